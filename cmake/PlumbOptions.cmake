@@ -1,0 +1,56 @@
+# The choices of a build, and the one target that carries warnings and sanitizers.
+include_guard()
+
+set(PLUMB_WITH_SIM AUTO CACHE STRING "The simulator on SimGrid: AUTO, ON or OFF")
+set(PLUMB_WITH_EXEC AUTO CACHE STRING "The executor on LibTorch: AUTO, ON or OFF")
+set(PLUMB_WITH_CUDA AUTO CACHE STRING "CUDA kernels and NCCL: AUTO, ON or OFF")
+foreach(option PLUMB_WITH_SIM PLUMB_WITH_EXEC PLUMB_WITH_CUDA)
+  set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
+endforeach()
+option(PLUMB_BUILD_TESTS "Tests and benchmarks" ON)
+option(PLUMB_WERROR "Warnings are errors" OFF)
+set(PLUMB_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+find_program(PLUMB_CCACHE ccache)
+if(PLUMB_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PLUMB_CCACHE})
+endif()
+
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# PRIVATE to each of our targets.
+add_library(plumb_options INTERFACE)
+target_compile_options(plumb_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+# GCC 12's -Wrestrict is wrong about std::string concatenation (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(plumb_options INTERFACE -Wno-restrict)
+endif()
+if(PLUMB_WERROR)
+  target_compile_options(plumb_options INTERFACE -Werror)
+endif()
+if(PLUMB_SANITIZE)
+  target_compile_options(plumb_options INTERFACE -fsanitize=${PLUMB_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  target_link_options(plumb_options INTERFACE -fsanitize=${PLUMB_SANITIZE})
+endif()
+
+# plumb_resolve(WITH NAME FOUND PACKAGE): ON fails when the package is missing, AUTO degrades and says so.
+# Sets ${NAME} in the caller's scope.
+function(plumb_resolve with name found package)
+  if(${with} STREQUAL "OFF" OR (${with} STREQUAL "AUTO" AND NOT found))
+    set(enabled OFF)
+  elseif(NOT found)
+    message(FATAL_ERROR "${with}=ON, but ${package} was not found. Install it, or configure with -D${with}=AUTO.")
+  else()
+    set(enabled ON)
+  endif()
+  if(${with} STREQUAL "AUTO" AND NOT found)
+    message(STATUS "plumb: ${name} is off, because ${package} was not found")
+  endif()
+  set(${name} ${enabled} PARENT_SCOPE)
+  add_feature_info(${name} ${enabled} "needs ${package}")
+endfunction()

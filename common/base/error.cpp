@@ -1,0 +1,68 @@
+#include "common/base/error.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace plumb {
+namespace {
+
+std::string compose(const std::string& where, const std::string& problem, const std::string& hint) {
+  std::string text = where.empty() ? problem : where + ": " + problem;
+  if (!hint.empty()) text += "\n  hint: " + hint;
+  return text;
+}
+
+// Levenshtein distance.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string to_string(const Place& place) {
+  std::string text = place.file;
+  if (place.line > 0) text += ":" + std::to_string(place.line);
+  if (place.line > 0 && place.column > 0) text += ":" + std::to_string(place.column);
+  return text;
+}
+
+Error::Error(ExitStatus status, const std::string& where, const std::string& problem, const std::string& hint)
+    : std::runtime_error(compose(where, problem, hint)), status_(status), where_(where), problem_(problem), hint_(hint) {}
+
+InputError::InputError(const std::string& where, const std::string& problem, const std::string& hint)
+    : Error(ExitStatus::wrong_input, where, problem, hint) {}
+
+InputError::InputError(const Place& place, const std::string& problem, const std::string& hint)
+    : InputError(to_string(place), problem, hint) {}
+
+RunError::RunError(const std::string& where, const std::string& problem, const std::string& hint)
+    : Error(ExitStatus::run_failed, where, problem, hint) {}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string* nearest = nullptr;
+  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = &candidate;
+    }
+  }
+  if (nearest != nullptr) return "did you mean '" + *nearest + "'?";
+  std::string list = "one of: ";
+  for (std::size_t i = 0; i < candidates.size(); ++i) list += (i == 0 ? "" : ", ") + candidates[i];
+  return list;
+}
+
+}  // namespace plumb

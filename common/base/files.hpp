@@ -1,0 +1,17 @@
+// Reading and writing whole files; a reader never sees half of a written one.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace plumb {
+
+// The content of `path`. Throws InputError when it is missing, a folder, or unreadable.
+[[nodiscard]] std::string read_file(const std::filesystem::path& path);
+
+// Writes to a temporary name beside `path`, flushes to disk and renames. Throws InputError when the folder does not
+// exist or may not be written, RunError when the disk is full; leaves no temporary file behind in either case.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace plumb

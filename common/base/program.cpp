@@ -1,0 +1,71 @@
+#include "common/base/program.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+
+namespace plumb {
+namespace {
+
+int descriptor(Stream stream) { return stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO; }
+
+}  // namespace
+
+int run_program(std::string_view name, const std::function<ExitStatus()>& command) {
+  std::signal(SIGPIPE, SIG_DFL);
+  const auto report = [&](const char* message) {
+    std::cout.flush();
+    std::cerr << name << ": " << message << '\n';
+  };
+  try {
+    const ExitStatus status = command();
+    std::cout.flush();
+    if (!std::cout) throw RunError("standard output", "could not be written", "is the disk full?");
+    return static_cast<int>(status);
+  } catch (const Error& error) {
+    report(error.what());
+    return static_cast<int>(error.status());
+  } catch (const std::exception& error) {
+    report(error.what());
+  } catch (...) {
+    report("an unknown error");
+  }
+  return static_cast<int>(ExitStatus::run_failed);
+}
+
+bool is_terminal(Stream stream) { return ::isatty(descriptor(stream)) == 1; }
+
+bool colour_allowed(Stream stream) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return is_terminal(stream) && (no_colour == nullptr || *no_colour == '\0');
+}
+
+struct Progress::State {
+  std::string what;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point shown = begin;
+  bool visible = false;
+};
+
+Progress::Progress(std::string_view what) : state_(std::make_unique<State>(State{.what = std::string(what)})) {}
+
+Progress::~Progress() {
+  if (state_->visible) std::cerr << "\r\033[K" << std::flush;
+}
+
+void Progress::update(int done, int total) {
+  using namespace std::chrono_literals;
+  const auto now = std::chrono::steady_clock::now();
+  if (!is_terminal(Stream::err) || now - state_->begin < 1s || now - state_->shown < 100ms) return;
+  state_->visible = true;
+  state_->shown = now;
+  std::cerr << '\r' << state_->what << ": " << done << " of " << total << "\033[K" << std::flush;
+}
+
+}  // namespace plumb

@@ -1,0 +1,36 @@
+// What both programs do around a command: errors become one message on stderr and an exit status.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+
+// Runs `command`; whatever it throws is printed as "NAME: message" on stderr and becomes its exit status
+// (errors from elsewhere: run_failed). Broken pipes on stdout end quietly.
+[[nodiscard]] int run_program(std::string_view name, const std::function<ExitStatus()>& command);
+
+// True if escape codes may be written to this stream: it is a terminal, and NO_COLOR is not set (no-color.org).
+enum class Stream { out, err };
+[[nodiscard]] bool colour_allowed(Stream stream);
+[[nodiscard]] bool is_terminal(Stream stream);
+
+// A line on stderr that is rewritten as work proceeds: only on a terminal, and only after the first second.
+class Progress {
+ public:
+  explicit Progress(std::string_view what);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();  // wipes the line
+
+  void update(int done, int total);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plumb

@@ -1,0 +1,53 @@
+// Quantities with their unit in the type, so that seconds and bytes cannot be mixed.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace plumb {
+
+// A number of one unit. Adds to its own kind, scales by plain numbers; the ratio of two is a plain number.
+template <class Unit, class Number>
+struct Quantity {
+  Number value{};
+
+  friend constexpr auto operator<=>(const Quantity&, const Quantity&) = default;
+  constexpr Quantity& operator+=(Quantity other) { value += other.value; return *this; }
+  constexpr Quantity& operator-=(Quantity other) { value -= other.value; return *this; }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.value + b.value}; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.value - b.value}; }
+  friend constexpr Quantity operator-(Quantity a) { return {-a.value}; }
+  friend constexpr Quantity operator*(Quantity a, Number factor) { return {a.value * factor}; }
+  friend constexpr Quantity operator*(Number factor, Quantity a) { return {a.value * factor}; }
+  friend constexpr Quantity operator/(Quantity a, Number divisor) { return {a.value / divisor}; }
+  friend constexpr double operator/(Quantity a, Quantity b) {
+    return static_cast<double>(a.value) / static_cast<double>(b.value);
+  }
+};
+
+using Seconds = Quantity<struct SecondUnit, double>;
+using Bytes = Quantity<struct ByteUnit, std::int64_t>;
+using Flops = Quantity<struct FlopUnit, double>;
+using BytesPerSecond = Quantity<struct BytesPerSecondUnit, double>;
+using FlopsPerSecond = Quantity<struct FlopsPerSecondUnit, double>;
+
+[[nodiscard]] constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
+  return {static_cast<double>(amount.value) / rate.value};
+}
+[[nodiscard]] constexpr Seconds operator/(Flops work, FlopsPerSecond rate) { return {work.value / rate.value}; }
+
+// The type of the elements of a tensor; sizes in bytes by `element_bytes`.
+enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp64, int64 };
+
+[[nodiscard]] constexpr std::int64_t element_bytes(ElementType type) {
+  switch (type) {
+    case ElementType::fp32: return 4;
+    case ElementType::bf16:
+    case ElementType::fp16: return 2;
+    case ElementType::fp64:
+    case ElementType::int64: return 8;
+  }
+  return 0;
+}
+
+}  // namespace plumb

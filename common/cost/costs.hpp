@@ -1,0 +1,63 @@
+// Seconds and bytes of every block, stage and transfer: what graphs, simulators and splits are fed with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/units.hpp"
+#include "common/split/split.hpp"
+
+namespace plumb {
+
+// One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
+struct ComputeCost {
+  Seconds forward;
+  Seconds input_gradient;
+  Seconds weight_gradient;   // a full backward B costs input_gradient + weight_gradient
+  Seconds optimizer;         // once per step
+  std::int64_t parameters = 0;
+  Bytes parameter_bytes;
+  Bytes gradient_bytes;
+  Bytes optimizer_bytes;
+  // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
+  Bytes kept_bytes;             // after F, until I
+  Bytes kept_for_weight_bytes;  // after I, until W
+  // The worst moment inside an action, with all that this microbatch holds then, minus:
+  Bytes forward_workspace_bytes;          // … kept_bytes
+  Bytes input_gradient_workspace_bytes;   // … kept_bytes; the output gradient counts here
+  Bytes weight_gradient_workspace_bytes;  // … kept_for_weight_bytes
+  bool operator==(const ComputeCost&) const = default;
+};
+
+// Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F goes
+// forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
+[[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
+
+// A message between two ranks that is alone on its way: latency + bytes / bandwidth.
+struct TransferCost {
+  Seconds latency;
+  BytesPerSecond bandwidth;
+  bool operator==(const TransferCost&) const = default;
+};
+
+// Everything that a schedule graph needs besides the schedule.
+struct PipelineCosts {
+  std::vector<ComputeCost> stages;
+  std::vector<bool> recomputed;         // per stage: F keeps only its input, R redoes it
+  Bytes boundary_bytes;                 // of one microbatch between two stages, each direction
+  Bytes tied_bytes;                     // of a tied embedding's gradient; 0 if not tied or on one rank
+  TransferCost inside;                  // ranks of one machine
+  TransferCost outside;                 // ranks of two machines
+  int ranks_per_machine = 1;
+  int cores_per_machine = 0;            // 0: every rank computes on a device of its own
+  std::string provenance;               // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
+  bool operator==(const PipelineCosts&) const = default;
+};
+
+[[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);
+
+// Every stage alike: F, I and W are the times of one rank's share, divided by `chunks`. For `plumb schedule show`.
+[[nodiscard]] PipelineCosts even_costs(int stages, int chunks, Seconds forward, Seconds input_gradient,
+                                       Seconds weight_gradient, Seconds hop);
+
+}  // namespace plumb

@@ -1,0 +1,56 @@
+// What `plumb-exec calibrate` measured: seconds and bytes of each distinct block at given shapes, and the transport.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/cost/costs.hpp"
+#include "common/model/model.hpp"
+
+namespace plumb {
+
+// Measured blocks are valid for these shapes only; costs of other shapes are refused by name.
+struct ProfileShapes {
+  std::string model;
+  std::string model_digest;  // of all shapes of the model
+  std::int64_t sequence = 0;
+  std::int64_t microbatch = 0;
+  ElementType precision = ElementType::fp32;
+  bool operator==(const ProfileShapes&) const = default;
+};
+
+struct MeasuredBlock {
+  std::string block;           // "embedding", "head", or a layer's kind with its sizes; equal layers are measured once
+  ComputeCost cost;            // medians
+  double spread_fraction = 0;  // (third − first quartile) / median of F + I + W
+  bool operator==(const MeasuredBlock&) const = default;
+};
+
+struct Profile {
+  std::string machine;         // host, processor, device
+  std::string versions;        // LibTorch, transport
+  int samples = 0;             // rounds kept, of
+  int rejected = 0;            // rounds left out as disturbed
+  int busy_ranks = 1;          // ranks that computed at the same time while measuring
+  ProfileShapes shapes;
+  std::vector<MeasuredBlock> blocks;
+  TransferCost transfer;
+  std::string transport;       // "local" or "gloo"
+  bool operator==(const Profile&) const = default;
+};
+
+[[nodiscard]] std::string to_yaml(const Profile& profile);
+[[nodiscard]] Profile read_profile(const std::filesystem::path& path);
+
+// The key of block i (0 embedding, 1…n layers, n+1 head) in a profile: kind and sizes, the same for equal layers.
+[[nodiscard]] std::string block_key(const Model& model, int block);
+// Over all shapes of the model, for the refusal of a foreign profile. 16 hexadecimal digits.
+[[nodiscard]] std::string model_digest(const Model& model);
+
+// Largest relative change of a block's F + I + W between two profiles of the same shapes, weighted by how often the
+// block occurs: by how much the machine has moved.
+[[nodiscard]] double moved_fraction(const Profile& before, const Profile& after, const Model& model);
+
+}  // namespace plumb

@@ -1,0 +1,35 @@
+// Memory of each rank over time, from the order of its actions and the bytes that each keeps.
+#pragma once
+
+#include <vector>
+
+#include "common/graph/evaluate.hpp"
+
+namespace plumb {
+
+struct MemoryPoint {
+  Seconds time;
+  Bytes bytes;
+};
+
+struct RankMemory {
+  Bytes parameter_bytes;
+  Bytes gradient_bytes;
+  Bytes optimizer_bytes;
+  Bytes activation_bytes;  // at its own peak, workspace included
+  Bytes peak_bytes;        // of all together
+  Seconds peak_time;
+  Action peak_action;      // that runs then
+  std::vector<MemoryPoint> over_time;  // level from each time on
+};
+
+// F allocates kept bytes (only the input if recomputed), R the rest; I frees all but what W needs; W frees that; B frees
+// all. Each action's workspace is alive while it runs. Received boundaries count from their arrival.
+[[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
+                                                       const PipelineCosts& costs, const Schedule& schedule);
+
+// Peak number of microbatches whose activations a rank holds, in one rank's share: a chunk counts 1/chunks.
+// Counted in the order of the list, freed when W (or B) ends.
+[[nodiscard]] std::vector<double> peak_activations(const Schedule& schedule);
+
+}  // namespace plumb

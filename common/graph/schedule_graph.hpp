@@ -1,0 +1,50 @@
+// The graph under both halves: a lowered schedule and its costs as nodes with durations and edges of order and data.
+#pragma once
+
+#include <boost/graph/compressed_sparse_row_graph.hpp>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/cost/costs.hpp"
+#include "common/schedule/schedule.hpp"
+
+namespace plumb {
+
+// Closed and versioned: new features add costs and edges, not kinds.
+enum class NodeKind : std::uint8_t { compute, transfer, collective, host_copy, reshard, optimizer };
+
+struct Node {
+  NodeKind kind = NodeKind::compute;
+  Action action;             // of a transfer: the receive; of a collective: its first rank's action
+  std::int32_t rank = 0;     // where it runs; of a transfer: the receiver
+  std::int32_t peer = -1;    // of a transfer: the sender; of a collective of two: the other rank
+  Bytes bytes;               // payload of a transfer or collective
+  Seconds duration;          // alone on its device and on its way
+  bool operator==(const Node&) const = default;
+};
+
+using NodeId = std::uint32_t;
+
+// Edge u → v: v may start when u has ended. Node ids follow (rank, position in its list), transfers where the receive
+// stands; sends have no node of their own (they cost nothing but their transfer).
+struct ScheduleGraph {
+  using Edges = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
+                                                   boost::no_property, NodeId, NodeId>;
+  std::vector<Node> nodes;
+  Edges edges;                               // successors
+  std::vector<NodeId> predecessor_count;     // per node
+  std::vector<NodeId> topological_order;     // deterministic: ties by id
+  std::vector<std::vector<NodeId>> rank_order;  // per rank, nodes that occupy it, in its order: compute, optimizer
+  int ranks = 1;
+};
+
+// Edges: order of a rank's compute and optimizer actions (its one stream); producer → transfer → consumer; everything of
+// a tied stage → its collective → its optimizer step. Transfers and collectives overlap compute.
+// Throws InputError when the schedule is not lowered or has a cycle; run `require_valid` first for the full story.
+[[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
+
+// The edges above without durations; replays and diffs put measured ones in.
+[[nodiscard]] std::vector<Seconds> durations(const ScheduleGraph& graph);
+
+}  // namespace plumb

@@ -1,0 +1,59 @@
+// How the ranks are arranged: the mesh of pipeline, data, context, expert and tensor parallelism.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plumb {
+
+enum class MeshAxis : std::uint8_t { tensor, context, expert, data, pipeline };
+
+enum class TensorKind : std::uint8_t { one_d, two_d, two_and_half_d, three_d };
+enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, hsdp };
+
+struct TensorLayout {
+  int degree = 1;
+  TensorKind kind = TensorKind::one_d;
+  int depth = 1;                  // of 2.5D
+  bool sequence_parallel = false;
+  bool asynchronous = false;
+  bool operator==(const TensorLayout&) const = default;
+};
+
+struct DataLayout {
+  int degree = 1;
+  Sharding sharding = Sharding::none;
+  int shard = 1;      // HSDP: ranks that share one copy
+  int replicate = 1;  // HSDP: copies
+  bool operator==(const DataLayout&) const = default;
+};
+
+// Degrees of each axis and their nesting. The product of the degrees is the number of ranks.
+struct Layout {
+  std::vector<MeshAxis> order = {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data,
+                                 MeshAxis::pipeline};  // innermost first
+  int pipeline = 1;
+  TensorLayout tensor;
+  DataLayout data;
+  int context = 1;
+  int expert = 1;
+  bool operator==(const Layout&) const = default;
+};
+
+[[nodiscard]] int degree(const Layout& layout, MeshAxis axis);
+[[nodiscard]] int ranks(const Layout& layout);
+
+// Position of a rank on each axis, indexed by MeshAxis.
+using MeshCoordinates = std::array<int, 5>;
+[[nodiscard]] MeshCoordinates coordinates(const Layout& layout, int rank);
+[[nodiscard]] int rank_at(const Layout& layout, const MeshCoordinates& coordinates);
+
+// The ranks that differ from `rank` only on `axis`, in the order of that axis, `rank` included.
+[[nodiscard]] std::vector<int> group(const Layout& layout, int rank, MeshAxis axis);
+
+// "pp8·tp4·dp2" with the degrees above one, "single" if there is none.
+[[nodiscard]] std::string describe(const Layout& layout);
+
+}  // namespace plumb

@@ -1,0 +1,41 @@
+// What crosses a stage boundary, as a manifest of named tensors that both sides check before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/units.hpp"
+#include "common/model/model.hpp"
+#include "common/plan/scenario.hpp"
+
+namespace plumb {
+
+struct NamedDimension {
+  std::string name;  // "microbatch", "sequence", "hidden"
+  std::int64_t size = 0;
+  bool operator==(const NamedDimension&) const = default;
+};
+
+struct BoundaryTensor {
+  std::string name;  // "hidden_states"
+  std::vector<NamedDimension> dimensions;
+  ElementType type = ElementType::fp32;
+  bool operator==(const BoundaryTensor&) const = default;
+};
+
+struct BoundaryManifest {
+  std::vector<BoundaryTensor> tensors;
+  bool operator==(const BoundaryManifest&) const = default;
+};
+
+[[nodiscard]] Bytes bytes(const BoundaryTensor& tensor);
+[[nodiscard]] Bytes bytes(const BoundaryManifest& manifest);
+
+// Between any two stages of this model: the hidden states of one microbatch, in the training precision.
+[[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training);
+
+// Throws InputError naming the boundary, the first tensor that differs and both sides' view of it.
+void require_equal(const BoundaryManifest& sender, const BoundaryManifest& receiver, int sending_stage);
+
+}  // namespace plumb

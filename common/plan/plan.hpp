@@ -1,0 +1,53 @@
+// One chosen way to train: complete, so that the executor needs no other file but the data.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/cost/costs.hpp"
+#include "common/plan/boundary.hpp"
+#include "common/plan/scenario.hpp"
+#include "common/schedule/schedule.hpp"
+#include "common/split/split.hpp"
+
+namespace plumb {
+
+inline constexpr int plan_version = 1;
+
+struct Plan {
+  std::string name;
+  Model model;
+  Cluster cluster;
+  Training training;
+  Layout layout;
+  std::string split_method;   // "uniform", "dynamic", …
+  Split split;
+  Schedule schedule;          // compute only, recomputes included
+  PipelineCosts costs;        // predicted; `--emulate` waits them
+  BoundaryManifest boundary;
+  bool operator==(const Plan&) const = default;
+};
+
+// Settles one combination of a scenario's candidates. Throws InputError when it cannot be built (say why).
+struct PlanChoice {
+  std::int64_t microbatch = 1;
+  ScheduleChoice schedule;
+  SplitChoice split;
+  bool operator==(const PlanChoice&) const = default;
+};
+[[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice);
+
+// The plan's schedule with transfers, tied reductions and optimizer steps: what both halves run.
+[[nodiscard]] Schedule lowered_schedule(const Plan& plan);
+
+// JSON, deterministic. `read_plan` throws InputError for truncated JSON, a missing or foreign version (both are said),
+// and anything inconsistent: counts, ranks, schedules that do not validate.
+[[nodiscard]] std::string to_json(const Plan& plan);
+[[nodiscard]] Plan read_plan(const std::filesystem::path& path);
+
+// Over schedule, split and shapes: two runs of one plan have the same. And over the predicted costs.
+[[nodiscard]] std::string plan_digest(const Plan& plan);
+[[nodiscard]] std::string costs_digest(const PipelineCosts& costs);
+
+}  // namespace plumb

@@ -1,0 +1,76 @@
+// What the user wants: model, cluster, training, layout, schedule and split, as read from a scenario file.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/cluster/machine.hpp"
+#include "common/cost/profile.hpp"
+#include "common/layout/layout.hpp"
+#include "common/model/model.hpp"
+
+namespace plumb {
+
+enum class RecomputeMode : std::uint8_t { none, selective, full, first_layers };
+struct Recompute {
+  RecomputeMode mode = RecomputeMode::none;
+  int layers = 0;  // of first_layers
+  bool operator==(const Recompute&) const = default;
+};
+
+enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
+
+// Batches are counted in sequences.
+struct Training {
+  std::int64_t sequence = 0;
+  std::int64_t global_batch = 1;
+  std::int64_t microbatch = 1;
+  ElementType precision = ElementType::fp32;
+  Recompute recompute;
+  Optimizer optimizer = Optimizer::adam;
+  double learning_rate = 1e-3;
+  std::uint64_t seed = 1;
+  bool operator==(const Training&) const = default;
+};
+
+enum class SplitMethod : std::uint8_t { uniform, parameters, dynamic, counts, megatron };
+struct SplitChoice {
+  SplitMethod method = SplitMethod::dynamic;
+  std::vector<int> counts;     // of counts
+  std::string megatron;        // of megatron
+  bool operator==(const SplitChoice&) const = default;
+};
+
+struct ScheduleChoice {
+  std::string name = "1f1b";
+  int chunks = 1;
+  bool operator==(const ScheduleChoice&) const = default;
+};
+
+// Where the user left a choice open (`auto` or a list) several values stand; `plan` weighs all combinations.
+struct Scenario {
+  std::string name;             // of the file, without its ending
+  Model model;
+  Cluster cluster;
+  Training training;
+  Layout layout;
+  std::vector<std::int64_t> microbatches;   // candidates for training.microbatch, at least one
+  std::vector<ScheduleChoice> schedules;    // candidates, at least one
+  std::vector<SplitChoice> splits;          // candidates, at least one; `plan` adds uniform
+  std::optional<Profile> profile;           // measured costs
+  bool operator==(const Scenario&) const = default;
+};
+
+// Throws InputError with file, line and column, what was expected and a hint, for: unknown keys (did you mean), wrong
+// types or units, values out of range, files that are missing, features that are named by design and not built yet,
+// layers that do not fit the split, a batch that microbatch × data degree does not divide, a layout that does not fit the
+// ranks. Files named inside are looked for beside the scenario, then in the folder of scenarios that plumb ships.
+[[nodiscard]] Scenario read_scenario(const std::filesystem::path& path);
+
+// A model alone: a YAML model file or block, or a Hugging Face config.json.
+[[nodiscard]] Model read_model(const std::filesystem::path& path);
+
+}  // namespace plumb

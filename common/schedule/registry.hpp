@@ -1,0 +1,32 @@
+// All schedules by name.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/schedule/schedule.hpp"
+
+namespace plumb {
+
+struct ScheduleEntry {
+  std::string name;         // as in a scenario: "zb-h1"
+  std::string title;        // as in the paper: "ZB-H1"
+  std::string source;       // paper and section
+  std::string requirement;  // what the shape must satisfy, in words
+  bool splits_backward = false;  // uses I and W instead of B
+  bool uses_chunks = false;
+  std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold
+};
+
+// In the order of design: gpipe, 1f1b, interleaved-1f1b, zb-h1.
+[[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
+
+// Throws InputError (where = "schedule") with a did-you-mean for an unknown name, and one of its own for a name that is
+// planned and not built yet.
+[[nodiscard]] const ScheduleEntry& find_schedule(std::string_view name);
+
+[[nodiscard]] Schedule generate_schedule(std::string_view name, const ScheduleShape& shape);
+
+}  // namespace plumb

@@ -1,0 +1,34 @@
+// Finds what is wrong with a schedule before anything runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/schedule/schedule.hpp"
+
+namespace plumb {
+
+struct ScheduleProblem {
+  enum class Kind : std::uint8_t {
+    malformed,          // stage, microbatch or rank out of range
+    misplaced,          // an action on a rank that does not hold its stage
+    duplicate,          // twice the same action, or B beside I or W
+    missing,            // F, B (or I and W) of a stage and microbatch, a receive, a send
+    crossed,            // on one rank, before what it needs: B before F, W before I, SEND before its producer
+    unmatched_message,  // a send without receive, or the reverse
+    crossed_messages,   // per directed pair of ranks, the n-th send is not the n-th receive
+    deadlock,           // ranks wait for each other; `actions` is the cycle
+  } kind;
+  std::vector<int> ranks;       // of each action
+  std::vector<Action> actions;
+  std::string text;             // one sentence: rank, action, what was expected
+};
+
+// All problems, in a deterministic order; empty if the schedule is valid. Takes compute-only schedules, whose transfers
+// are then implied, and lowered ones, whose transfers are checked.
+[[nodiscard]] std::vector<ScheduleProblem> validate(const Schedule& schedule);
+
+// Throws InputError with the first problem and the number of others.
+void require_valid(const Schedule& schedule);
+
+}  // namespace plumb

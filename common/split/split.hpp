@@ -1,0 +1,65 @@
+// How many decoder layers each stage holds. The first stage also has the embedding, the last also the head.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/units.hpp"
+
+namespace plumb {
+
+struct Split {
+  std::vector<int> layers;  // per stage; the first and the last may be 0 (embedding or head alone)
+  bool operator==(const Split&) const = default;
+};
+
+// The model as a chain of blocks: block 0 the embedding, 1…n the layers, n+1 the final norm, head and loss.
+// A stage is a contiguous range [first, last) of blocks.
+struct BlockRange {
+  int first = 0;
+  int last = 0;
+  bool operator==(const BlockRange&) const = default;
+};
+
+[[nodiscard]] BlockRange blocks_of_stage(const Split& split, int stage);
+
+// layers/stages each, the first (layers mod stages) get one more (DeepSpeed `uniform`).
+// Throws InputError when there are more stages than layers.
+[[nodiscard]] Split uniform_split(int layers, int stages);
+
+// Minimises max − min of the parameters per stage, ties towards the smaller maximum, then lexicographically
+// (DeepSpeed `parameters`); `block_parameters` has layers + 2 entries. O(n²·stages).
+[[nodiscard]] Split parameter_split(const std::vector<std::int64_t>& block_parameters, int stages);
+
+// What the dynamic split weighs.
+struct SplitProblem {
+  std::vector<Seconds> block_times;         // F + I + W (+ R) of one microbatch; layers + 2 entries
+  std::vector<Bytes> block_fixed_bytes;     // parameters, gradients, optimizer states
+  std::vector<Bytes> block_kept_bytes;      // activations of one microbatch
+  std::vector<int> rank_of_stage;
+  std::vector<double> kept_microbatches;    // per stage: microbatches whose activations are alive at the peak
+  std::optional<Bytes> memory_per_rank;     // none: no limit
+};
+
+// The slowest stage's time is minimal under every rank's memory limit: proven optimal, every stage has at least one
+// block. Among equal ones the lexicographically largest counts.
+// nullopt: no split fits. Bottleneck search over segment sums with a Pareto set of rank memories.
+[[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
+
+// The slowest stage's time under a split: what dynamic_split minimises.
+[[nodiscard]] Seconds bottleneck(const SplitProblem& problem, const Split& split);
+
+// "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage,
+// (..)*n and x*n repeat. Stages are in order of the pipeline. Throws InputError naming the column, or when the sum is not
+// `layers` (both numbers are said).
+[[nodiscard]] Split explicit_split(const std::vector<int>& counts, int layers, int stages);
+[[nodiscard]] Split megatron_split(std::string_view text, int layers, int stages);
+
+// "[6, 7, 7, 5]".
+[[nodiscard]] std::string describe(const Split& split);
+
+}  // namespace plumb

@@ -1,0 +1,18 @@
+// A step as text: one line per rank, one column per slice of time.
+#pragma once
+
+#include <string>
+
+#include "common/timeline/timeline.hpp"
+
+namespace plumb {
+
+struct GanttStyle {
+  int width = 100;     // columns of the chart
+  bool colour = false;
+  bool unicode = true;
+};
+
+[[nodiscard]] std::string gantt(const StepTimeline& step, int ranks, const GanttStyle& style);
+
+}  // namespace plumb

@@ -1,0 +1,25 @@
+// A step's measured durations put back on the schedule graph: does the graph explain the step?
+#pragma once
+
+#include "common/graph/evaluate.hpp"
+#include "common/timeline/timeline.hpp"
+
+namespace plumb {
+
+// Per node of the graph, what the step's events say. Throws InputError when an event of the graph is missing.
+struct MeasuredDurations {
+  std::vector<Seconds> durations;
+  std::vector<Seconds> starts;
+  std::vector<Seconds> gaps;  // start − the end of the last thing waited for: time of the host itself
+};
+
+[[nodiscard]] MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimeline& step);
+
+struct Replay {
+  Seconds step;    // rebuilt from durations alone, no gaps
+  double error_fraction = 0;  // (step − measured) / measured
+};
+
+[[nodiscard]] Replay replay(const ScheduleGraph& graph, const StepTimeline& step);
+
+}  // namespace plumb

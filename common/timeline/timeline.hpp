@@ -1,0 +1,62 @@
+// What happened, or is predicted to happen, when: one type for the simulator and the executor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/cost/costs.hpp"
+#include "common/schedule/schedule.hpp"
+
+namespace plumb {
+
+enum class TimelineSource : std::uint8_t { predicted, measured };
+
+// One action on one rank. Of a receive: `start` is when the sender handed the message over, `end` when it was there;
+// `waited` is the part of that in which the receiving rank had nothing else to do.
+struct Event {
+  Action action;
+  int rank = 0;
+  int peer = -1;   // sender of a receive
+  Seconds start;
+  Seconds end;
+  Seconds waited;
+  Bytes bytes;
+  bool operator==(const Event&) const = default;
+};
+
+struct RankSummary {
+  Bytes parameter_bytes;
+  Bytes gradient_bytes;
+  Bytes optimizer_bytes;
+  Bytes activation_bytes;
+  Bytes peak_bytes;
+  Bytes received_bytes;  // payload per step
+  bool operator==(const RankSummary&) const = default;
+};
+
+// One optimizer step; times count from its start (all ranks start it together).
+struct StepTimeline {
+  std::vector<Event> events;  // by rank, then start, then action
+  Seconds duration;           // until the last event ends
+  bool operator==(const StepTimeline&) const = default;
+};
+
+struct Timeline {
+  TimelineSource source = TimelineSource::predicted;
+  std::string producer;       // "simgrid", "path", "plumb-exec local cpu"
+  std::string plan_name;
+  std::string plan_digest;    // of the plan's schedule, split and shapes: two timelines of one plan agree
+  std::string costs_digest;   // of the costs the prediction used
+  std::int64_t tokens_per_step = 0;
+  Flops model_flops;          // of a step
+  Schedule schedule;          // lowered: the diff rebuilds the graph from it
+  PipelineCosts costs;        // that were predicted
+  std::vector<RankSummary> ranks;
+  std::vector<StepTimeline> steps;  // a prediction has one
+  bool operator==(const Timeline&) const = default;
+};
+
+// The step whose duration is the (lower) median; steps must not be empty.
+[[nodiscard]] const StepTimeline& median_step(const Timeline& timeline);
+
+}  // namespace plumb

@@ -1,0 +1,49 @@
+// One pipeline stage as the runner sees it: functions from bytes to bytes. LibTorch stays behind it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/base/units.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// Two implementations: LibTorch modules (exec/stage/torch_stage.hpp) and waiting (exec/stage/emulated_stage.hpp).
+// Microbatches count from 0 within a step. A call throws RunError when its precondition does not hold.
+class Stage {
+ public:
+  Stage() = default;
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+  virtual ~Stage() = default;
+
+  // Before the first action of a step: takes the step's tokens, zeroes the gradients.
+  virtual void begin_step(std::int64_t step) = 0;
+
+  // F. `input` is empty on the first stage, the result is empty on the last (which adds to the loss).
+  [[nodiscard]] virtual Payload forward(int microbatch, Payload input) = 0;
+
+  // R: redoes F of a stage whose forward kept only its input.
+  virtual void recompute(int microbatch) = 0;
+
+  // I. `output_gradient` is empty on the last stage, the result is empty on the first.
+  [[nodiscard]] virtual Payload input_gradient(int microbatch, Payload output_gradient) = 0;
+
+  // W: adds this microbatch's weight gradients to the fp32 main gradients. B is I and W in one action.
+  virtual void weight_gradient(int microbatch) = 0;
+
+  // fp32 gradient of a tied embedding's copy on this stage, to be summed over both; empty if not tied.
+  [[nodiscard]] virtual std::span<float> tied_gradient() = 0;
+
+  virtual void optimizer_step() = 0;
+
+  // After the last action: throws if any microbatch still holds activations or weight-gradient work.
+  virtual void end_step() = 0;
+
+  // Mean loss per token over the step's microbatches; meaningful on the last stage after end_step.
+  [[nodiscard]] virtual double loss() const = 0;
+};
+
+}  // namespace plumb::exec

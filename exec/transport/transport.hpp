@@ -1,0 +1,72 @@
+// Moves bytes between ranks. Knows peers, groups and keep-alives; knows no tensors and no schedule.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/units.hpp"
+
+namespace plumb::exec {
+
+// Bytes and whoever keeps them alive. Empty: no bytes.
+struct Payload {
+  std::shared_ptr<void> owner;
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+};
+
+// The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient.
+enum class Channel : std::uint8_t { forward, backward };
+
+using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for all ranks of a host
+
+struct Received {
+  Payload payload;
+  Clock::time_point arrived;  // when it was there; if the receiver waited, when the wait ended
+};
+
+// Of one rank. Messages of one (peer, channel) arrive in the order in which they were sent; there are no tags.
+// Every call throws RunError (peer, channel, bytes, what was expected) on failure, abort or passed deadline.
+// One thread uses a Transport; `abort` may be called from any.
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  // Hands the payload over and returns at once; its owner is held until the peer has it.
+  virtual void send(int peer, Channel channel, Payload payload) = 0;
+
+  // Announces the next message of a peer, in the order of its sends, so that it can travel before it is needed.
+  virtual void expect(int peer, Channel channel, std::size_t bytes) = 0;
+
+  // Waits for the oldest expected message. A size other than expected is a RunError.
+  [[nodiscard]] virtual Received receive(int peer, Channel channel, Clock::time_point deadline) = 0;
+
+  // Element-wise sum over `group` (ascending ranks, this one among them), in place, added in the order of the group:
+  // the same bits on every rank. fp32 only.
+  virtual void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) = 0;
+
+  // All ranks leave together.
+  virtual void barrier(Clock::time_point deadline) = 0;
+
+  // Control data, not on the clock: rank 0 gets everyone's text by rank, others an empty list.
+  [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text, Clock::time_point deadline) = 0;
+
+  // Tells every rank to stop: their pending calls throw RunError with `reason`. Never blocks, never throws.
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+  // Payload bytes received since the start.
+  [[nodiscard]] virtual Bytes received_bytes() const = 0;
+};
+
+}  // namespace plumb::exec

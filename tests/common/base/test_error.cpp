@@ -1,0 +1,22 @@
+#include "common/base/error.hpp"
+
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+TEST_CASE("an error says where, what and what to do") {
+  const InputError error(Place{"run.yaml", 3, 7}, "unknown key 'schedul'", "did you mean 'schedule'?");
+  CHECK(std::string(error.what()) == "run.yaml:3:7: unknown key 'schedul'\n  hint: did you mean 'schedule'?");
+  CHECK(error.status() == ExitStatus::wrong_input);
+  CHECK(RunError("rank 2", "died").status() == ExitStatus::run_failed);
+}
+
+TEST_CASE("a place leaves out what is unknown") {
+  CHECK(to_string(Place{"a.yaml", 0, 4}) == "a.yaml");
+  CHECK(to_string(Place{"a.yaml", 2, 0}) == "a.yaml:2");
+}
+
+TEST_CASE("did you mean names the nearest candidate, or all when none is near") {
+  CHECK(did_you_mean("zbh1", {"gpipe", "zb-h1", "1f1b"}) == "did you mean 'zb-h1'?");
+  CHECK(did_you_mean("warp", {"gpipe", "zb-h1"}) == "one of: gpipe, zb-h1");
+}
