@@ -1,0 +1,123 @@
+#include "common/base/json.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+Place place_of_byte(std::string_view text, std::size_t byte, const std::string& file) {
+  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0: the first line
+  return {.file = file,
+          .line = static_cast<int>(lines) + 1,
+          .column = static_cast<int>(std::max<std::size_t>(before.size() - line_start, 1))};
+}
+
+}  // namespace
+
+void throw_json_error(const nlohmann::json::exception& error, std::string_view text, const std::string& file) {
+  const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+  if (parse_error == nullptr) throw InputError(file, std::string("cannot be read as JSON: ") + error.what());
+  std::string message = error.what();
+  // "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error …": the place is ours to say.
+  if (const std::size_t colon = message.find(": "); colon != std::string::npos) message.erase(0, colon + 2);
+  const Place place = place_of_byte(text, parse_error->byte, file);
+  if (message.find("unexpected end of input") != std::string::npos) {
+    throw InputError(place, "the JSON ends here, before it is complete", "the file is truncated; write it again");
+  }
+  throw InputError(place, "not JSON: " + message);
+}
+
+Json parse_json(std::string_view text, const std::string& file) {
+  try {
+    return Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    throw_json_error(error, text, file);
+  }
+}
+
+std::string to_text(const Json& value) { return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+JsonValue::JsonValue(const Json& value, std::string file, std::string path)
+    : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
+
+void JsonValue::fail(const std::string& problem, const std::string& hint) const {
+  throw InputError(path_.empty() ? file_ : file_ + ": " + path_, problem, hint);
+}
+
+JsonValue JsonValue::at(std::string_view key) const {
+  std::optional<JsonValue> found = find(key);
+  if (!found) fail("has no key '" + std::string(key) + "'");
+  return *std::move(found);
+}
+
+std::optional<JsonValue> JsonValue::find(std::string_view key) const {
+  if (!value_->is_object()) fail(std::string("is ") + value_->type_name() + ", expected an object");
+  const auto found = value_->find(std::string(key));
+  if (found == value_->end()) return std::nullopt;
+  return JsonValue(*found, file_, path_.empty() ? std::string(key) : path_ + "." + std::string(key));
+}
+
+void JsonValue::require_only(std::initializer_list<std::string_view> keys) const {
+  if (!value_->is_object()) fail(std::string("is ") + value_->type_name() + ", expected an object");
+  for (const auto& item : value_->items()) {
+    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
+      fail("has an unknown key '" + item.key() + "'", did_you_mean(item.key(), {keys.begin(), keys.end()}));
+    }
+  }
+}
+
+std::size_t JsonValue::size() const {
+  if (!value_->is_array()) fail(std::string("is ") + value_->type_name() + ", expected an array");
+  return value_->size();
+}
+
+JsonValue JsonValue::operator[](std::size_t index) const {
+  if (index >= size()) fail("has " + std::to_string(size()) + " entries, expected more");
+  return {(*value_)[index], file_, path_ + "[" + std::to_string(index) + "]"};
+}
+
+std::string JsonValue::text() const {
+  if (!value_->is_string()) fail(std::string("is ") + value_->type_name() + ", expected text");
+  return value_->get<std::string>();
+}
+
+bool JsonValue::boolean() const {
+  if (!value_->is_boolean()) fail(std::string("is ") + value_->type_name() + ", expected true or false");
+  return value_->get<bool>();
+}
+
+double JsonValue::number() const {
+  if (!value_->is_number()) fail(std::string("is ") + value_->type_name() + ", expected a number");
+  return value_->get<double>();
+}
+
+std::int64_t JsonValue::integer(std::int64_t least, std::int64_t most) const {
+  const bool unsigned_too_large =
+      value_->is_number_unsigned() &&
+      value_->get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!value_->is_number_integer() || unsigned_too_large || value_->get<std::int64_t>() < least ||
+      value_->get<std::int64_t>() > most) {
+    const bool bounded = most < std::numeric_limits<std::int32_t>::max();
+    fail("is " + value_->dump(-1, ' ', false, Json::error_handler_t::replace) + ", expected an integer " +
+         (bounded ? "from " + std::to_string(least) + " to " + std::to_string(most)
+                  : "of at least " + std::to_string(least)));
+  }
+  return value_->get<std::int64_t>();
+}
+
+int JsonValue::small_integer(int least, int most) const { return static_cast<int>(integer(least, most)); }
+
+Seconds JsonValue::seconds() const {
+  const double value = number();
+  if (value < 0) fail("is " + value_->dump() + ", expected seconds, not negative");
+  return {value};
+}
+
+Bytes JsonValue::bytes() const { return {integer()}; }
+
+}  // namespace plumb

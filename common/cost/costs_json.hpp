@@ -1,0 +1,17 @@
+// Pipeline costs as JSON, the same in plans and timelines. Internal: public headers do not include it.
+#pragma once
+
+#include "common/base/json.hpp"
+#include "common/cost/costs.hpp"
+
+namespace plumb {
+
+// A bandwidth without limit is written as null.
+[[nodiscard]] Json to_json(const ComputeCost& cost);
+[[nodiscard]] Json to_json(const PipelineCosts& costs);
+
+// Throw InputError naming file and key for what is missing, unknown, negative, or of another type.
+[[nodiscard]] ComputeCost compute_cost_from_json(const JsonValue& value);
+[[nodiscard]] PipelineCosts pipeline_costs_from_json(const JsonValue& value);
+
+}  // namespace plumb

@@ -1,0 +1,84 @@
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "common/base/error.hpp"
+#include "common/cost/costs_json.hpp"
+#include "tests/catch.hpp"
+
+namespace plumb {
+namespace {
+
+// Doubles of every magnitude, so that a decimal detour that loses a bit is seen.
+PipelineCosts random_costs(std::mt19937_64& random) {
+  const auto seconds = [&] {
+    return Seconds{std::ldexp(std::uniform_real_distribution<double>(0.5, 1)(random),
+                              std::uniform_int_distribution<int>(-60, 20)(random))};
+  };
+  const auto count = [&] { return std::uniform_int_distribution<std::int64_t>(0, std::int64_t{1} << 62)(random); };
+  const auto bytes = [&] { return Bytes{count()}; };
+  PipelineCosts costs;
+  for (int i = 0; i < 5; ++i) {
+    costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(), bytes(), bytes(),
+                            bytes(), bytes(), bytes(), bytes()});
+    costs.recomputed.push_back(i % 2 == 0);
+  }
+  costs.boundary_bytes = bytes();
+  costs.tied_bytes = bytes();
+  costs.inside = {.latency = seconds(), .bandwidth = {1e9 / 3}};
+  costs.outside = {.latency = seconds(), .bandwidth = {std::numeric_limits<double>::infinity()}};
+  costs.ranks_per_machine = 8;
+  costs.cores_per_machine = 2;
+  costs.provenance = "profile \"a\\b\".yaml, measured\n";
+  return costs;
+}
+
+PipelineCosts read_back(const std::string& text) {
+  const Json document = parse_json(text, "costs.json");
+  return pipeline_costs_from_json(JsonValue(document, "costs.json", "costs"));
+}
+
+void replace(std::string& text, const std::string& from, const std::string& to) {
+  const std::size_t found = text.find(from);
+  REQUIRE(found != std::string::npos);
+  text.replace(found, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("costs survive JSON bit by bit") {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 100; ++i) {
+    const PipelineCosts costs = random_costs(random);
+    REQUIRE(read_back(to_text(to_json(costs))) == costs);
+  }
+}
+
+TEST_CASE("costs that are wrong are refused with file and key") {
+  std::mt19937_64 random(7);
+  const std::string good = to_text(to_json(random_costs(random)));
+  const auto refused = [&](const std::string& from, const std::string& to, const std::string& said) {
+    std::string text = good;
+    replace(text, from, to);
+    REQUIRE_THROWS_WITH(read_back(text), ContainsSubstring("costs.json: costs") && ContainsSubstring(said));
+  };
+  refused("\"forward_s\": ", "\"forward_s\": -", "costs.stages[0].forward_s: is");
+  refused("\"forward_s\"", "\"forwrd_s\"", "did you mean 'forward_s'?");
+  refused("\"parameters\": ", "\"parameters\": 0.5,\"kept\": ", "unknown key 'kept'");
+  refused("\"ranks_per_machine\": 8", "\"ranks_per_machine\": 0", "expected an integer of at least 1");
+  refused("\"ranks_per_machine\": 8", "\"ranks_per_machine\": 18446744073709551615", "ranks_per_machine: is 184");
+  refused("\"cores_per_machine\": 2", "\"cores_per_machine\": \"two\"", "cores_per_machine");
+  refused("\"bandwidth_bytes_per_s\": 3", "\"bandwidth_bytes_per_s\": -3", "expected a bandwidth above zero");
+  refused("    true,\n", "", "has 4 entries for 5 stages");
+}
+
+TEST_CASE("text that is not JSON is refused with line and column") {
+  REQUIRE_THROWS_WITH(parse_json("{\"a\": 1,\n  \"b\": tru}", "x.json"), ContainsSubstring("x.json:2:11: not JSON"));
+  REQUIRE_THROWS_WITH(parse_json("{\"a\": [1,\n 2", "x.json"),
+                      ContainsSubstring("x.json:2:") && ContainsSubstring("truncated"));
+  REQUIRE_THROWS_WITH(parse_json("", "x.json"), ContainsSubstring("x.json:1:1") && ContainsSubstring("truncated"));
+  REQUIRE_THROWS_WITH(parse_json("{\"a\": 1e999}", "x.json"), ContainsSubstring("x.json"));
+  REQUIRE_THROWS_AS(parse_json("{\"a\": \"\xff\"}", "x.json"), InputError);
+}
+
+}  // namespace plumb
