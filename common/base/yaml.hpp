@@ -1,0 +1,66 @@
+// Reading YAML (and JSON, which YAML contains): typed values that know where they stand, and errors that say so.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/base/units.hpp"
+
+namespace plumb {
+
+// A value of a YAML file. Every accessor throws InputError with file, line and column when the value is not what is
+// asked for; quoted scalars are text, never numbers.
+class YamlValue {
+ public:
+  // Throws InputError for malformed or empty text and for more than one document. `file` is for messages.
+  [[nodiscard]] static YamlValue parse(std::string_view text, const std::string& file);
+  [[nodiscard]] static YamlValue load(const std::filesystem::path& path);
+
+  [[nodiscard]] const Place& place() const { return place_; }
+  // As a user would name it, e.g. "training.sequence"; the whole file is "the file".
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[noreturn]] void fail(const std::string& problem, const std::string& hint = "") const;
+
+  [[nodiscard]] bool is_map() const;
+  [[nodiscard]] bool is_list() const;
+  [[nodiscard]] bool is_scalar() const;
+  [[nodiscard]] bool is_null() const;
+  [[nodiscard]] bool is_text() const;  // a scalar that is no number, truth value or null
+
+  // Of a map, in the order of the file; duplicate keys are an error of `check_keys` and `find`.
+  [[nodiscard]] std::vector<std::string> keys() const;
+  void check_keys(const std::vector<std::string>& allowed) const;
+  [[nodiscard]] std::optional<YamlValue> find(std::string_view key) const;  // none: not there
+  [[nodiscard]] YamlValue require(std::string_view key) const;
+  [[nodiscard]] std::vector<YamlValue> items() const;  // of a list
+
+  [[nodiscard]] std::string text() const;  // also of numbers, as written
+  [[nodiscard]] bool boolean() const;
+  [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most = std::numeric_limits<int>::max()) const;
+  [[nodiscard]] double number(double least, double most) const;
+  // The index of the value's text in `names`; otherwise an error with the nearest name.
+  [[nodiscard]] std::size_t choice(const std::vector<std::string>& names) const;
+
+  // A number and its unit: "80 GB", "5 us", "50 GB/s", "312 TFLOP/s". All are positive; `seconds` may be zero.
+  [[nodiscard]] Bytes bytes() const;
+  [[nodiscard]] Seconds seconds() const;
+  [[nodiscard]] BytesPerSecond bytes_per_second() const;
+  [[nodiscard]] FlopsPerSecond flops_per_second() const;
+
+ private:
+  struct Content;  // keeps yaml-cpp out of this header
+  YamlValue(std::shared_ptr<const Content> content, const std::string& file, std::string path);
+
+  std::shared_ptr<const Content> content_;
+  Place place_;
+  std::string path_;
+};
+
+}  // namespace plumb
