@@ -12,22 +12,22 @@ namespace plumb {
 struct SoftmaxAttention {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
-  std::int64_t head_dim = 0;   // of queries and keys
-  std::int64_t value_dim = 0;  // of values, per head
-  std::optional<std::int64_t> window;  // keys that a query sees, itself included; none: all before it
-  bool causal = true;          // false: bidirectional (ViT)
+  std::int64_t head_dim = 0;                // of queries and keys
+  std::int64_t value_dim = 0;               // of values, per head
+  std::optional<std::int64_t> window = {};  // keys that a query sees, itself included; none: all before it
+  bool causal = true;                       // false: bidirectional (ViT)
   bool qkv_bias = false;
   bool out_bias = false;
-  bool qk_norm = false;        // RMSNorm over head_dim on queries and keys, weights shared by the heads
-  bool output_gate = false;    // the query projection doubles (Qwen3-Next)
-  bool sinks = false;          // one learned logit per head (GPT-OSS)
+  bool qk_norm = false;      // RMSNorm over head_dim on queries and keys, weights shared by the heads
+  bool output_gate = false;  // the query projection doubles (Qwen3-Next)
+  bool sinks = false;        // one learned logit per head (GPT-OSS)
   bool operator==(const SoftmaxAttention&) const = default;
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434).
 struct LatentAttention {
   std::int64_t heads = 0;
-  std::optional<std::int64_t> q_lora_rank;
+  std::optional<std::int64_t> q_lora_rank = {};
   std::int64_t kv_lora_rank = 0;
   std::int64_t nope_dim = 0;
   std::int64_t rope_dim = 0;
@@ -124,8 +124,8 @@ using Mlp = std::variant<std::monostate, DenseMlp, MoeMlp>;
 enum class NormKind : std::uint8_t { rmsnorm, layernorm };
 
 struct Layer {
-  Mixer mixer;
-  Mlp mlp;
+  Mixer mixer = {};
+  Mlp mlp = {};
   NormKind norm = NormKind::rmsnorm;
   int norms = 2;          // over hidden: usually one before the mixer and one before the MLP; Gemma 3 four, GPT-J one
   bool parallel = false;  // mixer and MLP read the same norm (GPT-J)

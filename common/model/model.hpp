@@ -21,18 +21,20 @@ struct Vision {
   bool operator==(const Vision&) const = default;
 };
 
+[[nodiscard]] std::int64_t tokens(const Vision& vision);
+
 struct Model {
-  std::string name;
+  std::string name = {};
   std::int64_t vocabulary = 0;  // 0 with `vision`
   std::int64_t hidden = 0;
-  std::vector<Layer> layers;
+  std::vector<Layer> layers = {};
   NormKind final_norm = NormKind::rmsnorm;
   Positions positions = Positions::rope;
-  std::int64_t max_positions = 0;     // rows of the learned position table; else the longest sequence, 0 if unknown
+  std::int64_t max_positions = 0;  // rows of the learned position table; else the longest sequence, 0 if unknown
   bool tied_embeddings = false;
   bool head_bias = false;
-  std::int64_t mtp_modules = 0;       // multi-token prediction: each one decoder layer like the last, on the last stage
-  std::optional<Vision> vision;
+  std::int64_t mtp_modules = 0;  // multi-token prediction: each one decoder layer like the last, on the last stage
+  std::optional<Vision> vision = {};
   bool operator==(const Model&) const = default;
 };
 

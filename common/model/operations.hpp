@@ -11,14 +11,28 @@
 
 namespace plumb {
 
-enum class OperationKind : std::uint8_t { matmul, expert_matmul, attention, recurrence, convolution, norm, elementwise,
-                                          routing, lookup, loss };
+enum class OperationKind : std::uint8_t {
+  matmul,
+  expert_matmul,
+  attention,
+  recurrence,
+  convolution,
+  norm,
+  elementwise,
+  routing,
+  lookup,
+  loss
+};
 
 // A collective that the operation needs under a parallel layout, by the mesh axis that takes part.
 struct OperationMessage {
   enum class Axis : std::uint8_t { tensor, context, expert, data } axis = Axis::tensor;
-  enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all } collective =
-      Collective::all_reduce;
+  enum class Collective : std::uint8_t {
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    all_to_all
+  } collective = Collective::all_reduce;
   double bytes_per_token = 0;
   bool operator==(const OperationMessage&) const = default;
 };
@@ -26,14 +40,14 @@ struct OperationMessage {
 // All amounts are per token of the given sequence. FLOPs count a multiply and an add as two.
 // Sources: facts of each family's paper; "a weight matrix M×N costs F = I = W = 2MN" (arXiv 2104.04473, appendix).
 struct Operation {
-  std::string name;
+  std::string name = {};
   OperationKind kind = OperationKind::matmul;
-  Flops forward;
-  Flops input_gradient;
-  Flops weight_gradient;
-  double kept_bytes = 0;         // from F until its backward
+  Flops forward = {};
+  Flops input_gradient = {};
+  Flops weight_gradient = {};
+  double kept_bytes = 0;             // from F until its backward
   double kept_for_weight_bytes = 0;  // of these, from I until W
-  std::optional<OperationMessage> message;
+  std::optional<OperationMessage> message = {};
   bool operator==(const Operation&) const = default;
 };
 
@@ -49,9 +63,9 @@ struct OperationContext {
 [[nodiscard]] std::vector<Operation> head_operations(const Model& model, const OperationContext& context);
 
 struct OperationTotals {
-  Flops forward;
-  Flops input_gradient;
-  Flops weight_gradient;
+  Flops forward = {};
+  Flops input_gradient = {};
+  Flops weight_gradient = {};
   double kept_bytes = 0;
   double kept_for_weight_bytes = 0;
   bool operator==(const OperationTotals&) const = default;

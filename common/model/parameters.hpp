@@ -19,13 +19,19 @@ enum class ParameterRole : std::uint8_t {
 };
 
 struct Parameter {
-  std::string name;  // global and unique, e.g. "layers.3.attention.q.weight"; executors seed initial values with it
-  std::vector<std::int64_t> shape;
+  std::string name =
+      {};  // global and unique, e.g. "layers.3.attention.q.weight"; executors seed initial values with it
+  std::vector<std::int64_t> shape = {};
   ParameterRole role = ParameterRole::matmul;
   bool operator==(const Parameter&) const = default;
 };
 
 [[nodiscard]] std::int64_t elements(const Parameter& parameter);
+// Of these, the ones that a token meets: all, or those of top_k experts of `mlp`.
+[[nodiscard]] std::int64_t active_elements(const Parameter& parameter, const Mlp& mlp);
+[[nodiscard]] constexpr bool is_matmul(ParameterRole role) {
+  return role == ParameterRole::matmul || role == ParameterRole::expert_matmul;
+}
 
 // In the order in which the forward pass uses them. Source of each shape: the model family's paper, cited at the code.
 [[nodiscard]] std::vector<Parameter> embedding_parameters(const Model& model);
@@ -33,15 +39,15 @@ struct Parameter {
 [[nodiscard]] std::vector<Parameter> final_norm_parameters(const Model& model);
 // Empty when tied: the head then reads the embedding's table.
 [[nodiscard]] std::vector<Parameter> head_parameters(const Model& model);
-// Without embedding and head, which the module shares.
+// Under "mtp.N.", the layer like the model's last. Without embedding and head, which the module shares.
 [[nodiscard]] std::vector<Parameter> mtp_parameters(const Model& model);
 
 // Trainable parameters, tied weights once.
 struct ParameterCounts {
-  std::int64_t total = 0;             // without MTP
-  std::int64_t active = 0;            // total minus the routed experts that a token does not use
+  std::int64_t total = 0;   // without MTP
+  std::int64_t active = 0;  // total minus the routed experts that a token does not use
   std::int64_t embedding = 0;
-  std::int64_t head = 0;              // 0 if tied
+  std::int64_t head = 0;  // 0 if tied
   std::int64_t final_norm = 0;
   std::int64_t mtp = 0;
   std::vector<std::int64_t> layers;

@@ -70,7 +70,4 @@ struct Scenario {
 // ranks. Files named inside are looked for beside the scenario, then in the folder of scenarios that plumb ships.
 [[nodiscard]] Scenario read_scenario(const std::filesystem::path& path);
 
-// A model alone: a YAML model file or block, or a Hugging Face config.json.
-[[nodiscard]] Model read_model(const std::filesystem::path& path);
-
 }  // namespace plumb
