@@ -1,0 +1,217 @@
+#include "tests/house/source_tree.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "common/base/files.hpp"
+
+namespace plumb::house {
+namespace {
+
+const std::vector<std::string> folders = {"common", "sim", "exec", "kernels", "tests"};
+
+// Who may include whose headers; tests may include all.
+const std::map<std::string, std::set<std::string>> may_include = {
+    {"common", {"common"}},
+    {"kernels", {"kernels"}},
+    {"sim", {"sim", "common"}},
+    {"exec", {"exec", "common", "kernels"}},
+};
+
+// A library by the start of its headers' names, and the only folder whose .cpp files may see it.
+struct Library {
+  std::string prefix;
+  std::string folder;  // empty: any of ours
+};
+const std::vector<Library> libraries = {
+    {"simgrid/", "sim"},
+    {"torch/", "exec"},
+    {"ATen/", "exec"},
+    {"c10/", "exec"},
+    {"gloo/", "exec"},
+    {"nccl", "exec"},
+    {"cuda", "kernels"},
+    {"yaml-cpp/", "common"},
+    {"nlohmann/json.hpp", ""},
+    {"CLI/", ""},
+    {"fmt/", ""},
+    {"boost/graph/topological_sort", ""},
+    {"boost/graph/dag_", ""},
+    {"boost/graph/graphviz", ""},
+};
+
+constexpr std::size_t longest_file = 450;
+
+std::string place(const SourceFile& file, int line) { return file.path + ":" + std::to_string(line) + ": "; }
+
+}  // namespace
+
+std::string top_folder(std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
+
+bool is_header(const SourceFile& file) { return file.path.ends_with(".hpp") || file.path.ends_with(".cuh"); }
+
+SourceFile source_file(std::string path, std::string_view text) {
+  SourceFile file{.path = std::move(path), .lines = {}};
+  std::istringstream stream{std::string(text)};
+  for (std::string line; std::getline(stream, line);) file.lines.push_back(line);
+  return file;
+}
+
+std::vector<SourceFile> source_files(const std::filesystem::path& root) {
+  static const std::set<std::string> kinds = {".hpp", ".cpp", ".cu", ".cuh"};
+  std::vector<SourceFile> files;
+  for (const std::string& folder : folders) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || !kinds.contains(entry.path().extension().string())) continue;
+      const std::string path = std::filesystem::relative(entry.path(), root).generic_string();
+      files.push_back(source_file(path, read_file(entry.path())));
+    }
+  }
+  std::ranges::sort(files, {}, &SourceFile::path);
+  return files;
+}
+
+std::vector<Include> includes_of(const SourceFile& file) {
+  static const std::regex pattern(R"re(^\s*#\s*include\s*([<"])([^>"]+)[>"])re");
+  std::vector<Include> includes;
+  for (std::size_t i = 0; i < file.lines.size(); ++i) {
+    std::smatch match;
+    if (std::regex_search(file.lines[i], match, pattern)) {
+      includes.push_back({.path = match[2], .quoted = match[1] == "\"", .line = static_cast<int>(i) + 1});
+    }
+  }
+  return includes;
+}
+
+std::vector<std::string> wrong_directions(const SourceFile& file) {
+  std::vector<std::string> found;
+  const auto allowed = may_include.find(top_folder(file.path));
+  if (allowed == may_include.end()) return found;
+  for (const Include& include : includes_of(file)) {
+    const std::string target = top_folder(include.path);
+    const bool ours = std::ranges::find(folders, target) != folders.end();
+    if (ours && !allowed->second.contains(target)) {
+      found.push_back(place(file, include.line) + allowed->first + " must not include " + target);
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> misplaced_libraries(const SourceFile& file) {
+  std::vector<std::string> found;
+  const std::string folder = top_folder(file.path);
+  for (const Include& include : includes_of(file)) {
+    if (include.quoted) continue;
+    for (const Library& library : libraries) {
+      if (!include.path.starts_with(library.prefix)) continue;
+      if (!library.folder.empty() && folder != library.folder && folder != "tests") {
+        found.push_back(place(file, include.line) + include.path + " belongs to " + library.folder);
+      } else if (is_header(file) && folder != "tests") {
+        found.push_back(place(file, include.line) + include.path + " is a heavy header: only .cpp files see it");
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> broken_style(const SourceFile& file) {
+  // Split, so that this file does not find itself.
+  static const std::vector<std::pair<std::regex, std::string>> forbidden = {
+      {std::regex("namespace (\\w+::)*pip"
+                  "e\\b"),
+       "namespace pip"
+       "e collides with unistd.h"},
+      {std::regex("std::(form"
+                  "at|print|expected)\\b"),
+       "g++ 12 has no such library"},
+      {std::regex("std::view"
+                  "s::"),
+       "clang 14's tools reject pipelines of views"},
+      {std::regex("\\b(TO"
+                  "DO|FIX"
+                  "ME|XX"
+                  "X)\\b"),
+       "open ends belong into an issue"},
+      {std::regex("using namespace std\\s*;"), "opens std"},
+  };
+  std::vector<std::string> found;
+  if (file.lines.size() > longest_file)
+    found.push_back(file.path + ": " + std::to_string(file.lines.size()) + " lines");
+  if (is_header(file)) {
+    if (std::ranges::find(file.lines, "#pragma once") == file.lines.end()) {
+      found.push_back(file.path + ": has no #pragma once");
+    }
+    if (file.lines.empty() || !file.lines.front().starts_with("// ")) {
+      found.push_back(file.path + ":1: does not say in its first line what it is");
+    }
+  }
+  for (std::size_t i = 0; i < file.lines.size(); ++i) {
+    const int number = static_cast<int>(i) + 1;
+    for (const auto& [pattern, reason] : forbidden) {
+      if (std::regex_search(file.lines[i], pattern)) found.push_back(place(file, number) + reason);
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> shared_engines(const std::vector<SourceFile>& files) {
+  std::vector<std::string> owners;
+  for (const SourceFile& file : files) {
+    const auto includes = includes_of(file);
+    const bool sees = std::ranges::any_of(includes, [](const Include& i) { return i.path.starts_with("simgrid/"); });
+    if (sees && top_folder(file.path) == "sim") owners.push_back(file.path);
+  }
+  if (owners.size() <= 1) return {};
+  std::vector<std::string> found;
+  for (const std::string& owner : owners) found.push_back(owner + ": one of several files that see SimGrid");
+  return found;
+}
+
+std::vector<std::string> unresolved_includes(const std::vector<SourceFile>& files) {
+  std::set<std::string> known;
+  for (const SourceFile& file : files) known.insert(file.path);
+  std::vector<std::string> found;
+  for (const SourceFile& file : files) {
+    for (const Include& include : includes_of(file)) {
+      if (include.quoted && !known.contains(include.path)) {
+        found.push_back(place(file, include.line) + "\"" + include.path + "\" is not a path from the root");
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> include_cycles(const std::vector<SourceFile>& files) {
+  std::map<std::string, std::vector<std::string>> graph;
+  for (const SourceFile& file : files) {
+    for (const Include& include : includes_of(file)) {
+      if (include.quoted) graph[file.path].push_back(include.path);
+    }
+  }
+  std::vector<std::string> found;
+  std::set<std::string> done;
+  std::vector<std::string> path;
+  const std::function<void(const std::string&)> visit = [&](const std::string& name) {
+    const auto again = std::ranges::find(path, name);
+    if (again != path.end()) {
+      std::string cycle;
+      for (auto step = again; step != path.end(); ++step) cycle += *step + " -> ";
+      found.push_back(cycle + name);
+      return;
+    }
+    if (done.contains(name)) return;
+    path.push_back(name);
+    if (const auto node = graph.find(name); node != graph.end()) std::ranges::for_each(node->second, visit);
+    path.pop_back();
+    done.insert(name);
+  };
+  for (const SourceFile& file : files) visit(file.path);
+  return found;
+}
+
+}  // namespace plumb::house

@@ -1,0 +1,90 @@
+// The rules of the house themselves: each catches what it is for, and lets through what is right.
+#include "tests/catch.hpp"
+#include "tests/house/source_tree.hpp"
+
+using namespace plumb::house;
+
+namespace {
+
+std::size_t directions(const std::string& path, const std::string& text) {
+  return wrong_directions(source_file(path, text)).size();
+}
+
+std::size_t libraries(const std::string& path, const std::string& text) {
+  return misplaced_libraries(source_file(path, text)).size();
+}
+
+std::size_t style(const std::string& path, const std::string& text) {
+  return broken_style(source_file(path, text)).size();
+}
+
+}  // namespace
+
+TEST_CASE("includes point down the house, never up or across") {
+  CHECK(directions("sim/a.cpp", "#include \"common/base/error.hpp\"\n") == 0);
+  CHECK(directions("exec/a.cpp", "#include \"kernels/a.hpp\"\n") == 0);
+  CHECK(directions("tests/sim/a.cpp", "#include \"sim/a.hpp\"\n#include \"exec/a.hpp\"\n") == 0);
+  CHECK(directions("common/a.cpp", "#include \"sim/a.hpp\"\n") == 1);
+  CHECK(directions("common/a.cpp", "#include \"exec/a.hpp\"\n#include \"kernels/a.hpp\"\n") == 2);
+  CHECK(directions("sim/a.cpp", "#include \"exec/a.hpp\"\n") == 1);
+  CHECK(directions("exec/a.cpp", "#include \"sim/a.hpp\"\n") == 1);
+  CHECK(directions("kernels/a.cpp", "#include \"common/base/units.hpp\"\n") == 1);
+  CHECK(directions("sim/a.cpp", "#include \"tests/catch.hpp\"\n") == 1);
+  CHECK(directions("sim/a.cpp", "  #  include <exec/a.hpp>\n") == 1);
+  const auto named = wrong_directions(source_file("sim/a.cpp", "\n#include \"exec/a.hpp\"\n"));
+  REQUIRE(named.size() == 1);
+  CHECK(named.front() == "sim/a.cpp:2: sim must not include exec");
+}
+
+TEST_CASE("heavy libraries stay in their folder, and out of headers") {
+  CHECK(libraries("sim/engine.cpp", "#include <simgrid/s4u.hpp>\n") == 0);
+  CHECK(libraries("sim/engine.hpp", "#include <simgrid/s4u.hpp>\n") == 1);
+  CHECK(libraries("common/a.cpp", "#include <simgrid/s4u.hpp>\n") == 1);
+  CHECK(libraries("exec/a.cpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 0);
+  CHECK(libraries("exec/a.hpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 2);
+  CHECK(libraries("sim/a.cpp", "#include <c10/core/Stream.h>\n") == 1);
+  CHECK(libraries("common/a.cpp", "#include <fmt/format.h>\n#include <yaml-cpp/yaml.h>\n") == 0);
+  CHECK(libraries("common/a.hpp", "#include <fmt/format.h>\n#include <nlohmann/json.hpp>\n") == 2);
+  CHECK(libraries("tests/exec/helper.hpp", "#include <ATen/ATen.h>\n") == 0);
+}
+
+TEST_CASE("only one file of sim owns the engine") {
+  const auto engine = source_file("sim/engine.cpp", "#include <simgrid/s4u.hpp>\n");
+  const auto other = source_file("sim/other.cpp", "#include <simgrid/host.h>\n");
+  CHECK(shared_engines({engine}).empty());
+  CHECK(shared_engines({engine, other}).size() == 2);
+}
+
+TEST_CASE("our includes are paths from the root, without cycles") {
+  const auto a = source_file("common/a.hpp", "#include \"common/b.hpp\"\n");
+  const auto b = source_file("common/b.hpp", "#include \"common/a.hpp\"\n");
+  const auto leaf = source_file("common/b.hpp", "#include <vector>\n");
+  const auto relative = source_file("common/c.hpp", "#include \"b.hpp\"\n");
+  CHECK(unresolved_includes({a, leaf}).empty());
+  CHECK(unresolved_includes({relative, leaf}).size() == 1);
+  CHECK(include_cycles({a, leaf}).empty());
+  CHECK(include_cycles({a, b}) == std::vector<std::string>{"common/a.hpp -> common/b.hpp -> common/a.hpp"});
+}
+
+TEST_CASE("style that no tool checks") {
+  CHECK(style("common/a.hpp", "// What it is.\n#pragma once\n") == 0);
+  CHECK(style("common/a.hpp", "// What it is.\n") == 1);
+  CHECK(style("common/a.hpp", "#pragma once\n") == 1);
+  CHECK(style("common/a.cpp", "#include <vector>\n") == 0);
+  CHECK(style("common/a.cpp",
+              "namespace plumb::pip"
+              "e {\n") == 1);
+  CHECK(style("common/a.cpp",
+              "std::form"
+              "at(\"{}\", 1);\n") == 1);
+  CHECK(style("common/a.cpp", "fmt::format(\"{}\", 1);\n") == 0);
+  CHECK(style("common/a.cpp",
+              "for (int i : std::view"
+              "s::iota(0, 3)) {}\n") == 1);
+  CHECK(style("common/a.cpp",
+              "// TO"
+              "DO: later\n") == 1);
+  std::string text;
+  for (int i = 0; i < 451; ++i) text += "int x;\n";
+  CHECK(style("common/a.cpp", text) == 1);
+}
