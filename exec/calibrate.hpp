@@ -10,7 +10,7 @@
 namespace plumb::exec {
 
 struct CalibrationOptions {
-  int rounds = 15;             // each round measures every distinct block once, in alternation
+  int rounds = 15;  // each round measures every distinct block once, in alternation
   std::string transport = "local";
   std::function<void(int done, int total)> progress;
 };

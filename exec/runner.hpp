@@ -1,36 +1,40 @@
 // Runs a rank's list of actions step by step and writes down when each began and ended.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "common/plan/plan.hpp"
-#include "common/timeline/timeline.hpp"
+#include "exec/rank_log.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
 
-struct RunOptions {
-  int steps = 1;
-  double deadline_factor = 20;         // an action's deadline: this many times its predicted time …
-  Seconds deadline_floor = {60};       // … but never less
+class Watchdog;
+
+// Memory of a rank, as whoever tracks it sees it; empty functions: nobody does.
+struct MemoryHooks {
+  std::function<void(const std::byte* data, int to_rank)> moved;  // a received buffer belongs to this rank from now on
+  std::function<void(int rank)> reset_peak;
+  std::function<Bytes(int rank)> peak;
 };
 
-// What one rank wrote down; rank 0 merges them (a receive's start is its sender's time).
-struct RankLog {
-  int rank = 0;
-  std::vector<std::vector<Event>> steps;  // sends included, times since the step's common start
+struct RunOptions {
+  int steps = 1;
+  std::int64_t first_step = 0;    // number of the first of them, for the stages' data
+  int expected_ahead = 2;         // messages of a queue that may travel before they are needed
+  double deadline_factor = 20;    // an action's deadline: this many times its predicted time …
+  Seconds deadline_floor = {60};  // … but never less
+  Watchdog* watchdog = nullptr;   // learns where the rank stands; may be null
+  MemoryHooks memory;
 };
 
 // Runs `lowered.actions[transport.rank()]` for every step. `stages[s]` is null where another rank holds s.
 // An error names rank and action, tells the other ranks to stop and is rethrown as RunError.
 [[nodiscard]] RankLog run_rank(const Plan& plan, const Schedule& lowered, Transport& transport,
                                const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options);
-
-// The logs of all ranks as one timeline of measured steps.
-[[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
-                                  const std::string& producer);
 
 }  // namespace plumb::exec

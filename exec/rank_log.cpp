@@ -1,0 +1,165 @@
+#include "exec/rank_log.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "common/base/error.hpp"
+#include "common/model/operations.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using nlohmann::json;
+
+// A message by its receive: what it carries, for which stage and microbatch.
+using MessageKey = std::tuple<ActionKind, std::int32_t, std::int32_t>;
+
+// SEND_F of stage s is RECV_F of s+1, SEND_B of s is RECV_B of s−1.
+MessageKey key_of_send(const Action& send) {
+  const bool forward = send.kind == ActionKind::send_forward;
+  return {forward ? ActionKind::receive_forward : ActionKind::receive_backward, send.stage + (forward ? 1 : -1),
+          send.microbatch};
+}
+
+RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
+  RankSummary summary;
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    if (plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+    const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+    summary.parameter_bytes += cost.parameter_bytes;
+    summary.gradient_bytes += cost.gradient_bytes;
+    summary.optimizer_bytes += cost.optimizer_bytes;
+  }
+  for (const RankStep& step : steps) {
+    summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
+    summary.received_bytes = std::max(summary.received_bytes, step.received_bytes);
+  }
+  const Bytes states = summary.parameter_bytes + summary.gradient_bytes + summary.optimizer_bytes;
+  summary.activation_bytes = std::max(Bytes{0}, summary.peak_bytes - states);
+  return summary;
+}
+
+void place_receives(std::vector<Event>& events) {
+  std::map<MessageKey, const Event*> sends;
+  for (const Event& event : events) {
+    if (is_send(event.action.kind)) sends[key_of_send(event.action)] = &event;
+  }
+  for (Event& event : events) {
+    if (!is_receive(event.action.kind)) continue;
+    const auto sent = sends.find({event.action.kind, event.action.stage, event.action.microbatch});
+    if (sent == sends.end()) {
+      throw RunError("rank " + std::to_string(event.rank), to_string(event.action) + " has no send in any rank's log");
+    }
+    const Seconds waiting_since = event.start;
+    event.start = sent->second->start;
+    // Two cores' clock readings may differ by less than the hand-over takes.
+    event.end = std::max(event.end, event.start);
+    event.waited = std::max(Seconds{0}, event.end - std::max(event.start, waiting_since));
+  }
+}
+
+// Both ranks of the reduction see it from when the later one came until the later one left.
+void place_reductions(std::vector<Event>& events) {
+  Seconds start{0};
+  Seconds end{0};
+  for (const Event& event : events) {
+    if (event.action.kind != ActionKind::reduce_tied) continue;
+    start = std::max(start, event.start);
+    end = std::max(end, event.end);
+  }
+  for (Event& event : events) {
+    if (event.action.kind != ActionKind::reduce_tied) continue;
+    event.waited = end - event.start;
+    event.start = start;
+    event.end = end;
+  }
+}
+
+StepTimeline merge_step(const std::vector<RankLog>& logs, std::size_t index) {
+  StepTimeline step;
+  Seconds start = logs.front().steps.at(index).start;
+  for (const RankLog& log : logs) {
+    start = std::min(start, log.steps.at(index).start);
+    step.events.insert(step.events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
+  }
+  place_receives(step.events);
+  place_reductions(step.events);
+  for (Event& event : step.events) {
+    event.start -= start;
+    event.end -= start;
+    step.duration = std::max(step.duration, event.end);
+  }
+  std::sort(step.events.begin(), step.events.end(), [](const Event& a, const Event& b) {
+    return std::tie(a.rank, a.start, a.action) < std::tie(b.rank, b.start, b.action);
+  });
+  return step;
+}
+
+}  // namespace
+
+std::string to_text(const RankLog& log) {
+  json steps = json::array();
+  for (const RankStep& step : log.steps) {
+    json events = json::array();
+    for (const Event& event : step.events) {
+      events.push_back({to_string(event.action), event.peer, event.start.value, event.end.value, event.waited.value,
+                        event.bytes.value});
+    }
+    steps.push_back({{"start", step.start.value},
+                     {"peak_bytes", step.peak_bytes.value},
+                     {"received_bytes", step.received_bytes.value},
+                     {"loss", step.loss},
+                     {"events", std::move(events)}});
+  }
+  return json{{"rank", log.rank}, {"steps", std::move(steps)}}.dump();
+}
+
+RankLog parse_rank_log(std::string_view text) {
+  try {
+    const json root = json::parse(text);
+    RankLog log{.rank = root.at("rank").get<int>(), .steps = {}};
+    for (const json& step : root.at("steps")) {
+      RankStep& read = log.steps.emplace_back();
+      read.start = {step.at("start").get<double>()};
+      read.peak_bytes = {step.at("peak_bytes").get<std::int64_t>()};
+      read.received_bytes = {step.at("received_bytes").get<std::int64_t>()};
+      // JSON has no NaN: a loss that diverged comes as null.
+      read.loss = step.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : step["loss"].get<double>();
+      for (const json& event : step.at("events")) {
+        read.events.push_back({.action = parse_action(event.at(0).get<std::string>()),
+                               .rank = log.rank,
+                               .peer = event.at(1).get<int>(),
+                               .start = {event.at(2).get<double>()},
+                               .end = {event.at(3).get<double>()},
+                               .waited = {event.at(4).get<double>()},
+                               .bytes = {event.at(5).get<std::int64_t>()}});
+      }
+    }
+    return log;
+  } catch (const json::exception& error) {
+    throw RunError("a rank's log", std::string("is not what plumb-exec writes: ") + error.what());
+  }
+}
+
+Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
+                    const std::string& producer) {
+  Timeline timeline{.source = TimelineSource::measured,
+                    .producer = producer,
+                    .plan_name = plan.name,
+                    .plan_digest = plan_digest(plan),
+                    .costs_digest = costs_digest(plan.costs),
+                    .tokens_per_step = plan.training.global_batch * plan.training.sequence,
+                    .model_flops = model_flops(plan.model, plan.training.sequence, plan.training.global_batch),
+                    .schedule = lowered,
+                    .costs = plan.costs,
+                    .ranks = {},
+                    .steps = {}};
+  for (const RankLog& log : logs) timeline.ranks.push_back(summarise(plan, log.rank, log.steps));
+  for (std::size_t step = 0; step < logs.front().steps.size(); ++step) timeline.steps.push_back(merge_step(logs, step));
+  return timeline;
+}
+
+}  // namespace plumb::exec

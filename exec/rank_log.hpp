@@ -1,0 +1,39 @@
+// What each rank wrote down while it ran, and how that becomes one measured timeline.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "common/timeline/timeline.hpp"
+
+namespace plumb::exec {
+
+// Times are seconds on the steady clock that all ranks of a host share. `start` of a receive is when the rank began to
+// wait, its `end` when the message was there, which may be earlier.
+struct RankStep {
+  Seconds start;              // when the rank left the barrier before the step
+  std::vector<Event> events;  // in the order of the rank's list
+  Bytes peak_bytes;           // 0: not measured
+  Bytes received_bytes;
+  double loss = 0;  // on the rank of the last stage
+  bool operator==(const RankStep&) const = default;
+};
+
+struct RankLog {
+  int rank = 0;
+  std::vector<RankStep> steps;
+  bool operator==(const RankLog&) const = default;
+};
+
+// For Transport::gather: text that reads back to the same bits. `parse_rank_log` throws RunError for anything else.
+[[nodiscard]] std::string to_text(const RankLog& log);
+[[nodiscard]] RankLog parse_rank_log(std::string_view text);
+
+// The logs of all ranks, by rank, as one timeline of measured steps: a step's time counts from when its first rank left
+// the barrier; a receive starts when its sender handed the message over; a tied reduction spans what both ranks saw.
+[[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
+                                  const std::string& producer);
+
+}  // namespace plumb::exec

@@ -1,0 +1,54 @@
+// What the programs ask of the stages on LibTorch; LibTorch itself stays behind it.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "exec/stage/stage.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+struct StageOptions {
+  std::filesystem::path data;  // text to train on; empty: texts that every Debian has
+  bool deterministic = false;  // only operations whose result does not depend on timing
+};
+
+// On the thread of a rank, before anything else there: one intra-op thread; what it allocates counts as its rank's.
+void begin_rank_thread(int rank);
+
+// Entry s is null where another rank holds stage s. Throws InputError, naming layer or file, for layer kinds that are
+// not executed and data shorter than one sequence.
+[[nodiscard]] std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options);
+
+// By global name, fp32, of the step that ended last; a tied table has one entry. Only for stages of make_stages.
+using NamedGradients = std::map<std::string, std::vector<float>>;
+[[nodiscard]] NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages);
+
+// design.md's rule of --check. `problem` says in one sentence what differs; empty if it passed.
+struct CheckResult {
+  bool passed = false;
+  bool bitwise_equal = false;
+  double worst_error_ratio = 0;
+  std::string worst_tensor;
+  std::string problem;
+};
+
+// Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
+// gradients of the last step, which must be complete.
+[[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options,
+                                                  const std::vector<double>& losses, const NamedGradients& gradients);
+
+// Memory that LibTorch reports. A buffer counts as its allocating rank's until `memory_moved` says that it was handed
+// over; data it does not know are ignored.
+[[nodiscard]] Payload allocate_payload(std::size_t bytes);  // on the rank's thread
+void memory_moved(const std::byte* data, int to_rank);
+[[nodiscard]] Bytes peak_bytes(int rank);  // since the last reset
+void reset_peak(int rank);
+
+}  // namespace plumb::exec
