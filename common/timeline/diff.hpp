@@ -20,11 +20,11 @@ struct TimelineDiff {
   Seconds predicted;
   Seconds measured;
   Seconds replay;
-  std::vector<DiffCause> causes;     // in order of substitution; their seconds add up to measured − predicted
+  std::vector<DiffCause> causes;  // in order of substitution; their seconds add up to measured − predicted
 };
 
-// Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then the order
-// in which ranks acted, then host gaps; what is left is the residual. Compares with the measured median step.
+// Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then the
+// order in which ranks acted, then host gaps; what is left is the residual. Compares with the measured median step.
 // Throws InputError when the two are not of the same plan.
 [[nodiscard]] TimelineDiff diff(const Timeline& predicted, const Timeline& measured);
 

@@ -8,7 +8,7 @@
 namespace plumb {
 
 struct GanttStyle {
-  int width = 100;     // columns of the chart
+  int width = 100;  // columns of the chart
   bool colour = false;
   bool unicode = true;
 };

@@ -16,7 +16,7 @@ struct MeasuredDurations {
 [[nodiscard]] MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimeline& step);
 
 struct Replay {
-  Seconds step;    // rebuilt from durations alone, no gaps
+  Seconds step;               // rebuilt from durations alone, no gaps
   double error_fraction = 0;  // (step − measured) / measured
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/cost/costs.hpp"
@@ -16,7 +17,7 @@ enum class TimelineSource : std::uint8_t { predicted, measured };
 struct Event {
   Action action;
   int rank = 0;
-  int peer = -1;   // sender of a receive
+  int peer = -1;  // sender of a receive
   Seconds start;
   Seconds end;
   Seconds waited;
@@ -43,20 +44,30 @@ struct StepTimeline {
 
 struct Timeline {
   TimelineSource source = TimelineSource::predicted;
-  std::string producer;       // "simgrid", "path", "plumb-exec local cpu"
+  std::string producer;  // "simgrid", "path", "plumb-exec local cpu"
   std::string plan_name;
-  std::string plan_digest;    // of the plan's schedule, split and shapes: two timelines of one plan agree
-  std::string costs_digest;   // of the costs the prediction used
+  std::string plan_digest;   // of the plan's schedule, split and shapes: two timelines of one plan agree
+  std::string costs_digest;  // of the costs the prediction used
   std::int64_t tokens_per_step = 0;
-  Flops model_flops;          // of a step
-  Schedule schedule;          // lowered: the diff rebuilds the graph from it
-  PipelineCosts costs;        // that were predicted
+  Flops model_flops;    // of a step
+  Schedule schedule;    // lowered: the diff rebuilds the graph from it
+  PipelineCosts costs;  // that were predicted
   std::vector<RankSummary> ranks;
   std::vector<StepTimeline> steps;  // a prediction has one
   bool operator==(const Timeline&) const = default;
 };
 
-// The step whose duration is the (lower) median; steps must not be empty.
+// The step whose duration is the (lower) median, the first of equal ones. Throws InputError when there are no steps.
 [[nodiscard]] const StepTimeline& median_step(const Timeline& timeline);
+
+// Puts the events in the order above and sets the duration to the last end.
+[[nodiscard]] StepTimeline ordered_step(std::vector<Event> events);
+
+// What a rank does at the same time as other things: one track each.
+enum class Track : std::uint8_t { compute, receive_forward, receive_backward, collective, send, host_copy };
+inline constexpr int track_count = 6;
+
+[[nodiscard]] Track track_of(ActionKind kind);
+[[nodiscard]] std::string_view track_name(Track track);
 
 }  // namespace plumb

@@ -1,0 +1,128 @@
+#include "common/timeline/statistics.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+struct Interval {
+  Seconds start;
+  Seconds end;
+};
+
+// The same set of moments, in order and without overlap.
+std::vector<Interval> merged(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) {
+    return a.start < b.start || (a.start == b.start && a.end < b.end);
+  });
+  std::vector<Interval> result;
+  for (const Interval& interval : intervals) {
+    if (interval.end <= interval.start) continue;
+    if (!result.empty() && interval.start <= result.back().end) {
+      result.back().end = std::max(result.back().end, interval.end);
+    } else {
+      result.push_back(interval);
+    }
+  }
+  return result;
+}
+
+Seconds length(const std::vector<Interval>& intervals) {
+  Seconds sum;
+  for (const Interval& interval : intervals) sum += interval.end - interval.start;
+  return sum;
+}
+
+// Of two merged sets.
+Seconds overlap(const std::vector<Interval>& a, const std::vector<Interval>& b) {
+  Seconds sum;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const Seconds start = std::max(a[i].start, b[j].start);
+    const Seconds end = std::min(a[i].end, b[j].end);
+    if (start < end) sum += end - start;
+    if (a[i].end < b[j].end)
+      ++i;
+    else
+      ++j;
+  }
+  return sum;
+}
+
+struct RankIntervals {
+  std::vector<Interval> compute;
+  std::vector<Interval> communication;
+  Seconds busy;   // in F, B, I, W and R
+  Interval span;  // of these
+  bool computes = false;
+};
+
+std::map<Action, Seconds> collective_starts(const StepTimeline& step) {
+  std::map<Action, Seconds> starts;
+  for (const Event& event : step.events) {
+    if (track_of(event.action.kind) != Track::collective) continue;
+    const auto [found, added] = starts.try_emplace(event.action, event.start);
+    if (!added) found->second = std::max(found->second, event.start);
+  }
+  return starts;
+}
+
+std::vector<RankIntervals> rank_intervals(const StepTimeline& step, int ranks) {
+  std::vector<RankIntervals> result(static_cast<std::size_t>(std::max(ranks, 0)));
+  const std::map<Action, Seconds> collectives = collective_starts(step);
+  for (const Event& event : step.events) {
+    if (event.rank < 0 || event.rank >= ranks) {
+      throw InputError("timeline",
+                       "has an event on rank " + std::to_string(event.rank) + " of " + std::to_string(ranks));
+    }
+    RankIntervals& rank = result[static_cast<std::size_t>(event.rank)];
+    Interval interval{event.start, event.end};
+    const Track track = track_of(event.action.kind);
+    if (track == Track::collective) interval.start = std::min(event.end, collectives.at(event.action));
+    if (track == Track::compute)
+      rank.compute.push_back(interval);
+    else if (track != Track::send)
+      rank.communication.push_back(interval);
+    if (!is_compute(event.action.kind)) continue;
+    rank.busy += interval.end - interval.start;
+    rank.span = rank.computes
+                    ? Interval{std::min(rank.span.start, interval.start), std::max(rank.span.end, interval.end)}
+                    : interval;
+    rank.computes = true;
+  }
+  return result;
+}
+
+double fraction(Seconds part, Seconds whole) { return whole.value > 0 ? part / whole : 0; }
+
+}  // namespace
+
+StepStatistics step_statistics(const StepTimeline& step, int ranks) {
+  StepStatistics statistics{.iteration = step.duration, .ranks = {}};
+  Seconds busy;
+  Seconds longest_span;
+  for (RankIntervals& rank : rank_intervals(step, ranks)) {
+    const std::vector<Interval> compute = merged(std::move(rank.compute));
+    const std::vector<Interval> communication = merged(std::move(rank.communication));
+    RankStatistics entry;
+    entry.compute = length(compute);
+    entry.communication = length(communication);
+    entry.exposed_communication = entry.communication - overlap(compute, communication);
+    entry.idle = std::max(Seconds{}, step.duration - entry.compute - entry.exposed_communication);
+    statistics.ranks.push_back(entry);
+    busy += rank.busy;
+    longest_span = std::max(longest_span, rank.span.end - rank.span.start);
+  }
+  if (ranks > 0) busy = busy / static_cast<double>(ranks);
+  statistics.bubble_makespan_fraction = fraction(step.duration - busy, step.duration);
+  statistics.bubble_span_fraction = fraction(longest_span - busy, longest_span);
+  return statistics;
+}
+
+double tokens_per_s(const Timeline& timeline, const StepTimeline& step) {
+  return step.duration.value > 0 ? static_cast<double>(timeline.tokens_per_step) / step.duration.value : 0;
+}
+
+}  // namespace plumb

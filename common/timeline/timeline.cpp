@@ -1,0 +1,77 @@
+#include "common/timeline/timeline.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+
+const StepTimeline& median_step(const Timeline& timeline) {
+  if (timeline.steps.empty()) throw InputError("timeline", "has no steps, expected at least one");
+  std::vector<std::size_t> order(timeline.steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return timeline.steps[a].duration < timeline.steps[b].duration;
+  });
+  return timeline.steps[order[(order.size() - 1) / 2]];
+}
+
+StepTimeline ordered_step(std::vector<Event> events) {
+  StepTimeline step;
+  for (const Event& event : events) step.duration = std::max(step.duration, event.end);
+  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+    return std::tie(a.rank, a.start, a.action, a.end) < std::tie(b.rank, b.start, b.action, b.end);
+  });
+  step.events = std::move(events);
+  return step;
+}
+
+Track track_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+    case ActionKind::backward:
+    case ActionKind::input_gradient:
+    case ActionKind::weight_gradient:
+    case ActionKind::recompute:
+    case ActionKind::optimizer_step:
+      return Track::compute;
+    case ActionKind::receive_forward:
+      return Track::receive_forward;
+    case ActionKind::receive_backward:
+      return Track::receive_backward;
+    case ActionKind::reduce_tied:
+    case ActionKind::reduce_gradient:
+    case ActionKind::unshard:
+    case ActionKind::reshard:
+      return Track::collective;
+    case ActionKind::send_forward:
+    case ActionKind::send_backward:
+      return Track::send;
+    case ActionKind::evict:
+    case ActionKind::load:
+      return Track::host_copy;
+  }
+  return Track::compute;
+}
+
+std::string_view track_name(Track track) {
+  switch (track) {
+    case Track::compute:
+      return "compute";
+    case Track::receive_forward:
+      return "receive forward";
+    case Track::receive_backward:
+      return "receive backward";
+    case Track::collective:
+      return "collective";
+    case Track::send:
+      return "send";
+    case Track::host_copy:
+      return "host copy";
+  }
+  return "";
+}
+
+}  // namespace plumb
