@@ -1,0 +1,280 @@
+#include "sim/engine.hpp"
+
+#include <simgrid/s4u.hpp>
+
+#include <simgrid/version.h>
+#include <simgrid/kernel/Timer.hpp>
+#if SIMGRID_VERSION < 40000
+#include <simgrid/kernel/resource/NetworkModelIntf.hpp>
+#endif
+#include <xbt/log.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+
+namespace plumb::sim {
+namespace {
+
+namespace s4u = simgrid::s4u;
+
+// What differs between SimGrid 3.32 and 4.0 stands in this block and nowhere else.
+#if SIMGRID_VERSION >= 40000
+s4u::NetZone* make_root(s4u::Engine& engine) { return engine.get_netzone_root(); }
+s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) { return root->add_netzone_star(name); }
+s4u::Host* make_host(s4u::NetZone* zone, const std::string& name) { return zone->add_host(name, 1.0); }
+s4u::Link* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth, double latency) {
+  return zone->add_split_duplex_link(name, bandwidth)->set_latency(latency)->seal();
+}
+void connect(s4u::NetZone* star, s4u::Host* host, s4u::Link* port) {
+  star->add_route(host, nullptr, {{port, s4u::LinkInRoute::Direction::UP}});
+}
+template <class Callback>
+void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
+  root->set_latency_factor_cb(callback);
+}
+template <class Callback>
+void on_any_completion(const Callback& callback) {
+  s4u::Exec::on_completion_cb(callback);
+  s4u::Comm::on_completion_cb(callback);
+}
+void begin(s4u::Exec& exec) { exec.detach(); }
+void begin(s4u::Comm& comm) { comm.start(); }
+#else
+s4u::NetZone* make_root(s4u::Engine&) { return s4u::create_full_zone("world"); }
+s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) {
+  return s4u::create_star_zone(name)->set_parent(root);
+}
+s4u::Host* make_host(s4u::NetZone* zone, const std::string& name) { return zone->create_host(name, 1.0); }
+s4u::Link* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth, double latency) {
+  return zone->create_split_duplex_link(name, bandwidth)->set_latency(latency)->seal();
+}
+void connect(s4u::NetZone* star, s4u::Host* host, s4u::Link* port) {
+  star->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, {{port, s4u::LinkInRoute::Direction::UP}});
+}
+template <class Callback>
+void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
+  root->get_network_model()->set_lat_factor_cb(callback);
+}
+template <class Callback>
+void on_any_completion(const Callback& callback) {
+  s4u::Activity::on_completion_cb(callback);
+}
+void begin(s4u::Exec& exec) { exec.vetoable_start(); }
+void begin(s4u::Comm& comm) { comm.vetoable_start(); }
+#endif
+
+// SimGrid keeps its options and signals for the life of the process: both are set once, with the first engine.
+// CM02 without cross traffic and without TCP's window is exact; see tests/sim/test_simgrid_quirks.cpp for each option.
+void configure_once(s4u::Engine& engine) {
+  static bool configured = false;
+  if (configured) return;
+  configured = true;
+  engine.set_config("network/model:CM02");
+  engine.set_config("network/crosstraffic:no");
+  engine.set_config("network/TCP-gamma:0");
+}
+
+s4u::Engine* new_engine() {
+  static std::string name = "plumb";
+  static char* arguments[] = {name.data(), nullptr};
+  int count = 1;
+  xbt_log_control_set("xbt_cfg.thres:warning");
+  auto* engine = new s4u::Engine(&count, arguments);
+  configure_once(*engine);
+  return engine;
+}
+
+// CM02 shares a port in inverse proportion to the latency of the routes. With 0.5 at each end every route counts 1, so
+// that all share alike, and the latency factor is then a message's true latency in seconds.
+constexpr double unit_latency = 0.5;
+
+// Stands for an infinite bandwidth; messages through it carry no bytes.
+constexpr double endless = 1e18;
+
+}  // namespace
+
+class FluidEngine::Impl {
+ public:
+  explicit Impl(const Platform& platform) : platform_(platform), engine_(new_engine()) {
+    s4u::NetZone* root = make_root(*engine_);
+    const int machines = (platform.ranks + platform.ranks_per_machine - 1) / platform.ranks_per_machine;
+    s4u::NetZone* fabric = make_star(root, "fabric");
+    for (int machine = 0; machine < machines; ++machine) build_machine(root, fabric, machine);
+    fabric->seal();
+    set_latency_factor(root, [this](double, const s4u::Host*, const s4u::Host*, const std::vector<s4u::Link*>&,
+                                    const std::unordered_set<s4u::NetZone*>&) { return latency_of_next_; });
+    root->seal();
+    begin_ = s4u::Engine::get_clock();
+    current_ = this;
+    static const bool connected = [] {
+      on_any_completion([](const s4u::Activity& activity) { current_->completed(activity); });
+      return true;
+    }();
+    static_cast<void>(connected);
+  }
+
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // SimGrid crashes on activities that are dropped while under way, so what is left is run to its end, unheard.
+  ~Impl() {
+    ended_ = nullptr;
+    if (free_.size() < under_way_.size()) engine_->run();
+    retired_.clear();
+    under_way_.clear();
+    current_ = nullptr;
+    engine_.reset();
+  }
+
+  void compute(ActivityId id, int rank, Seconds alone) {
+    s4u::ExecPtr exec = s4u::Exec::init();
+    exec->set_flops_amount(alone.value)->set_host(devices_[static_cast<std::size_t>(rank)]);
+    const std::size_t slot = keep(id, exec);
+    exec->set_data(reinterpret_cast<void*>(slot));
+    begin(*exec);
+  }
+
+  void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
+    const bool inside = machine_of(platform_, from) == machine_of(platform_, to);
+    const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
+    const bool instant = std::isinf(port_between(platform_, from, to).bandwidth.value);
+    latency_of_next_ = latency.value;
+    s4u::CommPtr comm =
+        s4u::Comm::sendto_init(ports[static_cast<std::size_t>(from)], ports[static_cast<std::size_t>(to)]);
+    comm->set_payload_size(instant ? 0 : static_cast<std::uint64_t>(bytes.value));
+    const std::size_t slot = keep(id, comm);
+    comm->set_data(reinterpret_cast<void*>(slot));
+    begin(*comm);
+  }
+
+  [[nodiscard]] Seconds now() const {
+    constexpr double picoseconds = 1e12;
+    return {std::round((s4u::Engine::get_clock() - begin_) * picoseconds) / picoseconds};
+  }
+
+  void run(const Ended& ended) {
+    ended_ = &ended;
+    engine_->run();
+    retired_.clear();
+    ended_ = nullptr;
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (failures_ > 0) throw RunError("simulation", std::to_string(failures_) + " simulated activities failed");
+  }
+
+ private:
+  void build_machine(s4u::NetZone* root, s4u::NetZone* fabric, int machine) {
+    const std::string name = "machine" + std::to_string(machine);
+    s4u::NetZone* zone = make_star(root, name);
+    const int first = machine * platform_.ranks_per_machine;
+    const int last = first + ranks_on_machine(platform_, machine);
+    s4u::Host* shared = nullptr;
+    if (shares_cores(platform_, machine)) {
+      shared = make_host(zone, name + ".cores")->set_core_count(platform_.cores_per_machine)->seal();
+    }
+    for (int rank = first; rank < last; ++rank) {
+      const std::string suffix = std::to_string(rank);
+      s4u::Host* device = make_host(zone, "rank" + suffix)->seal();
+      devices_.push_back(shared != nullptr ? shared : device);
+      inside_ports_.push_back(device);
+      connect(zone, device, port(zone, "inside" + suffix, platform_.inside));
+      s4u::Host* nic = make_host(fabric, "nic" + suffix)->seal();
+      outside_ports_.push_back(nic);
+      connect(fabric, nic, port(fabric, "outside" + suffix, platform_.outside));
+    }
+    zone->seal();
+  }
+
+  static s4u::Link* port(s4u::NetZone* zone, const std::string& name, const TransferCost& cost) {
+    const bool usable = std::isfinite(cost.bandwidth.value) && cost.bandwidth.value > 0;
+    return make_duplex(zone, name, usable ? cost.bandwidth.value : endless, unit_latency);
+  }
+
+  struct Slot {
+    s4u::ActivityPtr activity;
+    ActivityId id = 0;
+  };
+
+  std::size_t keep(ActivityId id, s4u::ActivityPtr activity) {
+    if (free_.empty()) {
+      free_.push_back(under_way_.size());
+      under_way_.emplace_back();
+    }
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    under_way_[slot] = {.activity = std::move(activity), .id = id};
+    return slot;
+  }
+
+  // Called by SimGrid in its own order. An exception must not pass through SimGrid, and an activity must outlive this
+  // call, so both are kept for later. The timer fires at the same moment, when all that ends then has ended.
+  void completed(const s4u::Activity& activity) {
+    const auto slot = reinterpret_cast<std::size_t>(activity.get_data<void>());
+    if (activity.get_state() != s4u::Activity::State::FINISHED) ++failures_;
+    ids_.push_back(under_way_[slot].id);
+    retired_.push_back(std::move(under_way_[slot].activity));
+    free_.push_back(slot);
+    if (ids_.size() == 1) {
+      simgrid::kernel::timer::Timer::set(s4u::Engine::get_clock(), [this] { deliver(); });
+    }
+  }
+
+  void deliver() {
+    retired_.clear();
+    delivered_.swap(ids_);
+    std::sort(delivered_.begin(), delivered_.end());
+    if (ended_ != nullptr && !error_ && failures_ == 0) {
+      try {
+        (*ended_)(delivered_);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    }
+    delivered_.clear();
+  }
+
+  static inline Impl* current_ = nullptr;
+
+  Platform platform_;
+  std::unique_ptr<s4u::Engine> engine_;
+  std::vector<s4u::Host*> devices_;
+  std::vector<s4u::Host*> inside_ports_;
+  std::vector<s4u::Host*> outside_ports_;
+  double begin_ = 0;
+  double latency_of_next_ = 0;
+  std::vector<Slot> under_way_;
+  std::vector<std::size_t> free_;
+  std::vector<s4u::ActivityPtr> retired_;
+  std::vector<ActivityId> ids_;
+  std::vector<ActivityId> delivered_;
+  const Ended* ended_ = nullptr;
+  std::exception_ptr error_;
+  int failures_ = 0;
+};
+
+FluidEngine::FluidEngine(const Platform& platform) {
+  require_valid(platform);
+  impl_ = std::make_unique<Impl>(platform);
+}
+FluidEngine::~FluidEngine() = default;
+
+void FluidEngine::compute(ActivityId id, int rank, Seconds alone) { impl_->compute(id, rank, alone); }
+void FluidEngine::transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
+  impl_->transfer(id, from, to, bytes, latency);
+}
+Seconds FluidEngine::now() const { return impl_->now(); }
+void FluidEngine::run(const Ended& ended) { impl_->run(ended); }
+
+const char* engine_version() {
+  static const std::string version =
+      "SimGrid " + std::to_string(SIMGRID_VERSION_MAJOR) + "." + std::to_string(SIMGRID_VERSION_MINOR);
+  return version.c_str();
+}
+
+}  // namespace plumb::sim

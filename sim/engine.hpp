@@ -1,0 +1,49 @@
+// The one owner of the SimGrid engine: work and messages go in, the moments at which they end come out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "sim/platform.hpp"
+
+namespace plumb::sim {
+
+// Chosen by the caller; several activities may have the same.
+using ActivityId = std::uint32_t;
+
+// Activities share cores and ports as fluids (max-min fair). SimGrid allows one engine at a time in a process; another
+// may be made when the first is gone.
+class FluidEngine {
+ public:
+  // Called with all activities that ended at one moment, in ascending order; it may start others.
+  using Ended = std::function<void(std::span<const ActivityId>)>;
+
+  explicit FluidEngine(const Platform& platform);
+  FluidEngine(const FluidEngine&) = delete;
+  FluidEngine& operator=(const FluidEngine&) = delete;
+  ~FluidEngine();
+
+  // `alone`: the time it takes when nothing else runs on these cores. Above zero.
+  void compute(ActivityId id, int rank, Seconds alone);
+
+  // The message's last byte arrives `latency` + bytes / bandwidth after its start when it has the ports to itself.
+  void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency);
+
+  // Since the engine was made, in whole picoseconds: SimGrid's clock never goes back, so its last bits depend on what
+  // ran before, and these must not.
+  [[nodiscard]] Seconds now() const;
+
+  // Returns when nothing is under way. Rethrows what `ended` threw; throws RunError if an activity failed.
+  void run(const Ended& ended);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// "SimGrid 3.32".
+[[nodiscard]] const char* engine_version();
+
+}  // namespace plumb::sim

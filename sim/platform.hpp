@@ -1,0 +1,34 @@
+// What the simulated machines look like: ranks, the cores they compute on, and the ports they send through.
+#pragma once
+
+#include "common/cost/costs.hpp"
+
+namespace plumb::sim {
+
+// Rank r stands on machine r / ranks_per_machine. Each rank has one full-duplex port to the ranks of its machine and
+// one to all others; a machine's ranks compute on its cores.
+struct Platform {
+  int ranks = 1;
+  int ranks_per_machine = 1;
+  int cores_per_machine = 0;  // 0: every rank computes on a device of its own
+  TransferCost inside;
+  TransferCost outside;
+  bool operator==(const Platform&) const = default;
+};
+
+[[nodiscard]] Platform platform_of(const PipelineCosts& costs, int ranks);
+
+[[nodiscard]] int machine_of(const Platform& platform, int rank);
+[[nodiscard]] int ranks_on_machine(const Platform& platform, int machine);
+
+// True if the ranks of this machine are more than its cores, so that they slow each other down.
+[[nodiscard]] bool shares_cores(const Platform& platform, int machine);
+
+// The port that a message between two different ranks takes at both ends.
+[[nodiscard]] const TransferCost& port_between(const Platform& platform, int from, int to);
+
+// Throws InputError for what cannot be simulated: no ranks, negative or undefined latencies, bandwidths that are not
+// above zero (infinite is allowed).
+void require_valid(const Platform& platform);
+
+}  // namespace plumb::sim

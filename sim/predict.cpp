@@ -1,0 +1,40 @@
+#include "sim/predict.hpp"
+
+#include "common/base/error.hpp"
+#ifdef PLUMB_HAS_SIMGRID
+#include "common/graph/schedule_graph.hpp"
+#include "sim/runner.hpp"
+#endif
+
+namespace plumb::sim {
+
+#ifdef PLUMB_HAS_SIMGRID
+namespace {
+
+Timeline predict_by_simgrid(const Plan& plan) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  return predicted_timeline(plan, lowered, graph, simulate(graph, plan.costs), "simgrid");
+}
+
+}  // namespace
+
+std::vector<std::string> engine_names() { return {"simgrid", "path"}; }
+#else
+std::vector<std::string> engine_names() { return {"path"}; }
+#endif
+
+Evaluator find_engine(std::string_view name) {
+  if (name == "path") return predict_by_path;
+#ifdef PLUMB_HAS_SIMGRID
+  if (name == "simgrid") return predict_by_simgrid;
+#else
+  if (name == "simgrid") {
+    throw InputError("--engine", "this plumb was built without SimGrid",
+                     "install SimGrid (Debian: libsimgrid-dev) and build again, or use --engine path");
+  }
+#endif
+  throw InputError("--engine", "unknown engine '" + std::string(name) + "'", did_you_mean(name, engine_names()));
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,18 @@
+// The engines that predict a plan's step, by name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan/planner.hpp"
+
+namespace plumb::sim {
+
+// "simgrid" (absent from a build without SimGrid) and "path"; the first is the default.
+[[nodiscard]] std::vector<std::string> engine_names();
+
+// Throws InputError with a did-you-mean, or with the reason why this build has no SimGrid.
+[[nodiscard]] Evaluator find_engine(std::string_view name);
+
+}  // namespace plumb::sim

@@ -1,0 +1,136 @@
+#include "sim/runner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "sim/engine.hpp"
+
+namespace plumb::sim {
+namespace {
+
+std::string describe(const Node& node) { return "rank " + std::to_string(node.rank) + ": " + to_string(node.action); }
+
+void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
+  const auto on_platform = [&](int rank) { return rank >= 0 && rank < platform.ranks; };
+  for (const Node& node : graph.nodes) {
+    const bool between_ranks = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
+    if (!std::isfinite(node.duration.value) || node.duration.value < 0) {
+      throw InputError(describe(node), "its duration must be zero or more seconds");
+    }
+    if (!between_ranks && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
+      throw InputError(describe(node), "host copies and resharding are not simulated yet");
+    }
+    if (!on_platform(node.rank) || (between_ranks && (!on_platform(node.peer) || node.peer == node.rank))) {
+      throw InputError(describe(node), "its ranks are not two of the platform's " + std::to_string(platform.ranks));
+    }
+    if (node.bytes.value < 0) throw InputError(describe(node), "its number of bytes is negative");
+  }
+}
+
+// One pass over a graph. Only activities under way exist in the engine; how many predecessors a node still waits for is
+// counted here.
+class Run {
+ public:
+  Run(const ScheduleGraph& graph, const Platform& platform)
+      : graph_(graph),
+        platform_(platform),
+        engine_(platform),
+        waits_for_(graph.predecessor_count),
+        parts_(graph.nodes.size(), 1),
+        left_(graph.nodes.size()) {
+    result_.start.resize(graph.nodes.size());
+    result_.end.resize(graph.nodes.size());
+  }
+
+  Evaluation run() {
+    for (NodeId id = 0; id < waits_for_.size(); ++id) {
+      if (waits_for_[id] == 0) ready_.push_back(id);
+    }
+    start_ready();
+    engine_.run([this](std::span<const ActivityId> ended) {
+      for (const ActivityId id : ended) {
+        if (--parts_[id] == 0) complete(id);
+      }
+      start_ready();
+    });
+    if (left_ > 0) report_left_over();
+    return std::move(result_);
+  }
+
+ private:
+  // In ascending order of ids; nodes that take no time end at once and may make others ready.
+  void start_ready() {
+    while (!ready_.empty()) {
+      std::vector<NodeId> starting;
+      starting.swap(ready_);
+      std::sort(starting.begin(), starting.end());
+      for (const NodeId id : starting) start(id);
+    }
+  }
+
+  void start(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    result_.start[id] = engine_.now();
+    if (node.duration.value == 0) return complete(id);
+    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer) {
+      return engine_.compute(id, node.rank, node.duration);
+    }
+    const Seconds flowing = node.bytes / port_between(platform_, node.peer, node.rank).bandwidth;
+    const Seconds latency = {std::max(0.0, (node.duration - flowing).value)};
+    engine_.transfer(id, node.peer, node.rank, node.bytes, latency);
+    if (node.kind == NodeKind::collective) {
+      parts_[id] = 2;
+      engine_.transfer(id, node.rank, node.peer, node.bytes, latency);
+    }
+  }
+
+  void complete(NodeId id) {
+    --left_;
+    result_.end[id] = engine_.now();
+    result_.makespan = std::max(result_.makespan, result_.end[id]);
+    const auto [first, last] = boost::out_edges(id, graph_.edges);
+    for (auto edge = first; edge != last; ++edge) {
+      const NodeId successor = boost::target(*edge, graph_.edges);
+      if (--waits_for_[successor] == 0) ready_.push_back(successor);
+    }
+  }
+
+  [[noreturn]] void report_left_over() const {
+    constexpr int named = 5;
+    std::string names;
+    int count = 0;
+    for (NodeId id = 0; id < waits_for_.size() && count < named; ++id) {
+      if (waits_for_[id] == 0) continue;
+      names += (count++ == 0 ? "" : ", ") + describe(graph_.nodes[id]);
+    }
+    throw RunError("simulation",
+                   std::to_string(left_) + " of " + std::to_string(graph_.nodes.size()) +
+                       " actions never started, the first: " + names,
+                   "they wait for each other or for something that is not in the schedule");
+  }
+
+  const ScheduleGraph& graph_;
+  Platform platform_;
+  FluidEngine engine_;
+  std::vector<NodeId> waits_for_;
+  std::vector<std::uint8_t> parts_;  // activities of a node that are still under way
+  std::vector<NodeId> ready_;
+  std::size_t left_;
+  Evaluation result_;
+};
+
+}  // namespace
+
+Evaluation simulate(const ScheduleGraph& graph, const Platform& platform) {
+  require_runnable(graph, platform);
+  return Run(graph, platform).run();
+}
+
+Evaluation simulate(const ScheduleGraph& graph, const PipelineCosts& costs) {
+  return simulate(graph, platform_of(costs, graph.ranks));
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,15 @@
+// Runs a schedule graph on the simulated machines: what evaluate() says, plus contention for cores and ports.
+#pragma once
+
+#include "common/graph/evaluate.hpp"
+#include "sim/platform.hpp"
+
+namespace plumb::sim {
+
+// Equal to evaluate(graph) where nothing contends. What a transfer's duration exceeds bytes / bandwidth is its latency;
+// a collective of two ranks is one message each way. Throws InputError for a graph that cannot be simulated (undefined
+// or negative durations, kinds of nodes that are not built yet), RunError naming the nodes that never ran.
+[[nodiscard]] Evaluation simulate(const ScheduleGraph& graph, const Platform& platform);
+[[nodiscard]] Evaluation simulate(const ScheduleGraph& graph, const PipelineCosts& costs);
+
+}  // namespace plumb::sim
