@@ -37,7 +37,6 @@ const std::vector<Library> libraries = {
     {"nccl", "exec"},
     {"cuda", "kernels"},
     {"yaml-cpp/", "common"},
-    {"nlohmann/json.hpp", ""},
     {"CLI/", ""},
     {"fmt/", ""},
     {"boost/graph/topological_sort", ""},
