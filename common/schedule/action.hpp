@@ -55,6 +55,9 @@ struct Action {
 // "3F7", "0SEND_F2", "1STEP".
 [[nodiscard]] std::string to_string(const Action& action);
 
+// The same, behind what `text` already holds: a plan's lists are long.
+void append_text(std::string& text, const Action& action);
+
 // The inverse of to_string. Throws InputError (where = "action") for anything else.
 [[nodiscard]] Action parse_action(std::string_view text);
 

@@ -37,13 +37,15 @@ struct Schedule {
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
 
 struct LoweringOptions {
-  bool optimizer = true;        // STEP per stage at the end of its rank's list
-  bool tied_embeddings = false; // REDUCE_TIED before it, on the ranks of the first and last stage if these differ
+  bool optimizer = true;         // STEP per stage at the end of its rank's list
+  bool tied_embeddings = false;  // REDUCE_TIED before it, on the ranks of the first and last stage if these differ
 };
 
 // Adds SEND directly after the producer and RECV as late as its consumer allows, but in the order in which the peer
-// sends: NCCL has no tags, so per directed pair of ranks the n-th receive meets the n-th send. Transfers between stages
-// of one rank need no action.
+// sends: NCCL has no tags, so the n-th receive meets the n-th send per directed pair of ranks and direction of the
+// pipeline (activations and gradients have a queue each). Transfers between stages of one rank need no action. A tied
+// stage steps last on its rank, so that the others' steps are done while it waits for its peer.
+// Throws InputError (where = "schedule") when it is lowered already or a stage or microbatch is out of range.
 [[nodiscard]] Schedule lower(const Schedule& compute_only, const LoweringOptions& options);
 
 }  // namespace plumb

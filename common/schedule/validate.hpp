@@ -16,7 +16,7 @@ struct ScheduleProblem {
     missing,            // F, B (or I and W) of a stage and microbatch, a receive, a send
     crossed,            // on one rank, before what it needs: B before F, W before I, SEND before its producer
     unmatched_message,  // a send without receive, or the reverse
-    crossed_messages,   // per directed pair of ranks, the n-th send is not the n-th receive
+    crossed_messages,   // per directed pair of ranks and direction, the n-th send is not the n-th receive
     deadlock,           // ranks wait for each other; `actions` is the cycle
   } kind;
   std::vector<int> ranks;       // of each action

@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/schedule/action_index.hpp"
+#include "common/schedule/schedule.hpp"
+
+namespace plumb {
+namespace {
+
+// Where the receiver needs a message: its F for an activation, its B or I for a gradient.
+std::int32_t consumer_position(const ActionIndex& index, const Action& receive) {
+  return receive.kind == ActionKind::receive_forward
+             ? index.find(ActionKind::forward, receive.stage, receive.microbatch)
+             : index.find_gradient(receive.stage, receive.microbatch);
+}
+
+struct PlacedReceive {
+  int rank;
+  std::int32_t before;  // position, through all ranks' lists, of the action that it stands before
+  Action receive;
+};
+
+// Each queue's receives keep the order of its sends, so one stands no later than any receive behind it: it goes before
+// the earliest consumer of itself and of all later messages of the queue.
+std::vector<PlacedReceive> place_receives(const Schedule& schedule, const ActionIndex& index) {
+  const MessageQueues queues = message_queues(schedule);
+  std::vector<std::vector<PlacedReceive>> of_queue(static_cast<std::size_t>(queues.count));
+  for (const auto& list : schedule.actions) {
+    for (const Action& action : list) {
+      if (!makes_message(schedule, action)) continue;
+      const Message message = message_of(schedule, action);
+      std::int32_t before = consumer_position(index, message.receive);
+      if (before == nowhere) before = index.first_of_rank[static_cast<std::size_t>(message.to) + 1];
+      of_queue[static_cast<std::size_t>(queues.queue_of(message.send))].push_back(
+          {message.to, before, message.receive});
+    }
+  }
+  std::vector<PlacedReceive> all;
+  for (auto& queue : of_queue) {
+    std::int32_t earliest = std::numeric_limits<std::int32_t>::max();
+    for (auto placed = queue.rbegin(); placed != queue.rend(); ++placed) {
+      earliest = std::min(earliest, placed->before);
+      placed->before = earliest;
+    }
+    all.insert(all.end(), queue.begin(), queue.end());
+  }
+  std::ranges::stable_sort(all, [](const PlacedReceive& a, const PlacedReceive& b) {
+    return std::pair(a.rank, a.before) < std::pair(b.rank, b.before);
+  });
+  return all;
+}
+
+// STEP of every stage of the rank, tied stages last, each after its REDUCE_TIED.
+void append_steps(const Schedule& schedule, int rank, const LoweringOptions& options, std::vector<Action>& list) {
+  const int last = stages(schedule) - 1;
+  const bool reduced = options.tied_embeddings && schedule.rank_of_stage.front() != schedule.rank_of_stage.back();
+  const auto is_tied = [&](int stage) { return reduced && (stage == 0 || stage == last); };
+  for (const bool tied : {false, true}) {
+    for (int stage = 0; stage <= last; ++stage) {
+      if (schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank || is_tied(stage) != tied) continue;
+      if (tied) list.push_back({ActionKind::reduce_tied, stage, no_microbatch});
+      if (options.optimizer) list.push_back({ActionKind::optimizer_step, stage, no_microbatch});
+    }
+  }
+}
+
+void require_compute_only(const Schedule& schedule) {
+  require_well_formed(schedule);
+  for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+    for (const Action& action : schedule.actions[rank]) {
+      const std::string where = "rank " + std::to_string(rank) + ": " + to_string(action);
+      if (!is_compute(action.kind)) throw InputError("schedule", where + ": it is lowered already");
+      if (!in_range(schedule, action)) throw InputError("schedule", where + ": no such stage or microbatch");
+    }
+  }
+}
+
+}  // namespace
+
+Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
+  require_compute_only(compute_only);
+  const ActionIndex index = index_actions(compute_only);
+  const std::vector<PlacedReceive> receives = place_receives(compute_only, index);
+  Schedule lowered = compute_only;
+  auto next = receives.begin();
+  std::int32_t position = 0;
+  for (std::size_t rank = 0; rank < lowered.actions.size(); ++rank) {
+    std::vector<Action>& list = lowered.actions[rank];
+    list.clear();
+    const auto receive_up_to = [&](std::int32_t place) {
+      while (next != receives.end() && next->rank == static_cast<int>(rank) && next->before <= place) {
+        list.push_back((next++)->receive);
+      }
+    };
+    for (const Action& action : compute_only.actions[rank]) {
+      receive_up_to(position++);
+      list.push_back(action);
+      if (makes_message(compute_only, action)) list.push_back(message_of(compute_only, action).send);
+    }
+    receive_up_to(position);  // what nothing consumes
+    append_steps(compute_only, static_cast<int>(rank), options, list);
+  }
+  return lowered;
+}
+
+}  // namespace plumb

@@ -1,0 +1,40 @@
+#include "common/schedule/schedule.hpp"
+
+#include "common/base/error.hpp"
+#include "common/schedule/action_index.hpp"
+
+namespace plumb {
+
+std::vector<int> loop_placement(int ranks, int chunks) {
+  std::vector<int> rank_of_stage;
+  rank_of_stage.reserve(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(chunks));
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int rank = 0; rank < ranks; ++rank) rank_of_stage.push_back(rank);
+  }
+  return rank_of_stage;
+}
+
+Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) {
+  require_well_formed(schedule);
+  if (recomputed.size() != schedule.rank_of_stage.size()) {
+    throw InputError("schedule", std::to_string(schedule.rank_of_stage.size()) +
+                                     " stages, but recompute is given for " + std::to_string(recomputed.size()));
+  }
+  const ActionIndex index = index_actions(schedule);
+  for (auto& list : schedule.actions) {
+    std::vector<Action> with;
+    with.reserve(list.size());
+    for (const Action& action : list) {
+      const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+      if (gradient && in_range(schedule, action) && recomputed[static_cast<std::size_t>(action.stage)] &&
+          index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere) {
+        with.push_back({ActionKind::recompute, action.stage, action.microbatch});
+      }
+      with.push_back(action);
+    }
+    list = std::move(with);
+  }
+  return schedule;
+}
+
+}  // namespace plumb
