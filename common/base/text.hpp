@@ -1,0 +1,34 @@
+// Numbers with their units and aligned tables, as people read them on a terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/units.hpp"
+
+namespace plumb {
+
+// Three to four significant digits and the fitting unit: "12.35 ms", "1.500 GiB", "3.210 TFLOP", "80.25 B", "12.3%".
+[[nodiscard]] std::string to_text(Seconds time);
+[[nodiscard]] std::string to_text(Bytes amount);
+[[nodiscard]] std::string to_text(Flops work);
+[[nodiscard]] std::string count_text(double count);
+[[nodiscard]] std::string percent_text(double fraction);
+
+// Columns of the terminal that UTF-8 text takes: its code points.
+[[nodiscard]] std::size_t text_width(std::string_view text);
+
+// Columns are as wide as their widest cell; the first `left_columns` lean left, the others right. A row may be shorter
+// than the header.
+struct Table {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+  std::size_t left_columns = 1;
+};
+
+// One line per row, each indented by two spaces; with `bold` the header is set in bold by escape codes.
+[[nodiscard]] std::string to_text(const Table& table, bool bold = false);
+
+}  // namespace plumb
