@@ -29,18 +29,20 @@ struct MeasuredBlock {
 };
 
 struct Profile {
-  std::string machine;         // host, processor, device
-  std::string versions;        // LibTorch, transport
-  int samples = 0;             // rounds kept, of
-  int rejected = 0;            // rounds left out as disturbed
-  int busy_ranks = 1;          // ranks that computed at the same time while measuring
+  std::string machine;   // host, processor, device
+  std::string versions;  // LibTorch, transport
+  int samples = 0;       // rounds kept, of
+  int rejected = 0;      // rounds left out as disturbed
+  int busy_ranks = 1;    // ranks that computed at the same time while measuring
   ProfileShapes shapes;
   std::vector<MeasuredBlock> blocks;
   TransferCost transfer;
-  std::string transport;       // "local" or "gloo"
+  std::string transport;  // "local" or "gloo"
   bool operator==(const Profile&) const = default;
 };
 
+// Deterministic, and read back as an equal profile. `read_profile` throws InputError with line and column for another
+// version and for what is missing, unknown, twice, or out of range.
 [[nodiscard]] std::string to_yaml(const Profile& profile);
 [[nodiscard]] Profile read_profile(const std::filesystem::path& path);
 
@@ -49,8 +51,9 @@ struct Profile {
 // Over all shapes of the model, for the refusal of a foreign profile. 16 hexadecimal digits.
 [[nodiscard]] std::string model_digest(const Model& model);
 
-// Largest relative change of a block's F + I + W between two profiles of the same shapes, weighted by how often the
-// block occurs: by how much the machine has moved.
+// By how much the machine has moved between two profiles of the same shapes: the sum over all blocks of the model of
+// |change of F + I + W|, over the sum of F + I + W before. Slower blocks do not make up for faster ones.
+// Throws InputError naming a block that one of them lacks.
 [[nodiscard]] double moved_fraction(const Profile& before, const Profile& after, const Model& model);
 
 }  // namespace plumb

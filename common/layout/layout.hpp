@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace plumb {
@@ -16,7 +17,7 @@ enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, hsdp };
 struct TensorLayout {
   int degree = 1;
   TensorKind kind = TensorKind::one_d;
-  int depth = 1;                  // of 2.5D
+  int depth = 1;  // of 2.5D
   bool sequence_parallel = false;
   bool asynchronous = false;
   bool operator==(const TensorLayout&) const = default;
@@ -32,8 +33,8 @@ struct DataLayout {
 
 // Degrees of each axis and their nesting. The product of the degrees is the number of ranks.
 struct Layout {
-  std::vector<MeshAxis> order = {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data,
-                                 MeshAxis::pipeline};  // innermost first
+  std::array<MeshAxis, 5> order = {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data,
+                                   MeshAxis::pipeline};  // innermost first
   int pipeline = 1;
   TensorLayout tensor;
   DataLayout data;
@@ -42,6 +43,13 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+// "tensor", "pipeline": as in a scenario.
+[[nodiscard]] std::string_view axis_name(MeshAxis axis);
+
+// Throws InputError unless the order names every axis once, every degree is at least 1 and the product fits an int.
+void require_consistent(const Layout& layout);
+
+// The functions below take a consistent layout.
 [[nodiscard]] int degree(const Layout& layout, MeshAxis axis);
 [[nodiscard]] int ranks(const Layout& layout);
 

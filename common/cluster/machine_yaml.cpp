@@ -1,0 +1,86 @@
+#include "common/cluster/machine_yaml.hpp"
+
+#include <limits>
+
+namespace plumb {
+namespace {
+
+constexpr int most_devices = 1024;
+constexpr int most_cores = 65536;
+
+// {value: …, source: …}; `read` takes the value with its unit.
+template <class Read>
+auto sourced(const YamlValue& block, std::string_view key, Read read) {
+  const YamlValue number = block.require(key);
+  const std::string form = "write it with where it comes from: " + std::string(key) + ": {value: …, source: datasheet}";
+  if (!number.is_map()) number.fail(number.path() + ": expected a value and its source", form);
+  number.check_keys({"value", "source"});
+  const std::optional<YamlValue> source = number.find("source");
+  if (!source || source->text().empty()) number.fail(number.path() + ": the source is missing", form);
+  return Sourced<decltype(read(number))>{.value = read(number.require("value")), .source = source->text()};
+}
+
+constexpr auto as_bytes = [](const YamlValue& value) { return value.bytes(); };
+constexpr auto as_seconds = [](const YamlValue& value) { return value.seconds(); };
+constexpr auto as_bytes_per_second = [](const YamlValue& value) { return value.bytes_per_second(); };
+constexpr auto as_flops_per_second = [](const YamlValue& value) { return value.flops_per_second(); };
+constexpr auto as_fraction = [](const YamlValue& value) { return value.number(1e-6, 1); };
+
+Link read_link(const YamlValue& block) {
+  block.check_keys({"latency", "bandwidth"});
+  return {.latency = sourced(block, "latency", as_seconds),
+          .bandwidth = sourced(block, "bandwidth", as_bytes_per_second)};
+}
+
+Sourced<FlopsPerSecond> read_peak(const YamlValue& peaks, ElementType precision) {
+  const std::vector<std::string> names = {"fp32", "bf16", "fp16"};
+  peaks.check_keys(names);
+  const std::string& name = names.at(static_cast<std::size_t>(precision));
+  if (!peaks.find(name)) {
+    peaks.fail(peaks.path() + ": has no peak for " + name + ", the precision of the training",
+               "add " + name + ": {value: … TFLOP/s, source: …}");
+  }
+  return sourced(peaks, name, as_flops_per_second);
+}
+
+DeviceProfile read_device(const YamlValue& block, ElementType precision) {
+  block.check_keys({"name", "type", "peak", "matmul_efficiency", "memory_bandwidth", "memory_efficiency", "memory"});
+  return {.name = block.require("name").text(),
+          .type = static_cast<DeviceType>(block.require("type").choice({"cpu", "cuda"})),
+          .peak = read_peak(block.require("peak"), precision),
+          .matmul_efficiency = sourced(block, "matmul_efficiency", as_fraction),
+          .memory_bandwidth = sourced(block, "memory_bandwidth", as_bytes_per_second),
+          .memory_efficiency = sourced(block, "memory_efficiency", as_fraction),
+          .memory = sourced(block, "memory", as_bytes)};
+}
+
+}  // namespace
+
+const std::vector<std::string>& machine_names() {
+  static const std::vector<std::string> names = {"local-cpu",     "dgx-1-v100",  "dgx-2-v100",   "dgx-a100",
+                                                 "dgx-a100-4nic", "dgx-h100",    "dgx-h200",     "hgx-h800",
+                                                 "dgx-b200",      "gb200-nvl72", "pcie-rtx3090", "pcie-rtx4090"};
+  return names;
+}
+
+Machine read_machine(const YamlValue& block, ElementType precision) {
+  block.check_keys({"name", "devices", "cores", "device", "inside", "outside"});
+  Machine machine{.name = block.require("name").text(),
+                  .device = read_device(block.require("device"), precision),
+                  .inside = read_link(block.require("inside")),
+                  .outside = read_link(block.require("outside"))};
+  const std::optional<YamlValue> cores = block.find("cores");
+  const bool this_process = cores && cores->is_text() && cores->text() == "usable";
+  if (cores) machine.cores = this_process ? usable_cores() : static_cast<int>(cores->integer(1, most_cores));
+  const std::optional<YamlValue> devices = block.find("devices");
+  if (devices) {
+    machine.devices = static_cast<int>(devices->integer(1, most_devices));
+  } else if (machine.cores > 0) {
+    machine.devices = machine.cores;
+  } else {
+    block.fail("key 'devices' is missing in " + block.path(), "how many ranks have a device of their own here?");
+  }
+  return machine;
+}
+
+}  // namespace plumb

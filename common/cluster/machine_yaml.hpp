@@ -1,0 +1,20 @@
+// Reads a machine from YAML: every number with its unit and where it comes from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/yaml.hpp"
+#include "common/cluster/machine.hpp"
+
+namespace plumb {
+
+// All machines that plumb knows by name, with and without a description of theirs.
+[[nodiscard]] const std::vector<std::string>& machine_names();
+
+// A block with `name, devices, cores, device, inside, outside`. A number stands as `{value: 2039 GB/s, source:
+// datasheet}`; `peak` has one per precision, of which the training's is taken. `cores: usable` means the cores of this
+// process. Throws InputError with file, line and column for a missing unit, source, or precision.
+[[nodiscard]] Machine read_machine(const YamlValue& block, ElementType precision);
+
+}  // namespace plumb

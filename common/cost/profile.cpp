@@ -1,0 +1,161 @@
+#include "common/cost/profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/base/digest.hpp"
+#include "common/base/yaml.hpp"
+#include "common/cost/costs_json.hpp"
+#include "common/model/model_json.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr int profile_version = 1;
+constexpr double longest_s = 1e9;
+constexpr double most_bytes_per_s = 1e18;
+constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
+
+// JSON's quotes and numbers are YAML's too.
+std::string line(const std::string& key, const Json& value) { return key + ": " + value.dump() + "\n"; }
+
+const std::vector<std::string>& precisions() {
+  static const std::vector<std::string> names = {"fp32", "bf16", "fp16"};
+  return names;
+}
+
+ProfileShapes read_shapes(const YamlValue& value) {
+  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision"});
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  return {.model = value.require("model").text(),
+          .model_digest = value.require("model_digest").text(),
+          .sequence = value.require("sequence").integer(1, most),
+          .microbatch = value.require("microbatch").integer(1, most),
+          .precision = static_cast<ElementType>(value.require("precision").choice(precisions()))};
+}
+
+// The keys of a cost are those of its JSON, so that they stand in one place.
+MeasuredBlock read_block(const YamlValue& value) {
+  Json cost = to_json(ComputeCost{});
+  std::vector<std::string> keys = {"block", "spread_fraction"};
+  for (const auto& [key, unused] : cost.items()) keys.push_back(key);
+  value.check_keys(keys);
+  for (auto& [key, number] : cost.items()) {
+    if (number.is_number_float()) {
+      number = value.require(key).number(0, longest_s);
+    } else {
+      number = value.require(key).integer(0, most_bytes);
+    }
+  }
+  return {.block = value.require("block").text(),
+          .cost = compute_cost_from_json(JsonValue(cost, to_string(value.place()))),
+          .spread_fraction = value.require("spread_fraction").number(0, longest_s)};
+}
+
+TransferCost read_transfer(const YamlValue& value) {
+  value.check_keys({"latency_s", "bandwidth_bytes_per_s"});
+  TransferCost cost{.latency = {value.require("latency_s").number(0, longest_s)},
+                    .bandwidth = {std::numeric_limits<double>::infinity()}};
+  const std::optional<YamlValue> bandwidth = value.find("bandwidth_bytes_per_s");
+  if (bandwidth) cost.bandwidth = {bandwidth->number(1, most_bytes_per_s)};
+  return cost;
+}
+
+Seconds step_time(const ComputeCost& cost) { return cost.forward + cost.input_gradient + cost.weight_gradient; }
+
+const MeasuredBlock& find_block(const Profile& profile, const std::string& key) {
+  const auto found = std::find_if(profile.blocks.begin(), profile.blocks.end(),
+                                  [&](const MeasuredBlock& block) { return block.block == key; });
+  if (found == profile.blocks.end()) throw InputError("profile", "has no block '" + key + "'", "calibrate again");
+  return *found;
+}
+
+}  // namespace
+
+std::string to_yaml(const Profile& profile) {
+  std::string text = "# What plumb-exec calibrate measured on one machine, for one microbatch of these shapes.\n";
+  text += line("version", profile_version) + line("machine", profile.machine) + line("versions", profile.versions);
+  text += line("samples", profile.samples) + line("rejected", profile.rejected);
+  text += line("busy_ranks", profile.busy_ranks);
+  text += "shapes:\n  " + line("model", profile.shapes.model);
+  text += "  " + line("model_digest", profile.shapes.model_digest);
+  text += "  " + line("sequence", profile.shapes.sequence) + "  " + line("microbatch", profile.shapes.microbatch);
+  text += "  " + line("precision", precisions().at(static_cast<std::size_t>(profile.shapes.precision)));
+  text += line("transport", profile.transport);
+  text += "transfer:\n  " + line("latency_s", profile.transfer.latency.value);
+  if (std::isfinite(profile.transfer.bandwidth.value)) {
+    text += "  " + line("bandwidth_bytes_per_s", profile.transfer.bandwidth.value);
+  }
+  text += "blocks:\n";
+  for (const MeasuredBlock& block : profile.blocks) {
+    text += "  - " + line("block", block.block) + "    " + line("spread_fraction", block.spread_fraction);
+    const Json cost = to_json(block.cost);
+    for (const auto& [key, value] : cost.items()) text += "    " + line(key, value);
+  }
+  return text;
+}
+
+Profile read_profile(const std::filesystem::path& path) {
+  const YamlValue file = YamlValue::load(path);
+  file.check_keys({"version", "machine", "versions", "samples", "rejected", "busy_ranks", "shapes", "transport",
+                   "transfer", "blocks"});
+  const YamlValue version = file.require("version");
+  if (version.integer(0) != profile_version) {
+    version.fail("this is a profile of version " + version.text() + ", expected " + std::to_string(profile_version),
+                 "measure it again: plumb-exec calibrate SCENARIO -o " + path.string());
+  }
+  Profile profile{.machine = file.require("machine").text(),
+                  .versions = file.require("versions").text(),
+                  .samples = static_cast<int>(file.require("samples").integer(0)),
+                  .rejected = static_cast<int>(file.require("rejected").integer(0)),
+                  .busy_ranks = static_cast<int>(file.require("busy_ranks").integer(1)),
+                  .shapes = read_shapes(file.require("shapes")),
+                  .blocks = {},
+                  .transfer = read_transfer(file.require("transfer")),
+                  .transport = file.require("transport").text()};
+  for (const YamlValue& block : file.require("blocks").items()) {
+    const std::string name = block.require("block").text();
+    const bool twice = std::any_of(profile.blocks.begin(), profile.blocks.end(),
+                                   [&](const MeasuredBlock& other) { return other.block == name; });
+    if (twice) block.fail("the block '" + name + "' stands twice");
+    profile.blocks.push_back(read_block(block));
+  }
+  return profile;
+}
+
+std::string block_key(const Model& model, int block) {
+  const int layers = static_cast<int>(model.layers.size());
+  if (block == 0) return "embedding";
+  if (block == layers + 1) return "head";
+  const Layer& layer = model.layers.at(static_cast<std::size_t>(block - 1));
+  std::string key = kind_name(layer) + " hidden=" + std::to_string(model.hidden);
+  const Json shapes = to_json(layer).flatten();
+  for (const auto& [path, value] : shapes.items()) {
+    std::string name = path.substr(1);
+    std::replace(name.begin(), name.end(), '/', '.');
+    key += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return key;
+}
+
+std::string model_digest(const Model& model) {
+  Json shapes = to_json(model);
+  shapes.erase("name");
+  return digest(shapes.dump());
+}
+
+double moved_fraction(const Profile& before, const Profile& after, const Model& model) {
+  Seconds moved;
+  Seconds total;
+  for (int block = 0; block <= static_cast<int>(model.layers.size()) + 1; ++block) {
+    const std::string key = block_key(model, block);
+    const Seconds first = step_time(find_block(before, key).cost);
+    const Seconds second = step_time(find_block(after, key).cost);
+    moved += {std::abs((second - first).value)};
+    total += first;
+  }
+  return total.value > 0 ? moved / total : 0;
+}
+
+}  // namespace plumb

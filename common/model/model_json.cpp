@@ -1,0 +1,184 @@
+#include "common/model/model_json.hpp"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "common/base/json_fields.hpp"
+
+namespace plumb {
+
+static std::vector<std::string> enum_names(Activation) { return {"gelu", "relu2", "swiglu", "geglu"}; }
+static std::vector<std::string> enum_names(NormKind) { return {"rmsnorm", "layernorm"}; }
+static std::vector<std::string> enum_names(Positions) { return {"none", "rope", "learned"}; }
+
+template <class Archive>
+static void fields(Archive& archive, SoftmaxAttention& x) {
+  archive("heads", x.heads);
+  archive("kv_heads", x.kv_heads);
+  archive("head_dim", x.head_dim);
+  archive("value_dim", x.value_dim);
+  archive("window", x.window);
+  archive("causal", x.causal);
+  archive("qkv_bias", x.qkv_bias);
+  archive("out_bias", x.out_bias);
+  archive("qk_norm", x.qk_norm);
+  archive("output_gate", x.output_gate);
+  archive("sinks", x.sinks);
+}
+
+template <class Archive>
+static void fields(Archive& archive, LatentAttention& x) {
+  archive("heads", x.heads);
+  archive("q_lora_rank", x.q_lora_rank);
+  archive("kv_lora_rank", x.kv_lora_rank);
+  archive("nope_dim", x.nope_dim);
+  archive("rope_dim", x.rope_dim);
+  archive("value_dim", x.value_dim);
+}
+
+template <class Archive>
+static void fields(Archive& archive, GatedDelta& x) {
+  archive("key_heads", x.key_heads);
+  archive("value_heads", x.value_heads);
+  archive("key_dim", x.key_dim);
+  archive("value_dim", x.value_dim);
+  archive("conv_kernel", x.conv_kernel);
+  archive("chunk", x.chunk);
+}
+
+template <class Archive>
+static void fields(Archive& archive, ChannelGatedDelta& x) {
+  archive("heads", x.heads);
+  archive("head_dim", x.head_dim);
+  archive("conv_kernel", x.conv_kernel);
+  archive("chunk", x.chunk);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Lightning& x) {
+  archive("heads", x.heads);
+  archive("head_dim", x.head_dim);
+  archive("block", x.block);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Mamba& x) {
+  archive("inner", x.inner);
+  archive("state", x.state);
+  archive("dt_rank", x.dt_rank);
+  archive("conv_kernel", x.conv_kernel);
+  archive("conv_bias", x.conv_bias);
+  archive("proj_bias", x.proj_bias);
+  archive("inner_norms", x.inner_norms);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Mamba2& x) {
+  archive("heads", x.heads);
+  archive("head_dim", x.head_dim);
+  archive("groups", x.groups);
+  archive("state", x.state);
+  archive("conv_kernel", x.conv_kernel);
+  archive("chunk", x.chunk);
+  archive("conv_bias", x.conv_bias);
+}
+
+template <class Archive>
+static void fields(Archive& archive, DenseMlp& x) {
+  archive("width", x.width);
+  archive("activation", x.activation);
+  archive("bias", x.bias);
+}
+
+template <class Archive>
+static void fields(Archive& archive, MoeMlp& x) {
+  archive("experts", x.experts);
+  archive("top_k", x.top_k);
+  archive("width", x.width);
+  archive("shared_width", x.shared_width);
+  archive("shared_gate", x.shared_gate);
+  archive("router_bias", x.router_bias);
+  archive("expert_bias", x.expert_bias);
+  archive("activation", x.activation);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Vision& x) {
+  archive("image_size", x.image_size);
+  archive("patch_size", x.patch_size);
+  archive("channels", x.channels);
+  archive("classes", x.classes);
+}
+
+// The names of a variant's alternatives, in its order.
+static std::vector<std::string> alternative_names(const Mixer&) {
+  return {"none", "softmax", "latent", "gated_delta", "channel_gated_delta", "lightning", "mamba", "mamba2"};
+}
+static std::vector<std::string> alternative_names(const Mlp&) { return {"none", "dense", "moe"}; }
+
+template <class Archive>
+static void fields(Archive& archive, Layer& x) {
+  archive("mixer", x.mixer);
+  archive("mlp", x.mlp);
+  archive("norm", x.norm);
+  archive("norms", x.norms);
+  archive("parallel", x.parallel);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Model& x) {
+  archive("name", x.name);
+  archive("vocabulary", x.vocabulary);
+  archive("hidden", x.hidden);
+  archive("final_norm", x.final_norm);
+  archive("positions", x.positions);
+  archive("max_positions", x.max_positions);
+  archive("tied_embeddings", x.tied_embeddings);
+  archive("head_bias", x.head_bias);
+  archive("mtp_modules", x.mtp_modules);
+  archive("vision", x.vision);
+  archive("layers", x.layers);
+}
+
+namespace {
+
+// Products of three sizes and three matrices stay below 2^63; tables of the vocabulary have only two sizes.
+constexpr std::int64_t largest_size = std::int64_t{1} << 20;
+constexpr std::int64_t largest_table = std::int64_t{1} << 31;
+constexpr std::array<std::string_view, 2> table_keys = {"vocabulary", "max_positions"};
+constexpr std::array<std::string_view, 5> keys_that_may_be_zero = {"vocabulary", "max_positions", "mtp_modules",
+                                                                   "shared_width", "norms"};
+
+bool contains(std::span<const std::string_view> keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+// Before fields are read: every number below is a size.
+void require_sizes(const JsonValue& json) {
+  if (json.raw().is_array()) {
+    for (std::size_t i = 0; i < json.size(); ++i) require_sizes(json[i]);
+  } else if (json.raw().is_object()) {
+    for (const auto& [key, value] : json.raw().items()) {
+      if (value.is_structured()) require_sizes(json.at(key));
+      if (!value.is_number()) continue;
+      (void)json.at(key).integer(contains(keys_that_may_be_zero, key) ? 0 : 1,
+                                 contains(table_keys, key) ? largest_table : largest_size);
+    }
+  }
+}
+
+}  // namespace
+
+Json to_json(const Layer& layer) { return write_fields(layer); }
+Json to_json(const Model& model) { return write_fields(model); }
+
+Model model_from_json(const JsonValue& value) {
+  require_sizes(value);
+  Model model = read_fields<Model>(value);
+  if (model.layers.empty()) value.at("layers").fail("is empty, expected at least one layer");
+  if (model.vocabulary == 0 && !model.vision) value.at("vocabulary").fail("is 0, and there is no vision either");
+  return model;
+}
+
+}  // namespace plumb
