@@ -26,7 +26,8 @@ void throw_json_error(const nlohmann::json::exception& error, std::string_view t
   // "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error …": the place is ours to say.
   if (const std::size_t colon = message.find(": "); colon != std::string::npos) message.erase(0, colon + 2);
   const Place place = place_of_byte(text, parse_error->byte, file);
-  if (message.find("unexpected end of input") != std::string::npos) {
+  // The reader counts the end of the text as one more byte.
+  if (parse_error->byte > text.size()) {
     throw InputError(place, "the JSON ends here, before it is complete", "the file is truncated; write it again");
   }
   throw InputError(place, "not JSON: " + message);

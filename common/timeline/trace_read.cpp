@@ -1,0 +1,162 @@
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "common/cost/costs_json.hpp"
+#include "common/schedule/action_index.hpp"
+#include "common/schedule/interchange.hpp"
+#include "common/timeline/trace.hpp"
+#include "common/timeline/trace_format.hpp"
+#include "common/timeline/trace_sax.hpp"
+
+namespace plumb {
+namespace {
+
+std::vector<Action> actions_from_json(const JsonValue& value, const Schedule& schedule) {
+  std::vector<Action> actions;
+  try {
+    actions = parse_actions(value.text());
+  } catch (const InputError& error) {
+    value.fail(error.where() + ": " + error.problem(), error.hint());
+  }
+  for (const Action& action : actions) {
+    if (in_range(schedule, action)) continue;
+    value.fail("holds " + to_string(action) + " of " + std::to_string(stages(schedule)) + " stages and " +
+               std::to_string(schedule.microbatches) + " microbatches");
+  }
+  return actions;
+}
+
+Schedule schedule_from_json(const JsonValue& value) {
+  Schedule schedule{.name = value.at("name").text(),
+                    .ranks = value.at("ranks").small_integer(1),
+                    .microbatches = value.at("microbatches").small_integer(1),
+                    .chunks = value.at("chunks").small_integer(1),
+                    .rank_of_stage = {},
+                    .actions = {}};
+  const JsonValue placement = value.at("rank_of_stage");
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    schedule.rank_of_stage.push_back(placement[i].small_integer(0, schedule.ranks - 1));
+  }
+  const JsonValue actions = value.at("actions");
+  if (actions.size() != static_cast<std::size_t>(schedule.ranks)) {
+    actions.fail("has " + std::to_string(actions.size()) + " lists for " + std::to_string(schedule.ranks) + " ranks");
+  }
+  for (std::size_t rank = 0; rank < actions.size(); ++rank) {
+    schedule.actions.push_back(actions_from_json(actions[rank], schedule));
+  }
+  return schedule;
+}
+
+RankSummary summary_from_json(const JsonValue& value) {
+  return {.parameter_bytes = value.at("parameter_bytes").bytes(),
+          .gradient_bytes = value.at("gradient_bytes").bytes(),
+          .optimizer_bytes = value.at("optimizer_bytes").bytes(),
+          .activation_bytes = value.at("activation_bytes").bytes(),
+          .peak_bytes = value.at("peak_bytes").bytes(),
+          .received_bytes = value.at("received_bytes").bytes()};
+}
+
+TimelineSource source_from_json(const JsonValue& value) {
+  for (const TimelineSource source : {TimelineSource::predicted, TimelineSource::measured}) {
+    if (value.text() == source_name(source)) return source;
+  }
+  value.fail("is '" + value.text() + "', expected 'predicted' or 'measured'");
+}
+
+Timeline timeline_from_json(const JsonValue& value) {
+  const std::int64_t version = value.at("version").integer();
+  if (version != trace_version) {
+    value.at("version").fail(
+        "is " + std::to_string(version) + ", this plumb reads version " + std::to_string(trace_version),
+        "write the timeline again with this version of plumb");
+  }
+  Timeline timeline{.source = source_from_json(value.at("source")),
+                    .producer = value.at("producer").text(),
+                    .plan_name = value.at("plan_name").text(),
+                    .plan_digest = value.at("plan_digest").text(),
+                    .costs_digest = value.at("costs_digest").text(),
+                    .tokens_per_step = value.at("tokens_per_step").integer(),
+                    .model_flops = {value.at("model_flops").number()},
+                    .schedule = schedule_from_json(value.at("schedule")),
+                    .costs = pipeline_costs_from_json(value.at("costs")),
+                    .ranks = {},
+                    .steps = {}};
+  if (timeline.costs.stages.size() != timeline.schedule.rank_of_stage.size()) {
+    value.at("costs").fail("has " + std::to_string(timeline.costs.stages.size()) + " stages, the schedule has " +
+                           std::to_string(stages(timeline.schedule)));
+  }
+  const JsonValue ranks = value.at("ranks");
+  for (std::size_t i = 0; i < ranks.size(); ++i) timeline.ranks.push_back(summary_from_json(ranks[i]));
+  if (!timeline.ranks.empty() && timeline.ranks.size() != static_cast<std::size_t>(timeline.schedule.ranks)) {
+    ranks.fail("has " + std::to_string(timeline.ranks.size()) + " entries for " +
+               std::to_string(timeline.schedule.ranks) + " ranks");
+  }
+  const JsonValue steps = value.at("steps");
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    timeline.steps.push_back({.events = {}, .duration = steps[i].at("duration_s").seconds()});
+  }
+  return timeline;
+}
+
+// What is wrong with an event of this timeline; empty if nothing is.
+std::string problem_of(const TraceEvent& entry, const Timeline& timeline) {
+  const Event& event = entry.event;
+  const Schedule& schedule = timeline.schedule;
+  const auto outside = [](std::int64_t value, std::int64_t count) { return value < 0 || value >= count; };
+  const auto of = [](const char* what, std::int64_t value, std::size_t count) {
+    return std::string("is of ") + what + " " + std::to_string(value) + " of " + std::to_string(count);
+  };
+  if (outside(entry.step, static_cast<std::int64_t>(timeline.steps.size()))) {
+    return of("step", entry.step, timeline.steps.size());
+  }
+  if (outside(event.rank, schedule.ranks)) return of("rank", event.rank, static_cast<std::size_t>(schedule.ranks));
+  if (outside(event.action.stage, stages(schedule))) {
+    return of("stage", event.action.stage, schedule.rank_of_stage.size());
+  }
+  if (has_microbatch(event.action.kind) ? outside(event.action.microbatch, schedule.microbatches)
+                                        : event.action.microbatch != no_microbatch) {
+    return of("microbatch", event.action.microbatch, static_cast<std::size_t>(schedule.microbatches));
+  }
+  if (event.peer != -1 && outside(event.peer, schedule.ranks)) {
+    return of("peer", event.peer, static_cast<std::size_t>(schedule.ranks));
+  }
+  if (event.end < event.start) return "ends before it starts";
+  if (event.waited < Seconds{}) return "waited less than nothing";
+  if (event.bytes < Bytes{}) return "has less than no bytes";
+  return "";
+}
+
+}  // namespace
+
+Timeline read_timeline(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  TraceContent content = parse_trace(read_file(path), file);
+  if (content.plumb.is_null()) {
+    throw InputError(file,
+                     content.has_events ? "is a Chrome trace, but not one of plumb's: it has no 'plumb' object"
+                                        : "is JSON, but not a timeline: it has no 'plumb' object",
+                     "`plumb simulate -o` and `plumb-exec run -o` write timelines");
+  }
+  const Json plumb = std::move(content.plumb);
+  const JsonValue root(plumb, file, "plumb");
+  Timeline timeline = timeline_from_json(root);
+  if (!content.problem.empty()) throw InputError(file, content.problem);
+  for (const TraceEvent& entry : content.events) {
+    const std::string problem = problem_of(entry, timeline);
+    if (!problem.empty()) {
+      throw InputError(file + ": traceEvents[" + std::to_string(entry.number) + "]",
+                       to_string(entry.event.action) + " " + problem);
+    }
+    timeline.steps[static_cast<std::size_t>(entry.step)].events.push_back(entry.event);
+  }
+  const JsonValue steps = root.at("steps");
+  for (std::size_t i = 0; i < timeline.steps.size(); ++i) {
+    const std::int64_t expected = steps[i].at("events").integer();
+    const std::size_t found = timeline.steps[i].events.size();
+    if (expected != static_cast<std::int64_t>(found)) {
+      steps[i].fail("has " + std::to_string(found) + " events in the trace, expected " + std::to_string(expected));
+    }
+  }
+  return timeline;
+}
+
+}  // namespace plumb

@@ -1,0 +1,138 @@
+#include "common/timeline/trace.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/timeline/fixtures.hpp"
+
+namespace plumb {
+namespace {
+
+using test::random_gpipe;
+
+// A file of this process that is gone afterwards.
+struct TemporaryFile {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("plumb_test_trace_" + std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()) + ".json");
+  TemporaryFile() = default;
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { std::filesystem::remove(path); }
+};
+
+Timeline read_back(const std::string& text) {
+  const TemporaryFile file;
+  write_file(file.path, text);
+  return read_timeline(file.path);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t found = text.find(from);
+  REQUIRE(found != std::string::npos);
+  return text.replace(found, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a timeline survives its trace bit by bit") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const int ranks = 1 + static_cast<int>(seed % 4);
+    const Timeline timeline = random_gpipe(ranks, 1 + static_cast<int>(seed % 5), seed % 2 == 0 ? 1 : 3, seed);
+    const std::string text = to_trace(timeline);
+    const Timeline again = read_back(text);
+    REQUIRE(again == timeline);
+    REQUIRE(to_trace(again) == text);
+  }
+}
+
+TEST_CASE("a trace is what Perfetto expects") {
+  Timeline timeline = random_gpipe(4, 6, 2, 11);
+  // Messages that overlap on their way, as links allow: drawn one after another, true times kept.
+  for (Event& event : timeline.steps[0].events) {
+    if (event.action.kind == ActionKind::receive_forward) event.start = Seconds{event.start.value / 2};
+  }
+  timeline.steps[0] = ordered_step(timeline.steps[0].events);
+  const nlohmann::json trace = nlohmann::json::parse(to_trace(timeline));
+  std::map<std::pair<int, int>, double> track_end;
+  std::map<int, std::string> process_names;
+  std::map<std::pair<int, int>, std::string> track_names;
+  std::set<std::string> names;
+  std::map<int, std::pair<double, double>> arrows;
+  std::size_t complete = 0;
+  std::size_t clipped = 0;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    const std::string phase = event.at("ph");
+    if (phase == "M" && event.at("name") == "process_name")
+      process_names[event.at("pid")] = event.at("args").at("name");
+    if (phase == "M" && event.at("name") == "thread_name") {
+      track_names[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
+    }
+    if (phase == "s") arrows[event.at("id")].first = event.at("ts");
+    if (phase == "f") arrows[event.at("id")].second = event.at("ts");
+    if (phase != "X") continue;
+    ++complete;
+    const double start = event.at("ts");
+    double& end = track_end[{event.at("pid"), event.at("tid")}];
+    REQUIRE(start >= end - 1e-6);
+    end = start + event.at("dur").get<double>();
+    names.insert(event.at("name"));
+    const double offset = event.at("args").at("step") == 0 ? 0 : timeline.steps[0].duration.value;
+    const double true_start = event.at("args").at("start_s").get<double>() + offset;
+    REQUIRE(start / 1e6 >= true_start - 1e-9);
+    if (start / 1e6 > true_start + 1e-8) ++clipped;
+    REQUIRE(end / 1e6 == Approx(event.at("args").at("end_s").get<double>() + offset).margin(2e-9));
+  }
+  REQUIRE(complete == timeline.steps[0].events.size() + timeline.steps[1].events.size());
+  REQUIRE(clipped > 0);
+  REQUIRE(process_names == std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}, {2, "rank 2"}, {3, "rank 3"}});
+  REQUIRE(track_names.at({1, 0}) == "compute");
+  REQUIRE(track_names.at({1, 1}) == "receive forward");
+  REQUIRE(track_names.at({1, 2}) == "receive backward");
+  REQUIRE(track_names.count({0, 1}) == 0);
+  for (const char* name : {"PP:0F0", "PP:3B5", "PP:1RECV_F2", "PP:2STEP"}) REQUIRE(names.count(name) == 1);
+  // Two neighbours, six microbatches, both directions, two steps; an arrow never goes back in time.
+  REQUIRE(arrows.size() == 3 * 6 * 2 * 2);
+  for (const auto& [id, ends] : arrows) REQUIRE(ends.first <= ends.second);
+}
+
+TEST_CASE("what plumb did not write is refused by name") {
+  const std::string good = to_trace(random_gpipe(2, 3, 2, 5));
+  const auto refused = [](const std::string& text, const std::string& said) {
+    REQUIRE_THROWS_WITH(read_back(text), ContainsSubstring(".json") && ContainsSubstring(said));
+    REQUIRE_THROWS_AS(read_back(text), InputError);
+  };
+  refused(R"({"traceEvents":[{"ph":"X","name":"aten::mm","pid":1,"tid":2,"ts":0,"dur":1}]})", "not one of plumb's");
+  refused(R"({"a": 1})", "not a timeline");
+  refused("[]", "not a timeline");
+  refused("", "truncated");
+  for (std::size_t part = 1; part < 8; ++part) refused(good.substr(0, part * good.size() / 8), "truncated");
+  refused(replaced(good, "\"version\":1", "\"version\":7"), "plumb.version: is 7, this plumb reads version 1");
+  refused(replaced(good, "\"measured\"", "\"guessed\""), "plumb.source");
+  refused(replaced(good, "\"kind\":\"F\"", "\"kind\":\"X\""), "unknown kind 'X'");
+  refused(replaced(good, "\"kind\":\"F\",", ""), "has no 'kind'");
+  refused(replaced(good, "\"start_s\":", "\"start_s\":1e3,\"was_s\":"), "ends before it starts");
+  refused(replaced(good, "\"stage\":0", "\"stage\":2"), "is of stage 2 of 2");
+  refused(replaced(good, "\"stage\":0", "\"stage\":99999999999"), "'stage' out of range");
+  refused(replaced(good, "\"microbatch\":0", "\"microbatch\":3"), "is of microbatch 3 of 3");
+  refused(replaced(good, "\"ph\":\"X\"", "\"ph\":\"B\""), "events in the trace, expected");
+  refused(replaced(good, "\"step\":1", "\"step\":2"), "is of step 2 of 2");
+  refused(replaced(good, "0F0 0F1", "0F0 0Q1"), "plumb.schedule.actions[0]");
+  refused(replaced(good, "0F0 0F1", "0F0 5F1"), "holds 5F1 of 2 stages");
+  refused(replaced(good, "\"rank_of_stage\":[0,1]", "\"rank_of_stage\":[0,2]"), "rank_of_stage[1]");
+  refused(replaced(good, "\"boundary_bytes\":", "\"boundary_bites\":"), "plumb.costs");
+}
+
+TEST_CASE("a time that is not finite is not written") {
+  Timeline timeline = random_gpipe(1, 1, 1, 1);
+  timeline.steps[0].events[0].end = {std::numeric_limits<double>::infinity()};
+  REQUIRE_THROWS_AS(to_trace(timeline), InputError);
+}
+
+}  // namespace plumb
