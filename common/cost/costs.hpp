@@ -40,6 +40,8 @@ struct TransferCost {
   bool operator==(const TransferCost&) const = default;
 };
 
+[[nodiscard]] Seconds transfer_time(const TransferCost& cost, Bytes amount);
+
 // Everything that a schedule graph needs besides the schedule.
 struct PipelineCosts {
   std::vector<ComputeCost> stages;
@@ -54,6 +56,10 @@ struct PipelineCosts {
   bool operator==(const PipelineCosts&) const = default;
 };
 
+// Of the way between two ranks: `inside` if one machine has both.
+[[nodiscard]] const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to);
+
+// The blocks of one stage in sequence; `blocks` has layers + 2 entries.
 [[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);
 
 // Every stage alike: F, I and W are the times of one rank's share, divided by `chunks`. For `plumb schedule show`.

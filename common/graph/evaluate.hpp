@@ -23,7 +23,8 @@ struct Evaluation {
 [[nodiscard]] std::vector<NodeId> critical_path(const ScheduleGraph& graph, const Evaluation& evaluation);
 
 // Two bubbles: makespan − busy, and the longest rank's own span − busy, where busy is the mean over the ranks of the
-// time in compute nodes. The "zero" of zero-bubble schedules is the second (arXiv 2401.10241).
+// time in compute nodes; a rank's span is from its first compute node to the end of its last. The "zero" of zero-bubble
+// schedules is the second (arXiv 2401.10241).
 struct Bubbles {
   Seconds makespan;
   Seconds span;

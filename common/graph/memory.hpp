@@ -23,13 +23,19 @@ struct RankMemory {
   std::vector<MemoryPoint> over_time;  // level from each time on
 };
 
-// F allocates kept bytes (only the input if recomputed), R the rest; I frees all but what W needs; W frees that; B frees
-// all. Each action's workspace is alive while it runs. Received boundaries count from their arrival.
+// F allocates kept bytes (only its input, one boundary, if R redoes it later; the first stage's input weighs nothing), R
+// the rest; I frees all but what W needs; W frees that; B frees all. Each action's workspace is alive while it runs; of an
+// F that is redone it is taken to be as large as without. A received activation counts from its arrival until F takes it
+// as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy counts until it is
+// there. What lives for no time counts nothing.
 [[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                                        const PipelineCosts& costs, const Schedule& schedule);
 
 // Peak number of microbatches whose activations a rank holds, in one rank's share: a chunk counts 1/chunks.
-// Counted in the order of the list, freed when W (or B) ends.
+// Counted in the order of the list, from F (from R if that redoes it) until W (or B) ends.
 [[nodiscard]] std::vector<double> peak_activations(const Schedule& schedule);
+
+// The same, per stage: how many microbatches each stage holds at the (first) moment when its rank holds most.
+[[nodiscard]] std::vector<int> kept_microbatches(const Schedule& schedule);
 
 }  // namespace plumb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/graph/compressed_sparse_row_graph.hpp>
+#include <boost/range/iterator_range_core.hpp>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -39,8 +40,14 @@ struct ScheduleGraph {
   int ranks = 1;
 };
 
-// Edges: order of a rank's compute and optimizer actions (its one stream); producer → transfer → consumer; everything of
-// a tied stage → its collective → its optimizer step. Transfers and collectives overlap compute.
+// What may start when `node` has ended, for range-for.
+[[nodiscard]] inline auto successors(const ScheduleGraph& graph, NodeId node) {
+  return boost::make_iterator_range(adjacent_vertices(node, graph.edges));
+}
+
+// Edges: order of a rank's compute and optimizer actions (its one stream); producer → transfer → consumer; producer →
+// consumer where a stage boundary lies within a rank; all that stands before REDUCE_TIED on its two ranks → the collective
+// → the next optimizer step of each. Transfers and collectives overlap compute.
 // Throws InputError when the schedule is not lowered or has a cycle; run `require_valid` first for the full story.
 [[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
 

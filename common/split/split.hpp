@@ -27,8 +27,10 @@ struct BlockRange {
 
 [[nodiscard]] BlockRange blocks_of_stage(const Split& split, int stage);
 
+// Throws InputError (where = "split") when there are more stages than layers, or none: every method refuses that.
+void require_stages(int layers, int stages);
+
 // layers/stages each, the first (layers mod stages) get one more (DeepSpeed `uniform`).
-// Throws InputError when there are more stages than layers.
 [[nodiscard]] Split uniform_split(int layers, int stages);
 
 // Minimises max − min of the parameters per stage, ties towards the smaller maximum, then lexicographically

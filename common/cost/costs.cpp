@@ -1,0 +1,81 @@
+#include "common/cost/costs.hpp"
+
+#include <algorithm>
+
+namespace plumb {
+namespace {
+
+void add(ComputeCost& sum, const ComputeCost& block) {
+  sum.forward += block.forward;
+  sum.input_gradient += block.input_gradient;
+  sum.weight_gradient += block.weight_gradient;
+  sum.optimizer += block.optimizer;
+  sum.parameters += block.parameters;
+  sum.parameter_bytes += block.parameter_bytes;
+  sum.gradient_bytes += block.gradient_bytes;
+  sum.optimizer_bytes += block.optimizer_bytes;
+}
+
+}  // namespace
+
+ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
+  ComputeCost sum;
+  // F: what the blocks so far keep, and the worst moment on top of that.
+  Bytes worst_forward;
+  for (const ComputeCost& block : blocks) {
+    add(sum, block);
+    sum.kept_bytes += block.kept_bytes;
+    sum.kept_for_weight_bytes += block.kept_for_weight_bytes;
+    worst_forward = std::max(worst_forward, sum.kept_bytes + block.forward_workspace_bytes);
+  }
+  // I: the blocks behind hold what W needs, this one and those before it all that F kept. W: those behind hold nothing.
+  Bytes held_in_input = sum.kept_bytes;
+  Bytes held_in_weight = sum.kept_for_weight_bytes;
+  Bytes worst_input = held_in_input;
+  Bytes worst_weight = held_in_weight;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    worst_input = std::max(worst_input, held_in_input + block->input_gradient_workspace_bytes);
+    worst_weight = std::max(worst_weight, held_in_weight + block->weight_gradient_workspace_bytes);
+    held_in_input += block->kept_for_weight_bytes - block->kept_bytes;
+    held_in_weight -= block->kept_for_weight_bytes;
+  }
+  sum.forward_workspace_bytes = worst_forward - sum.kept_bytes;
+  sum.input_gradient_workspace_bytes = worst_input - sum.kept_bytes;
+  sum.weight_gradient_workspace_bytes = worst_weight - sum.kept_for_weight_bytes;
+  return sum;
+}
+
+Seconds transfer_time(const TransferCost& cost, Bytes amount) {
+  return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
+}
+
+const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to) {
+  const int machine = std::max(1, costs.ranks_per_machine);
+  return from / machine == to / machine ? costs.inside : costs.outside;
+}
+
+ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {
+  const BlockRange range = blocks_of_stage(split, stage);
+  return in_sequence({blocks.begin() + range.first, blocks.begin() + range.last});
+}
+
+PipelineCosts even_costs(int stages, int chunks, Seconds forward, Seconds input_gradient, Seconds weight_gradient,
+                         Seconds hop) {
+  const double share = chunks;
+  // Nothing is carried, so any bandwidth will do; simulators want a positive one.
+  const TransferCost way{.latency = hop, .bandwidth = {1e9}};
+  PipelineCosts costs;
+  ComputeCost stage;
+  stage.forward = forward / share;
+  stage.input_gradient = input_gradient / share;
+  stage.weight_gradient = weight_gradient / share;
+  costs.stages.assign(static_cast<std::size_t>(stages), stage);
+  costs.recomputed.assign(static_cast<std::size_t>(stages), false);
+  costs.inside = way;
+  costs.outside = way;
+  costs.ranks_per_machine = stages;
+  costs.provenance = "given times, every stage alike";
+  return costs;
+}
+
+}  // namespace plumb

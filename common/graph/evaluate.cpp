@@ -1,0 +1,84 @@
+#include "common/graph/evaluate.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+template <class DurationOf>
+Evaluation longest_paths(const ScheduleGraph& graph, const DurationOf& duration_of, std::span<const Seconds> gaps) {
+  Evaluation evaluation;
+  evaluation.start.assign(graph.nodes.size(), Seconds{});
+  evaluation.end.assign(graph.nodes.size(), Seconds{});
+  for (const NodeId node : graph.topological_order) {
+    Seconds& start = evaluation.start[node];
+    if (!gaps.empty()) start += gaps[node];
+    const Seconds end = start + duration_of(node);
+    evaluation.end[node] = end;
+    evaluation.makespan = std::max(evaluation.makespan, end);
+    for (const auto next : successors(graph, node)) {
+      evaluation.start[next] = std::max(evaluation.start[next], end);
+    }
+  }
+  return evaluation;
+}
+
+}  // namespace
+
+Evaluation evaluate(const ScheduleGraph& graph) {
+  return longest_paths(graph, [&](NodeId node) { return graph.nodes[node].duration; }, {});
+}
+
+Evaluation evaluate(const ScheduleGraph& graph, std::span<const Seconds> durations, std::span<const Seconds> gaps) {
+  if (durations.size() != graph.nodes.size() || (!gaps.empty() && gaps.size() != graph.nodes.size())) {
+    throw InputError("graph", std::to_string(graph.nodes.size()) + " nodes, but " + std::to_string(durations.size()) +
+                                  " durations and " + std::to_string(gaps.size()) + " gaps");
+  }
+  return longest_paths(
+      graph, [&](NodeId node) { return durations[node]; }, gaps);
+}
+
+std::vector<NodeId> critical_path(const ScheduleGraph& graph, const Evaluation& evaluation) {
+  constexpr NodeId none = std::numeric_limits<NodeId>::max();
+  if (graph.nodes.empty()) return {};
+  // Of each node the predecessor that ended last, the smallest id among equals.
+  std::vector<NodeId> last_before(graph.nodes.size(), none);
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
+    for (const auto next : successors(graph, node)) {
+      NodeId& last = last_before[next];
+      if (last == none || evaluation.end[node] > evaluation.end[last]) last = node;
+    }
+  }
+  std::vector<NodeId> path;
+  const auto latest = std::ranges::max_element(evaluation.end);
+  for (auto node = static_cast<NodeId>(latest - evaluation.end.begin()); node != none; node = last_before[node]) {
+    path.push_back(node);
+  }
+  std::ranges::reverse(path);
+  return path;
+}
+
+Bubbles bubbles(const ScheduleGraph& graph, const Evaluation& evaluation) {
+  Seconds busy;
+  Seconds longest_span;
+  for (const std::vector<NodeId>& order : graph.rank_order) {
+    const auto computes = [&](NodeId node) { return graph.nodes[node].kind == NodeKind::compute; };
+    const auto first = std::ranges::find_if(order, computes);
+    const auto last = std::find_if(order.rbegin(), order.rend(), computes);
+    if (first == order.end()) continue;
+    longest_span = std::max(longest_span, evaluation.end[*last] - evaluation.start[*first]);
+    for (const NodeId node : order) {
+      if (computes(node)) busy += evaluation.end[node] - evaluation.start[node];
+    }
+  }
+  busy = busy / static_cast<double>(std::max(graph.ranks, 1));
+  Bubbles result{.makespan = evaluation.makespan - busy, .span = longest_span - busy};
+  if (evaluation.makespan.value > 0) result.makespan_fraction = result.makespan / evaluation.makespan;
+  if (longest_span.value > 0) result.span_fraction = result.span / longest_span;
+  return result;
+}
+
+}  // namespace plumb

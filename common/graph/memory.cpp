@@ -1,0 +1,201 @@
+#include "common/graph/memory.hpp"
+
+#include <algorithm>
+
+#include "common/base/error.hpp"
+#include "common/schedule/action_index.hpp"
+
+namespace plumb {
+namespace {
+
+struct Change {
+  Seconds time;
+  Bytes bytes;  // more, or fewer if negative
+};
+
+// What one compute action does to the memory of its rank when it starts and when it ends.
+struct Footprint {
+  Bytes at_start;
+  Bytes at_end;
+};
+
+class MemoryWalk {
+ public:
+  MemoryWalk(const ScheduleGraph& graph, const Evaluation& evaluation, const PipelineCosts& costs,
+             const Schedule& schedule)
+      : graph_(graph),
+        evaluation_(evaluation),
+        costs_(costs),
+        schedule_(schedule),
+        index_(index_actions(schedule)),
+        changes_(schedule.actions.size()),
+        producer_end_(2 * pair_count(schedule)) {}
+
+  std::vector<RankMemory> run() {
+    for (std::size_t rank = 0; rank < graph_.rank_order.size(); ++rank) add_compute(rank);
+    for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      if (graph_.nodes[node].kind == NodeKind::transfer) add_transfer(node);
+    }
+    std::vector<RankMemory> ranks;
+    for (std::size_t rank = 0; rank < changes_.size(); ++rank) ranks.push_back(level_of(rank));
+    return ranks;
+  }
+
+ private:
+  static std::size_t pair_count(const Schedule& schedule) {
+    return schedule.rank_of_stage.size() * static_cast<std::size_t>(schedule.microbatches);
+  }
+
+  const ComputeCost& cost_of(const Action& action) const {
+    return costs_.stages[static_cast<std::size_t>(action.stage)];
+  }
+
+  // When the activation (or gradient) for the next (previous) stage was there on the producer's rank.
+  Seconds& producer_end(bool forward, std::int32_t stage, std::int32_t microbatch) {
+    return producer_end_[(forward ? 0 : pair_count(schedule_)) +
+                         static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.microbatches) +
+                         static_cast<std::size_t>(microbatch)];
+  }
+
+  bool is_redone(const Action& action) const {
+    return index_.find(ActionKind::recompute, action.stage, action.microbatch) != nowhere;
+  }
+  Bytes input_bytes(const Action& action) const { return action.stage > 0 ? costs_.boundary_bytes : Bytes{}; }
+  Bytes gradient_input_bytes(const Action& action) const {
+    return action.stage + 1 < stages(schedule_) ? costs_.boundary_bytes : Bytes{};
+  }
+
+  // The input that waited for the action is part of what it holds from its start on.
+  Footprint footprint(const Action& action) const {
+    const ComputeCost& cost = cost_of(action);
+    const Bytes kept = cost.kept_bytes;
+    const Bytes for_weight = cost.kept_for_weight_bytes;
+    switch (action.kind) {
+      case ActionKind::forward: {
+        const Bytes running = kept + cost.forward_workspace_bytes;
+        const Bytes after = is_redone(action) ? input_bytes(action) : kept;
+        return {running - input_bytes(action), after - running};
+      }
+      case ActionKind::recompute:
+        return {kept + cost.forward_workspace_bytes - input_bytes(action), -cost.forward_workspace_bytes};
+      case ActionKind::input_gradient: {
+        const Bytes workspace = cost.input_gradient_workspace_bytes;
+        return {workspace - gradient_input_bytes(action), for_weight - kept - workspace};
+      }
+      case ActionKind::weight_gradient:
+        return {cost.weight_gradient_workspace_bytes, -for_weight - cost.weight_gradient_workspace_bytes};
+      default: {  // B is I and then W
+        const Bytes workspace =
+            std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
+        return {workspace - gradient_input_bytes(action), -kept - workspace};
+      }
+    }
+  }
+
+  void add_compute(std::size_t rank) {
+    // A rank computes one thing at a time; engines that round must not make two of them overlap.
+    Seconds free_from;
+    for (const NodeId node : graph_.rank_order[rank]) {
+      if (graph_.nodes[node].kind != NodeKind::compute) continue;
+      const Action& action = graph_.nodes[node].action;
+      const Seconds start = std::max(evaluation_.start[node], free_from);
+      const Seconds end = std::max(evaluation_.end[node], start);
+      const Footprint bytes = footprint(action);
+      changes_[rank].push_back({start, bytes.at_start});
+      changes_[rank].push_back({end, bytes.at_end});
+      add_boundary(rank, action, end);
+      free_from = end;
+    }
+  }
+
+  // What the action leaves for a neighbour: on its own rank it waits there as an input; else `add_transfer` needs to
+  // know since when.
+  void add_boundary(std::size_t rank, const Action& action, Seconds end) {
+    const bool forward = action.kind == ActionKind::forward;
+    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    if (forward && action.stage + 1 < stages(schedule_)) {
+      producer_end(true, action.stage, action.microbatch) = end;
+      if (!crosses_ranks(schedule_, action.stage)) changes_[rank].push_back({end, costs_.boundary_bytes});
+    }
+    if (gradient && action.stage > 0) {
+      producer_end(false, action.stage, action.microbatch) = end;
+      if (!crosses_ranks(schedule_, action.stage - 1)) changes_[rank].push_back({end, costs_.boundary_bytes});
+    }
+  }
+
+  void add_transfer(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    const bool forward = node.action.kind == ActionKind::receive_forward;
+    const Seconds made = producer_end(forward, node.action.stage + (forward ? -1 : 1), node.action.microbatch);
+    const Seconds arrived = std::max(evaluation_.end[id], made);
+    auto& sender = changes_[static_cast<std::size_t>(node.peer)];
+    sender.push_back({made, node.bytes});
+    sender.push_back({arrived, -node.bytes});
+    changes_[static_cast<std::size_t>(node.rank)].push_back({arrived, node.bytes});
+  }
+
+  RankMemory level_of(std::size_t rank) {
+    RankMemory memory;
+    for (std::size_t stage = 0; stage < schedule_.rank_of_stage.size(); ++stage) {
+      if (schedule_.rank_of_stage[stage] != static_cast<int>(rank)) continue;
+      memory.parameter_bytes += costs_.stages[stage].parameter_bytes;
+      memory.gradient_bytes += costs_.stages[stage].gradient_bytes;
+      memory.optimizer_bytes += costs_.stages[stage].optimizer_bytes;
+    }
+    const Bytes fixed = memory.parameter_bytes + memory.gradient_bytes + memory.optimizer_bytes;
+    memory.peak_bytes = fixed;
+    memory.over_time.push_back({Seconds{}, fixed});
+    std::vector<Change>& changes = changes_[rank];
+    std::ranges::stable_sort(changes, {}, [](const Change& change) { return change.time; });
+    Bytes level = fixed;
+    for (auto change = changes.begin(); change != changes.end();) {
+      const Seconds time = change->time;
+      for (; change != changes.end() && change->time == time; ++change) level += change->bytes;
+      if (level == memory.over_time.back().bytes) continue;
+      if (time == memory.over_time.back().time) memory.over_time.pop_back();
+      memory.over_time.push_back({time, level});
+      if (level > memory.peak_bytes) {
+        memory.peak_bytes = level;
+        memory.peak_time = time;
+      }
+    }
+    memory.activation_bytes = memory.peak_bytes - fixed;
+    memory.peak_action = running_at(rank, memory.peak_time);
+    return memory;
+  }
+
+  // The compute action that runs at `time`, or else the last one before, or else the first.
+  Action running_at(std::size_t rank, Seconds time) const {
+    Action running;
+    bool found = false;
+    for (const NodeId node : graph_.rank_order[rank]) {
+      if (graph_.nodes[node].kind != NodeKind::compute) continue;
+      if (found && evaluation_.start[node] > time) break;
+      running = graph_.nodes[node].action;
+      found = true;
+    }
+    return running;
+  }
+
+  const ScheduleGraph& graph_;
+  const Evaluation& evaluation_;
+  const PipelineCosts& costs_;
+  const Schedule& schedule_;
+  const ActionIndex index_;
+  std::vector<std::vector<Change>> changes_;  // per rank
+  std::vector<Seconds> producer_end_;         // activations, then gradients, by stage and microbatch
+};
+
+}  // namespace
+
+std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
+                                         const PipelineCosts& costs, const Schedule& schedule) {
+  require_well_formed(schedule);
+  if (costs.stages.size() != schedule.rank_of_stage.size() || evaluation.start.size() != graph.nodes.size() ||
+      graph.rank_order.size() != schedule.actions.size()) {
+    throw InputError("memory", "graph, evaluation, costs and schedule are not of one plan");
+  }
+  return MemoryWalk(graph, evaluation, costs, schedule).run();
+}
+
+}  // namespace plumb

@@ -1,0 +1,240 @@
+#include "common/graph/schedule_graph.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/schedule/action_index.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr NodeId no_node = std::numeric_limits<NodeId>::max();
+
+Seconds compute_time(const ComputeCost& cost, ActionKind kind) {
+  switch (kind) {
+    case ActionKind::backward:
+      return cost.input_gradient + cost.weight_gradient;
+    case ActionKind::input_gradient:
+      return cost.input_gradient;
+    case ActionKind::weight_gradient:
+      return cost.weight_gradient;
+    default:
+      return cost.forward;  // F, and R which redoes it
+  }
+}
+
+// Builds in two passes over the lists: nodes with their ids, then edges.
+class GraphBuilder {
+ public:
+  GraphBuilder(const Schedule& schedule, const PipelineCosts& costs)
+      : schedule_(schedule), costs_(costs), index_(index_actions(schedule)) {}
+
+  ScheduleGraph build() {
+    add_nodes();
+    add_edges();
+    graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
+                                        static_cast<NodeId>(graph_.nodes.size()));
+    return std::move(graph_);
+  }
+
+ private:
+  [[noreturn]] void refuse(std::size_t rank, const Action& action, const std::string& problem) const {
+    throw InputError("schedule", fmt::format("rank {}: {}: {}", rank, to_string(action), problem));
+  }
+
+  void add_nodes() {
+    graph_.ranks = schedule_.ranks;
+    graph_.rank_order.resize(schedule_.actions.size());
+    std::size_t total = 0;
+    for (const auto& list : schedule_.actions) total += list.size();
+    node_at_.reserve(total);
+    graph_.nodes.reserve(total);
+    for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
+      for (const Action& action : schedule_.actions[rank]) node_at_.push_back(add_node(rank, action));
+    }
+    // The second rank's REDUCE_TIED is the first one's node.
+    for (NodeId& node : node_at_) {
+      if (node == second_of_pair_) node = collective_;
+    }
+  }
+
+  // Sends have no node, nor has the second half of a collective (yet).
+  NodeId add_node(std::size_t rank, const Action& action) {
+    if (!in_range(schedule_, action)) refuse(rank, action, "no such stage or microbatch");
+    Node node;
+    node.action = action;
+    node.rank = static_cast<std::int32_t>(rank);
+    const ComputeCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
+    if (is_compute(action.kind)) {
+      node.duration = compute_time(cost, action.kind);
+    } else if (is_receive(action.kind)) {
+      set_transfer(node);
+    } else if (action.kind == ActionKind::optimizer_step) {
+      node.kind = NodeKind::optimizer;
+      node.duration = cost.optimizer;
+    } else if (action.kind == ActionKind::reduce_tied) {
+      if (action.stage != 0) return second_of_pair_;
+      set_collective(node);
+    } else if (is_send(action.kind)) {
+      return no_node;
+    } else {
+      refuse(rank, action, "is planned and not built yet");
+    }
+    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    graph_.nodes.push_back(node);
+    if (node.kind == NodeKind::collective) collective_ = id;
+    if (occupies_rank(node)) graph_.rank_order[rank].push_back(id);
+    return id;
+  }
+
+  static bool occupies_rank(const Node& node) {
+    return node.kind == NodeKind::compute || node.kind == NodeKind::optimizer;
+  }
+
+  void set_transfer(Node& node) const {
+    const int sender_stage = node.action.stage + (node.action.kind == ActionKind::receive_forward ? -1 : 1);
+    if (sender_stage < 0 || sender_stage >= stages(schedule_)) {
+      refuse(static_cast<std::size_t>(node.rank), node.action, "no stage sends this");
+    }
+    node.kind = NodeKind::transfer;
+    node.peer = schedule_.rank_of_stage[static_cast<std::size_t>(sender_stage)];
+    node.bytes = costs_.boundary_bytes;
+    node.duration = transfer_time(transfer_between(costs_, node.peer, node.rank), node.bytes);
+  }
+
+  // Two ranks exchange their whole gradients at once, each way on its own (full duplex), and add.
+  void set_collective(Node& node) const {
+    node.kind = NodeKind::collective;
+    node.peer = schedule_.rank_of_stage.back();
+    node.bytes = costs_.tied_bytes;
+    node.duration = transfer_time(transfer_between(costs_, node.rank, node.peer), node.bytes);
+  }
+
+  void add_edge(NodeId from, NodeId to) { edges_.emplace_back(from, to); }
+
+  void add_edges() {
+    edges_.reserve(2 * graph_.nodes.size());
+    std::size_t position = 0;
+    for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
+      NodeId previous = no_node;    // that occupied the rank
+      NodeId collective = no_node;  // that the rank's next optimizer step waits for
+      for (const Action& action : schedule_.actions[rank]) {
+        const NodeId node = node_at_[position++];
+        if (action.kind == ActionKind::reduce_tied) {
+          if (node == no_node) refuse(rank, action, "the other rank has no part in it");
+          if (previous != no_node) add_edge(previous, node);
+          collective = node;
+        } else if (is_receive(action.kind)) {
+          add_transfer(rank, action, node);
+        } else if (node != no_node) {
+          if (previous != no_node) add_edge(previous, node);
+          if (is_compute(action.kind)) add_input(rank, action, node, previous);
+          if (action.kind == ActionKind::optimizer_step && collective != no_node) {
+            add_edge(std::exchange(collective, no_node), node);
+          }
+          previous = node;
+        }
+      }
+    }
+  }
+
+  // Producer → transfer → consumer.
+  void add_transfer(std::size_t rank, const Action& receive, NodeId node) {
+    const bool forward = receive.kind == ActionKind::receive_forward;
+    const std::int32_t producer = forward ? index_.find(ActionKind::forward, receive.stage - 1, receive.microbatch)
+                                          : index_.find_gradient(receive.stage + 1, receive.microbatch);
+    const std::int32_t consumer = forward ? index_.find(ActionKind::forward, receive.stage, receive.microbatch)
+                                          : index_.find_gradient(receive.stage, receive.microbatch);
+    if (producer == nowhere) refuse(rank, receive, "nothing makes what it receives");
+    if (consumer == nowhere) refuse(rank, receive, "nothing uses what it receives");
+    add_edge(node_at_[static_cast<std::size_t>(producer)], node);
+    add_edge(node, node_at_[static_cast<std::size_t>(consumer)]);
+  }
+
+  // Within a rank a boundary is an edge; between ranks the receive must be there.
+  void add_input(std::size_t rank, const Action& action, NodeId node, NodeId previous) {
+    const bool forward = action.kind == ActionKind::forward;
+    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    if (!(forward && action.stage > 0) && !(gradient && action.stage + 1 < stages(schedule_))) return;
+    const int neighbour = action.stage + (forward ? -1 : 1);
+    if (crosses_ranks(schedule_, std::min(neighbour, action.stage))) {
+      const ActionKind receive = forward ? ActionKind::receive_forward : ActionKind::receive_backward;
+      if (index_.find(receive, action.stage, action.microbatch) == nowhere) {
+        refuse(rank, action, "its input is never received: lower the schedule first");
+      }
+      return;
+    }
+    const std::int32_t producer = forward ? index_.find(ActionKind::forward, neighbour, action.microbatch)
+                                          : index_.find_gradient(neighbour, action.microbatch);
+    if (producer == nowhere) refuse(rank, action, "nothing makes its input");
+    const NodeId source = node_at_[static_cast<std::size_t>(producer)];
+    if (source != previous) add_edge(source, node);
+  }
+
+  static constexpr NodeId second_of_pair_ = no_node - 1;
+
+  const Schedule& schedule_;
+  const PipelineCosts& costs_;
+  const ActionIndex index_;
+  ScheduleGraph graph_;
+  std::vector<NodeId> node_at_;  // by position through all lists
+  std::vector<std::pair<NodeId, NodeId>> edges_;
+  NodeId collective_ = no_node;
+};
+
+// Kahn's algorithm, the smallest ready id first. The ready set is small: about one node per rank and message on its
+// way.
+void sort_topologically(ScheduleGraph& graph) {
+  graph.predecessor_count.assign(graph.nodes.size(), 0);
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
+    for (const auto next : successors(graph, node)) {
+      ++graph.predecessor_count[next];
+    }
+  }
+  std::vector<NodeId> waits_for = graph.predecessor_count;
+  std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
+    if (waits_for[node] == 0) ready.push(node);
+  }
+  graph.topological_order.reserve(graph.nodes.size());
+  while (!ready.empty()) {
+    const NodeId node = ready.top();
+    ready.pop();
+    graph.topological_order.push_back(node);
+    for (const auto next : successors(graph, node)) {
+      if (--waits_for[next] == 0) ready.push(next);
+    }
+  }
+  if (graph.topological_order.size() == graph.nodes.size()) return;
+  const auto stuck = std::ranges::find_if(waits_for, [](NodeId count) { return count > 0; }) - waits_for.begin();
+  const Node& node = graph.nodes[static_cast<std::size_t>(stuck)];
+  throw InputError("schedule", fmt::format("deadlock: rank {} waits at {} for something that waits for it", node.rank,
+                                           to_string(node.action)));
+}
+
+}  // namespace
+
+ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs) {
+  require_well_formed(lowered);
+  if (costs.stages.size() != lowered.rank_of_stage.size()) {
+    throw InputError("schedule", fmt::format("{} stages, but costs for {}", stages(lowered), costs.stages.size()));
+  }
+  ScheduleGraph graph = GraphBuilder(lowered, costs).build();
+  sort_topologically(graph);
+  return graph;
+}
+
+std::vector<Seconds> durations(const ScheduleGraph& graph) {
+  std::vector<Seconds> result;
+  result.reserve(graph.nodes.size());
+  for (const Node& node : graph.nodes) result.push_back(node.duration);
+  return result;
+}
+
+}  // namespace plumb
