@@ -1,0 +1,108 @@
+#include "common/timeline/gantt.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "common/timeline/time_axis.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/timeline/fixtures.hpp"
+
+namespace plumb {
+namespace {
+
+using test::action;
+
+Event compute(ActionKind kind, int rank, int microbatch, double start, double end) {
+  return {action(kind, rank, microbatch), rank, -1, {start}, {end}, {}, {}};
+}
+
+// Two ranks, times in whole seconds of ten.
+StepTimeline by_hand() {
+  return ordered_step({compute(ActionKind::forward, 0, 0, 0, 2),
+                       compute(ActionKind::forward, 0, 11, 2, 4),
+                       {action(ActionKind::receive_backward, 0, 0), 0, 1, {5}, {6}, {1}, {8}},
+                       compute(ActionKind::input_gradient, 0, 0, 6, 8),
+                       compute(ActionKind::weight_gradient, 0, 11, 8, 9),
+                       compute(ActionKind::optimizer_step, 0, no_microbatch, 9, 10),
+                       {action(ActionKind::receive_forward, 1, 0), 1, 0, {2}, {3}, {1}, {8}},
+                       compute(ActionKind::forward, 1, 0, 3, 4),
+                       compute(ActionKind::backward, 1, 0, 4, 5),
+                       compute(ActionKind::recompute, 1, 1, 5, 6)});
+}
+
+std::vector<std::string> lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> result;
+  for (std::string line; std::getline(stream, line);) result.push_back(line);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a Gantt chart in plain ASCII shows every action in its cell") {
+  const std::vector<std::string> chart = lines(gantt(by_hand(), 2, {.width = 20, .colour = false, .unicode = false}));
+  REQUIRE(chart.size() == 5);
+  REQUIRE(chart[0] == "        0 s       5         10");
+  REQUIRE(chart[1] == "        +---------+---------");
+  REQUIRE(chart[2] == "rank 0 |00001111..--aaaaBB##|  80.0% busy");
+  REQUIRE(chart[3] == "rank 1 |....--00aarr........|  30.0% busy");
+  REQUIRE(chart[4].find("0-9 F   a-j B   a-j I   A-J W   r R   # optimizer   - waits for a message   . idle") == 0);
+}
+
+TEST_CASE("colour changes nothing but colour and letters") {
+  const GanttStyle plain{.width = 20, .colour = false, .unicode = true};
+  GanttStyle coloured = plain;
+  coloured.colour = true;
+  const std::string text = gantt(by_hand(), 2, coloured);
+  REQUIRE(text.find("\033[") != std::string::npos);
+  REQUIRE(gantt(by_hand(), 2, plain).find('\033') == std::string::npos);
+  // Every line ends without colour.
+  for (const std::string& line : lines(text)) {
+    const std::size_t last = line.rfind("\033[");
+    if (last != std::string::npos) REQUIRE(line.compare(last, 4, "\033[0m") == 0);
+  }
+  REQUIRE(gantt(by_hand(), 2, coloured) == text);
+}
+
+TEST_CASE("charts of any width, of nothing, and of many ranks stay in shape") {
+  REQUIRE_THAT(gantt({}, 2, {}), ContainsSubstring("nothing happens"));
+  const Timeline timeline = test::random_gpipe(12, 7, 1, 3);
+  for (const int width : {-5, 10, 37, 100, 333}) {
+    const std::vector<std::string> chart =
+        lines(gantt(timeline.steps[0], 12, {.width = width, .colour = false, .unicode = false}));
+    REQUIRE(chart.size() == 2 + 12 + 1);
+    for (int rank = 0; rank < 12; ++rank) {
+      const std::string& line = chart[static_cast<std::size_t>(rank + 2)];
+      REQUIRE(line.find('|') == 8);
+      REQUIRE(line.rfind('|') == 9 + static_cast<std::size_t>(std::max(10, width)));
+    }
+  }
+}
+
+TEST_CASE("ticks are round, cover the duration and are not too many") {
+  for (const double duration : {1e-9, 3.7e-6, 0.0123, 0.5, 1.0, 9.99, 10.0, 1234.5}) {
+    for (const int most : {2, 5, 10, 30}) {
+      const TimeUnit unit = time_unit({duration});
+      const std::vector<Tick> ticks = round_ticks({duration}, most, unit);
+      REQUIRE(static_cast<int>(ticks.size()) <= most);
+      REQUIRE(ticks.front().time.value == 0);
+      REQUIRE(ticks.back().time.value <= duration * (1 + 1e-9));
+      if (ticks.size() < 2) continue;
+      const double step = ticks[1].time.value * unit.per_second;
+      const double mantissa = step / std::pow(10.0, std::floor(std::log10(step) + 1e-9));
+      REQUIRE((mantissa == Approx(1) || mantissa == Approx(2) || mantissa == Approx(5)));
+      REQUIRE(duration - ticks.back().time.value <= ticks[1].time.value * (1 + 1e-9));
+    }
+  }
+}
+
+TEST_CASE("times read well") {
+  REQUIRE(readable({0.0123456}) == "12.3 ms");
+  REQUIRE(readable({1.5}, true) == "+1.50 s");
+  REQUIRE(readable({-2e-6}, true, false) == "-2.00 us");
+  REQUIRE(readable({0}) == "0.00 s");
+  REQUIRE(readable({12345}) == "12345 s");
+  REQUIRE(readable({0.250}) == "250 ms");
+}
+
+}  // namespace plumb
