@@ -29,7 +29,7 @@ struct RunOptions {
   double deadline_factor = 20;    // an action's deadline: this many times its predicted time …
   Seconds deadline_floor = {60};  // … but never less
   Watchdog* watchdog = nullptr;   // learns where the rank stands; may be null
-  MemoryHooks memory;
+  MemoryHooks memory = {};
 };
 
 // Runs `lowered.actions[transport.rank()]` for every step. `stages[s]` is null where another rank holds s.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/base/units.hpp"
 
 namespace plumb::exec {
@@ -28,6 +29,12 @@ using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for 
 struct Received {
   Payload payload;
   Clock::time_point arrived;  // when it was there; if the receiver waited, when the wait ended
+};
+
+// Another rank, or a signal, told this one to stop: the reason is not this rank's own.
+class Stopped : public RunError {
+ public:
+  explicit Stopped(const std::string& reason) : RunError("", reason) {}
 };
 
 // Of one rank. Messages of one (peer, channel) arrive in the order in which they were sent; there are no tags.
@@ -62,7 +69,8 @@ class Transport {
   // Control data, not on the clock: rank 0 gets everyone's text by rank, others an empty list.
   [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text, Clock::time_point deadline) = 0;
 
-  // Tells every rank to stop: their pending calls throw RunError with `reason`. Never blocks, never throws.
+  // Tells every rank to stop: their pending and later calls throw Stopped with `reason`; the first counts. Never
+  // blocks, never throws.
   virtual void abort(const std::string& reason) noexcept = 0;
 
   // Payload bytes received since the start.

@@ -1,0 +1,95 @@
+#include "exec/launch.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace plumb::exec {
+namespace {
+
+using namespace std::chrono_literals;
+
+volatile std::sig_atomic_t caught_signal = 0;
+
+void remember_signal(int signal) { caught_signal = signal; }
+
+// The error that explains the run: a rank's own before one that only says that another failed.
+class FirstError {
+ public:
+  void offer(const std::exception_ptr& error, bool own) {
+    const std::scoped_lock lock(mutex_);
+    if (error_ && (own_ || !own)) return;
+    error_ = error;
+    own_ = own;
+  }
+  void rethrow_if_any() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  bool own_ = false;
+};
+
+}  // namespace
+
+void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, const RankMain& rank_main) {
+  FirstError first;
+  std::vector<std::thread> threads;
+  threads.reserve(transports.size());
+  for (const auto& transport : transports) {
+    threads.emplace_back([&first, &rank_main, &transport] {
+      try {
+        rank_main(*transport);
+      } catch (const Stopped&) {
+        first.offer(std::current_exception(), false);
+      } catch (const std::exception& error) {
+        first.offer(std::current_exception(), true);
+        transport->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  first.rethrow_if_any();
+}
+
+struct SignalWatch::State {
+  std::function<void(const std::string&)> on_signal;
+  std::atomic<bool> stop = false;
+  struct sigaction old_interrupt = {};
+  struct sigaction old_terminate = {};
+  std::thread thread;
+
+  void watch() const {
+    while (!stop) {
+      if (caught_signal != 0) {
+        on_signal(caught_signal == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");
+        return;
+      }
+      std::this_thread::sleep_for(50ms);
+    }
+  }
+};
+
+SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signal) : state_(std::make_unique<State>()) {
+  caught_signal = 0;
+  state_->on_signal = std::move(on_signal);
+  struct sigaction action = {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGINT, &action, &state_->old_interrupt);
+  ::sigaction(SIGTERM, &action, &state_->old_terminate);
+  state_->thread = std::thread([state = state_.get()] { state->watch(); });
+}
+
+SignalWatch::~SignalWatch() {
+  state_->stop = true;
+  state_->thread.join();
+  ::sigaction(SIGINT, &state_->old_interrupt, nullptr);
+  ::sigaction(SIGTERM, &state_->old_terminate, nullptr);
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,34 @@
+// Starts the ranks of a run as threads of this process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// What one rank does, on its own thread; returns when it is done.
+using RankMain = std::function<void(Transport& transport)>;
+
+// Runs rank_main on one thread per transport. When one throws, the others are told to stop; after all have ended, the
+// first error that is a rank's own (not Stopped) is rethrown.
+void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, const RankMain& rank_main);
+
+// While it lives, SIGINT and SIGTERM call `on_signal` with the reason, on a thread of its own, instead of ending the
+// process. At most one lives at a time.
+class SignalWatch {
+ public:
+  explicit SignalWatch(std::function<void(const std::string& reason)> on_signal);
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+  ~SignalWatch();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,151 @@
+#include "exec/stage/emulated_stage.hpp"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+
+#include <thread>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// How far a microbatch has come through the stage.
+enum class Progress : std::uint8_t { none, input_kept, activations_kept, weight_work_kept, done };
+
+const char* text(Progress progress) {
+  switch (progress) {
+    case Progress::none:
+      return "before its forward";
+    case Progress::input_kept:
+      return "forwarded, not recomputed";
+    case Progress::activations_kept:
+      return "forwarded";
+    case Progress::weight_work_kept:
+      return "without its weight gradient";
+    case Progress::done:
+      return "done";
+  }
+  return "";
+}
+
+struct Shape {
+  int stage = 0;
+  bool first = false;
+  bool last = false;
+  bool recomputed = false;
+  std::size_t boundary_bytes = 0;
+  std::size_t tied_values = 0;
+  std::size_t microbatches = 0;
+};
+
+class EmulatedStage : public Stage {
+ public:
+  EmulatedStage(const ComputeCost& cost, const Shape& shape)
+      : cost_(cost), shape_(shape), progress_(shape.microbatches), tied_(shape.tied_values) {}
+
+  void begin_step(std::int64_t /*step*/) override {
+    // Linux rounds sleeps up by 50 µs unless asked not to (prctl(2), PR_SET_TIMERSLACK, in ns); per thread.
+    ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    progress_.assign(shape_.microbatches, Progress::none);
+  }
+
+  Payload forward(int microbatch, Payload input) override {
+    const auto end = Clock::now() + duration(cost_.forward);
+    advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
+    require_size(input, !shape_.first);
+    Payload output = boundary(!shape_.last);
+    std::this_thread::sleep_until(end);
+    return output;
+  }
+
+  void recompute(int microbatch) override {
+    const auto end = Clock::now() + duration(cost_.forward);
+    advance(microbatch, Progress::input_kept, Progress::activations_kept);
+    std::this_thread::sleep_until(end);
+  }
+
+  Payload input_gradient(int microbatch, Payload output_gradient) override {
+    const auto end = Clock::now() + duration(cost_.input_gradient);
+    advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
+    require_size(output_gradient, !shape_.last);
+    Payload gradient = boundary(!shape_.first);
+    std::this_thread::sleep_until(end);
+    return gradient;
+  }
+
+  void weight_gradient(int microbatch) override {
+    const auto end = Clock::now() + duration(cost_.weight_gradient);
+    advance(microbatch, Progress::weight_work_kept, Progress::done);
+    std::this_thread::sleep_until(end);
+  }
+
+  std::span<float> tied_gradient() override { return tied_; }
+
+  void optimizer_step() override { std::this_thread::sleep_until(Clock::now() + duration(cost_.optimizer)); }
+
+  void end_step() override {
+    for (std::size_t microbatch = 0; microbatch < progress_.size(); ++microbatch) {
+      if (progress_[microbatch] == Progress::done) continue;
+      throw RunError("", fmt::format("stage {}, microbatch {} is left {} at the end of the step", shape_.stage,
+                                     microbatch, text(progress_[microbatch])));
+    }
+  }
+
+  double loss() const override { return 0; }
+
+ private:
+  static Clock::duration duration(Seconds time) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value));
+  }
+
+  void advance(int microbatch, Progress from, Progress to) {
+    Progress& progress = progress_.at(static_cast<std::size_t>(microbatch));
+    if (progress != from) {
+      throw RunError("", fmt::format("stage {}, microbatch {} is {}, expected it {}", shape_.stage, microbatch,
+                                     text(progress), text(from)));
+    }
+    progress = to;
+  }
+
+  void require_size(const Payload& payload, bool expected) const {
+    const std::size_t bytes = expected ? shape_.boundary_bytes : 0;
+    if (payload.size == bytes) return;
+    throw RunError("", fmt::format("stage {} got {} bytes, expected {}", shape_.stage, payload.size, bytes));
+  }
+
+  // Not cleared: what the bytes are does not matter, and touching them would cost time that nobody predicted.
+  [[nodiscard]] Payload boundary(bool wanted) const {
+    if (!wanted) return {};
+    std::shared_ptr<std::byte[]> buffer(new std::byte[shape_.boundary_bytes]);
+    return {.owner = buffer, .data = buffer.get(), .size = shape_.boundary_bytes};
+  }
+
+  ComputeCost cost_;
+  Shape shape_;
+  std::vector<Progress> progress_;
+  std::vector<float> tied_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank) {
+  const int count = stages(plan.schedule);
+  std::vector<std::unique_ptr<Stage>> made(static_cast<std::size_t>(count));
+  for (int stage = 0; stage < count; ++stage) {
+    const auto index = static_cast<std::size_t>(stage);
+    if (plan.schedule.rank_of_stage[index] != rank) continue;
+    const bool end = stage == 0 || stage == count - 1;
+    const Shape shape{.stage = stage,
+                      .first = stage == 0,
+                      .last = stage == count - 1,
+                      .recomputed = !plan.costs.recomputed.empty() && plan.costs.recomputed[index],
+                      .boundary_bytes = static_cast<std::size_t>(plan.costs.boundary_bytes.value),
+                      .tied_values = end ? static_cast<std::size_t>(plan.costs.tied_bytes.value) / sizeof(float) : 0,
+                      .microbatches = static_cast<std::size_t>(plan.schedule.microbatches)};
+    made[index] = std::make_unique<EmulatedStage>(plan.costs.stages[index], shape);
+  }
+  return made;
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,16 @@
+// A stage that waits the predicted time instead of computing, and passes on as many bytes as the real one.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "exec/stage/stage.hpp"
+
+namespace plumb::exec {
+
+// The plan's stages on `rank`, null elsewhere. They refuse what a real stage would: a backward without its forward,
+// an input of the wrong size, work left over at the end of the step.
+[[nodiscard]] std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank);
+
+}  // namespace plumb::exec

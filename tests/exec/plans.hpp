@@ -1,0 +1,28 @@
+// Small plans whose stages all take the same time, for emulated runs.
+#pragma once
+
+#include "common/plan/plan.hpp"
+#include "common/schedule/registry.hpp"
+
+namespace plumb::exec {
+
+struct EmulatedPlan {
+  std::string schedule = "1f1b";
+  ScheduleShape shape;
+  Seconds time{0.0005};  // of F, I and W of one rank's share, each
+  std::int64_t boundary_bytes = 256;
+};
+
+inline Plan emulated_plan(const EmulatedPlan& wanted) {
+  Plan plan;
+  plan.name = wanted.schedule;
+  plan.schedule = generate_schedule(wanted.schedule, wanted.shape);
+  plan.costs = even_costs(stages(plan.schedule), wanted.shape.chunks, wanted.time, wanted.time, wanted.time, {0});
+  plan.costs.boundary_bytes = {wanted.boundary_bytes};
+  plan.cluster.ranks = wanted.shape.ranks;
+  plan.layout.pipeline = wanted.shape.ranks;
+  plan.split.layers.assign(static_cast<std::size_t>(stages(plan.schedule)), 1);
+  return plan;
+}
+
+}  // namespace plumb::exec

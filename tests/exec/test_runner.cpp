@@ -1,0 +1,178 @@
+#include "exec/runner.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "common/graph/evaluate.hpp"
+#include "exec/launch.hpp"
+#include "exec/stage/emulated_stage.hpp"
+#include "exec/transport/local.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/plans.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+using Logs = std::vector<RankLog>;
+
+Logs run_emulated(const Plan& plan, const Schedule& lowered, const RunOptions& options) {
+  Logs logs(static_cast<std::size_t>(lowered.ranks));
+  run_on_threads(make_local_transports(lowered.ranks), [&](Transport& transport) {
+    const auto stages = make_emulated_stages(plan, transport.rank());
+    logs[static_cast<std::size_t>(transport.rank())] = run_rank(plan, lowered, transport, stages, options);
+  });
+  return logs;
+}
+
+Action* find(Schedule& schedule, int rank, const Action& action) {
+  auto& actions = schedule.actions[static_cast<std::size_t>(rank)];
+  const auto found = std::find(actions.begin(), actions.end(), action);
+  REQUIRE(found != actions.end());
+  return &*found;
+}
+
+}  // namespace
+
+TEST_CASE("each rank performs exactly its list, in its order, every step") {
+  const std::string name = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
+  const int ranks = GENERATE(1, 2, 4);
+  const int chunks = name == "interleaved-1f1b" ? 2 : 1;
+  const Plan plan = emulated_plan({.schedule = name, .shape = {.ranks = ranks, .microbatches = 8, .chunks = chunks}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const Logs logs = run_emulated(plan, lowered, {.steps = 2});
+  for (const RankLog& log : logs) {
+    REQUIRE(log.steps.size() == 2);
+    const auto& actions = lowered.actions[static_cast<std::size_t>(log.rank)];
+    for (const RankStep& step : log.steps) {
+      REQUIRE(step.events.size() == actions.size());
+      std::int64_t received = 0;
+      for (std::size_t i = 0; i < actions.size(); ++i) {
+        CHECK(step.events[i].action == actions[i]);
+        CHECK(step.events[i].start >= step.start);
+        if (is_receive(actions[i].kind)) received += 256;
+      }
+      CHECK(step.received_bytes.value == received);
+    }
+  }
+}
+
+// In real time, with the longest path as the oracle. No upper bound here but a loose one: the machine may be busy.
+TEST_CASE("an emulated step takes at least its longest path") {
+  const std::string name = GENERATE("1f1b", "zb-h1");
+  const Plan plan = emulated_plan({.schedule = name, .shape = {.ranks = 8, .microbatches = 32}, .time = {0.005}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const Seconds ideal = evaluate(build_graph(lowered, plan.costs)).makespan;
+  const Logs logs = run_emulated(plan, lowered, {});
+  Seconds start = logs.front().steps.front().start;
+  Seconds end{0};
+  for (const RankLog& log : logs) {
+    start = std::min(start, log.steps.front().start);
+    for (const Event& event : log.steps.front().events) end = std::max(end, event.end);
+  }
+  const double ratio = (end - start) / ideal;
+  WARN(name << " on 8 threads, m = 32, 5 ms: " << (end - start).value << " s, " << (ratio - 1) * 100
+            << "% over the longest path of " << ideal.value << " s");
+  CHECK(ratio >= 1.0);
+  CHECK(ratio < 1.5);
+}
+
+TEST_CASE("tied gradients are summed over both ranks, or between the chunks of one") {
+  const int ranks = GENERATE(1, 3);
+  Plan plan = emulated_plan({.schedule = ranks == 1 ? "interleaved-1f1b" : "1f1b",
+                             .shape = {.ranks = ranks, .microbatches = 6, .chunks = ranks == 1 ? 3 : 1}});
+  plan.costs.tied_bytes = {3 * sizeof(float)};
+  const Schedule lowered = lower(plan.schedule, {.tied_embeddings = true});
+  std::mutex mutex;
+  std::map<int, std::vector<float>> sums;
+  run_on_threads(make_local_transports(ranks), [&](Transport& transport) {
+    const auto stages = make_emulated_stages(plan, transport.rank());
+    for (const int stage : {0, 2}) {
+      if (!stages[static_cast<std::size_t>(stage)]) continue;
+      const auto gradient = stages[static_cast<std::size_t>(stage)]->tied_gradient();
+      for (std::size_t i = 0; i < gradient.size(); ++i)
+        gradient[i] = static_cast<float>(stage * 10 + static_cast<int>(i) + 1);
+    }
+    (void)run_rank(plan, lowered, transport, stages, {});
+    const std::scoped_lock lock(mutex);
+    for (const int stage : {0, 2}) {
+      if (!stages[static_cast<std::size_t>(stage)]) continue;
+      const auto gradient = stages[static_cast<std::size_t>(stage)]->tied_gradient();
+      sums[stage] = {gradient.begin(), gradient.end()};
+    }
+  });
+  const std::vector<float> expected{22, 24, 26};
+  CHECK(sums[0] == expected);
+  CHECK(sums[2] == expected);
+}
+
+TEST_CASE("a schedule that drops a weight gradient is caught at the end of the step") {
+  const Plan plan = emulated_plan({.schedule = "zb-h1", .shape = {.ranks = 2, .microbatches = 4}});
+  Schedule lowered = lower(plan.schedule, {});
+  auto& actions = lowered.actions[1];
+  actions.erase(actions.begin() + (find(lowered, 1, {ActionKind::weight_gradient, 1, 2}) - actions.data()));
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}), ContainsSubstring("rank 1, after step 0") &&
+                                                         ContainsSubstring("microbatch 2 is left without its weight"));
+}
+
+TEST_CASE("an action before what it needs is named") {
+  const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 2, .microbatches = 4}});
+  Schedule lowered = lower(plan.schedule, {});
+  std::swap(*find(lowered, 1, {ActionKind::forward, 1, 1}), *find(lowered, 1, {ActionKind::forward, 1, 3}));
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}), ContainsSubstring("rank 1, step 0, 1F3") &&
+                                                         ContainsSubstring("activation for stage 1, microbatch 3"));
+}
+
+TEST_CASE("ranks that wait for each other end at the deadline") {
+  const Plan plan = emulated_plan({.shape = {.ranks = 2, .microbatches = 2}});
+  Schedule lowered = lower(plan.schedule, {});
+  // Rank 0 wants its first gradient before it sends the second activation; rank 1 wants both activations first.
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& actions = lowered.actions[static_cast<std::size_t>(rank)];
+    const Action wanted =
+        rank == 0 ? Action{ActionKind::receive_backward, 0, 0} : Action{ActionKind::receive_forward, 1, 1};
+    const auto found = std::find(actions.begin(), actions.end(), wanted);
+    REQUIRE(found != actions.end());
+    std::rotate(
+        rank == 0 ? std::find(actions.begin(), actions.end(), Action{ActionKind::forward, 0, 1}) : actions.begin(),
+        found, found + 1);
+  }
+  RunOptions options{.deadline_factor = 1};
+  options.deadline_floor = {0.2};
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
+}
+
+TEST_CASE("a rank that fails stops the others, and its error is the one that is told") {
+  class Failing : public Stage {
+   public:
+    void begin_step(std::int64_t) override {}
+    Payload forward(int microbatch, Payload) override {
+      if (microbatch == 2) throw std::runtime_error("out of memory");
+      auto buffer = std::make_shared<std::vector<std::byte>>(256);
+      return {.owner = buffer, .data = buffer->data(), .size = 256};
+    }
+    void recompute(int) override {}
+    Payload input_gradient(int, Payload) override { return {}; }
+    void weight_gradient(int) override {}
+    std::span<float> tied_gradient() override { return {}; }
+    void optimizer_step() override {}
+    void end_step() override {}
+    double loss() const override { return 0; }
+  };
+  const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 4, .microbatches = 4}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const auto run = [&] {
+    run_on_threads(make_local_transports(4), [&](Transport& transport) {
+      auto stages = make_emulated_stages(plan, transport.rank());
+      if (transport.rank() == 1) stages[1] = std::make_unique<Failing>();
+      (void)run_rank(plan, lowered, transport, stages, {});
+    });
+  };
+  const auto start = Clock::now();
+  CHECK_THROWS_WITH(run(), ContainsSubstring("rank 1, step 0, 1F2: out of memory") &&
+                               ContainsSubstring("before it: ") && ContainsSubstring("1SEND_F1"));
+  CHECK(Clock::now() - start < std::chrono::seconds(10));
+}

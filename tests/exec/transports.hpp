@@ -1,0 +1,28 @@
+// What tests of every transport share: payloads with known bytes, deadlines.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+inline Clock::time_point in_seconds(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// `bytes` bytes that tell sender, channel and sequence number.
+inline Payload pattern(int sender, Channel channel, int sequence, std::size_t bytes) {
+  auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
+  const auto seed = static_cast<unsigned>(sender * 89 + sequence * 7 + (channel == Channel::forward ? 3 : 5));
+  for (std::size_t i = 0; i < bytes; ++i) (*buffer)[i] = static_cast<std::byte>((seed + i) & 0xffU);
+  return {.owner = buffer, .data = buffer->data(), .size = bytes};
+}
+
+inline bool same_bytes(const Payload& a, const Payload& b) {
+  return a.size == b.size && std::equal(a.data, a.data + a.size, b.data);
+}
+
+}  // namespace plumb::exec
