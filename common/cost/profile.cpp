@@ -38,7 +38,7 @@ ProfileShapes read_shapes(const YamlValue& value) {
 // The keys of a cost are those of its JSON, so that they stand in one place.
 MeasuredBlock read_block(const YamlValue& value) {
   Json cost = to_json(ComputeCost{});
-  std::vector<std::string> keys = {"block", "spread_fraction"};
+  std::vector<std::string> keys = {"block", "count", "spread_fraction"};
   for (const auto& [key, unused] : cost.items()) keys.push_back(key);
   value.check_keys(keys);
   for (auto& [key, number] : cost.items()) {
@@ -50,7 +50,8 @@ MeasuredBlock read_block(const YamlValue& value) {
   }
   return {.block = value.require("block").text(),
           .cost = compute_cost_from_json(JsonValue(cost, to_string(value.place()))),
-          .spread_fraction = value.require("spread_fraction").number(0, longest_s)};
+          .spread_fraction = value.require("spread_fraction").number(0, longest_s),
+          .count = static_cast<int>(value.require("count").integer(1))};
 }
 
 TransferCost read_transfer(const YamlValue& value) {
@@ -89,7 +90,8 @@ std::string to_yaml(const Profile& profile) {
   }
   text += "blocks:\n";
   for (const MeasuredBlock& block : profile.blocks) {
-    text += "  - " + line("block", block.block) + "    " + line("spread_fraction", block.spread_fraction);
+    text += "  - " + line("block", block.block) + "    " + line("count", block.count);
+    text += "    " + line("spread_fraction", block.spread_fraction);
     const Json cost = to_json(block.cost);
     for (const auto& [key, value] : cost.items()) text += "    " + line(key, value);
   }
@@ -145,15 +147,19 @@ std::string model_digest(const Model& model) {
   return digest(shapes.dump());
 }
 
-double moved_fraction(const Profile& before, const Profile& after, const Model& model) {
+double moved_fraction(const Profile& before, const Profile& after) {
+  if (before.shapes != after.shapes) {
+    throw InputError(
+        "profile", "the two profiles are not of the same shapes: " + before.shapes.model + " and " + after.shapes.model,
+        "calibrate twice with one scenario");
+  }
   Seconds moved;
   Seconds total;
-  for (int block = 0; block <= static_cast<int>(model.layers.size()) + 1; ++block) {
-    const std::string key = block_key(model, block);
-    const Seconds first = step_time(find_block(before, key).cost);
-    const Seconds second = step_time(find_block(after, key).cost);
-    moved += {std::abs((second - first).value)};
-    total += first;
+  for (const MeasuredBlock& block : before.blocks) {
+    const Seconds first = step_time(block.cost);
+    const Seconds second = step_time(find_block(after, block.block).cost);
+    moved += Seconds{std::abs((second - first).value)} * block.count;
+    total += first * block.count;
   }
   return total.value > 0 ? moved / total : 0;
 }

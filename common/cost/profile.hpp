@@ -25,6 +25,7 @@ struct MeasuredBlock {
   std::string block;           // "embedding", "head", or a layer's kind with its sizes; equal layers are measured once
   ComputeCost cost;            // medians
   double spread_fraction = 0;  // (third − first quartile) / median of F + I + W
+  int count = 1;               // blocks of the model that this entry stands for
   bool operator==(const MeasuredBlock&) const = default;
 };
 
@@ -51,9 +52,9 @@ struct Profile {
 // Over all shapes of the model, for the refusal of a foreign profile. 16 hexadecimal digits.
 [[nodiscard]] std::string model_digest(const Model& model);
 
-// By how much the machine has moved between two profiles of the same shapes: the sum over all blocks of the model of
-// |change of F + I + W|, over the sum of F + I + W before. Slower blocks do not make up for faster ones.
-// Throws InputError naming a block that one of them lacks.
-[[nodiscard]] double moved_fraction(const Profile& before, const Profile& after, const Model& model);
+// By how much the machine has moved between two profiles: the sum over all blocks of the model of |change of F + I + W|,
+// over the sum of F + I + W before. Slower blocks do not make up for faster ones. Throws InputError for profiles of
+// different shapes, and naming a block that the second lacks.
+[[nodiscard]] double moved_fraction(const Profile& before, const Profile& after);
 
 }  // namespace plumb
