@@ -161,7 +161,10 @@ TEST_CASE("what is wrong in a profile is named with its line") {
   CHECK_THAT(message_for(replaced(good, "precision: \"bf16\"", "precision: \"bff16\"")),
              ContainsSubstring("did you mean 'bf16'?"));
   CHECK_THAT(message_for(replaced(good, "block: \"head\"", "block: \"embedding\"")), ContainsSubstring("stands twice"));
-  for (std::size_t length = 0; length + 1 < good.size(); length += 61) {  // without its last line end it is whole
+  for (std::size_t length = 0; length + 1 < good.size(); length += 61) {
+    const bool between_blocks = good.substr(length, 4) == "  - " || good.substr(length, 5) == "\n  - ";
+    if (between_blocks) continue;  // a file cut there is whole; whoever needs the block then says that it is missing
+    INFO("cut after:\n" << good.substr(0, length));
     CHECK(message_for(good.substr(0, length)) != "no error");
   }
 }
