@@ -1,0 +1,39 @@
+#include "common/schedule/validate.hpp"
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/schedule/checks.hpp"
+
+namespace plumb {
+
+std::vector<ScheduleProblem> validate(const Schedule& schedule) {
+  try {
+    require_well_formed(schedule);
+  } catch (const InputError& error) {
+    return {{ScheduleProblem::Kind::malformed, {}, {}, error.problem()}};
+  }
+  const std::vector<std::int32_t> none(schedule.rank_of_stage.size(), nowhere);
+  ScheduleChecks checks{.schedule = schedule,
+                        .index = index_actions(schedule),
+                        .step_of_stage = none,
+                        .tied_of_stage = none,
+                        .lowered = is_lowered(schedule),
+                        .problems = {}};
+  check_each_action(checks);
+  check_completeness(checks);
+  check_order(checks);
+  check_messages(checks);
+  check_progress(checks);
+  return std::move(checks.problems);
+}
+
+void require_valid(const Schedule& schedule) {
+  const std::vector<ScheduleProblem> problems = validate(schedule);
+  if (problems.empty()) return;
+  const std::size_t others = problems.size() - 1;
+  throw InputError("schedule " + schedule.name, problems.front().text,
+                   others == 0 ? "" : fmt::format("{} more problem{} behind it", others, others == 1 ? "" : "s"));
+}
+
+}  // namespace plumb
