@@ -1,0 +1,17 @@
+// Reads a model from a Hugging Face config.json, by field; a field that may change shapes and is not understood is an
+// error.
+#pragma once
+
+#include <filesystem>
+
+#include "common/base/yaml.hpp"
+#include "common/model/model.hpp"
+
+namespace plumb {
+
+// Looks inside `text_config` if there is one: the language model of a multimodal file. Throws InputError with file,
+// line and column.
+[[nodiscard]] Model read_config_json(const std::filesystem::path& path);
+[[nodiscard]] Model read_config_json(const YamlValue& file);
+
+}  // namespace plumb

@@ -1,0 +1,72 @@
+// Builds the list of a layer's operations from its parameters; only operations*.cpp include it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/model/operations.hpp"
+#include "common/model/parameters.hpp"
+
+namespace plumb {
+
+inline constexpr double fp32_bytes = 4;
+inline constexpr double index_bytes = 8;  // int64 token ids and expert indices
+
+// FLOPs of a core (attention, recurrence), which has no weights.
+struct CoreFlops {
+  double forward = 0;
+  double backward = 0;
+};
+
+struct KeptBytes {
+  double until_input_gradient = 0;
+  double until_weight_gradient = 0;
+};
+
+// `prefix` is that of the parameters' names, such as "layers.3."; operations are named without it.
+class OperationList {
+ public:
+  OperationList(const Model& model, const OperationContext& context, const std::string& prefix,
+                std::vector<Parameter> parameters);
+
+  [[nodiscard]] double element() const { return element_; }    // bytes of one activation
+  [[nodiscard]] double hidden() const { return hidden_; }      // elements
+  [[nodiscard]] double sequence() const { return sequence_; }  // tokens
+  [[nodiscard]] std::int64_t tokens() const { return static_cast<std::int64_t>(sequence_); }
+
+  // The weights of "PREFIX NAME.weight": 2 FLOPs per element and token in each of F, I and W; W needs the gradient of
+  // the output. Of experts, top_k meet a token. `share`: the part of the tokens that it multiplies.
+  Operation& matmul(const std::string& name, std::int64_t top_k = 1, double share = 1);
+  // Input and output are kept; the output, as a matmul's input, until W.
+  Operation& norm(const std::string& name, NormKind kind);
+  // Its output is added to the residual, so only its input is kept.
+  Operation& post_norm(const std::string& name, NormKind kind);
+  Operation& core(const std::string& name, OperationKind kind, CoreFlops flops, KeptBytes kept);
+  Operation& pass(const std::string& name, OperationKind kind, KeptBytes kept);
+  // A depthwise convolution, whose output is kept; its input too, and both until W.
+  Operation& convolution(const std::string& name, double channels, double kernel);
+  Operation& add(Operation operation);
+
+  [[nodiscard]] std::vector<Operation> take() && { return std::move(operations_); }
+
+ private:
+  double element_;
+  double hidden_;
+  double sequence_;
+  std::string prefix_;
+  std::vector<Parameter> parameters_;
+  std::vector<Operation> operations_;
+};
+
+// A message of the tensor axis: the partial sums of a row-parallel matmul.
+[[nodiscard]] OperationMessage reduced_over_tensor(double bytes);
+
+void add_mixer(OperationList& list, const Mixer& mixer);
+void add_mlp(OperationList& list, const Mlp& mlp);
+void add_recurrence(OperationList& list, const GatedDelta& delta);
+void add_recurrence(OperationList& list, const ChannelGatedDelta& delta);
+void add_recurrence(OperationList& list, const Lightning& lightning);
+void add_recurrence(OperationList& list, const Mamba& mamba);
+void add_recurrence(OperationList& list, const Mamba2& mamba);
+
+}  // namespace plumb

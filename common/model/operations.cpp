@@ -1,0 +1,142 @@
+#include "common/model/operations.hpp"
+
+#include "common/base/error.hpp"
+#include "common/model/operation_list.hpp"
+
+namespace plumb {
+namespace {
+
+void require_sequence(const OperationContext& context) {
+  if (context.sequence < 1) {
+    throw InputError("sequence", "must be at least 1, not " + std::to_string(context.sequence));
+  }
+}
+
+// Norms in the order of `layer_parameters`.
+void add_layer(OperationList& list, const Layer& layer) {
+  const bool four = layer.norms == 4;
+  list.norm("norm_1", layer.norm);
+  add_mixer(list, layer.mixer);
+  if (four) list.post_norm("norm_2", layer.norm);
+  if (layer.norms > 1) list.norm(four ? "norm_3" : "norm_2", layer.norm);
+  add_mlp(list, layer.mlp);
+  if (four) list.post_norm("norm_4", layer.norm);
+}
+
+// Also of a tied head, whose weights stand with the embedding.
+std::vector<Parameter> head_matmul(const Model& model) {
+  const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
+  return {Parameter{.name = "head.weight", .shape = {outputs, model.hidden}, .role = ParameterRole::matmul}};
+}
+
+// Cross entropy keeps the fp32 log-softmax and the target. A class head sees one token of a sequence.
+void add_head(OperationList& list, const Model& model) {
+  const double share = model.vision ? 1 / list.sequence() : 1;
+  const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
+  list.matmul("head", 1, share);
+  list.pass("loss", OperationKind::loss,
+            {.until_input_gradient = share * (fp32_bytes * static_cast<double>(outputs) + index_bytes)})
+      .message = reduced_over_tensor(share * 3 * fp32_bytes);  // maximum, sum, the target's logit
+}
+
+std::vector<Operation> patch_operations(const Model& model, const OperationContext& context) {
+  std::vector<Parameter> parameters = embedding_parameters(model);
+  const double pixels = static_cast<double>(parameters.front().shape.back());
+  OperationList list(model, context, "embedding.", std::move(parameters));
+  const double share = (list.sequence() - 1) / list.sequence();  // all but the class token
+  Operation& patches = list.matmul("patches", 1, share);
+  patches.input_gradient = {};
+  patches.kept_bytes = share * list.element() * pixels;
+  patches.kept_for_weight_bytes += patches.kept_bytes;
+  return std::move(list).take();
+}
+
+}  // namespace
+
+std::vector<Operation> embedding_operations(const Model& model, const OperationContext& context) {
+  require_sequence(context);
+  if (model.vision) return patch_operations(model, context);
+  OperationList list(model, context, "embedding.", {});
+  list.pass(
+          "embedding", OperationKind::lookup,
+          {.until_input_gradient = index_bytes, .until_weight_gradient = index_bytes + list.element() * list.hidden()})
+      .message = reduced_over_tensor(list.element() * list.hidden());
+  return std::move(list).take();
+}
+
+std::vector<Operation> layer_operations(const Model& model, std::size_t index, const OperationContext& context) {
+  require_sequence(context);
+  OperationList list(model, context, "layers." + std::to_string(index) + ".", layer_parameters(model, index));
+  add_layer(list, model.layers.at(index));
+  return std::move(list).take();
+}
+
+std::vector<Operation> head_operations(const Model& model, const OperationContext& context) {
+  require_sequence(context);
+  OperationList list(model, context, "", head_matmul(model));
+  list.norm("final_norm", model.final_norm);
+  add_head(list, model);
+  return std::move(list).take();
+}
+
+std::vector<Operation> mtp_operations(const Model& model, const OperationContext& context) {
+  require_sequence(context);
+  std::vector<Operation> all;
+  for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
+    const std::string prefix = "mtp." + std::to_string(module) + ".";
+    std::vector<Parameter> parameters = mtp_parameters(model);
+    parameters.push_back(head_matmul(model).front());
+    parameters.back().name.insert(0, prefix);
+    OperationList list(model, context, prefix, std::move(parameters));
+    list.norm("norm_hidden", model.final_norm);
+    list.norm("norm_embedding", model.final_norm);
+    list.matmul("projection");
+    add_layer(list, model.layers.back());
+    list.norm("norm_out", model.final_norm);
+    add_head(list, model);
+    for (Operation& operation : std::move(list).take()) {
+      operation.name.insert(0, prefix);
+      all.push_back(std::move(operation));
+    }
+  }
+  return all;
+}
+
+OperationTotals totals(const std::vector<Operation>& operations) {
+  OperationTotals sum;
+  for (const Operation& operation : operations) {
+    sum.forward += operation.forward;
+    sum.input_gradient += operation.input_gradient;
+    sum.weight_gradient += operation.weight_gradient;
+    sum.kept_bytes += operation.kept_bytes;
+    sum.kept_for_weight_bytes += operation.kept_for_weight_bytes;
+  }
+  return sum;
+}
+
+double mean_keys(const SoftmaxAttention& attention, std::int64_t sequence) {
+  const double length = static_cast<double>(sequence);
+  if (!attention.causal) return length;
+  if (!attention.window || *attention.window >= sequence) return (length + 1) / 2;
+  const double window = static_cast<double>(*attention.window);
+  return window - window * (window - 1) / (2 * length);
+}
+
+Flops model_flops(const Model& model, std::int64_t sequence, std::int64_t sequences) {
+  const OperationContext context = {.sequence = sequence};
+  Flops per_token;
+  const auto count = [&](const std::vector<Operation>& operations) {
+    for (const Operation& operation : operations) {
+      const bool attention = operation.kind == OperationKind::attention;
+      per_token += operation.forward + operation.weight_gradient +
+                   (attention ? 2 * operation.forward : operation.input_gradient);
+    }
+  };
+  count(embedding_operations(model, context));
+  for (std::size_t i = 0; i < model.layers.size(); ++i) count(layer_operations(model, i, context));
+  count(head_operations(model, context));
+  count(mtp_operations(model, context));
+  return per_token * static_cast<double>(sequence) * static_cast<double>(sequences);
+}
+
+}  // namespace plumb

@@ -1,0 +1,135 @@
+#include <algorithm>
+
+#include "common/model/operation_list.hpp"
+
+namespace plumb {
+namespace {
+
+double real(std::int64_t value) { return static_cast<double>(value); }
+
+// A sequence shorter than a chunk is one chunk.
+double chunk_length(const OperationList& list, std::int64_t chunk) { return std::min(real(chunk), list.sequence()); }
+
+}  // namespace
+
+// Chunked form of arXiv 2412.06464, per value head: scores, their use, three products with the state, and two
+// triangular solves of C(dk + dv). Backward: twice the products, the matrix's gradient and the solves again; the first
+// and the last chunk of a sequence need no gradient of a state. Chunk states are computed again in the backward, not
+// kept.
+void add_recurrence(OperationList& list, const GatedDelta& delta) {
+  const double element = list.element();
+  const double keys = real(delta.key_heads * delta.key_dim);
+  const double heads = real(delta.value_heads);
+  const double values = heads * real(delta.value_dim);
+  const double chunk = chunk_length(list, delta.chunk);
+  const double key_dim = real(delta.key_dim);
+  const double value_dim = real(delta.value_dim);
+  const double products = chunk * (2 * key_dim + value_dim) + 3 * key_dim * value_dim;
+  const double solve = chunk * (key_dim + value_dim);
+  const double ends = 8 * chunk * key_dim * value_dim / list.sequence();
+  for (const char* name : {"linear.q", "linear.k", "linear.v", "linear.z", "linear.beta", "linear.decay"}) {
+    list.matmul(name);
+  }
+  list.convolution("linear.conv", 2 * keys + values, real(delta.conv_kernel));
+  // z, two fp32 gates per head, each chunk's C×C inverse, the output.
+  list.core("linear.core", OperationKind::recurrence,
+            {.forward = heads * (2 * products + solve), .backward = heads * (4 * products + 3 * solve - ends)},
+            {.until_input_gradient = 2 * element * values + heads * (2 * fp32_bytes + element * chunk)});
+  list.pass("linear.norm", OperationKind::norm,
+            {.until_input_gradient = element * values + fp32_bytes * heads, .until_weight_gradient = element * values});
+  list.matmul("linear.out").message = reduced_over_tensor(element * list.hidden());
+}
+
+// Chunked form of arXiv 2510.26692 with an explicit inverse (2C²/3 per token by substitution). Two C×C matrices are
+// kept.
+void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
+  const double element = list.element();
+  const double heads = real(delta.heads);
+  const double head_dim = real(delta.head_dim);
+  const double width = heads * head_dim;
+  const double chunk = chunk_length(list, delta.chunk);
+  const double forward = 2 * (5 * chunk * head_dim + 3 * head_dim * head_dim) + 2 * chunk * chunk / 3;
+  const double ends = 8 * chunk * head_dim * head_dim / list.sequence();
+  for (const char* name : {"linear.q", "linear.k", "linear.v", "linear.beta"}) list.matmul(name);
+  for (const char* name : {"linear.decay", "linear.gate"}) {
+    const std::string low_rank = name;
+    list.matmul(low_rank + "_down");
+    list.pass(low_rank + ".low_rank", OperationKind::elementwise,
+              {.until_input_gradient = element * head_dim, .until_weight_gradient = element * head_dim});
+    list.matmul(low_rank + "_up");
+  }
+  list.convolution("linear.conv", 3 * width, real(delta.conv_kernel));
+  // fp32 decay per channel and beta per head, the output gate, the C×C matrices, the output.
+  list.core("linear.core", OperationKind::recurrence,
+            {.forward = heads * forward, .backward = heads * (2 * forward - ends)},
+            {.until_input_gradient =
+                 fp32_bytes * (width + heads) + element * width + 2 * element * chunk * heads + element * width});
+  list.pass("linear.norm", OperationKind::norm,
+            {.until_input_gradient = element * width + fp32_bytes * heads, .until_weight_gradient = element * width});
+  list.matmul("linear.out").message = reduced_over_tensor(element * list.hidden());
+}
+
+// arXiv 2401.04658, algorithm 1: within a block scores and their use, between blocks the state; per head 2[2Cd + 2d²].
+// The first and last block of a sequence need no gradient of a state. Block states are computed again, not kept.
+void add_recurrence(OperationList& list, const Lightning& lightning) {
+  const double element = list.element();
+  const double heads = real(lightning.heads);
+  const double head_dim = real(lightning.head_dim);
+  const double width = heads * head_dim;
+  const double block = chunk_length(list, lightning.block);
+  const double forward = 2 * (2 * block * head_dim + 2 * head_dim * head_dim);
+  const double ends = 6 * block * head_dim * head_dim / list.sequence();
+  for (const char* name : {"lightning.q", "lightning.k", "lightning.v"}) list.matmul(name);
+  // q, k and v before and after their activation, and the output.
+  list.core("lightning.core", OperationKind::recurrence,
+            {.forward = heads * forward, .backward = heads * (2 * forward - ends)},
+            {.until_input_gradient = (6 + 1) * element * width});
+  list.matmul("lightning.gate");
+  // The norm's output, the gate, their product, and the norm's statistic.
+  list.pass("lightning.norm", OperationKind::norm,
+            {.until_input_gradient = 3 * element * width + fp32_bytes, .until_weight_gradient = element * width});
+  list.matmul("lightning.out").message = reduced_over_tensor(element * list.hidden());
+}
+
+// Fused scan of arXiv 2312.00752, section 3.3: about 9 operations per channel and state, forward; convolution and dt
+// are computed again in the backward.
+void add_recurrence(OperationList& list, const Mamba& mamba) {
+  const double element = list.element();
+  const double inner = real(mamba.inner);
+  const double inputs = real(mamba.dt_rank + 2 * mamba.state);
+  list.matmul("mamba.in");
+  Operation& conv = list.convolution("mamba.conv", inner, real(mamba.conv_kernel));
+  conv.kept_bytes = 2 * element * inner;  // x and z, as projected
+  list.matmul("mamba.x");
+  list.pass("mamba.x.parts", mamba.inner_norms ? OperationKind::norm : OperationKind::elementwise,
+            {.until_input_gradient = element * inputs + (mamba.inner_norms ? element * inputs + 3 * fp32_bytes : 0),
+             .until_weight_gradient = element * real(mamba.dt_rank)});
+  list.matmul("mamba.dt");
+  const double scan = 9 * inner * real(mamba.state);
+  list.core("mamba.core", OperationKind::recurrence, {.forward = scan, .backward = 2 * scan},
+            {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
+  list.matmul("mamba.out").message = reduced_over_tensor(element * list.hidden());
+}
+
+// State-space duality of arXiv 2405.21060, section 6, with the convolution computed again in the backward. Per head the
+// scores and their use in a chunk, the states in and out, and passing the states on.
+void add_recurrence(OperationList& list, const Mamba2& mamba) {
+  const double element = list.element();
+  const double heads = real(mamba.heads);
+  const double head_dim = real(mamba.head_dim);
+  const double state = real(mamba.state);
+  const double inner = heads * head_dim;
+  const double convolved = inner + 2 * real(mamba.groups) * state;
+  const double chunk = chunk_length(list, mamba.chunk);
+  const double forward = 2 * (chunk * state + chunk * head_dim + 2 * state * head_dim) + 2 * state * head_dim / chunk;
+  list.matmul("mamba2.in");
+  Operation& conv = list.convolution("mamba2.conv", convolved, real(mamba.conv_kernel));
+  conv.kept_bytes = element * (inner + convolved + heads);  // gate, x, B, C and dt, as projected
+  list.core("mamba2.core", OperationKind::recurrence, {.forward = heads * forward, .backward = 2 * heads * forward},
+            {.until_input_gradient = element * inner});
+  list.pass("mamba2.norm", OperationKind::norm,
+            {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
+  list.matmul("mamba2.out").message = reduced_over_tensor(element * list.hidden());
+}
+
+}  // namespace plumb
