@@ -6,11 +6,14 @@
 
 namespace plumb {
 
-// Per node of the graph, what the step's events say. Throws InputError when an event of the graph is missing.
+// Per node of the graph, what the step's events say. Throws InputError when an event of the graph is missing or
+// doubled. A B counts where the graph has I and W, and the reverse: as their sum.
 struct MeasuredDurations {
   std::vector<Seconds> durations;
   std::vector<Seconds> starts;
-  std::vector<Seconds> gaps;  // start − the end of the last thing waited for: time of the host itself
+  // start − the end of the last thing waited for: time of the host itself. Below zero where clocks of two ranks differ,
+  // or where the rank did not act in the graph's order.
+  std::vector<Seconds> gaps;
 };
 
 [[nodiscard]] MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimeline& step);

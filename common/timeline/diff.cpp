@@ -1,0 +1,252 @@
+#include "common/timeline/diff.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "common/base/error.hpp"
+#include "common/graph/evaluate.hpp"
+#include "common/timeline/measured_order.hpp"
+#include "common/timeline/replay.hpp"
+#include "common/timeline/straggler.hpp"
+#include "common/timeline/time_axis.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr double small_fraction = 1e-4;  // causes below this part of the measured step are told together
+constexpr std::size_t listed_actions = 5;
+
+constexpr std::array compute_kinds{ActionKind::forward, ActionKind::backward, ActionKind::input_gradient,
+                                   ActionKind::weight_gradient, ActionKind::recompute};
+
+// Nodes by stage and kind of compute, and the others by their kind.
+struct NodeClasses {
+  std::vector<std::array<std::vector<NodeId>, compute_kinds.size()>> compute;  // per stage
+  std::vector<NodeId> optimizer;
+  std::vector<NodeId> transfers;
+  std::vector<NodeId> collectives;
+};
+
+NodeClasses classes_of(const ScheduleGraph& graph, int stage_count) {
+  NodeClasses classes;
+  classes.compute.resize(static_cast<std::size_t>(stage_count));
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (node.kind == NodeKind::compute) {
+      const auto kind = std::ranges::find(compute_kinds, node.action.kind) - compute_kinds.begin();
+      classes.compute[static_cast<std::size_t>(node.action.stage)][static_cast<std::size_t>(kind)].push_back(id);
+    } else if (node.kind == NodeKind::optimizer) {
+      classes.optimizer.push_back(id);
+    } else {
+      (node.kind == NodeKind::transfer ? classes.transfers : classes.collectives).push_back(id);
+    }
+  }
+  return classes;
+}
+
+struct Change {
+  NodeId node = 0;
+  Seconds by;
+};
+
+// The largest changes that speak for the cause: of its own direction, those on the critical path first.
+std::vector<std::string> largest(const ScheduleGraph& graph, std::vector<Change> changes, Seconds effect,
+                                 const std::vector<NodeId>& path) {
+  std::vector<bool> on_path(graph.nodes.size());
+  for (const NodeId node : path) on_path[node] = true;
+  const double direction = effect.value < 0 ? -1 : 1;
+  std::erase_if(changes, [&](const Change& change) { return change.by.value * direction <= 0; });
+  const auto before = [&](const Change& a, const Change& b) {
+    if (on_path[a.node] != on_path[b.node]) return static_cast<bool>(on_path[a.node]);
+    if (a.by != b.by) return std::abs(a.by.value) > std::abs(b.by.value);
+    return a.node < b.node;
+  };
+  const std::size_t count = std::min(listed_actions, changes.size());
+  std::partial_sort(changes.begin(), changes.begin() + static_cast<std::ptrdiff_t>(count), changes.end(), before);
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Node& node = graph.nodes[changes[i].node];
+    texts.push_back(fmt::format("rank {}: {} {}", node.rank, to_string(node.action), readable(changes[i].by, true)));
+  }
+  return texts;
+}
+
+// The graph with the durations and gaps put in so far.
+class Substitution {
+ public:
+  Substitution(const Schedule& schedule, const PipelineCosts& costs, const StepTimeline& predicted,
+               const StepTimeline& measured)
+      : graph_(build_graph(schedule, costs)),
+        current_(measured_durations(graph_, predicted)),
+        measured_(measured_durations(graph_, measured)),
+        evaluation_(evaluate(graph_, current_.durations, current_.gaps)) {}
+
+  [[nodiscard]] Seconds step() const { return evaluation_.makespan; }
+  [[nodiscard]] const ScheduleGraph& graph() const { return graph_; }
+  [[nodiscard]] const std::vector<Seconds>& predicted_durations() const { return current_.durations; }
+  [[nodiscard]] const std::vector<Seconds>& measured_durations_of_nodes() const { return measured_.durations; }
+
+  // Puts in the measured durations of `nodes`.
+  DiffCause put_in(const std::string& name, const std::vector<NodeId>& nodes) {
+    std::vector<Change> changes;
+    for (const NodeId node : nodes) {
+      changes.push_back({node, measured_.durations[node] - current_.durations[node]});
+      current_.durations[node] = measured_.durations[node];
+    }
+    return reevaluate(name, std::move(changes));
+  }
+
+  // Measured pauses of the hosts; where clocks differ they may seem to be below zero, which is left to the residual.
+  DiffCause put_in_gaps() {
+    std::vector<Change> changes;
+    for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      const Seconds gap = std::max(Seconds{}, measured_.gaps[node]);
+      changes.push_back({node, gap - current_.gaps[node]});
+      current_.gaps[node] = gap;
+    }
+    return reevaluate("host gaps", std::move(changes));
+  }
+
+  // The order in which the ranks acted. No change of durations.
+  DiffCause put_in_order(const Schedule& schedule, const PipelineCosts& costs, const StepTimeline& measured) {
+    const ReorderedSchedule reordered = in_measured_order(schedule, graph_, measured_.starts);
+    DiffCause cause{.cause = "order", .seconds = {}, .actions = reordered.moved};
+    if (reordered.moved.empty()) return cause;
+    if (cause.actions.size() > listed_actions) cause.actions.resize(listed_actions);
+    ScheduleGraph graph = build_graph(reordered.schedule, costs);
+    MeasuredDurations current;
+    const std::vector<NodeId> old = same_nodes(graph, graph_);
+    for (const NodeId node : old) {
+      current.durations.push_back(current_.durations[node]);
+      current.gaps.push_back(current_.gaps[node]);
+    }
+    graph_ = std::move(graph);
+    current_ = std::move(current);
+    measured_ = measured_durations(graph_, measured);
+    const Seconds before = step();
+    evaluation_ = evaluate(graph_, current_.durations, current_.gaps);
+    cause.seconds = step() - before;
+    return cause;
+  }
+
+ private:
+  DiffCause reevaluate(const std::string& name, std::vector<Change> changes) {
+    Evaluation after = evaluate(graph_, current_.durations, current_.gaps);
+    DiffCause cause{.cause = name, .seconds = after.makespan - evaluation_.makespan, .actions = {}};
+    if (cause.seconds != Seconds{}) {
+      const Evaluation& telling = cause.seconds.value > 0 ? after : evaluation_;
+      cause.actions = largest(graph_, std::move(changes), cause.seconds, critical_path(graph_, telling));
+    }
+    evaluation_ = std::move(after);
+    return cause;
+  }
+
+  ScheduleGraph graph_;
+  MeasuredDurations current_;
+  MeasuredDurations measured_;
+  Evaluation evaluation_;
+};
+
+std::string compute_name(const DiffCause& cause, ActionKind kind, int stage, int rank,
+                         const std::optional<double>& straggler) {
+  std::string name =
+      fmt::format("{} {} of stage {}", cause.seconds.value > 0 ? "slower" : "faster", letters(kind), stage);
+  if (straggler && cause.seconds.value > 0) {
+    name += fmt::format(" (rank {} is a straggler: all it computes takes {:.2f} times as long)", rank, *straggler);
+  }
+  return name;
+}
+
+// Stage by stage and kind by kind, what hardly matters together.
+void put_in_compute(Substitution& substitution, const NodeClasses& classes, const Timeline& predicted, Seconds small,
+                    std::vector<DiffCause>& causes) {
+  const std::vector<std::optional<double>> lagging =
+      stragglers(substitution.graph(), substitution.predicted_durations(), substitution.measured_durations_of_nodes());
+  DiffCause rest{.cause = "everything else of compute", .seconds = {}, .actions = {}};
+  for (std::size_t stage = 0; stage < classes.compute.size(); ++stage) {
+    for (std::size_t kind = 0; kind < compute_kinds.size(); ++kind) {
+      const std::vector<NodeId>& nodes = classes.compute[stage][kind];
+      if (nodes.empty()) continue;
+      DiffCause cause = substitution.put_in("", nodes);
+      if (std::abs(cause.seconds.value) < small.value) {
+        rest.seconds += cause.seconds;
+        continue;
+      }
+      const int rank = predicted.schedule.rank_of_stage[stage];
+      cause.cause = compute_name(cause, compute_kinds[kind], static_cast<int>(stage), rank,
+                                 lagging[static_cast<std::size_t>(rank)]);
+      causes.push_back(std::move(cause));
+    }
+  }
+  causes.push_back(std::move(rest));
+}
+
+void require_comparable(const Timeline& predicted, const Timeline& measured) {
+  if (predicted.source == TimelineSource::measured && measured.source == TimelineSource::predicted) {
+    throw InputError("diff", "the first timeline is a measured one and the second a predicted one",
+                     "name the prediction first");
+  }
+  if (predicted.plan_digest != measured.plan_digest || predicted.schedule != measured.schedule) {
+    throw InputError("diff",
+                     fmt::format("the two timelines are not of the same plan: '{}' ({}) and '{}' ({})",
+                                 predicted.plan_name, predicted.plan_digest, measured.plan_name, measured.plan_digest),
+                     "simulate the plan that was run");
+  }
+}
+
+}  // namespace
+
+TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
+  require_comparable(predicted, measured);
+  const StepTimeline& prediction = median_step(predicted);
+  const StepTimeline& run = median_step(measured);
+  const Schedule& schedule = predicted.schedule;
+  Substitution substitution(schedule, predicted.costs, prediction, run);
+  TimelineDiff result{.predicted = prediction.duration,
+                      .measured = run.duration,
+                      .replay = replay(substitution.graph(), run).step,
+                      .causes = {}};
+  const Seconds small = result.measured * small_fraction;
+  const NodeClasses classes = classes_of(substitution.graph(), stages(schedule));
+  put_in_compute(substitution, classes, predicted, small, result.causes);
+  if (!classes.optimizer.empty()) result.causes.push_back(substitution.put_in("optimizer", classes.optimizer));
+  result.causes.push_back(substitution.put_in("transfers", classes.transfers));
+  if (!classes.collectives.empty()) result.causes.push_back(substitution.put_in("collectives", classes.collectives));
+  result.causes.push_back(substitution.put_in_order(schedule, predicted.costs, run));
+  result.causes.push_back(substitution.put_in_gaps());
+  Seconds explained;
+  for (const DiffCause& cause : result.causes) explained += cause.seconds;
+  result.causes.push_back(
+      {.cause = "residual", .seconds = result.measured - result.predicted - explained, .actions = {}});
+  return result;
+}
+
+std::string describe(const TimelineDiff& diff, bool unicode) {
+  const auto line = [&](std::string_view name, Seconds time, const std::string& more) {
+    return fmt::format("{:<10} {:>10}{}\n", name, readable(time, false, unicode), more);
+  };
+  const auto percent = [](Seconds part, Seconds whole) {
+    return whole.value > 0 ? fmt::format("{:+.2f}%", 100 * (part / whole)) : std::string("n/a");
+  };
+  const Seconds gap = diff.measured - diff.predicted;
+  std::string text = line("predicted", diff.predicted, "");
+  text += line("measured", diff.measured, fmt::format("   {} of predicted", percent(gap, diff.predicted)));
+  text += line("replay", diff.replay,
+               fmt::format("   {} of measured: rebuilt from measured durations alone",
+                           percent(diff.replay - diff.measured, diff.measured)));
+  text += "\nwhy:\n";
+  for (const DiffCause& cause : diff.causes) {
+    text += fmt::format("{:>12} {:>8}  {}\n", readable(cause.seconds, true, unicode),
+                        percent(cause.seconds, diff.predicted), cause.cause);
+    for (const std::string& action : cause.actions) text += fmt::format("{:24}{}\n", "", action);
+  }
+  text += fmt::format("{:>12} {:>8}  {}\n", readable(gap, true, unicode), percent(gap, diff.predicted),
+                      unicode ? "sum = measured − predicted" : "sum = measured - predicted");
+  return text;
+}
+
+}  // namespace plumb

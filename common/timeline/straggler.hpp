@@ -1,0 +1,20 @@
+// Ranks that are slower than the others in everything they compute. Internal to the diff.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "common/graph/schedule_graph.hpp"
+
+namespace plumb {
+
+// A rank lags by 5% or more behind the median rank, in each kind of compute alike within 10%: then it is the rank, not
+// one kernel. Per rank how many times as long as predicted it computes, empty if it is no straggler.
+inline constexpr double straggler_lag_fraction = 0.05;
+inline constexpr double straggler_spread_fraction = 0.10;
+
+[[nodiscard]] std::vector<std::optional<double>> stragglers(const ScheduleGraph& graph,
+                                                            const std::vector<Seconds>& predicted,
+                                                            const std::vector<Seconds>& measured);
+
+}  // namespace plumb

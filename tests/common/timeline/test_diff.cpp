@@ -1,0 +1,219 @@
+#include "common/timeline/diff.hpp"
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/timeline/graph_fixtures.hpp"
+
+namespace plumb {
+namespace {
+
+using test::Case;
+
+Seconds sum(const TimelineDiff& diff) {
+  Seconds total;
+  for (const DiffCause& cause : diff.causes) total += cause.seconds;
+  return total;
+}
+
+bool closes(const TimelineDiff& diff) {
+  const double gap = (diff.measured - diff.predicted).value;
+  return std::abs(sum(diff).value - gap) <= 1e-9 * std::max(diff.predicted.value, diff.measured.value);
+}
+
+const DiffCause* find(const TimelineDiff& diff, const std::string& name) {
+  const auto found = std::ranges::find_if(diff.causes, [&](const DiffCause& cause) { return cause.cause == name; });
+  return found == diff.causes.end() ? nullptr : &*found;
+}
+
+// All seconds but those of `name` are rounding.
+void require_only(const TimelineDiff& diff, const std::string& name, Seconds expected) {
+  INFO(describe(diff));
+  for (const DiffCause& cause : diff.causes) {
+    REQUIRE(cause.seconds.value == Approx(cause.cause == name ? expected.value : 0).margin(1e-12));
+  }
+  REQUIRE(find(diff, name) != nullptr);
+}
+
+template <class Belongs>
+std::vector<Seconds> slowed(const ScheduleGraph& graph, double factor, const Belongs& belongs) {
+  std::vector<Seconds> result = durations(graph);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (belongs(graph.nodes[i])) result[i] = result[i] * factor;
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("two equal timelines differ in nothing") {
+  for (const Case& made : test::some_cases()) {
+    const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, durations(made.graph)));
+    REQUIRE(result.predicted == result.measured);
+    for (const DiffCause& cause : result.causes) {
+      REQUIRE(cause.seconds == Seconds{});
+      REQUIRE(cause.actions.empty());
+    }
+  }
+}
+
+TEST_CASE("a slower stage is the one cause, and exactly what the step grew by") {
+  for (const Case& made : test::some_cases()) {
+    const int stage = stages(made.schedule) - 1;
+    for (const ActionKind kind : {ActionKind::forward, ActionKind::backward, ActionKind::input_gradient}) {
+      const std::vector<Seconds> slow = slowed(
+          made.graph, 1.5, [&](const Node& node) { return node.action.kind == kind && node.action.stage == stage; });
+      if (slow == durations(made.graph)) continue;  // a schedule without this kind
+      const Seconds growth = evaluate(made.graph, slow).makespan - evaluate(made.graph).makespan;
+      REQUIRE(growth.value > 0);
+      const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, slow));
+      const std::string name = "slower " + std::string(letters(kind)) + " of stage " + std::to_string(stage);
+      require_only(result, name, growth);
+      REQUIRE(closes(result));
+      const std::string rank = "rank " + std::to_string(made.schedule.rank_of_stage.back());
+      for (const std::string& action : find(result, name)->actions) {
+        REQUIRE_THAT(action, ContainsSubstring(rank + ": " + std::to_string(stage) + std::string(letters(kind))) &&
+                                 ContainsSubstring("+"));
+      }
+      REQUIRE_FALSE(find(result, name)->actions.empty());
+    }
+  }
+}
+
+TEST_CASE("a faster stage counts against the rest") {
+  const Case made = test::make_case("1f1b", {.ranks = 4, .microbatches = 8, .chunks = 1});
+  const std::vector<Seconds> fast = slowed(made.graph, 0.8, [](const Node& node) {
+    return node.action.kind == ActionKind::forward && node.action.stage == 3;
+  });
+  const Seconds growth = evaluate(made.graph, fast).makespan - evaluate(made.graph).makespan;
+  REQUIRE(growth.value < 0);
+  require_only(diff(test::predicted_of(made), test::measured_of(made, fast)), "faster F of stage 3", growth);
+}
+
+TEST_CASE("slower links, pauses and another order are told apart") {
+  std::mt19937_64 random(4);
+  for (const Case& made : test::some_cases()) {
+    if (made.schedule.ranks == 1) continue;
+    const Seconds base = evaluate(made.graph).makespan;
+    const std::vector<Seconds> slow_links =
+        slowed(made.graph, 20, [](const Node& node) { return node.kind == NodeKind::transfer; });
+    require_only(diff(test::predicted_of(made), test::measured_of(made, slow_links)), "transfers",
+                 evaluate(made.graph, slow_links).makespan - base);
+
+    const std::vector<Seconds> gaps = test::random_gaps(made.graph.nodes.size(), 1e-4, random);
+    require_only(diff(test::predicted_of(made), test::measured_of(made, durations(made.graph), gaps)), "host gaps",
+                 evaluate(made.graph, durations(made.graph), gaps).makespan - base);
+  }
+}
+
+TEST_CASE("ranks that act in another order than planned are found") {
+  const Case planned = test::make_case("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  const Case acted = test::make_case("gpipe", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  Timeline measured = test::measured_of(acted, durations(acted.graph));
+  measured.schedule = planned.schedule;
+  const TimelineDiff result = diff(test::predicted_of(planned), measured);
+  require_only(result, "order", evaluate(acted.graph).makespan - evaluate(planned.graph).makespan);
+  // Rank 0 warms up with three forwards, then GPipe goes on with a fourth; rank 2 has no warm-up but one.
+  REQUIRE(find(result, "order")->actions == std::vector<std::string>{"rank 0: 0F3 ran where 0B0 was planned",
+                                                                     "rank 1: 1F2 ran where 1B0 was planned",
+                                                                     "rank 2: 2F1 ran where 2B0 was planned"});
+}
+
+TEST_CASE("a rank that is slower in everything is called a straggler") {
+  for (const Case& made : test::some_cases()) {
+    if (made.schedule.ranks < 4) continue;
+    const auto all_of_rank_2 = [](const Node& node) { return node.kind == NodeKind::compute && node.rank == 2; };
+    const std::vector<Seconds> slow = slowed(made.graph, 1.25, all_of_rank_2);
+    const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, slow));
+    REQUIRE(closes(result));
+    int named = 0;
+    for (const DiffCause& cause : result.causes) {
+      if (cause.cause.find("straggler") == std::string::npos) continue;
+      ++named;
+      REQUIRE_THAT(cause.cause, ContainsSubstring("rank 2 is a straggler: all it computes takes 1.25 times as long"));
+    }
+    REQUIRE(named >= 2);
+  }
+  // One slow kernel makes no straggler, nor does a machine that is slower everywhere.
+  const Case made = test::make_case("1f1b", {.ranks = 4, .microbatches = 8, .chunks = 1});
+  const auto names_one = [&](const std::vector<Seconds>& measured) {
+    const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, measured));
+    return describe(result).find("straggler") != std::string::npos;
+  };
+  REQUIRE_FALSE(names_one(slowed(
+      made.graph, 1.6, [](const Node& node) { return node.rank == 2 && node.action.kind == ActionKind::forward; })));
+  REQUIRE_FALSE(names_one(slowed(made.graph, 1.6, [](const Node&) { return true; })));
+}
+
+TEST_CASE("whatever differs, the causes add up") {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 20; ++round) {
+    for (const Case& made : test::some_cases()) {
+      const std::vector<Seconds> measured_durations = test::scaled(durations(made.graph), 0.5, 2, random);
+      const std::vector<Seconds> gaps = test::random_gaps(made.graph.nodes.size(), 3e-4, random);
+      Timeline measured = test::measured_of(made, measured_durations, gaps);
+      TimelineDiff result = diff(test::predicted_of(made), measured);
+      REQUIRE(closes(result));
+      REQUIRE(find(result, "residual")->seconds.value == Approx(0).margin(1e-12));
+      REQUIRE(result.replay.value == Approx(evaluate(made.graph, measured_durations).makespan.value));
+      REQUIRE(result.causes.back().cause == "residual");
+
+      // One rank's clock is off by more than a message takes: still a sum that closes.
+      for (Event& event : measured.steps[0].events) {
+        if (event.rank != 0) continue;
+        event.start += Seconds{2e-4};
+        event.end += Seconds{2e-4};
+      }
+      measured.steps[0] = ordered_step(measured.steps[0].events);
+      result = diff(test::predicted_of(made), measured);
+      REQUIRE(closes(result));
+    }
+  }
+}
+
+TEST_CASE("a prediction with contention is the baseline as it is") {
+  // Predicted durations and pauses from elsewhere than the costs, as SimGrid has them where ranks share a core.
+  std::mt19937_64 random(6);
+  const Case made = test::make_case("zb-h1", {.ranks = 4, .microbatches = 8, .chunks = 1});
+  const std::vector<Seconds> contended = test::scaled(durations(made.graph), 1, 3, random);
+  const std::vector<Seconds> gaps = test::random_gaps(made.graph.nodes.size(), 1e-4, random);
+  const Timeline predicted = test::timeline_of(made, TimelineSource::predicted, evaluate(made.graph, contended, gaps));
+  for (const DiffCause& cause : diff(predicted, test::measured_of(made, contended, gaps)).causes) {
+    REQUIRE(cause.seconds.value == Approx(0).margin(1e-12));
+  }
+}
+
+TEST_CASE("the median step is compared") {
+  const Case made = test::make_case("gpipe", {.ranks = 2, .microbatches = 3, .chunks = 1});
+  Timeline measured = test::measured_of(made, slowed(made.graph, 9, [](const Node&) { return true; }));
+  measured.steps.push_back(test::step_of(made.graph, evaluate(made.graph)));
+  const TimelineDiff result = diff(test::predicted_of(made), measured);
+  REQUIRE(result.measured == result.predicted);
+}
+
+TEST_CASE("timelines of two plans, or in the wrong order, are refused") {
+  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  const Timeline predicted = test::predicted_of(made);
+  Timeline measured = test::measured_of(made, durations(made.graph));
+  REQUIRE_THROWS_WITH(diff(measured, predicted), ContainsSubstring("name the prediction first"));
+  measured.plan_digest = "ffffffffffffffff";
+  REQUIRE_THROWS_WITH(diff(predicted, measured), ContainsSubstring("not of the same plan"));
+  const Case other = test::make_case("gpipe", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  REQUIRE_THROWS_AS(diff(predicted, test::measured_of(other, durations(other.graph))), InputError);
+  measured = test::measured_of(made, durations(made.graph));
+  measured.steps.clear();
+  REQUIRE_THROWS_AS(diff(predicted, measured), InputError);
+}
+
+TEST_CASE("a diff reads as a sum") {
+  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  const std::vector<Seconds> slow = slowed(made.graph, 1.5, [](const Node& node) {
+    return node.action.kind == ActionKind::backward && node.action.stage == 0;
+  });
+  const std::string text = describe(diff(test::predicted_of(made), test::measured_of(made, slow)), false);
+  for (const char* part : {"predicted ", "measured ", "replay ", "slower B of stage 0", "transfers", "residual",
+                           "sum = measured - predicted", "rank 0: 0B"}) {
+    REQUIRE_THAT(text, ContainsSubstring(part));
+  }
+}
+
+}  // namespace plumb
