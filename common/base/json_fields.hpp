@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -44,6 +45,10 @@ template <class T>
   for (const T& value : values) array.push_back(write_fields<T>(value));
   return array;
 }
+template <class T, std::size_t Size>
+[[nodiscard]] Json write(const std::array<T, Size>& values) {
+  return write(std::vector<T>(values.begin(), values.end()));
+}
 template <class... Alternatives>
 [[nodiscard]] Json write(const std::variant<Alternatives...>& variant);
 template <class T>
@@ -59,6 +64,7 @@ inline void read(const JsonValue& json, bool& value) { value = json.boolean(); }
 inline void read(const JsonValue& json, std::string& value) { value = json.text(); }
 inline void read(const JsonValue& json, int& value) { value = json.small_integer(); }
 inline void read(const JsonValue& json, std::int64_t& value) { value = json.integer(); }
+inline void read(const JsonValue& json, std::uint64_t& value) { value = static_cast<std::uint64_t>(json.integer()); }
 inline void read(const JsonValue& json, double& value) { value = json.number(); }
 template <class Unit, class Number>
 void read(const JsonValue& json, Quantity<Unit, Number>& quantity) {
@@ -68,6 +74,12 @@ void read(const JsonValue& json, Quantity<Unit, Number>& quantity) {
 template <class T>
 void read(const JsonValue& json, std::vector<T>& values) {
   for (std::size_t i = 0; i < json.size(); ++i) values.push_back(read_fields<T>(json[i]));
+}
+template <class T, std::size_t Size>
+void read(const JsonValue& json, std::array<T, Size>& values) {
+  if (json.size() != Size)
+    json.fail("has " + std::to_string(json.size()) + " entries, expected " + std::to_string(Size));
+  for (std::size_t i = 0; i < Size; ++i) values[i] = read_fields<T>(json[i]);
 }
 template <JsonEnum T>
 void read(const JsonValue& json, T& value) {

@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <string_view>
 
 namespace plumb {
 
@@ -48,6 +49,18 @@ enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp64, int64 };
     case ElementType::int64: return 8;
   }
   return 0;
+}
+
+// "fp32", "bf16": as in scenarios, plans and profiles.
+[[nodiscard]] constexpr std::string_view name_of(ElementType type) {
+  switch (type) {
+    case ElementType::fp32: return "fp32";
+    case ElementType::bf16: return "bf16";
+    case ElementType::fp16: return "fp16";
+    case ElementType::fp64: return "fp64";
+    case ElementType::int64: return "int64";
+  }
+  return "";
 }
 
 }  // namespace plumb

@@ -13,8 +13,8 @@ namespace plumb {
 
 // Measured blocks are valid for these shapes only; costs of other shapes are refused by name.
 struct ProfileShapes {
-  std::string model;
-  std::string model_digest;  // of all shapes of the model
+  std::string model = {};
+  std::string model_digest = {};  // of all shapes of the model
   std::int64_t sequence = 0;
   std::int64_t microbatch = 0;
   ElementType precision = ElementType::fp32;
@@ -22,23 +22,23 @@ struct ProfileShapes {
 };
 
 struct MeasuredBlock {
-  std::string block;           // "embedding", "head", or a layer's kind with its sizes; equal layers are measured once
-  ComputeCost cost;            // medians
+  std::string block = {};      // "embedding", "head", or a layer's kind with its sizes; equal layers are measured once
+  ComputeCost cost = {};       // medians
   double spread_fraction = 0;  // (third − first quartile) / median of F + I + W
   int count = 1;               // blocks of the model that this entry stands for
   bool operator==(const MeasuredBlock&) const = default;
 };
 
 struct Profile {
-  std::string machine;   // host, processor, device
-  std::string versions;  // LibTorch, transport
-  int samples = 0;       // rounds kept, of
-  int rejected = 0;      // rounds left out as disturbed
-  int busy_ranks = 1;    // ranks that computed at the same time while measuring
-  ProfileShapes shapes;
-  std::vector<MeasuredBlock> blocks;
-  TransferCost transfer;
-  std::string transport;  // "local" or "gloo"
+  std::string machine = {};   // host, processor, device
+  std::string versions = {};  // LibTorch, transport
+  int samples = 0;            // rounds kept, of
+  int rejected = 0;           // rounds left out as disturbed
+  int busy_ranks = 1;         // ranks that computed at the same time while measuring
+  ProfileShapes shapes = {};
+  std::vector<MeasuredBlock> blocks = {};
+  TransferCost transfer = {};
+  std::string transport = {};  // "local" or "gloo"
   bool operator==(const Profile&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/json_fields.hpp"
+#include "common/model/model_limits.hpp"
 
 namespace plumb {
 
@@ -143,12 +144,29 @@ static void fields(Archive& archive, Model& x) {
 
 namespace {
 
-// Products of three sizes and three matrices stay below 2^63; tables of the vocabulary have only two sizes.
-constexpr std::int64_t largest_size = std::int64_t{1} << 20;
-constexpr std::int64_t largest_table = std::int64_t{1} << 31;
-constexpr std::array<std::string_view, 2> table_keys = {"vocabulary", "max_positions"};
+struct SizeLimit {
+  std::string_view key;
+  std::int64_t most;
+};
+
+// As generous as common/model/model_limits.hpp; other sizes (heads, dimensions of heads, experts, kernels) have the
+// last.
+constexpr std::array<SizeLimit, 7> size_limits = {{{"hidden", limits::hidden},
+                                                   {"width", limits::width},
+                                                   {"shared_width", limits::width* limits::shared_experts},
+                                                   {"inner", limits::hidden* limits::expand},
+                                                   {"vocabulary", limits::vocabulary},
+                                                   {"max_positions", limits::positions},
+                                                   {"window", limits::positions}}};
+constexpr std::int64_t usual_limit = limits::head_dim;
 constexpr std::array<std::string_view, 5> keys_that_may_be_zero = {"vocabulary", "max_positions", "mtp_modules",
                                                                    "shared_width", "norms"};
+
+std::int64_t largest(std::string_view key) {
+  const auto* found =
+      std::find_if(size_limits.begin(), size_limits.end(), [&](const SizeLimit& limit) { return limit.key == key; });
+  return found == size_limits.end() ? usual_limit : found->most;
+}
 
 bool contains(std::span<const std::string_view> keys, std::string_view key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -162,8 +180,7 @@ void require_sizes(const JsonValue& json) {
     for (const auto& [key, value] : json.raw().items()) {
       if (value.is_structured()) require_sizes(json.at(key));
       if (!value.is_number()) continue;
-      (void)json.at(key).integer(contains(keys_that_may_be_zero, key) ? 0 : 1,
-                                 contains(table_keys, key) ? largest_table : largest_size);
+      (void)json.at(key).integer(contains(keys_that_may_be_zero, key) ? 0 : 1, largest(key));
     }
   }
 }
@@ -176,7 +193,11 @@ Json to_json(const Model& model) { return write_fields(model); }
 Model model_from_json(const JsonValue& value) {
   require_sizes(value);
   Model model = read_fields<Model>(value);
-  if (model.layers.empty()) value.at("layers").fail("is empty, expected at least one layer");
+  try {
+    require_possible(model, Place{});
+  } catch (const InputError& error) {
+    value.fail(error.problem(), error.hint());
+  }
   if (model.vocabulary == 0 && !model.vision) value.at("vocabulary").fail("is 0, and there is no vision either");
   return model;
 }

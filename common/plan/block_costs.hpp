@@ -1,6 +1,7 @@
 // The cost of every block of a scenario's model: from its profile if there is one, else from the device's datasheet.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/cost/costs.hpp"
@@ -8,10 +9,29 @@
 
 namespace plumb {
 
-// layers + 2 entries, for one microbatch of `microbatch` sequences. Analytic: FLOPs of common/model/operations.hpp over
-// peak × matmul efficiency, kept bytes from the same list. Throws InputError when the profile was measured at other
-// shapes, naming both.
+// layers + 2 entries, for one microbatch of `microbatch` sequences: embedding, layers, head (final norm, head, loss,
+// and multi-token prediction if the model has it).
+//
+// With a profile: its medians. Throws InputError when it was measured at other shapes, naming both.
+//
+// Analytic, where F, I and W are apart as in common/model/operations.hpp:
+//   time = FLOPs / (peak × matmul efficiency) + streamed bytes / (memory bandwidth × memory efficiency)
+// Streamed: F writes what it keeps, I reads it; W reads what was kept for it and adds to the fp32 gradients (read and
+// write). The optimizer reads and writes its states and clears the gradients. Weights stream within the matmuls.
+// Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
+// that an operation keeps, of W its largest gradient in fp32 before it is added.
+//
+// Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
+// table: without a copy of its own here, see `with_table_copy`.
 [[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch);
+
+// The head's cost where its tied table cannot be the embedding's own, because they stand on two ranks: a copy with
+// gradient, optimizer states and optimizer time.
+[[nodiscard]] ComputeCost with_table_copy(ComputeCost head, const Model& model, const Training& training,
+                                          const ComputeCost& embedding);
+
+// "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
+[[nodiscard]] std::string provenance(const Scenario& scenario);
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients accumulated in fp32, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.

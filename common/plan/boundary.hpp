@@ -12,23 +12,24 @@
 namespace plumb {
 
 struct NamedDimension {
-  std::string name;  // "microbatch", "sequence", "hidden"
+  std::string name = {};  // "microbatch", "sequence", "hidden"
   std::int64_t size = 0;
   bool operator==(const NamedDimension&) const = default;
 };
 
 struct BoundaryTensor {
-  std::string name;  // "hidden_states"
-  std::vector<NamedDimension> dimensions;
+  std::string name = {};  // "hidden_states"
+  std::vector<NamedDimension> dimensions = {};
   ElementType type = ElementType::fp32;
   bool operator==(const BoundaryTensor&) const = default;
 };
 
 struct BoundaryManifest {
-  std::vector<BoundaryTensor> tensors;
+  std::vector<BoundaryTensor> tensors = {};
   bool operator==(const BoundaryManifest&) const = default;
 };
 
+// Throws InputError for more than 16 TiB.
 [[nodiscard]] Bytes bytes(const BoundaryTensor& tensor);
 [[nodiscard]] Bytes bytes(const BoundaryManifest& manifest);
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/cost/costs.hpp"
@@ -16,27 +17,35 @@ namespace plumb {
 inline constexpr int plan_version = 1;
 
 struct Plan {
-  std::string name;
-  Model model;
-  Cluster cluster;
-  Training training;
-  Layout layout;
-  std::string split_method;   // "uniform", "dynamic", …
-  Split split;
-  Schedule schedule;          // compute only, recomputes included
-  PipelineCosts costs;        // predicted; `--emulate` waits them
-  BoundaryManifest boundary;
+  std::string name = {};
+  Model model = {};
+  Cluster cluster = {};
+  Training training = {};
+  Layout layout = {};
+  std::string split_method = {};  // "uniform", "dynamic", …
+  Split split = {};
+  Schedule schedule = {};    // compute only, recomputes included
+  PipelineCosts costs = {};  // predicted; `--emulate` waits them
+  BoundaryManifest boundary = {};
   bool operator==(const Plan&) const = default;
 };
+
+// The name of a split method in scenarios, plans and tables.
+[[nodiscard]] std::string_view name_of(SplitMethod method);
 
 // Settles one combination of a scenario's candidates. Throws InputError when it cannot be built (say why).
 struct PlanChoice {
   std::int64_t microbatch = 1;
-  ScheduleChoice schedule;
-  SplitChoice split;
+  ScheduleChoice schedule = {};
+  SplitChoice split = {};
   bool operator==(const PlanChoice&) const = default;
 };
+// The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.
 [[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice);
+
+// What the dynamic split weighs for this plan's schedule: block times with recompute, and per stage the microbatches
+// that it holds at its peak. Sums of the stages' peaks, so a bound on the rank's.
+[[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks);
 
 // The plan's schedule with transfers, tied reductions and optimizer steps: what both halves run.
 [[nodiscard]] Schedule lowered_schedule(const Plan& plan);

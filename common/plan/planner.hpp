@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/graph/evaluate.hpp"
@@ -14,6 +15,9 @@ namespace plumb {
 // Predicts a plan's timeline; the two implementations are the critical path and SimGrid.
 using Evaluator = std::function<Timeline(const Plan&)>;
 
+// The producer of timelines by the longest path.
+inline constexpr std::string_view path_engine = "path";
+
 // By the longest path through the plan's graph: exact where nothing contends.
 [[nodiscard]] Timeline predict_by_path(const Plan& plan);
 
@@ -22,27 +26,31 @@ using Evaluator = std::function<Timeline(const Plan&)>;
                                           const Evaluation& evaluation, const std::string& engine);
 
 struct Candidate {
-  PlanChoice choice;
-  Plan plan;
-  Seconds iteration;
-  Bytes peak_bytes;   // of the fullest rank
+  PlanChoice choice = {};
+  bool built = false;  // what follows is empty otherwise
+  Plan plan = {};
+  Seconds iteration = {};
+  std::vector<RankSummary> ranks = {};
+  Bytes peak_bytes = {};  // of the fullest rank
   bool fits = false;
-  std::string reason; // why it cannot be built or does not fit; empty otherwise
+  std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
 };
 
 struct PlanningResult {
-  std::vector<Candidate> candidates;  // fitting ones by time, then the others; ties in order of the scenario
-  int pruned = 0;
-  int bounded = 0;
-  int evaluated = 0;
-  int simulated = 0;
+  std::vector<Candidate> candidates;  // fitting ones by time, misfits by memory, what cannot be built; ties in order
+  int pruned = 0;                     // cannot be built
+  int bounded = 0;                    // left out because a bound was worse than the best: none, all are weighed
+  int evaluated = 0;                  // by the longest path
+  int simulated = 0;                  // by another engine
 };
 
-// A uniform split is always among the candidates. `progress(done, total)` is called after each.
+// All combinations of the scenario's microbatches, schedules and splits, and of the uniform split, which is always
+// among them. `progress(done, total)` is called after each.
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
                                            const std::function<void(int, int)>& progress = {});
 
-// Throws InputError that says by how much the best candidate exceeds memory and what would fit.
+// The first that fits. Throws InputError that says by how much the smallest one exceeds the memory of a rank, what
+// takes most of it, and which one-line changes of the scenario (tried here) would fit.
 [[nodiscard]] const Candidate& best_fitting(const PlanningResult& result, const Scenario& scenario);
 
 }  // namespace plumb

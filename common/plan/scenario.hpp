@@ -29,7 +29,7 @@ struct Training {
   std::int64_t global_batch = 1;
   std::int64_t microbatch = 1;
   ElementType precision = ElementType::fp32;
-  Recompute recompute;
+  Recompute recompute = {};
   Optimizer optimizer = Optimizer::adam;
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
@@ -39,8 +39,8 @@ struct Training {
 enum class SplitMethod : std::uint8_t { uniform, parameters, dynamic, counts, megatron };
 struct SplitChoice {
   SplitMethod method = SplitMethod::dynamic;
-  std::vector<int> counts;     // of counts
-  std::string megatron;        // of megatron
+  std::vector<int> counts = {};  // of counts
+  std::string megatron = {};     // of megatron
   bool operator==(const SplitChoice&) const = default;
 };
 
@@ -52,22 +52,22 @@ struct ScheduleChoice {
 
 // Where the user left a choice open (`auto` or a list) several values stand; `plan` weighs all combinations.
 struct Scenario {
-  std::string name;             // of the file, without its ending
-  Model model;
-  Cluster cluster;
-  Training training;
-  Layout layout;
-  std::vector<std::int64_t> microbatches;   // candidates for training.microbatch, at least one
-  std::vector<ScheduleChoice> schedules;    // candidates, at least one
-  std::vector<SplitChoice> splits;          // candidates, at least one; `plan` adds uniform
-  std::optional<Profile> profile;           // measured costs
+  std::string name = {};  // of the file, without its ending
+  Model model = {};
+  Cluster cluster = {};
+  Training training = {};
+  Layout layout = {};
+  std::vector<std::int64_t> microbatches = {};  // candidates for training.microbatch, at least one
+  std::vector<ScheduleChoice> schedules = {};   // candidates, at least one
+  std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform
+  std::optional<Profile> profile = {};          // measured costs
   bool operator==(const Scenario&) const = default;
 };
 
 // Throws InputError with file, line and column, what was expected and a hint, for: unknown keys (did you mean), wrong
 // types or units, values out of range, files that are missing, features that are named by design and not built yet,
-// layers that do not fit the split, a batch that microbatch × data degree does not divide, a layout that does not fit the
-// ranks. Files named inside are looked for beside the scenario, then in the folder of scenarios that plumb ships.
+// layers that do not fit the split, a batch that microbatch × data degree does not divide, a layout that does not fit
+// the ranks. Files named inside are looked for beside the scenario, then in the folder of scenarios that plumb ships.
 [[nodiscard]] Scenario read_scenario(const std::filesystem::path& path);
 
 }  // namespace plumb

@@ -1,0 +1,149 @@
+#include "common/plan/parts_json.hpp"
+
+#include "common/base/json_fields.hpp"
+
+namespace plumb {
+
+static std::vector<std::string> enum_names(DeviceType) { return {"cpu", "cuda"}; }
+static std::vector<std::string> enum_names(ElementType) { return {"fp32", "bf16", "fp16", "fp64", "int64"}; }
+static std::vector<std::string> enum_names(RecomputeMode) { return {"none", "selective", "full", "first_layers"}; }
+static std::vector<std::string> enum_names(Optimizer) { return {"sgd", "adam"}; }
+static std::vector<std::string> enum_names(MeshAxis) { return {"tensor", "context", "expert", "data", "pipeline"}; }
+static std::vector<std::string> enum_names(TensorKind) { return {"1d", "2d", "2.5d", "3d"}; }
+static std::vector<std::string> enum_names(Sharding) { return {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}; }
+
+template <class Archive, class Value>
+static void fields(Archive& archive, Sourced<Value>& x) {
+  archive("value", x.value);
+  archive("source", x.source);
+}
+
+template <class Archive>
+static void fields(Archive& archive, DeviceProfile& x) {
+  archive("name", x.name);
+  archive("type", x.type);
+  archive("peak_flops_per_s", x.peak);
+  archive("matmul_efficiency_fraction", x.matmul_efficiency);
+  archive("memory_bandwidth_bytes_per_s", x.memory_bandwidth);
+  archive("memory_efficiency_fraction", x.memory_efficiency);
+  archive("memory_bytes", x.memory);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Link& x) {
+  archive("latency_s", x.latency);
+  archive("bandwidth_bytes_per_s", x.bandwidth);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Machine& x) {
+  archive("name", x.name);
+  archive("device", x.device);
+  archive("devices", x.devices);
+  archive("cores", x.cores);
+  archive("inside", x.inside);
+  archive("outside", x.outside);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Cluster& x) {
+  archive("machine", x.machine);
+  archive("nodes", x.nodes);
+  archive("ranks", x.ranks);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Recompute& x) {
+  archive("mode", x.mode);
+  archive("layers", x.layers);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Training& x) {
+  archive("sequence", x.sequence);
+  archive("global_batch", x.global_batch);
+  archive("microbatch", x.microbatch);
+  archive("precision", x.precision);
+  archive("recompute", x.recompute);
+  archive("optimizer", x.optimizer);
+  archive("learning_rate", x.learning_rate);
+  archive("seed", x.seed);
+}
+
+template <class Archive>
+static void fields(Archive& archive, TensorLayout& x) {
+  archive("degree", x.degree);
+  archive("kind", x.kind);
+  archive("depth", x.depth);
+  archive("sequence_parallel", x.sequence_parallel);
+  archive("asynchronous", x.asynchronous);
+}
+
+template <class Archive>
+static void fields(Archive& archive, DataLayout& x) {
+  archive("degree", x.degree);
+  archive("sharding", x.sharding);
+  archive("shard", x.shard);
+  archive("replicate", x.replicate);
+}
+
+template <class Archive>
+static void fields(Archive& archive, Layout& x) {
+  archive("order", x.order);
+  archive("pipeline", x.pipeline);
+  archive("tensor", x.tensor);
+  archive("data", x.data);
+  archive("context", x.context);
+  archive("expert", x.expert);
+}
+
+template <class Archive>
+static void fields(Archive& archive, NamedDimension& x) {
+  archive("name", x.name);
+  archive("size", x.size);
+}
+
+template <class Archive>
+static void fields(Archive& archive, BoundaryTensor& x) {
+  archive("name", x.name);
+  archive("dimensions", x.dimensions);
+  archive("type", x.type);
+}
+
+template <class Archive>
+static void fields(Archive& archive, BoundaryManifest& x) {
+  archive("tensors", x.tensors);
+}
+
+Json to_json(const Cluster& cluster) { return write_fields(cluster); }
+Json to_json(const Training& training) { return write_fields(training); }
+Json to_json(const Layout& layout) { return write_fields(layout); }
+Json to_json(const BoundaryManifest& boundary) { return write_fields(boundary); }
+
+Cluster cluster_from_json(const JsonValue& value) {
+  Cluster cluster = read_fields<Cluster>(value);
+  if (cluster.nodes < 1 || cluster.ranks < 1 || cluster.machine.devices < 1) {
+    value.fail("must have at least one node, one rank and one device");
+  }
+  return cluster;
+}
+
+Training training_from_json(const JsonValue& value) {
+  constexpr std::int64_t most = std::int64_t{1} << 31;  // of sequence, batches: products stay below 2^63
+  for (const char* key : {"sequence", "global_batch", "microbatch"}) (void)value.at(key).integer(1, most);
+  return read_fields<Training>(value);
+}
+
+Layout layout_from_json(const JsonValue& value) {
+  Layout layout = read_fields<Layout>(value);
+  try {
+    require_consistent(layout);
+  } catch (const InputError& error) {
+    value.fail(error.problem());
+  }
+  return layout;
+}
+
+BoundaryManifest boundary_from_json(const JsonValue& value) { return read_fields<BoundaryManifest>(value); }
+
+}  // namespace plumb

@@ -1,0 +1,176 @@
+#include "common/plan/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "common/base/digest.hpp"
+#include "common/base/error.hpp"
+#include "common/cost/costs_json.hpp"
+#include "common/graph/memory.hpp"
+#include "common/model/model_json.hpp"
+#include "common/plan/block_costs.hpp"
+#include "common/plan/parts_json.hpp"
+#include "common/schedule/interchange.hpp"
+#include "common/schedule/registry.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters", "dynamic", "counts", "megatron"};
+
+Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
+  const std::int64_t step = choice.microbatch * scenario.layout.data.degree;
+  if (step < 1 || scenario.training.global_batch % step != 0) {
+    throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) +
+                                     " does not divide the batch of " + std::to_string(scenario.training.global_batch) +
+                                     " sequences");
+  }
+  const std::int64_t microbatches = scenario.training.global_batch / step;
+  if (microbatches > std::numeric_limits<std::int32_t>::max()) throw InputError("training", "too many microbatches");
+  return generate_schedule(choice.schedule.name, {.ranks = scenario.layout.pipeline,
+                                                  .microbatches = static_cast<int>(microbatches),
+                                                  .chunks = choice.schedule.chunks});
+}
+
+Bytes workspace(const ComputeCost& block) {
+  return std::max(
+      {block.forward_workspace_bytes, block.input_gradient_workspace_bytes, block.weight_gradient_workspace_bytes});
+}
+
+// The most inputs of microbatches that a rank holds whose F is redone later.
+std::int64_t held_inputs(Schedule schedule) {
+  for (auto& list : schedule.actions) {
+    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::recompute; });
+  }
+  std::vector<std::int64_t> held(static_cast<std::size_t>(schedule.ranks), 0);
+  const std::vector<int> kept = kept_microbatches(schedule);
+  for (std::size_t stage = 0; stage < kept.size(); ++stage) {
+    held[static_cast<std::size_t>(schedule.rank_of_stage[stage])] += kept[stage];
+  }
+  return *std::max_element(held.begin(), held.end());
+}
+
+// What the ranks need besides the sums that the split problem knows: the worst workspace, two messages on their way in
+// and two out, and the inputs that recomputed stages keep.
+Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  Bytes largest;
+  for (const ComputeCost& block : blocks) largest = std::max(largest, workspace(block));
+  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+  return largest + bytes(plan.boundary) * (4 + (recompute ? held_inputs(plan.schedule) : 0));
+}
+
+Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks) {
+  const int layers = static_cast<int>(plan.model.layers.size());
+  const int count = stages(plan.schedule);
+  require_stages(layers, count);
+  switch (choice.method) {
+    case SplitMethod::uniform:
+      return uniform_split(layers, count);
+    case SplitMethod::counts:
+      return explicit_split(choice.counts, layers, count);
+    case SplitMethod::megatron:
+      return megatron_split(choice.megatron, layers, count);
+    case SplitMethod::parameters: {
+      std::vector<std::int64_t> parameters;
+      for (const ComputeCost& block : blocks) parameters.push_back(block.parameters);
+      return parameter_split(parameters, count);
+    }
+    case SplitMethod::dynamic:
+      break;
+  }
+  SplitProblem problem = split_problem(plan, blocks);
+  const std::optional<Split> within_memory = dynamic_split(problem);
+  if (within_memory) return *within_memory;
+  problem.memory_per_rank.reset();
+  return dynamic_split(problem).value();
+}
+
+TransferCost transfer_cost(const Link& link) {
+  return {.latency = link.latency.value, .bandwidth = link.bandwidth.value};
+}
+
+PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
+  const Machine& machine = plan.cluster.machine;
+  const bool tied_over_ranks =
+      plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back();
+  const std::int64_t table = plan.model.vocabulary * plan.model.hidden;
+  PipelineCosts costs{
+      .stages = {},
+      .recomputed = std::vector<bool>(plan.split.layers.size(), plan.training.recompute.mode == RecomputeMode::full),
+      .boundary_bytes = bytes(plan.boundary),
+      .tied_bytes = {tied_over_ranks ? table * element_bytes(ElementType::fp32) : 0},
+      .inside = transfer_cost(machine.inside),
+      .outside = transfer_cost(machine.outside),
+      .ranks_per_machine = machine.devices,
+      .cores_per_machine = machine.cores,
+      .provenance = provenance(scenario)};
+  if (scenario.profile) costs.inside = scenario.profile->transfer;
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    costs.stages.push_back(stage_cost(blocks, plan.split, stage));
+  }
+  return costs;
+}
+
+}  // namespace
+
+std::string_view name_of(SplitMethod method) { return split_names.at(static_cast<std::size_t>(method)); }
+
+SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+  SplitProblem problem{.block_times = {},
+                       .block_fixed_bytes = {},
+                       .block_kept_bytes = {},
+                       .rank_of_stage = plan.schedule.rank_of_stage,
+                       .kept_microbatches = {},
+                       .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks)};
+  for (const int kept : kept_microbatches(plan.schedule)) problem.kept_microbatches.push_back(kept);
+  for (const ComputeCost& block : blocks) {
+    const Seconds forward = block.forward * (recompute ? 2 : 1);
+    problem.block_times.push_back(forward + block.input_gradient + block.weight_gradient);
+    problem.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
+    problem.block_kept_bytes.push_back(block.kept_bytes);
+  }
+  problem.memory_per_rank = std::max(*problem.memory_per_rank, Bytes{0});
+  return problem;
+}
+
+Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
+  Plan plan{.name = scenario.name,
+            .model = scenario.model,
+            .cluster = scenario.cluster,
+            .training = scenario.training,
+            .layout = scenario.layout,
+            .split_method = std::string(name_of(choice.split.method)),
+            .schedule = compute_schedule(scenario, choice)};
+  plan.training.microbatch = choice.microbatch;
+  plan.boundary = boundary_manifest(plan.model, plan.training);
+  if (plan.training.recompute.mode == RecomputeMode::full) {
+    plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
+  }
+  std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
+  if (plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back()) {
+    blocks.back() = with_table_copy(blocks.back(), plan.model, plan.training, blocks.front());
+  }
+  plan.split = choose_split(plan, choice.split, blocks);
+  plan.costs = pipeline_costs(plan, scenario, blocks);
+  return plan;
+}
+
+Schedule lowered_schedule(const Plan& plan) {
+  return lower(plan.schedule, {.optimizer = true, .tied_embeddings = plan.model.tied_embeddings});
+}
+
+std::string plan_digest(const Plan& plan) {
+  Json shapes = to_json(plan.model);
+  shapes.erase("name");
+  std::string text = shapes.dump() + to_json(plan.training).dump() + to_json(plan.layout).dump();
+  for (const int layers : plan.split.layers) text += " " + std::to_string(layers);
+  for (const int rank : plan.schedule.rank_of_stage) text += " @" + std::to_string(rank);
+  for (const auto& list : plan.schedule.actions) text += "\n" + to_text(list);
+  return digest(text);
+}
+
+std::string costs_digest(const PipelineCosts& costs) { return digest(to_json(costs).dump()); }
+
+}  // namespace plumb

@@ -1,0 +1,179 @@
+#include <numeric>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "common/cost/costs_json.hpp"
+#include "common/model/model_json.hpp"
+#include "common/plan/parts_json.hpp"
+#include "common/plan/plan.hpp"
+#include "common/schedule/interchange.hpp"
+#include "common/schedule/validate.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr const char* format_name = "plumb plan";
+constexpr int most_ranks = 1 << 20;
+
+Json to_json(const Schedule& schedule) {
+  Json actions = Json::array();
+  for (const auto& list : schedule.actions) actions.push_back(to_text(list));
+  return {{"name", schedule.name},
+          {"ranks", schedule.ranks},
+          {"microbatches", schedule.microbatches},
+          {"chunks", schedule.chunks},
+          {"rank_of_stage", schedule.rank_of_stage},
+          {"actions", std::move(actions)}};
+}
+
+Schedule schedule_from_json(const JsonValue& value) {
+  value.require_only({"name", "ranks", "microbatches", "chunks", "rank_of_stage", "actions"});
+  Schedule schedule{.name = value.at("name").text(),
+                    .ranks = value.at("ranks").small_integer(1, most_ranks),
+                    .microbatches = value.at("microbatches").small_integer(1),
+                    .chunks = value.at("chunks").small_integer(1, most_ranks),
+                    .rank_of_stage = {},
+                    .actions = {}};
+  const JsonValue placement = value.at("rank_of_stage");
+  for (std::size_t stage = 0; stage < placement.size(); ++stage) {
+    schedule.rank_of_stage.push_back(placement[stage].small_integer(0, schedule.ranks - 1));
+  }
+  if (schedule.rank_of_stage.empty()) placement.fail("is empty, expected at least one stage");
+  const JsonValue actions = value.at("actions");
+  for (std::size_t rank = 0; rank < actions.size(); ++rank) {
+    const JsonValue list = actions[rank];
+    try {
+      schedule.actions.push_back(parse_actions(list.text()));
+    } catch (const InputError& error) {
+      list.fail(error.where() + ": " + error.problem(), error.hint());
+    }
+  }
+  if (schedule.actions.size() != static_cast<std::size_t>(schedule.ranks)) {
+    actions.fail("has " + std::to_string(schedule.actions.size()) + " lists for " + std::to_string(schedule.ranks) +
+                 " ranks");
+  }
+  return schedule;
+}
+
+Json to_json(const Split& split, const std::string& method) { return {{"method", method}, {"layers", split.layers}}; }
+
+Split split_from_json(const JsonValue& value) {
+  value.require_only({"method", "layers"});
+  Split split;
+  const JsonValue layers = value.at("layers");
+  for (std::size_t stage = 0; stage < layers.size(); ++stage) split.layers.push_back(layers[stage].small_integer());
+  return split;
+}
+
+void require_version(const JsonValue& file) {
+  const auto format = file.find("format");
+  if (!format || !format->raw().is_string() || format->text() != format_name) {
+    file.fail("is not a plan: expected the key 'format' with the value '" + std::string(format_name) + "'",
+              "plans are written by: plumb plan SCENARIO -o plan.json");
+  }
+  const std::int64_t version = file.at("version").integer();
+  if (version != plan_version) {
+    file.fail("is a plan of version " + std::to_string(version) + ", expected version " + std::to_string(plan_version),
+              "write it again with this plumb: plumb plan SCENARIO -o plan.json");
+  }
+}
+
+// The first of the facts that does not hold.
+struct Fact {
+  bool holds;
+  const char* key;
+  std::string problem;
+};
+
+void require_split(const Plan& plan, const JsonValue& file) {
+  const std::vector<int>& layers = plan.split.layers;
+  const auto sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+  const std::size_t count = plan.schedule.rank_of_stage.size();
+  const JsonValue value = file.at("split").at("layers");
+  if (layers.size() != count) {
+    value.fail("has " + std::to_string(layers.size()) + " entries for " + std::to_string(count) + " stages");
+  }
+  if (sum != static_cast<std::int64_t>(plan.model.layers.size())) {
+    value.fail("adds up to " + std::to_string(sum) + " layers, the model has " +
+               std::to_string(plan.model.layers.size()));
+  }
+  for (std::size_t stage = 1; stage + 1 < layers.size(); ++stage) {
+    if (layers[stage] == 0) value.fail("leaves stage " + std::to_string(stage) + " without a layer");
+  }
+}
+
+void require_consistent(const Plan& plan, const JsonValue& file) {
+  require_split(plan, file);
+  const std::size_t count = plan.schedule.rank_of_stage.size();
+  const auto stage_count = static_cast<std::int64_t>(plan.schedule.ranks) * plan.schedule.chunks;
+  const double batch = static_cast<double>(plan.training.microbatch) * plan.layout.data.degree *
+                       static_cast<double>(plan.schedule.microbatches);
+  const bool tied_over_ranks =
+      plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back();
+  const Fact facts[] = {
+      {stage_count == static_cast<std::int64_t>(count), "schedule",
+       "has " + std::to_string(count) + " stages for " + std::to_string(stage_count) + " chunks of its ranks"},
+      {plan.schedule.ranks == plan.layout.pipeline, "schedule",
+       "has " + std::to_string(plan.schedule.ranks) + " ranks, the layout's pipeline " +
+           std::to_string(plan.layout.pipeline)},
+      {plan.cluster.ranks == ranks(plan.layout), "layout",
+       "needs " + std::to_string(ranks(plan.layout)) + " ranks, the cluster has " + std::to_string(plan.cluster.ranks)},
+      {batch == static_cast<double>(plan.training.global_batch), "training",
+       "has a global batch of " + std::to_string(plan.training.global_batch) +
+           " sequences, which is not microbatch × data degree × the schedule's " +
+           std::to_string(plan.schedule.microbatches) + " microbatches"},
+      {plan.costs.stages.size() == count && plan.costs.recomputed.size() == count, "costs",
+       "are not those of " + std::to_string(count) + " stages"},
+      {plan.boundary == boundary_manifest(plan.model, plan.training), "boundary",
+       "is not what the model and the training give"},
+      {plan.costs.boundary_bytes == bytes(plan.boundary), "costs", "have another 'boundary_bytes' than the boundary"},
+      {(plan.costs.tied_bytes.value > 0) == tied_over_ranks, "costs",
+       "have 'tied_bytes' that do not agree with the model's embeddings"}};
+  for (const Fact& fact : facts) {
+    if (!fact.holds) file.at(fact.key).fail(fact.problem);
+  }
+  try {
+    require_valid(plan.schedule);
+  } catch (const InputError& error) {
+    file.at("schedule").fail(error.problem(), error.hint());
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  return to_text(Json{{"format", format_name},
+                      {"version", plan_version},
+                      {"name", plan.name},
+                      {"model", to_json(plan.model)},
+                      {"cluster", to_json(plan.cluster)},
+                      {"training", to_json(plan.training)},
+                      {"layout", to_json(plan.layout)},
+                      {"split", to_json(plan.split, plan.split_method)},
+                      {"schedule", to_json(plan.schedule)},
+                      {"boundary", to_json(plan.boundary)},
+                      {"costs", to_json(plan.costs)}});
+}
+
+Plan read_plan(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  const Json json = parse_json(text, path.string());
+  const JsonValue file(json, path.string());
+  require_version(file);
+  file.require_only({"format", "version", "name", "model", "cluster", "training", "layout", "split", "schedule",
+                     "boundary", "costs"});
+  Plan plan{.name = file.at("name").text(),
+            .model = model_from_json(file.at("model")),
+            .cluster = cluster_from_json(file.at("cluster")),
+            .training = training_from_json(file.at("training")),
+            .layout = layout_from_json(file.at("layout")),
+            .split_method = file.at("split").at("method").text(),
+            .split = split_from_json(file.at("split")),
+            .schedule = schedule_from_json(file.at("schedule")),
+            .costs = pipeline_costs_from_json(file.at("costs")),
+            .boundary = boundary_from_json(file.at("boundary"))};
+  require_consistent(plan, file);
+  return plan;
+}
+
+}  // namespace plumb

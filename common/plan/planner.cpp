@@ -1,0 +1,179 @@
+#include "common/plan/planner.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/base/error.hpp"
+#include "common/graph/memory.hpp"
+#include "common/model/operations.hpp"
+#include "common/plan/misfit.hpp"
+
+namespace plumb {
+namespace {
+
+// How long each rank has been idle before a given time, from the nodes that occupy it.
+class IdleTime {
+ public:
+  IdleTime(const ScheduleGraph& graph, const Evaluation& evaluation, std::size_t rank) {
+    Seconds free_from;
+    Seconds idle;
+    for (const NodeId node : graph.rank_order[rank]) {
+      const Seconds start = std::max(evaluation.start[node], free_from);
+      starts_.push_back(start);
+      ends_.push_back(std::max(evaluation.end[node], start));
+      idle_at_start_.push_back(idle += start - free_from);
+      free_from = ends_.back();
+    }
+  }
+
+  [[nodiscard]] Seconds until(Seconds time) const {
+    const auto next = std::upper_bound(starts_.begin(), starts_.end(), time);
+    if (next == starts_.begin()) return time;
+    const auto before = static_cast<std::size_t>(next - starts_.begin()) - 1;
+    return idle_at_start_[before] + std::max(time - ends_[before], Seconds{0});
+  }
+
+ private:
+  std::vector<Seconds> starts_;
+  std::vector<Seconds> ends_;
+  std::vector<Seconds> idle_at_start_;
+};
+
+bool earlier(const Event& a, const Event& b) {
+  return std::tie(a.rank, a.start, a.action) < std::tie(b.rank, b.start, b.action);
+}
+
+StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const Evaluation& evaluation) {
+  std::vector<IdleTime> idle;
+  for (std::size_t rank = 0; rank < graph.rank_order.size(); ++rank) idle.emplace_back(graph, evaluation, rank);
+  StepTimeline step{.events = {}, .duration = evaluation.makespan};
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    Event event{.action = node.action,
+                .rank = node.rank,
+                .peer = node.peer,
+                .start = evaluation.start[id],
+                .end = evaluation.end[id],
+                .waited = {},
+                .bytes = node.bytes};
+    const bool message = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
+    const auto add = [&] {
+      const IdleTime& rank = idle[static_cast<std::size_t>(event.rank)];
+      if (message) event.waited = rank.until(event.end) - rank.until(event.start);
+      step.events.push_back(event);
+    };
+    add();
+    if (node.kind != NodeKind::collective) continue;
+    // The second rank of the pair takes part with its own action.
+    std::swap(event.rank, event.peer);
+    event.action.stage = stages(lowered) - 1;
+    add();
+  }
+  std::sort(step.events.begin(), step.events.end(), earlier);
+  return step;
+}
+
+std::vector<SplitChoice> with_uniform(std::vector<SplitChoice> splits) {
+  const SplitChoice uniform{.method = SplitMethod::uniform};
+  if (std::find(splits.begin(), splits.end(), uniform) == splits.end()) splits.push_back(uniform);
+  return splits;
+}
+
+std::vector<PlanChoice> all_choices(const Scenario& scenario) {
+  std::vector<PlanChoice> choices;
+  for (const std::int64_t microbatch : scenario.microbatches) {
+    for (const ScheduleChoice& schedule : scenario.schedules) {
+      for (const SplitChoice& split : with_uniform(scenario.splits)) {
+        choices.push_back({.microbatch = microbatch, .schedule = schedule, .split = split});
+      }
+    }
+  }
+  return choices;
+}
+
+// `engine` becomes the name of what predicted it.
+Candidate weigh(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator, std::string& engine) {
+  Candidate candidate{.choice = choice};
+  try {
+    candidate.plan = make_plan(scenario, choice);
+  } catch (const InputError& error) {
+    candidate.reason = error.problem();
+    return candidate;
+  }
+  const Timeline timeline = evaluator(candidate.plan);
+  engine = timeline.producer;
+  candidate.built = true;
+  candidate.iteration = median_step(timeline).duration;
+  candidate.ranks = timeline.ranks;
+  candidate.peak_bytes = fullest_rank(candidate.ranks).summary.peak_bytes;
+  candidate.fits = candidate.peak_bytes <= scenario.cluster.machine.device.memory.value;
+  if (!candidate.fits) candidate.reason = describe_misfit(candidate);
+  return candidate;
+}
+
+// Fitting ones by time, misfits by memory, then those that cannot be built.
+bool better(const Candidate& a, const Candidate& b) {
+  const auto order = [](const Candidate& x) { return x.fits ? 0 : x.built ? 1 : 2; };
+  if (order(a) != order(b)) return order(a) < order(b);
+  return a.fits ? a.iteration < b.iteration : a.peak_bytes < b.peak_bytes;
+}
+
+}  // namespace
+
+Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
+                            const Evaluation& evaluation, const std::string& engine) {
+  Timeline timeline{.source = TimelineSource::predicted,
+                    .producer = engine,
+                    .plan_name = plan.name,
+                    .plan_digest = plan_digest(plan),
+                    .costs_digest = costs_digest(plan.costs),
+                    .tokens_per_step = plan.training.global_batch * plan.training.sequence,
+                    .model_flops = model_flops(plan.model, plan.training.sequence, plan.training.global_batch),
+                    .schedule = lowered,
+                    .costs = plan.costs,
+                    .ranks = {},
+                    .steps = {step_of(lowered, graph, evaluation)}};
+  for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
+    timeline.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
+                              .gradient_bytes = memory.gradient_bytes,
+                              .optimizer_bytes = memory.optimizer_bytes,
+                              .activation_bytes = memory.activation_bytes,
+                              .peak_bytes = memory.peak_bytes,
+                              .received_bytes = {}});
+  }
+  for (const Event& event : timeline.steps.front().events) {
+    timeline.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;
+  }
+  return timeline;
+}
+
+Timeline predict_by_path(const Plan& plan) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  return predicted_timeline(plan, lowered, graph, evaluate(graph), std::string(path_engine));
+}
+
+PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
+                             const std::function<void(int, int)>& progress) {
+  PlanningResult result;
+  const std::vector<PlanChoice> choices = all_choices(scenario);
+  for (const PlanChoice& choice : choices) {
+    std::string engine;
+    result.candidates.push_back(weigh(scenario, choice, evaluator, engine));
+    if (!result.candidates.back().built) {
+      ++result.pruned;
+    } else {
+      ++(engine == path_engine ? result.evaluated : result.simulated);
+    }
+    if (progress) progress(static_cast<int>(result.candidates.size()), static_cast<int>(choices.size()));
+  }
+  std::stable_sort(result.candidates.begin(), result.candidates.end(), better);
+  return result;
+}
+
+const Candidate& best_fitting(const PlanningResult& result, const Scenario& scenario) {
+  if (!result.candidates.empty() && result.candidates.front().fits) return result.candidates.front();
+  throw_nothing_fits(result, scenario);
+}
+
+}  // namespace plumb

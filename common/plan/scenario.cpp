@@ -1,0 +1,142 @@
+#include "common/plan/scenario.hpp"
+
+#include <algorithm>
+
+#include "common/model/model_block.hpp"
+#include "common/model/read_model.hpp"
+#include "common/plan/boundary.hpp"
+#include "common/plan/scenario_blocks.hpp"
+#include "common/plan/shipped.hpp"
+#include "common/split/split.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::int64_t longest_sequence = std::int64_t{1} << 31;
+constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
+constexpr std::int64_t largest_auto_microbatch = 64;
+// Without a global batch: microbatches per stage, which leave a bubble of about a fifth.
+constexpr std::int64_t default_microbatches_per_stage = 4;
+
+Model read_model_of(const YamlValue& value) {
+  return value.is_text() ? read_model(find_file(value)) : read_model_block(value);
+}
+
+std::int64_t settle_sequence(const std::optional<YamlValue>& value, const Model& model) {
+  const std::int64_t usual = default_sequence(model);
+  if (!value) return usual;
+  const std::int64_t sequence = value->integer(1, longest_sequence);
+  if (model.vision && sequence != usual) {
+    value->fail(value->path() + ": an image of this model has " + std::to_string(usual) + " tokens, not " +
+                value->text());
+  }
+  if (model.positions == Positions::learned && model.max_positions > 0 && sequence > model.max_positions) {
+    value->fail(value->path() + ": the model has learned positions for " + std::to_string(model.max_positions) +
+                    " tokens, not " + value->text(),
+                "sequence: " + std::to_string(model.max_positions));
+  }
+  return sequence;
+}
+
+// Where the profile was measured, or the powers of two that divide the batch.
+std::vector<std::int64_t> auto_microbatches(std::int64_t batch, const std::optional<Profile>& profile) {
+  if (profile) return {profile->shapes.microbatch};
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size <= largest_auto_microbatch && batch % size == 0; size *= 2) sizes.push_back(size);
+  return sizes;
+}
+
+std::string nearest_divisors(std::int64_t batch, std::int64_t wanted) {
+  std::int64_t below = std::min(batch, wanted);
+  while (batch % below != 0) --below;
+  std::int64_t above = wanted;
+  while (above < batch && batch % above != 0) ++above;
+  return "microbatch: " + std::to_string(below) + (above <= batch ? " or " + std::to_string(above) : "");
+}
+
+void settle_batches(const TrainingBlock& block, Scenario& scenario) {
+  Training& training = scenario.training;
+  std::vector<std::int64_t>& sizes = scenario.microbatches;
+  const auto given = block.microbatch ? auto_or_values(*block.microbatch) : std::vector<YamlValue>{};
+  if (given) {
+    for (const YamlValue& value : *given) sizes.push_back(value.integer(1, largest_batch));
+    if (sizes.empty()) sizes = {scenario.profile ? scenario.profile->shapes.microbatch : 1};
+  }
+  const std::int64_t largest = sizes.empty() ? 1 : *std::max_element(sizes.begin(), sizes.end());
+  training.global_batch = block.global_batch ? block.global_batch->integer(1, largest_batch)
+                                             : default_microbatches_per_stage * scenario.layout.pipeline * largest;
+  if (!given) sizes = auto_microbatches(training.global_batch, scenario.profile);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (training.global_batch % sizes[i] == 0) continue;
+    const YamlValue& place = given && i < given->size() ? (*given)[i] : *block.global_batch;
+    place.fail("a microbatch of " + std::to_string(sizes[i]) + " does not divide the global batch of " +
+                   std::to_string(training.global_batch) + " sequences",
+               nearest_divisors(training.global_batch, sizes[i]));
+  }
+  training.microbatch = sizes.front();
+}
+
+// Fails at `place` unless `check` passes for the stages of some schedule.
+template <class Check>
+void require_some(const YamlValue& place, const Scenario& scenario, Check check) {
+  for (std::size_t i = 0; i < scenario.schedules.size(); ++i) {
+    try {
+      check(scenario.layout.pipeline * scenario.schedules[i].chunks);
+      return;
+    } catch (const InputError& error) {
+      if (i + 1 == scenario.schedules.size()) place.fail(error.problem(), error.hint());
+    }
+  }
+}
+
+void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
+  const std::optional<YamlValue> layout = file.find("layout");
+  const std::optional<YamlValue> pipeline = layout && layout->is_map() ? layout->find("pipeline") : std::nullopt;
+  const std::optional<YamlValue> cluster = file.find("cluster");
+  const YamlValue& place = pipeline ? *pipeline : layout ? *layout : cluster ? *cluster : file;
+  const int layers = static_cast<int>(scenario.model.layers.size());
+  require_some(place, scenario, [&](int stages) { require_stages(layers, stages); });
+}
+
+void require_splits_fit(const YamlValue& file, const Scenario& scenario) {
+  const std::optional<YamlValue> value = file.find("split");
+  if (!value) return;
+  const bool several = value->is_list() && scenario.splits.size() == value->items().size();
+  const int layers = static_cast<int>(scenario.model.layers.size());
+  for (std::size_t i = 0; i < scenario.splits.size(); ++i) {
+    const SplitChoice& choice = scenario.splits[i];
+    const bool counts = choice.method == SplitMethod::counts;
+    if (!counts && choice.method != SplitMethod::megatron) continue;
+    require_some(several && scenario.splits.size() > 1 ? value->items()[i] : *value, scenario, [&](int stages) {
+      (void)(counts ? explicit_split(choice.counts, layers, stages) : megatron_split(choice.megatron, layers, stages));
+    });
+  }
+}
+
+}  // namespace
+
+Scenario read_scenario(const std::filesystem::path& path) {
+  const YamlValue file = YamlValue::load(path);
+  file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
+  if (const auto software = file.find("software")) fail_planned(*software, "software");
+
+  Scenario scenario{.name = path.stem().string(), .model = read_model_of(file.require("model"))};
+  const TrainingBlock training = read_training(file.find("training"));
+  ClusterBlock cluster = read_cluster(file, training.precision);
+  scenario.layout = read_layout(file, file.find("layout"), cluster);
+  scenario.cluster = cluster.cluster;
+  scenario.training = training.training;
+  scenario.training.precision = cluster.precision;
+  scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
+  if (const auto profile = file.find("profile")) scenario.profile = read_profile(find_file(*profile));
+  settle_batches(training, scenario);
+  scenario.schedules =
+      read_schedules(file.find("schedule"), scenario.layout.pipeline, static_cast<int>(scenario.model.layers.size()));
+  scenario.splits = read_splits(file.find("split"));
+  require_stages_fit(file, scenario);
+  require_splits_fit(file, scenario);
+  (void)bytes(boundary_manifest(scenario.model, scenario.training));
+  return scenario;
+}
+
+}  // namespace plumb

@@ -1,0 +1,45 @@
+// The readers of a scenario's blocks, one each; `read_scenario` puts them together. Internal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/yaml.hpp"
+#include "common/plan/scenario.hpp"
+
+namespace plumb {
+
+// Fails at `value`: "… is planned and not built yet", for what design names and this version lacks.
+[[noreturn]] void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead = "");
+
+// `auto`, one value or a list of values: the values, or nullopt for auto.
+[[nodiscard]] std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value);
+
+// `training` without what depends on other blocks: those keys stay unset here.
+struct TrainingBlock {
+  Training training = {};
+  std::optional<ElementType> precision = {};
+  std::optional<YamlValue> sequence = {};
+  std::optional<YamlValue> global_batch = {};
+  std::optional<YamlValue> microbatch = {};
+};
+[[nodiscard]] TrainingBlock read_training(const std::optional<YamlValue>& block);
+
+// Machine, nodes and cores; `ranks` is 0 where the block leaves it to the layout. Without a block: this machine.
+struct ClusterBlock {
+  Cluster cluster = {};
+  ElementType precision = ElementType::fp32;  // given, or the device's usual one
+  std::optional<YamlValue> ranks = {};
+};
+[[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
+
+// Degrees and order; settles the number of ranks of `cluster` and, where it is left out, of pipeline stages.
+[[nodiscard]] Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& block, ClusterBlock& cluster);
+
+[[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value, int pipeline,
+                                                         int layers);
+[[nodiscard]] std::vector<SplitChoice> read_splits(const std::optional<YamlValue>& value);
+
+}  // namespace plumb

@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "common/cluster/machine_yaml.hpp"
+#include "common/plan/scenario_blocks.hpp"
+#include "common/plan/shipped.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr const char* this_machine = "local-cpu";
+constexpr int most_nodes = 100'000;
+constexpr int most_cores = 65'536;
+constexpr int most_ranks = 1 << 20;
+
+bool is_machine_name(const std::string& name) {
+  return std::find(machine_names().begin(), machine_names().end(), name) != machine_names().end();
+}
+
+// A name ("dgx-h100"), a file ("machines/dgx-h100.yaml") or a block.
+YamlValue machine_block(const YamlValue& value) {
+  if (!value.is_text()) return value;
+  const std::string text = value.text();
+  const std::string stem = std::filesystem::path(text).stem().string();
+  const auto found = find_file(is_machine_name(text) ? "machines/" + text + ".yaml" : text, value);
+  if (found) return YamlValue::load(*found);
+  if (is_machine_name(stem)) fail_planned(value, "machine '" + stem + "'");
+  if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
+  value.fail(value.path() + ": unknown machine '" + text + "'", did_you_mean(text, machine_names()));
+}
+
+ElementType usual_precision(const YamlValue& machine) {
+  const bool cpu = machine.require("device").require("type").choice({"cpu", "cuda"}) == 0;
+  return cpu ? ElementType::fp32 : ElementType::bf16;
+}
+
+void read_overrides(const YamlValue& block, Cluster& cluster) {
+  Machine& machine = cluster.machine;
+  if (const auto nodes = block.find("nodes")) {
+    cluster.nodes = static_cast<int>(nodes->integer(1, most_nodes));
+    if (machine.name == this_machine && cluster.nodes > 1) {
+      nodes->fail("local-cpu is the machine that this runs on: there is one of it", "nodes: 1, and more ranks");
+    }
+  }
+  if (const auto cores = block.find("cores")) {
+    if (machine.device.type != DeviceType::cpu) cores->fail("only ranks on a CPU share cores");
+    machine.cores = static_cast<int>(cores->integer(1, most_cores));
+    machine.devices = machine.cores;
+  }
+  if (const auto memory = block.find("memory")) {
+    machine.device.memory = {.value = memory->bytes(), .source = "given in the scenario"};
+  }
+}
+
+}  // namespace
+
+ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision) {
+  const std::optional<YamlValue> given = file.find("cluster");
+  const YamlValue block =
+      given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
+  block.check_keys({"machine", "nodes", "ranks", "cores", "memory"});
+  const std::optional<YamlValue> named = block.find("machine");
+  const YamlValue machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
+  ClusterBlock result;
+  result.precision = precision.value_or(usual_precision(machine));
+  result.cluster.machine = read_machine(machine, result.precision);
+  result.cluster.ranks = 0;
+  read_overrides(block, result.cluster);
+  result.ranks = block.find("ranks");
+  if (!result.ranks) return result;
+
+  Cluster& cluster = result.cluster;
+  cluster.ranks = static_cast<int>(result.ranks->integer(1, most_ranks));
+  const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
+  if (cluster.machine.device.type != DeviceType::cpu && cluster.ranks > all) {
+    result.ranks->fail(std::to_string(cluster.ranks) + " ranks on " + std::to_string(all) + " devices (" +
+                           std::to_string(cluster.nodes) + " × " + cluster.machine.name + ")",
+                       "one rank takes one device: more nodes, or at most " + std::to_string(all) + " ranks");
+  }
+  return result;
+}
+
+}  // namespace plumb

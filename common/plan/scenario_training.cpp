@@ -1,0 +1,66 @@
+#include "common/plan/scenario_blocks.hpp"
+#include "common/plan/shipped.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::int64_t largest_seed = std::int64_t{1} << 53;
+
+ElementType read_precision(const YamlValue& value) {
+  const auto precision = static_cast<ElementType>(value.choice({"fp32", "bf16", "fp16"}));
+  if (precision == ElementType::fp16) fail_planned(value, "precision fp16", "precision: bf16 or fp32");
+  return precision;
+}
+
+Recompute read_recompute(const YamlValue& value) {
+  if (value.is_map()) {
+    value.check_keys({"layers"});
+    fail_planned(value, "recompute of some layers", "recompute: none or full");
+  }
+  switch (value.choice({"none", "selective", "full"})) {
+    case 0:
+      return {.mode = RecomputeMode::none};
+    case 1:
+      fail_planned(value, "recompute: selective", "recompute: none or full");
+    default:
+      return {.mode = RecomputeMode::full};
+  }
+}
+
+}  // namespace
+
+void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead) {
+  value.fail(what + " is planned and not built yet", instead.empty() ? "" : "built: " + instead);
+}
+
+std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value) {
+  if (value.is_list()) {
+    if (value.items().empty()) value.fail(value.path() + ": the list is empty, expected at least one value");
+    return value.items();
+  }
+  if (value.is_text() && value.text() == "auto") return std::nullopt;
+  return std::vector<YamlValue>{value};
+}
+
+TrainingBlock read_training(const std::optional<YamlValue>& given) {
+  TrainingBlock result;
+  if (!given) return result;
+  const YamlValue block = block_or_file(*given, "training");
+  block.check_keys(
+      {"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate", "seed"});
+  result.sequence = block.find("sequence");
+  result.global_batch = block.find("global_batch");
+  result.microbatch = block.find("microbatch");
+  if (const auto value = block.find("precision")) result.precision = read_precision(*value);
+  if (const auto value = block.find("recompute")) result.training.recompute = read_recompute(*value);
+  if (const auto value = block.find("optimizer")) {
+    result.training.optimizer = static_cast<Optimizer>(value->choice({"sgd", "adam"}));
+  }
+  if (const auto value = block.find("learning_rate")) result.training.learning_rate = value->number(0, 1e6);
+  if (const auto value = block.find("seed")) {
+    result.training.seed = static_cast<std::uint64_t>(value->integer(0, largest_seed));
+  }
+  return result;
+}
+
+}  // namespace plumb
