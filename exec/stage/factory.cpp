@@ -1,29 +1,75 @@
 #include "exec/stage/factory.hpp"
 
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
 #include "common/base/error.hpp"
+#include "exec/check.hpp"
+#include "exec/data.hpp"
+#include "exec/memory.hpp"
+#include "exec/stage/supported.hpp"
+#include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
 namespace {
 
-InputError not_built() { return InputError("stages", "training is not built yet", "run with --emulate"); }
+std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& options) {
+  require_executed(plan.model, plan.training);
+  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
+  return load_corpus(options.data, plan.model, plan.training.sequence);
+}
 
 }  // namespace
 
-void begin_rank_thread(int /*rank*/) {}
-std::vector<std::unique_ptr<Stage>> make_stages(const Plan& /*plan*/, int /*rank*/, const StageOptions& /*options*/) {
-  throw not_built();
+void begin_rank_thread(int rank) {
+  at::set_num_threads(1);
+  track_memory_of_thread(rank);
 }
-NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& /*stages*/) { throw not_built(); }
-CheckResult check_against_reference(const Plan& /*plan*/, const StageOptions& /*options*/,
-                                    const std::vector<double>& /*losses*/, const NamedGradients& /*gradients*/) {
-  throw not_built();
+
+std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
+  const std::shared_ptr<const Corpus> corpus = corpus_of(plan, options);
+  std::vector<std::unique_ptr<Stage>> made(plan.schedule.rank_of_stage.size());
+  for (std::size_t stage = 0; stage < made.size(); ++stage) {
+    if (plan.schedule.rank_of_stage[stage] == rank) {
+      made[stage] = std::make_unique<TorchStage>(stage_settings(plan, static_cast<int>(stage)), corpus);
+    }
+  }
+  return made;
 }
+
+NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
+  NamedGradients named;
+  for (const auto& stage : stages) {
+    if (!stage) {
+      continue;
+    }
+    auto* const torch_stage = dynamic_cast<TorchStage*>(stage.get());
+    if (torch_stage == nullptr) {
+      throw RunError("gradients", "this stage has none");
+    }
+    for (const WeightPtr& weight : torch_stage->weights()) {
+      const at::Tensor gradient = weight->gradient.contiguous();
+      const float* const data = gradient.const_data_ptr<float>();
+      named[weight->name].assign(data, data + gradient.numel());
+    }
+  }
+  return named;
+}
+
+CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
+                                    const NamedGradients& gradients) {
+  return check(plan, corpus_of(plan, options), losses, gradients);
+}
+
 Payload allocate_payload(std::size_t bytes) {
-  auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
-  return {.owner = buffer, .data = buffer->data(), .size = bytes};
+  std::shared_ptr<void> buffer = tracked_buffer(bytes);
+  auto* const data = static_cast<std::byte*>(buffer.get());
+  return {.owner = std::move(buffer), .data = data, .size = bytes};
 }
-void memory_moved(const std::byte* /*data*/, int /*to_rank*/) {}
-Bytes peak_bytes(int /*rank*/) { return {}; }
-void reset_peak(int /*rank*/) {}
+
+void memory_moved(const std::byte* data, int to_rank) { move_memory(data, to_rank); }
+Bytes peak_bytes(int rank) { return peak_memory(rank); }
+void reset_peak(int rank) { reset_peak_memory(rank); }
 
 }  // namespace plumb::exec

@@ -1,0 +1,25 @@
+// Counts the bytes that each rank holds, as LibTorch's allocator reports them; a pointer's owner moves with a
+// hand-over.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "common/base/units.hpp"
+
+namespace plumb::exec {
+
+// From now on, what this thread allocates counts as `rank`'s. A free counts for the owner, whichever thread frees.
+void track_memory_of_thread(int rank);
+
+// `data` belongs to `to_rank` from now on; a pointer that was not allocated under tracking is ignored.
+void move_memory(const std::byte* data, int to_rank);
+
+// An aligned buffer that counts as its thread's rank's.
+[[nodiscard]] std::shared_ptr<void> tracked_buffer(std::size_t bytes);
+
+[[nodiscard]] Bytes current_memory(int rank);
+[[nodiscard]] Bytes peak_memory(int rank);  // since the last reset
+void reset_peak_memory(int rank);
+
+}  // namespace plumb::exec

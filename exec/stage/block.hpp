@@ -1,0 +1,50 @@
+// One block of the model (embedding, layer or head) with what it remembers of each microbatch between F, I and W.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/model/model.hpp"
+#include "exec/stage/module.hpp"
+
+namespace plumb::exec {
+
+// Every block is an autograd graph of its own, so that a stage is exactly the sequence of its blocks: the same bits and
+// the same memory wherever the split falls.
+class Block {
+ public:
+  // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
+  Block(const Model& model, int block, std::int64_t sequence, std::uint64_t seed, const Numerics& numerics);
+
+  // F. With `keep` false nothing is remembered: a recompute will follow.
+  [[nodiscard]] at::Tensor forward(at::Tensor input, Pass pass, bool keep);
+  // I. Undefined for the embedding. `output_gradient` is given up.
+  [[nodiscard]] at::Tensor input_gradient(int microbatch, at::Tensor output_gradient);
+  // W.
+  void weight_gradient(int microbatch);
+
+  // Microbatches whose I, or whose W, is still to come.
+  [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty(); }
+  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
+
+ private:
+  struct Graph {
+    at::Tensor input;   // leaf
+    at::Tensor output;  // root; its data are given up, only its history counts
+    WeightQueuePtr queue;
+  };
+
+  WeightStore store_;
+  Module module_;
+  bool has_input_gradient_;
+  std::map<int, Graph> graphs_;
+  std::map<int, WeightQueuePtr> queues_;
+};
+
+// Of block `block` alone; the head of a tied model has a copy of the embedding's table.
+[[nodiscard]] std::vector<Parameter> block_parameters(const Model& model, int block);
+
+}  // namespace plumb::exec

@@ -1,0 +1,103 @@
+// Blocks of a model: embedding, decoder layers, head.
+#include <ATen/ATen.h>
+
+#include <type_traits>
+#include <variant>
+
+#include "common/base/error.hpp"
+#include "exec/stage/functions.hpp"
+#include "exec/stage/module.hpp"
+#include "exec/stage/operations.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// Kinds that exec/stage/supported.hpp refuses before anything is made.
+template <class Kind>
+Module unsupported(const ModuleContext& context, const Kind&) {
+  throw RunError("layer " + std::to_string(context.layer), "its kind has no module");
+}
+
+Module make_mixer(const ModuleContext& context, const Mixer& mixer) {
+  return std::visit(
+      [&](const auto& kind) -> Module {
+        using Kind = std::decay_t<decltype(kind)>;
+        if constexpr (std::is_same_v<Kind, std::monostate>) {
+          return {};
+        } else if constexpr (std::is_same_v<Kind, SoftmaxAttention>) {
+          return make_softmax_attention(context, kind);
+        } else if constexpr (std::is_same_v<Kind, GatedDelta>) {
+          return make_gated_delta(context, kind);
+        } else {
+          return unsupported(context, kind);
+        }
+      },
+      mixer);
+}
+
+Module make_mlp(const ModuleContext& context, const Mlp& mlp) {
+  if (const auto* dense = std::get_if<DenseMlp>(&mlp)) {
+    return make_dense_mlp(context, *dense);
+  }
+  if (const auto* moe = std::get_if<MoeMlp>(&mlp)) {
+    return make_moe_mlp(context, *moe);
+  }
+  return {};
+}
+
+}  // namespace
+
+WeightPtr weight_of(const ModuleContext& context, const std::string& name, at::IntArrayRef shape) {
+  return context.weights.take(context.prefix + name + ".weight", shape);
+}
+
+Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
+                   bool bias) {
+  const WeightPtr weight = weight_of(context, name, {out, in});
+  const WeightPtr offset = bias ? context.weights.take(context.prefix + name + ".bias", {out}) : WeightPtr();
+  return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, offset, pass.queue); };
+}
+
+Module make_norm(const ModuleContext& context, const std::string& name, NormKind kind) {
+  const std::int64_t hidden = context.model.hidden;
+  const WeightPtr weight = weight_of(context, name, {hidden});
+  if (kind == NormKind::rmsnorm) {
+    return [=](const at::Tensor& x, const Pass& pass) { return rms_norm(x, weight, pass.queue); };
+  }
+  const WeightPtr bias = context.weights.take(context.prefix + name + ".bias", {hidden});
+  return [=](const at::Tensor& x, const Pass& pass) { return layer_norm(x, weight, bias, pass.queue); };
+}
+
+Module make_embedding(const ModuleContext& context) {
+  const Model& model = context.model;
+  const WeightPtr table = weight_of(context, "embedding", {model.vocabulary, model.hidden});
+  const WeightPtr positions = model.positions == Positions::learned
+                                  ? context.weights.take("embedding.positions", {model.max_positions, model.hidden})
+                                  : WeightPtr();
+  return [=](const at::Tensor& tokens, const Pass& pass) { return embed(tokens, table, positions, pass.queue); };
+}
+
+Module make_layer(const ModuleContext& context, const Layer& layer) {
+  const Module mixer_norm = make_norm(context, "norm_1", layer.norm);
+  const Module mixer = make_mixer(context, layer.mixer);
+  const Module mlp_norm = layer.norms == 2 ? make_norm(context, "norm_2", layer.norm) : mixer_norm;
+  const Module mlp = make_mlp(context, layer.mlp);
+  return [=](const at::Tensor& input, const Pass& pass) {
+    at::Tensor x = input;
+    if (mixer) {
+      x = x + mixer(mixer_norm(x, pass), pass);
+    }
+    return mlp ? x + mlp(mlp_norm(x, pass), pass) : x;
+  };
+}
+
+Module make_head(const ModuleContext& context) {
+  const Model& model = context.model;
+  const Module norm = make_norm(context, "final_norm", model.final_norm);
+  const Module logits =
+      make_linear(context, model.tied_embeddings ? "embedding" : "head", model.vocabulary, model.hidden);
+  return
+      [=](const at::Tensor& x, const Pass& pass) { return cross_entropy(logits(norm(x, pass), pass), pass.targets); };
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,61 @@
+// A module is a function from activations to activations over named weights; one maker per kind of mixer and MLP.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/model/model.hpp"
+#include "exec/stage/weights.hpp"
+
+namespace plumb::exec {
+
+// Which experts each token chose, by (layer, microbatch). A reference of higher precision replays the choices of the
+// run that it is compared with: near ties flip otherwise.
+struct RoutingLog {
+  bool replay = false;
+  std::map<std::pair<std::int64_t, int>, at::Tensor> chosen;
+};
+
+// What one pass of one microbatch carries beside the activations.
+struct Pass {
+  int microbatch = 0;
+  WeightQueuePtr queue;
+  at::Tensor targets;             // of the head
+  RoutingLog* routing = nullptr;  // may be null
+};
+
+using Module = std::function<at::Tensor(const at::Tensor& input, const Pass& pass)>;
+
+// What a module is made of.
+struct ModuleContext {
+  const Model& model;
+  WeightStore& weights;
+  std::string prefix;      // of its weights' names, such as "layers.3."
+  std::int64_t layer = 0;  // index of the decoder layer
+  std::int64_t sequence = 0;
+  Numerics numerics;
+};
+
+// `name`.weight of `shape`; with a bias, `name`.bias of shape[0].
+[[nodiscard]] WeightPtr weight_of(const ModuleContext& context, const std::string& name, at::IntArrayRef shape);
+[[nodiscard]] Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out,
+                                 std::int64_t in, bool bias = false);
+// Over hidden.
+[[nodiscard]] Module make_norm(const ModuleContext& context, const std::string& name, NormKind kind);
+
+[[nodiscard]] Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttention& attention);
+[[nodiscard]] Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta);
+[[nodiscard]] Module make_dense_mlp(const ModuleContext& context, const DenseMlp& mlp);
+[[nodiscard]] Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe);
+
+// Block 0: tokens to hidden states. Blocks 1…n: x + mixer(norm(x)), then x + mlp(norm(x)). Block n+1: final norm, head
+// and mean loss over the pass's targets; a tied head reads "embedding.weight".
+[[nodiscard]] Module make_embedding(const ModuleContext& context);
+[[nodiscard]] Module make_layer(const ModuleContext& context, const Layer& layer);
+[[nodiscard]] Module make_head(const ModuleContext& context);
+
+}  // namespace plumb::exec

@@ -1,0 +1,92 @@
+// Mixture of experts: a softmax router picks top-k experts for each token (Mixtral, arXiv 2401.04088).
+#include <ATen/ATen.h>
+
+#include <tuple>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "exec/stage/functions.hpp"
+#include "exec/stage/module.hpp"
+#include "exec/stage/operations.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// The tokens' choices, sorted by expert: row r of the experts' input is token `token[r]`, its choice number `choice[r]`
+// of the flattened [tokens, top_k].
+struct Dispatch {
+  at::Tensor choice;
+  at::Tensor token;
+  std::vector<std::int64_t> rows_of_expert;
+};
+
+Dispatch dispatch(const at::Tensor& chosen, std::int64_t experts) {
+  const at::Tensor flat = chosen.flatten();
+  const at::Tensor choice = at::argsort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const at::Tensor rows = at::bincount(flat, {}, experts);
+  const auto* data = rows.const_data_ptr<std::int64_t>();
+  return {.choice = choice,
+          .token = at::floor_divide(choice, chosen.size(1)),
+          .rows_of_expert = std::vector<std::int64_t>(data, data + experts)};
+}
+
+at::Tensor choose(const at::Tensor& probability, const MoeMlp& moe, std::int64_t layer, const Pass& pass) {
+  if (pass.routing != nullptr && pass.routing->replay) {
+    const auto found = pass.routing->chosen.find({layer, pass.microbatch});
+    if (found == pass.routing->chosen.end()) {
+      throw RunError("layer " + std::to_string(layer), "the routing to be replayed was not recorded");
+    }
+    return found->second;
+  }
+  const at::Tensor chosen = std::get<1>(probability.detach().topk(moe.top_k, -1));
+  if (pass.routing != nullptr) {
+    pass.routing->chosen[{layer, pass.microbatch}] = chosen;
+  }
+  return chosen;
+}
+
+Module make_shared_expert(const ModuleContext& context, const MoeMlp& moe) {
+  const std::int64_t hidden = context.model.hidden;
+  const Module gate = make_linear(context, "mlp.shared.gate", moe.shared_width, hidden);
+  const Module up = make_linear(context, "mlp.shared.up", moe.shared_width, hidden);
+  const Module down = make_linear(context, "mlp.shared.down", hidden, moe.shared_width);
+  if (!moe.shared_gate) {
+    return [=](const at::Tensor& x, const Pass& pass) { return down(swiglu(gate(x, pass), up(x, pass)), pass); };
+  }
+  const Module share = make_linear(context, "mlp.shared_gate", 1, hidden);
+  return [=](const at::Tensor& x, const Pass& pass) {
+    return down(swiglu(gate(x, pass), up(x, pass)), pass) * at::sigmoid(share(x, pass));
+  };
+}
+
+}  // namespace
+
+Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
+  const std::int64_t hidden = context.model.hidden;
+  const Module router = make_linear(context, "mlp.router", moe.experts, hidden);
+  const WeightPtr gate = weight_of(context, "mlp.experts.gate", {moe.experts, moe.width, hidden});
+  const WeightPtr up = weight_of(context, "mlp.experts.up", {moe.experts, moe.width, hidden});
+  const WeightPtr down = weight_of(context, "mlp.experts.down", {moe.experts, hidden, moe.width});
+  const Module shared = moe.shared_width > 0 ? make_shared_expert(context, moe) : Module();
+  const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
+  const std::int64_t layer = context.layer;
+
+  return [=](const at::Tensor& input, const Pass& pass) {
+    const at::Tensor x = input.reshape({-1, hidden});
+    const at::Tensor probability = at::softmax(router(x, pass), -1, type);
+    const at::Tensor chosen = choose(probability, moe, layer, pass);
+    at::Tensor share = probability.gather(1, chosen);
+    share = (share / share.sum(-1, true)).to(x.scalar_type());
+
+    const Dispatch plan = dispatch(chosen, moe.experts);
+    const at::Tensor gathered = x.index_select(0, plan.token);
+    const at::Tensor inner = swiglu(expert_linear(gathered, gate, plan.rows_of_expert, pass.queue),
+                                    expert_linear(gathered, up, plan.rows_of_expert, pass.queue));
+    const at::Tensor made = expert_linear(inner, down, plan.rows_of_expert, pass.queue);
+    const at::Tensor weighted = made * share.flatten().index_select(0, plan.choice).unsqueeze(1);
+    at::Tensor y = at::zeros_like(x).index_add(0, plan.token, weighted).view(input.sizes());
+    return shared ? y + shared(input, pass) : y;
+  };
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,302 @@
+// Each operation is one autograd function: it keeps what its backward and its weights need, and nothing else.
+#include "exec/stage/operations.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tuple>
+#include <utility>
+
+namespace plumb::exec {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Weights and queues travel through an autograd node as capsules.
+void keep(AutogradContext* context, const char* name, const c10::intrusive_ptr<torch::CustomClassHolder>& object) {
+  if (object) {
+    context->saved_data[name] = c10::IValue::make_capsule(object);
+  }
+}
+
+template <class Object>
+c10::intrusive_ptr<Object> kept(AutogradContext* context, const char* name) {
+  const auto found = context->saved_data.find(name);
+  if (found == context->saved_data.end()) {
+    return {};
+  }
+  return c10::static_intrusive_pointer_cast<Object>(found->second.toCapsule());
+}
+
+at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+at::ScalarType statistics_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Pushes `weight.gradient += part`, a vector that I has reduced already.
+void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {
+  queue->push([weight, part = std::move(part)] { accumulate(*weight, part); });
+}
+
+struct Linear : Function<Linear> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
+                          const WeightQueuePtr& queue) {
+    context->save_for_backward({x});
+    keep(context, "weight", weight);
+    keep(context, "bias", bias);
+    keep(context, "queue", queue);
+    return at::linear(x, weight->value, bias ? std::optional<at::Tensor>(bias->value) : std::nullopt);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const auto weight = kept<Weight>(context, "weight");
+    const auto bias = kept<Weight>(context, "bias");
+    const at::Tensor dy = output_gradients[0].contiguous();
+    kept<WeightQueue>(context, "queue")->push([x, dy, weight, bias] {
+      accumulate_product(weight->gradient, rows(dy), rows(x));
+      if (bias) {
+        bias->gradient.add_(rows(dy).sum(0, false, bias->gradient.scalar_type()));
+      }
+    });
+    return {at::matmul(dy, weight->value), Variable(), Variable(), Variable()};
+  }
+};
+
+struct ExpertLinear : Function<ExpertLinear> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
+                          const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
+    context->save_for_backward({x});
+    context->saved_data["rows"] = rows_of_expert;
+    keep(context, "weight", weight);
+    keep(context, "queue", queue);
+    at::Tensor y = at::empty({x.size(0), weight->value.size(1)}, x.options());
+    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      at::Tensor part = y.narrow(0, first, count);
+      at::mm_out(part, x.narrow(0, first, count), weight->value.select(0, expert).t());
+    });
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const auto weight = kept<Weight>(context, "weight");
+    const std::vector<std::int64_t> rows_of_expert = context->saved_data["rows"].toIntVector();
+    const at::Tensor dy = output_gradients[0].contiguous();
+    kept<WeightQueue>(context, "queue")->push([x, dy, weight, rows_of_expert] {
+      for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+        accumulate_product(weight->gradient.select(0, expert), dy.narrow(0, first, count), x.narrow(0, first, count));
+      });
+    });
+    at::Tensor dx = at::empty_like(x);
+    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      at::Tensor part = dx.narrow(0, first, count);
+      at::mm_out(part, dy.narrow(0, first, count), weight->value.select(0, expert));
+    });
+    return {dx, Variable(), Variable(), Variable()};
+  }
+
+ private:
+  template <class Work>
+  static void for_each_expert(const std::vector<std::int64_t>& rows_of_expert, const Work& work) {
+    std::int64_t first = 0;
+    for (std::size_t expert = 0; expert < rows_of_expert.size(); ++expert) {
+      if (rows_of_expert[expert] > 0) {
+        work(static_cast<std::int64_t>(expert), first, rows_of_expert[expert]);
+      }
+      first += rows_of_expert[expert];
+    }
+  }
+};
+
+constexpr double rms_epsilon = 1e-6;
+constexpr double layer_norm_epsilon = 1e-5;
+
+// Root mean square layer normalisation (arXiv 1910.07467).
+struct RmsNorm : Function<RmsNorm> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
+                          const WeightQueuePtr& queue) {
+    const at::Tensor wide = x.to(statistics_type(x));
+    const at::Tensor scale = (wide.square().mean(-1, true) + rms_epsilon).rsqrt_();
+    context->save_for_backward({x, scale});
+    keep(context, "weight", weight);
+    keep(context, "queue", queue);
+    return wide.mul(scale).mul_(weight->value).to(x.scalar_type());
+  }
+
+  // With n = x·scale: dx = scale · (dn − n · mean(dn · n)), dn = dy · weight.
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const auto weight = kept<Weight>(context, "weight");
+    const at::Tensor dy = output_gradients[0].to(saved[1].scalar_type());
+    const at::Tensor normal = saved[0].to(saved[1].scalar_type()).mul(saved[1]);
+    const at::Tensor product = dy.mul(normal);
+    push_part(kept<WeightQueue>(context, "queue"), weight, rows(product).sum(0));
+    const at::Tensor wide_weight = weight->value.to(dy.scalar_type());
+    const at::Tensor mean =
+        at::matmul(product, wide_weight).div_(static_cast<double>(wide_weight.numel())).unsqueeze(-1);
+    at::Tensor dx = dy.mul(wide_weight).sub_(normal.mul(mean)).mul_(saved[1]);
+    return {dx.to(saved[0].scalar_type()), Variable(), Variable()};
+  }
+};
+
+// Layer normalisation (arXiv 1607.06450).
+struct LayerNorm : Function<LayerNorm> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
+                          const WeightQueuePtr& queue) {
+    auto [y, mean, scale] = at::native_layer_norm(x, {x.size(-1)}, weight->value, bias->value, layer_norm_epsilon);
+    context->save_for_backward({x, mean, scale});
+    keep(context, "weight", weight);
+    keep(context, "bias", bias);
+    keep(context, "queue", queue);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const auto weight = kept<Weight>(context, "weight");
+    const auto bias = kept<Weight>(context, "bias");
+    const auto queue = kept<WeightQueue>(context, "queue");
+    auto [dx, dweight, dbias] =
+        at::native_layer_norm_backward(output_gradients[0].contiguous(), saved[0], {saved[0].size(-1)}, saved[1],
+                                       saved[2], weight->value, bias->value, {true, true, true});
+    push_part(queue, weight, dweight);
+    push_part(queue, bias, dbias);
+    return {dx, Variable(), Variable(), Variable()};
+  }
+};
+
+struct CausalConvolution : Function<CausalConvolution> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
+                          const WeightQueuePtr& queue) {
+    context->save_for_backward({x});
+    keep(context, "weight", weight);
+    keep(context, "queue", queue);
+    const at::Tensor taps = weight->value.to(statistics_type(x));
+    const std::int64_t time = x.size(1);
+    const std::int64_t kernel = taps.size(1);
+    at::Tensor y = x.to(taps.scalar_type()).mul(taps.select(1, kernel - 1));
+    for (std::int64_t delay = 1; delay < std::min(kernel, time); ++delay) {
+      y.narrow(1, delay, time - delay)
+          .addcmul_(x.narrow(1, 0, time - delay).to(taps.scalar_type()), taps.select(1, kernel - 1 - delay));
+    }
+    return y.to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const auto weight = kept<Weight>(context, "weight");
+    const at::Tensor taps = weight->value.to(statistics_type(output_gradients[0]));
+    const at::Tensor x = context->get_saved_variables()[0].to(taps.scalar_type());
+    const at::Tensor dy = output_gradients[0].to(taps.scalar_type());
+    const std::int64_t time = x.size(1);
+    const std::int64_t kernel = taps.size(1);
+    at::Tensor dx = at::zeros_like(x);
+    at::Tensor dtaps = at::zeros_like(taps);
+    for (std::int64_t delay = 0; delay < std::min(kernel, time); ++delay) {
+      const at::Tensor late = dy.narrow(1, delay, time - delay);
+      dx.narrow(1, 0, time - delay).addcmul_(late, taps.select(1, kernel - 1 - delay));
+      dtaps.select(1, kernel - 1 - delay).copy_(late.mul(x.narrow(1, 0, time - delay)).sum({0, 1}));
+    }
+    push_part(kept<WeightQueue>(context, "queue"), weight, dtaps);
+    return {dx.to(output_gradients[0].scalar_type()), Variable(), Variable()};
+  }
+};
+
+struct LogDecay : Function<LogDecay> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& a_log, const WeightPtr& dt_bias,
+                          const WeightQueuePtr& queue) {
+    context->save_for_backward({x});
+    keep(context, "a_log", a_log);
+    keep(context, "dt_bias", dt_bias);
+    keep(context, "queue", queue);
+    const auto type = statistics_type(x);
+    return at::softplus(x.to(type) + dt_bias->value.to(type)).mul_(a_log->value.to(type).exp().neg());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const auto a_log = kept<Weight>(context, "a_log");
+    const auto dt_bias = kept<Weight>(context, "dt_bias");
+    const auto queue = kept<WeightQueue>(context, "queue");
+    const auto type = statistics_type(x);
+    const at::Tensor shifted = x.to(type) + dt_bias->value.to(type);
+    const at::Tensor scaled = output_gradients[0].mul(a_log->value.to(type).exp().neg());
+    const at::Tensor dx = scaled.mul(at::sigmoid(shifted));
+    push_part(queue, a_log, rows(scaled.mul(at::softplus(shifted))).sum(0));
+    push_part(queue, dt_bias, rows(dx).sum(0));
+    return {dx.to(x.scalar_type()), Variable(), Variable(), Variable()};
+  }
+};
+
+// Token ids have no gradient: `anchor`, an empty variable, makes autograd come by.
+struct Embed : Function<Embed> {
+  static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const at::Tensor& tokens,
+                          const WeightPtr& table, const WeightPtr& positions, const WeightQueuePtr& queue) {
+    context->save_for_backward({tokens});
+    keep(context, "table", table);
+    keep(context, "positions", positions);
+    keep(context, "queue", queue);
+    at::Tensor y = at::embedding(table->value, tokens);
+    if (positions) {
+      y.add_(positions->value.narrow(0, 0, tokens.size(1)));
+    }
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const at::Tensor tokens = context->get_saved_variables()[0];
+    const auto table = kept<Weight>(context, "table");
+    const auto positions = kept<Weight>(context, "positions");
+    const at::Tensor dy = output_gradients[0];
+    kept<WeightQueue>(context, "queue")->push([tokens, dy, table, positions] {
+      const at::Tensor wide = dy.to(table->gradient.scalar_type());
+      table->gradient.index_add_(0, tokens.flatten(), rows(wide));
+      if (positions) {
+        positions->gradient.narrow(0, 0, tokens.size(1)).add_(wide.sum(0));
+      }
+    });
+    return {Variable(), Variable(), Variable(), Variable(), Variable()};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias, const WeightQueuePtr& queue) {
+  return Linear::apply(x, weight, bias, queue);
+}
+
+at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const std::vector<std::int64_t>& rows_of_expert,
+                         const WeightQueuePtr& queue) {
+  return ExpertLinear::apply(x, weight, rows_of_expert, queue);
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue) {
+  return RmsNorm::apply(x, weight, queue);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
+                      const WeightQueuePtr& queue) {
+  return LayerNorm::apply(x, weight, bias, queue);
+}
+
+at::Tensor causal_convolution(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue) {
+  return CausalConvolution::apply(x, weight, queue);
+}
+
+at::Tensor log_decay(const at::Tensor& x, const WeightPtr& a_log, const WeightPtr& dt_bias,
+                     const WeightQueuePtr& queue) {
+  return LogDecay::apply(x, a_log, dt_bias, queue);
+}
+
+at::Tensor embed(const at::Tensor& tokens, const WeightPtr& table, const WeightPtr& positions,
+                 const WeightQueuePtr& queue) {
+  const at::Tensor anchor = at::empty({0}, table->value.options()).requires_grad_(c10::GradMode::is_enabled());
+  return Embed::apply(anchor, tokens, table, positions, queue);
+}
+
+}  // namespace plumb::exec

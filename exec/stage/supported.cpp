@@ -1,0 +1,112 @@
+#include "exec/stage/supported.hpp"
+
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// Empty: it is executed. Otherwise what about it is not.
+std::string missing(const SoftmaxAttention& attention) {
+  if (!attention.causal) {
+    return "bidirectional attention";
+  }
+  if (attention.sinks) {
+    return "attention with sinks";
+  }
+  if (attention.value_dim != attention.head_dim) {
+    return "attention whose values have another size than its keys";
+  }
+  if (attention.kv_heads < 1 || attention.heads % attention.kv_heads != 0) {
+    return "attention whose heads are no multiple of its key-value heads";
+  }
+  return "";
+}
+
+std::string missing(const GatedDelta& delta) {
+  const bool multiple = delta.key_heads > 0 && delta.value_heads % delta.key_heads == 0;
+  return multiple ? "" : "a gated delta rule whose value heads are no multiple of its key heads";
+}
+
+std::string missing(const DenseMlp& mlp) {
+  const bool known = mlp.activation == Activation::swiglu || mlp.activation == Activation::gelu;
+  return known ? "" : "a dense MLP with another activation than SwiGLU or GELU";
+}
+
+std::string missing(const MoeMlp& moe) {
+  if (moe.activation != Activation::swiglu) {
+    return "a mixture of experts with another activation than SwiGLU";
+  }
+  return moe.router_bias || moe.expert_bias ? "a mixture of experts with biases" : "";
+}
+
+std::string missing(const std::monostate&) { return ""; }
+std::string missing(const LatentAttention&) { return "multi-head latent attention"; }
+std::string missing(const ChannelGatedDelta&) { return "the gated delta rule with a gate per channel"; }
+std::string missing(const Lightning&) { return "lightning attention"; }
+std::string missing(const Mamba&) { return "the mixer mamba"; }
+std::string missing(const Mamba2&) { return "the mixer mamba2"; }
+
+std::string missing(const Model& model, const Layer& layer) {
+  const auto of_kind = [](const auto& kind) { return missing(kind); };
+  if (std::string what = std::visit(of_kind, layer.mixer); !what.empty()) {
+    return what;
+  }
+  if (std::string what = std::visit(of_kind, layer.mlp); !what.empty()) {
+    return what;
+  }
+  const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
+  if (attention != nullptr && model.positions == Positions::rope && attention->head_dim % 2 != 0) {
+    return "rotary positions with an odd head size";
+  }
+  if (layer.parallel) {
+    return "a mixer and an MLP that read the same norm";
+  }
+  const bool both =
+      !std::holds_alternative<std::monostate>(layer.mixer) && !std::holds_alternative<std::monostate>(layer.mlp);
+  const int expected = both ? 2 : 1;
+  return layer.norms == expected ? "" : "a layer of this kind with " + std::to_string(layer.norms) + " norms";
+}
+
+std::string missing(const Model& model) {
+  if (model.vision) {
+    return "patches and class heads (vision)";
+  }
+  if (model.mtp_modules > 0) {
+    return "multi-token prediction";
+  }
+  return model.head_bias ? "a head with a bias" : "";
+}
+
+}  // namespace
+
+void require_executed(const Model& model, const Training& training) {
+  const std::string hint = "plumb simulates it; executed are full, sliding and linear attention with dense or moe";
+  if (const std::string what = missing(model); !what.empty()) {
+    throw InputError("model " + model.name, what + " is not executed yet", hint);
+  }
+  for (std::size_t index = 0; index < model.layers.size(); ++index) {
+    const Layer& layer = model.layers[index];
+    if (const std::string what = missing(model, layer); !what.empty()) {
+      throw InputError("model " + model.name + ", layer " + std::to_string(index) + " (" + kind_name(layer) + ")",
+                       what + " is not executed yet", hint);
+    }
+  }
+  if (model.positions == Positions::learned && model.max_positions < training.sequence) {
+    throw InputError("training.sequence", "expected at most " + std::to_string(model.max_positions) +
+                                              ", the learned positions of model " + model.name + ", found " +
+                                              std::to_string(training.sequence));
+  }
+  if (training.precision != ElementType::fp32 && training.precision != ElementType::bf16) {
+    throw InputError("training.precision", "only fp32 and bf16 are executed yet");
+  }
+  const RecomputeMode recompute = training.recompute.mode;
+  if (recompute != RecomputeMode::none && recompute != RecomputeMode::full) {
+    throw InputError("training.recompute", "this mode is not executed yet", "none or full");
+  }
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,227 @@
+#include "exec/stage/torch_stage.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// LibTorch's own allocations begin at multiples of this; results of matrix products may depend on it.
+constexpr std::uintptr_t alignment = 64;
+
+int head_block(const Model& model) { return static_cast<int>(model.layers.size()) + 1; }
+
+}  // namespace
+
+Numerics numerics_of(ElementType precision) {
+  switch (precision) {
+    case ElementType::fp32:
+      return {};
+    case ElementType::bf16:
+      return {.compute = at::kBFloat16, .gradient = at::kFloat, .rounding = at::kBFloat16};
+    case ElementType::fp64:
+      return {.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kDouble};
+    case ElementType::fp16:
+    case ElementType::int64:
+      break;
+  }
+  throw InputError("training.precision", "expected fp32 or bf16; this type is not executed yet");
+}
+
+TorchStageSettings stage_settings(const Plan& plan, int stage) {
+  return {.model = plan.model,
+          .training = plan.training,
+          .blocks = blocks_of_stage(plan.split, stage),
+          .stage = stage,
+          .microbatches = plan.schedule.microbatches,
+          .recomputed = plan.costs.recomputed.at(static_cast<std::size_t>(stage)),
+          .numerics = numerics_of(plan.training.precision)};
+}
+
+TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {
+  return {.model = plan.model,
+          .training = plan.training,
+          .blocks = {.first = 0, .last = head_block(plan.model) + 1},
+          .stage = 0,
+          .microbatches = plan.schedule.microbatches,
+          .recomputed = false,
+          .numerics = numerics};
+}
+
+Payload to_payload(at::Tensor tensor) {
+  auto owner = std::make_shared<at::Tensor>(std::move(tensor));
+  auto* const data = static_cast<std::byte*>(owner->mutable_data_ptr());
+  const std::size_t size = owner->nbytes();
+  return {.owner = std::move(owner), .data = data, .size = size};
+}
+
+TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
+    : settings_(std::move(settings)), corpus_(std::move(corpus)) {
+  for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
+    blocks_.push_back(std::make_unique<Block>(settings_.model, block, settings_.training.sequence,
+                                              settings_.training.seed, settings_.numerics));
+  }
+  if (settings_.model.tied_embeddings && is_first()) {
+    tied_embedding_ = blocks_.front()->weights().front();
+  }
+  for (const auto& block : blocks_) {
+    const bool is_head = is_last() && block == blocks_.back();
+    for (const WeightPtr& weight : block->weights()) {
+      if (settings_.model.tied_embeddings && is_head && weight->name == "embedding.weight") {
+        tied_head_ = weight;
+        if (tied_embedding_) {  // one table, two gradients
+          tied_head_->value = tied_embedding_->value;
+          continue;
+        }
+      }
+      weights_.push_back(weight);
+    }
+  }
+  if (settings_.numerics.compute != at::kDouble) {
+    optimizer_ = std::make_unique<WeightOptimizer>(weights_, settings_.training);
+  }
+}
+
+bool TorchStage::is_last() const { return settings_.blocks.last == head_block(settings_.model) + 1; }
+
+void TorchStage::begin_step(std::int64_t step) {
+  step_ = step;
+  losses_.assign(static_cast<std::size_t>(settings_.microbatches), 0.0);
+  tied_summed_ = false;
+  for (const WeightPtr& weight : weights_) {
+    weight->gradient.zero_();
+  }
+  if (tied_head_) {
+    tied_head_->gradient.zero_();
+  }
+}
+
+// Token ids of a microbatch: its inputs, or, one place later, its targets.
+at::Tensor TorchStage::tokens(int microbatch, std::int64_t shift) const {
+  const Training& training = settings_.training;
+  at::Tensor ids = at::empty({training.microbatch, training.sequence}, at::kLong);
+  auto* out = ids.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < training.microbatch; ++row) {
+    const std::int64_t index = step_ * training.global_batch + microbatch * training.microbatch + row;
+    const auto window = corpus_->window(index, training.sequence).subspan(static_cast<std::size_t>(shift));
+    for (std::int64_t place = 0; place < training.sequence; ++place) {
+      *out++ = window[static_cast<std::size_t>(place)];
+    }
+  }
+  return ids;
+}
+
+at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
+  const Training& training = settings_.training;
+  at::Tensor tensor = at::empty({0}, settings_.numerics.compute);
+  const std::vector<std::int64_t> shape = {training.microbatch, training.sequence, settings_.model.hidden};
+  const auto expected = static_cast<std::size_t>(training.microbatch * training.sequence * settings_.model.hidden) *
+                        tensor.element_size();
+  if (payload.size != expected) {
+    throw RunError("stage " + std::to_string(settings_.stage), "expected " + std::to_string(expected) + " bytes of " +
+                                                                   what + ", got " + std::to_string(payload.size));
+  }
+  void* const data = payload.data;
+  tensor = at::from_blob(
+      data, shape, [owner = std::move(payload.owner)](void*) {}, tensor.options());
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 ? tensor : tensor.clone();
+}
+
+at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
+  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_};
+  if (is_last()) {
+    pass.targets = tokens(microbatch, 1);
+  }
+  for (const auto& block : blocks_) {
+    input = block->forward(std::move(input), pass, keep);
+  }
+  return input;
+}
+
+Payload TorchStage::forward(int microbatch, Payload input) {
+  at::Tensor x = is_first() ? tokens(microbatch, 0) : received(std::move(input), "activations");
+  if (settings_.recomputed) {
+    kept_inputs_[microbatch] = x;
+  }
+  at::Tensor y = run_blocks(microbatch, std::move(x), !settings_.recomputed);
+  if (!is_last()) {
+    return to_payload(y.contiguous());
+  }
+  losses_.at(static_cast<std::size_t>(microbatch)) = y.item<double>();
+  return {};
+}
+
+void TorchStage::recompute(int microbatch) {
+  auto node = kept_inputs_.extract(microbatch);
+  if (node.empty()) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "R of microbatch " + std::to_string(microbatch) + " without F before it");
+  }
+  (void)run_blocks(microbatch, std::move(node.mapped()), true);
+}
+
+Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
+  at::Tensor gradient = is_last() ? at::full({}, 1.0 / settings_.microbatches, settings_.numerics.gradient)
+                                  : received(std::move(output_gradient), "output gradients");
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    gradient = (*block)->input_gradient(microbatch, std::move(gradient));
+  }
+  return is_first() ? Payload{} : to_payload(std::move(gradient));
+}
+
+void TorchStage::weight_gradient(int microbatch) {
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    (*block)->weight_gradient(microbatch);
+  }
+}
+
+std::span<float> TorchStage::tied_gradient() {
+  if (!tied_embedding_ == !tied_head_) {
+    return {};
+  }
+  const at::Tensor& gradient = (tied_embedding_ ? tied_embedding_ : tied_head_)->gradient;
+  return {gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(gradient.numel())};
+}
+
+void TorchStage::sum_tied_gradients() {
+  if (tied_embedding_ && tied_head_ && !tied_summed_) {
+    tied_embedding_->gradient.add_(tied_head_->gradient);
+    tied_summed_ = true;
+  }
+}
+
+void TorchStage::optimizer_step() {
+  sum_tied_gradients();
+  if (!optimizer_) {
+    throw RunError("stage " + std::to_string(settings_.stage), "fp64 stages are references and have no optimizer");
+  }
+  optimizer_->step();
+}
+
+void TorchStage::end_step() {
+  for (std::size_t index = 0; index < blocks_.size(); ++index) {
+    if (!blocks_[index]->idle()) {
+      throw RunError("stage " + std::to_string(settings_.stage),
+                     "the step ended while block " + std::to_string(settings_.blocks.first + static_cast<int>(index)) +
+                         " still waits for I or W of a microbatch");
+    }
+  }
+  if (!kept_inputs_.empty()) {
+    throw RunError(
+        "stage " + std::to_string(settings_.stage),
+        "the step ended while R of microbatch " + std::to_string(kept_inputs_.begin()->first) + " is still to come");
+  }
+}
+
+double TorchStage::loss() const {
+  double sum = 0;
+  for (const double loss : losses_) {
+    sum += loss;
+  }
+  return sum / settings_.microbatches;
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,83 @@
+// A pipeline stage on LibTorch: its blocks one after the other, their optimizer, the step's tokens.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "exec/data.hpp"
+#include "exec/stage/block.hpp"
+#include "exec/stage/stage.hpp"
+#include "exec/stage/weight_optimizer.hpp"
+
+namespace plumb::exec {
+
+struct TorchStageSettings {
+  Model model;
+  Training training;
+  BlockRange blocks;
+  int stage = 0;  // for errors
+  int microbatches = 1;
+  bool recomputed = false;
+  Numerics numerics;
+};
+
+[[nodiscard]] Numerics numerics_of(ElementType precision);
+// Stage `stage` of a plan.
+[[nodiscard]] TorchStageSettings stage_settings(const Plan& plan, int stage);
+// All blocks as one stage, on one device.
+[[nodiscard]] TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics);
+
+class TorchStage final : public Stage {
+ public:
+  TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus);
+
+  void begin_step(std::int64_t step) override;
+  [[nodiscard]] Payload forward(int microbatch, Payload input) override;
+  void recompute(int microbatch) override;
+  [[nodiscard]] Payload input_gradient(int microbatch, Payload output_gradient) override;
+  void weight_gradient(int microbatch) override;
+  [[nodiscard]] std::span<float> tied_gradient() override;
+  void optimizer_step() override;
+  void end_step() override;
+  [[nodiscard]] double loss() const override;
+
+  // The trainable weights of this stage, a table that embedding and head share once.
+  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return weights_; }
+  // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
+  // second call does nothing.
+  void sum_tied_gradients();
+  // Of the step that ended last, per microbatch.
+  [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
+  void log_routing(RoutingLog* routing) { routing_ = routing; }
+
+ private:
+  [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
+  [[nodiscard]] bool is_last() const;
+  [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
+  [[nodiscard]] at::Tensor received(Payload payload, const std::string& what) const;
+  [[nodiscard]] at::Tensor tokens(int microbatch, std::int64_t shift) const;
+
+  TorchStageSettings settings_;
+  std::shared_ptr<const Corpus> corpus_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<WeightPtr> weights_;
+  WeightPtr tied_embedding_;  // each null unless its block stands here and the model is tied
+  WeightPtr tied_head_;
+  std::unique_ptr<WeightOptimizer> optimizer_;  // of weights_; null in fp64
+  std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
+  std::vector<double> losses_;
+  RoutingLog* routing_ = nullptr;
+  std::int64_t step_ = 0;
+  bool tied_summed_ = false;
+};
+
+// The payload keeps the tensor alive; the tensor must be contiguous.
+[[nodiscard]] Payload to_payload(at::Tensor tensor);
+
+}  // namespace plumb::exec

@@ -1,0 +1,33 @@
+// The optimizer's states for a list of weights: fp32 moments, and a master copy of weights that are narrower.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "common/plan/scenario.hpp"
+#include "exec/stage/weights.hpp"
+
+namespace plumb::exec {
+
+class WeightOptimizer {
+ public:
+  WeightOptimizer(std::vector<WeightPtr> weights, const Training& training);
+
+  // One step of SGD or AdamW with the main gradients as they stand.
+  void step();
+
+ private:
+  struct State {
+    WeightPtr weight;
+    at::Tensor master;  // the weight itself if that is fp32
+    at::Tensor first_moment;
+    at::Tensor second_moment;
+  };
+
+  Training training_;
+  std::vector<State> states_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace plumb::exec

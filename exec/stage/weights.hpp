@@ -1,0 +1,76 @@
+// A trainable tensor with its main gradient, and the work that W does later.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/parameters.hpp"
+
+namespace plumb::exec {
+
+// Element types of a stage. `rounding` is what initial values are rounded to first, so that an fp64 reference starts
+// from the very weights of a bf16 run.
+struct Numerics {
+  at::ScalarType compute = at::kFloat;   // weights and activations
+  at::ScalarType gradient = at::kFloat;  // main gradients and the loss
+  at::ScalarType rounding = at::kFloat;
+};
+
+// Reference-counted by LibTorch, because autograd nodes hold it.
+struct Weight final : torch::CustomClassHolder {
+  std::string name;  // global, of common/model/parameters.hpp
+  at::Tensor value;
+  at::Tensor gradient;  // sum over the step's microbatches
+};
+using WeightPtr = c10::intrusive_ptr<Weight>;
+
+// The weight-gradient closures of one block and microbatch, in the order in which I met them.
+class WeightQueue final : public torch::CustomClassHolder {
+ public:
+  void push(std::function<void()> work) { work_.push_back(std::move(work)); }
+
+  // Frees the operands of each closure as soon as it has run.
+  void run() {
+    for (auto& work : work_) {
+      work();
+      work = nullptr;
+    }
+    work_.clear();
+  }
+
+ private:
+  std::vector<std::function<void()>> work_;
+};
+using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
+
+// gradient += part, which may be of a narrower type.
+void accumulate(const Weight& weight, const at::Tensor& part);
+// gradient += output_gradientᵀ · input, for rows [n, out] and [n, in]; fused into the main gradient if types agree.
+void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, const at::Tensor& input);
+
+// The weights of some blocks by name. A module takes each one by name and shape; none may be left over.
+class WeightStore {
+ public:
+  WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics);
+
+  [[nodiscard]] WeightPtr take(const std::string& name, at::IntArrayRef shape);
+  // Throws RunError when a parameter of the list was taken by no module.
+  void require_all_taken() const;
+
+  [[nodiscard]] const std::vector<WeightPtr>& all() const { return weights_; }
+
+ private:
+  std::vector<WeightPtr> weights_;
+  std::vector<bool> taken_;
+};
+
+// Initial value of a parameter, drawn from the seed and its global name alone: the model is the same at every split.
+// Matrices normal(0, 0.02), norms 1, biases 0; A_log and dt_bias as in Mamba-2's reference initialisation.
+[[nodiscard]] at::Tensor initial_value(const Parameter& parameter, std::uint64_t seed);
+
+}  // namespace plumb::exec

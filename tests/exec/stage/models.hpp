@@ -1,0 +1,63 @@
+// Small models of every executed kind, for tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/model/model.hpp"
+
+namespace plumb::exec::test {
+
+inline SoftmaxAttention attention(std::int64_t heads, std::int64_t kv_heads, std::int64_t size) {
+  return {.heads = heads, .kv_heads = kv_heads, .head_dim = size, .value_dim = size};
+}
+
+inline SoftmaxAttention sliding(std::int64_t window) {
+  SoftmaxAttention made = attention(4, 2, 8);
+  made.window = window;
+  made.qk_norm = true;
+  return made;
+}
+
+inline Layer layer(Mixer mixer, Mlp mlp, NormKind norm = NormKind::rmsnorm) {
+  return {.mixer = std::move(mixer), .mlp = std::move(mlp), .norm = norm};
+}
+
+inline const DenseMlp swiglu_mlp{.width = 48, .activation = Activation::swiglu};
+inline const MoeMlp experts{.experts = 4, .top_k = 2, .width = 24};
+inline const MoeMlp shared_experts{.experts = 4, .top_k = 2, .width = 24, .shared_width = 16, .shared_gate = true};
+inline const GatedDelta delta{.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 8, .chunk = 64};
+
+inline Model model(std::string name, std::vector<Layer> layers) {
+  return {.name = std::move(name), .vocabulary = 256, .hidden = 32, .layers = std::move(layers)};
+}
+
+inline Model llama(int layers) {
+  return model("llama", std::vector<Layer>(static_cast<std::size_t>(layers), layer(attention(4, 2, 8), swiglu_mlp)));
+}
+
+inline Model mixtral(int layers) {
+  return model("mixtral", std::vector<Layer>(static_cast<std::size_t>(layers), layer(attention(4, 2, 8), experts)));
+}
+
+// GPT-2: biases, LayerNorm, learned positions, tied; minGPT is the same untied.
+inline Model gpt2(int layers, bool tied) {
+  SoftmaxAttention biased = attention(4, 4, 8);
+  biased.qkv_bias = biased.out_bias = true;
+  const DenseMlp gelu{.width = 64, .activation = Activation::gelu, .bias = true};
+  Model made = model(tied ? "gpt2" : "mingpt",
+                     std::vector<Layer>(static_cast<std::size_t>(layers), layer(biased, gelu, NormKind::layernorm)));
+  made.final_norm = NormKind::layernorm;
+  made.positions = Positions::learned;
+  made.max_positions = 128;
+  made.tied_embeddings = tied;
+  return made;
+}
+
+// Linear, sliding and full attention, dense and mixtures of experts.
+inline Model hybrid() {
+  return model("hybrid", {layer(delta, swiglu_mlp), layer(sliding(16), shared_experts), layer(delta, experts),
+                          layer(attention(4, 2, 8), swiglu_mlp)});
+}
+
+}  // namespace plumb::exec::test

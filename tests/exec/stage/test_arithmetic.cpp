@@ -1,0 +1,132 @@
+// Loss and every gradient of stages against the same model in plain autograd: exactly in fp64, as well as it in fp32.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "exec/data.hpp"
+#include "exec/stage/torch_stage.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/plain_model.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+constexpr int microbatches = 2;
+
+std::shared_ptr<const Corpus> some_text() {
+  std::string text;
+  for (unsigned int i = 0, state = 7; i < 4000; ++i) {
+    state = state * 1664525U + 1013904223U;
+    text.push_back(static_cast<char>(state >> 24U));
+  }
+  return std::make_shared<const Corpus>(text);
+}
+
+TorchStageSettings whole(const Model& model, std::int64_t sequence, const Numerics& numerics) {
+  Training training;
+  training.sequence = sequence;
+  training.global_batch = 2 * microbatches;
+  training.microbatch = 2;
+  return {.model = model,
+          .training = training,
+          .blocks = {.first = 0, .last = static_cast<int>(model.layers.size()) + 2},
+          .microbatches = microbatches,
+          .numerics = numerics};
+}
+
+// Trains one step; the mean loss.
+double train(TorchStage& stage) {
+  stage.begin_step(0);
+  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+    (void)stage.forward(microbatch, {});
+    (void)stage.input_gradient(microbatch, {});
+    stage.weight_gradient(microbatch);
+  }
+  stage.end_step();
+  stage.sum_tied_gradients();
+  return stage.loss();
+}
+
+struct PlainResult {
+  plain::Parameters parameters;
+  double loss = 0;
+};
+
+PlainResult train_plainly(const Model& model, std::int64_t sequence, const Corpus& corpus, at::ScalarType type) {
+  PlainResult result{.parameters = plain::draw(model, 1, type)};
+  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+    at::Tensor ids = at::empty({2, sequence + 1}, at::kLong);
+    for (std::int64_t row = 0; row < 2; ++row) {
+      const auto window = corpus.window(2 * microbatch + row, sequence);
+      for (std::int64_t place = 0; place <= sequence; ++place) {
+        ids[row][place] = static_cast<std::int64_t>(window[static_cast<std::size_t>(place)]);
+      }
+    }
+    const at::Tensor loss = plain::loss(model, result.parameters, ids.slice(1, 0, sequence), ids.slice(1, 1)) /
+                            static_cast<double>(microbatches);
+    loss.backward();
+    result.loss += loss.item<double>();
+  }
+  return result;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return at::linalg_vector_norm(a.to(at::kDouble) - b.to(at::kDouble)).item<double>();
+}
+
+void require_same_arithmetic(const Model& model, std::int64_t sequence) {
+  INFO("model " << model.name << ", sequence " << sequence);
+  const auto corpus = some_text();
+  const Numerics fp64{.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kFloat};
+  TorchStage exact(whole(model, sequence, fp64), corpus);
+  TorchStage single(whole(model, sequence, Numerics{}), corpus);
+  const double exact_loss = train(exact);
+  const double single_loss = train(single);
+  const PlainResult exact_plain = train_plainly(model, sequence, *corpus, at::kDouble);
+  const PlainResult single_plain = train_plainly(model, sequence, *corpus, at::kFloat);
+  CHECK(exact_loss == Approx(exact_plain.loss).epsilon(1e-12));
+  CHECK(single_loss == Approx(exact_plain.loss).epsilon(1e-6));
+  REQUIRE(exact.weights().size() == exact_plain.parameters.size());
+  double total = 0;  // a key's bias has the gradient zero: only its distance beside all others' size says something
+  for (const auto& entry : exact_plain.parameters) {
+    total = std::hypot(total, at::linalg_vector_norm(entry.second.grad()).item<double>());
+  }
+  for (std::size_t index = 0; index < exact.weights().size(); ++index) {
+    const Weight& weight = *exact.weights()[index];
+    INFO(weight.name);
+    const at::Tensor truth = exact_plain.parameters.at(weight.name).grad();
+    const double size = at::linalg_vector_norm(truth).item<double>();
+    CHECK(distance(weight.gradient, truth) <= 1e-9 * size + 1e-15 * total);
+    const double plain_error = distance(single_plain.parameters.at(weight.name).grad(), truth);
+    // The recurrence over single steps is another algorithm than the chunked one: its errors differ more.
+    const double factor = weight.name.find("linear.") == std::string::npos ? 1.5 : 3.0;
+    CHECK(distance(single.weights()[index]->gradient, truth) <=
+          std::max(factor * plain_error, 0x1p-23 * (8 * size + total)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Every executed model has the gradients of plain autograd") {
+  at::set_num_threads(1);
+  SECTION("llama: grouped-query attention and SwiGLU") { require_same_arithmetic(test::llama(2), 24); }
+  SECTION("gpt2: learned positions, LayerNorm, biases, GELU, tied") {
+    require_same_arithmetic(test::gpt2(2, true), 24);
+  }
+  SECTION("mingpt: untied") { require_same_arithmetic(test::gpt2(1, false), 24); }
+  SECTION("mixtral: top-2 of 4 experts") { require_same_arithmetic(test::mixtral(2), 24); }
+  SECTION("hybrid: sequences of several chunks, the last not full") { require_same_arithmetic(test::hybrid(), 150); }
+  SECTION("hybrid: a sequence shorter than a chunk") { require_same_arithmetic(test::hybrid(), 40); }
+  SECTION("gated attention") {
+    SoftmaxAttention gated = test::attention(4, 2, 8);
+    gated.output_gate = true;
+    require_same_arithmetic(test::model("gated", {test::layer(gated, test::swiglu_mlp)}), 24);
+  }
+}
