@@ -1,0 +1,78 @@
+// Small plans that train, and their runs on threads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "common/schedule/registry.hpp"
+#include "exec/launch.hpp"
+#include "exec/runner.hpp"
+#include "exec/stage/factory.hpp"
+#include "exec/transport/local.hpp"
+
+namespace plumb::exec::test {
+
+struct Wanted {
+  Model model;
+  std::string schedule = "1f1b";
+  int ranks = 1;
+  int chunks = 1;
+  int microbatches = 4;
+  ElementType precision = ElementType::fp32;
+  bool recompute = false;
+};
+
+inline Plan training_plan(const Wanted& wanted) {
+  Plan plan;
+  plan.name = wanted.model.name + " " + wanted.schedule;
+  plan.model = wanted.model;
+  plan.training.sequence = 32;
+  plan.training.microbatch = 2;
+  plan.training.global_batch = 2 * wanted.microbatches;
+  plan.training.precision = wanted.precision;
+  plan.schedule = generate_schedule(
+      wanted.schedule, {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks});
+  const int count = stages(plan.schedule);
+  plan.costs = even_costs(count, wanted.chunks, {1e-3}, {1e-3}, {1e-3}, {0});
+  plan.costs.recomputed.assign(static_cast<std::size_t>(count), wanted.recompute);
+  plan.costs.boundary_bytes = {2 * 32 * wanted.model.hidden * element_bytes(wanted.precision)};
+  plan.schedule = with_recompute(plan.schedule, plan.costs.recomputed);
+  plan.cluster.ranks = wanted.ranks;
+  plan.layout.pipeline = wanted.ranks;
+  plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
+  return plan;
+}
+
+struct TrainingRun {
+  std::vector<double> losses;
+  NamedGradients gradients;
+  std::vector<Bytes> peak;  // per rank
+};
+
+inline TrainingRun train(const Plan& plan, int steps, const StageOptions& stage_options = {}) {
+  const Schedule lowered = lower(plan.schedule, {.optimizer = true, .tied_embeddings = plan.model.tied_embeddings});
+  const auto ranks = static_cast<std::size_t>(lowered.ranks);
+  RunOptions options;
+  options.steps = steps;
+  options.memory = {.moved = memory_moved, .reset_peak = reset_peak, .peak = peak_bytes};
+  std::vector<RankLog> logs(ranks);
+  std::vector<NamedGradients> parts(ranks);
+  run_on_threads(make_local_transports(lowered.ranks), [&](Transport& transport) {
+    const int rank = transport.rank();
+    begin_rank_thread(rank);
+    const auto stages = make_stages(plan, rank, stage_options);
+    logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, options);
+    parts[static_cast<std::size_t>(rank)] = gradients(stages);
+  });
+  TrainingRun run;
+  const auto last = static_cast<std::size_t>(lowered.rank_of_stage.back());
+  for (const RankStep& step : logs[last].steps) run.losses.push_back(step.loss);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (auto& [name, values] : parts[rank]) run.gradients.insert_or_assign(name, std::move(values));
+    run.peak.push_back(logs[rank].steps.back().peak_bytes);
+  }
+  return run;
+}
+
+}  // namespace plumb::exec::test

@@ -1,0 +1,107 @@
+// Pipelines on threads against the single device: losses and every gradient, bit by bit.
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using test::Wanted;
+
+namespace {
+
+void require_bitwise(const Wanted& wanted, int steps = 2) {
+  const Plan plan = test::training_plan(wanted);
+  INFO(plan.name << ", ranks " << wanted.ranks << ", chunks " << wanted.chunks);
+  const test::TrainingRun run = test::train(plan, steps);
+  const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+  INFO(result.problem);
+  CHECK(result.passed);
+  CHECK(result.bitwise_equal);
+  CHECK(result.worst_error_ratio <= 1.0);                              // the run is the single device
+  CHECK(run.losses.front() == Approx(std::log(256.0)).epsilon(0.05));  // uniform over the vocabulary at the start
+}
+
+}  // namespace
+
+TEST_CASE("All schedules on 1, 2 and 4 ranks train like a single device") {
+  const std::string schedule = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
+  const int ranks = GENERATE(1, 2, 4);
+  const int chunks = schedule == "interleaved-1f1b" ? 2 : 1;
+  Model model = test::hybrid();
+  if (ranks * chunks > 4) {
+    const std::vector<Layer> layers = model.layers;
+    model.layers.insert(model.layers.end(), layers.begin(), layers.end());
+  }
+  require_bitwise({.model = model, .schedule = schedule, .ranks = ranks, .chunks = chunks});
+}
+
+TEST_CASE("Every model family trains like a single device on two ranks") {
+  const Model model = GENERATE(test::llama(2), test::gpt2(2, true), test::gpt2(2, false), test::mixtral(2));
+  require_bitwise({.model = model, .schedule = "1f1b", .ranks = 2});
+}
+
+TEST_CASE("A tied table is the sum of both copies, wherever these are") {
+  require_bitwise({.model = test::gpt2(4, true), .schedule = "zb-h1", .ranks = 4});
+  require_bitwise({.model = test::gpt2(4, true), .schedule = "interleaved-1f1b", .ranks = 2, .chunks = 2});
+  require_bitwise({.model = test::gpt2(4, true), .schedule = "gpipe", .ranks = 1});
+}
+
+TEST_CASE("Recomputed activations are the same bits") {
+  require_bitwise({.model = test::hybrid(), .schedule = "1f1b", .ranks = 2, .recompute = true});
+  require_bitwise({.model = test::hybrid(), .schedule = "zb-h1", .ranks = 4, .recompute = true});
+}
+
+TEST_CASE("bf16 pipelines are the same bits as bf16 on a single device") {
+  require_bitwise({.model = test::hybrid(), .schedule = "1f1b", .ranks = 2, .precision = ElementType::bf16});
+  require_bitwise({.model = test::gpt2(2, true), .schedule = "zb-h1", .ranks = 2, .precision = ElementType::bf16});
+}
+
+TEST_CASE("Training learns") {
+  Wanted wanted{.model = test::gpt2(2, true), .ranks = 2};
+  SECTION("tied, fp32") {}
+  SECTION("hybrid, bf16") {
+    wanted.model = test::hybrid();
+    wanted.precision = ElementType::bf16;
+  }
+  const test::TrainingRun run = test::train(test::training_plan(wanted), 20);
+  CHECK(run.losses.back() < 0.9 * run.losses.front());
+}
+
+TEST_CASE("A dropped W stops the run at the end of its step") {
+  Plan plan = test::training_plan({.model = test::llama(2), .schedule = "zb-h1", .ranks = 2});
+  auto& actions = plan.schedule.actions[1];
+  const auto dropped = std::find(actions.begin(), actions.end(),
+                                 Action{.kind = ActionKind::weight_gradient, .stage = 1, .microbatch = 2});
+  REQUIRE(dropped != actions.end());
+  actions.erase(dropped);
+  CHECK_THROWS_AS(test::train(plan, 1), RunError);
+}
+
+TEST_CASE("The check notices a gradient that is a bit off, and says how far") {
+  const Plan plan = test::training_plan({.model = test::llama(2), .ranks = 2});
+  test::TrainingRun run = test::train(plan, 1);
+  SECTION("by one unit in the last place") {
+    float& value = run.gradients.at("layers.1.mlp.up.weight")[5];
+    value = std::nextafter(value, 1.0F);
+    const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+    CHECK_FALSE(result.passed);
+    CHECK(result.worst_error_ratio <= 1.5);
+    CHECK_THAT(result.problem, ContainsSubstring("layers.1.mlp.up.weight"));
+  }
+  SECTION("by a factor, as a forgotten scale would be") {
+    for (float& value : run.gradients.at("layers.0.attention.q.weight")) value *= 1.01F;
+    const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+    CHECK(result.worst_tensor == "layers.0.attention.q.weight");
+    CHECK(result.worst_error_ratio > 1.5);
+  }
+  SECTION("the loss") {
+    run.losses[0] = std::nextafter(run.losses[0], 0.0);
+    const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+    CHECK_FALSE(result.bitwise_equal);
+    CHECK_THAT(result.problem, ContainsSubstring("loss of step 0"));
+  }
+}
