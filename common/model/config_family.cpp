@@ -7,7 +7,7 @@ namespace plumb {
 namespace {
 
 Family gpt(const std::string& name) {
-  return {.name = name, .gated_mlp = false, .bias = BiasRule::all, .norm = NormKind::layernorm};
+  return {.name = name, .activation = Activation::gelu, .bias = BiasRule::all, .norm = NormKind::layernorm};
 }
 
 const std::map<std::string, Family>& families() {
@@ -28,9 +28,9 @@ const std::map<std::string, Family>& families() {
 
     for (const char* name : {"llama", "mistral", "mixtral"}) add({.name = name});
     for (const char* name : {"deepseek_v2", "deepseek_v3"}) {
-      add({.name = name, .strict = true, .own_expert_width = true});
+      add({.name = name, .strict = true, .dense_first = true, .own_expert_width = true});
     }
-    add({.name = "kimi_linear", .strict = true, .layer_list = true, .own_expert_width = true});
+    add({.name = "kimi_linear", .strict = true, .layer_list = true, .dense_first = true, .own_expert_width = true});
 
     add({.name = "qwen2", .bias = BiasRule::qkv_only, .window_needs_switch = true});
     add({.name = "qwen2_moe",
@@ -51,10 +51,21 @@ const std::map<std::string, Family>& families() {
          .window_needs_switch = true,
          .mtp_modules = 1});
 
-    add({.name = "gemma", .tied = true, .strict = true});
-    add({.name = "gemma2", .tied = true, .norms = 4, .strict = true, .window_pattern = 2});
+    add({.name = "gemma", .activation = Activation::geglu, .tied = true, .strict = true});
+    add({.name = "gemma2",
+         .activation = Activation::geglu,
+         .tied = true,
+         .norms = 4,
+         .strict = true,
+         .window_pattern = 2});
     for (const char* name : {"gemma3", "gemma3_text"}) {
-      add({.name = name, .tied = true, .norms = 4, .qk_norm = true, .strict = true, .layer_list = true});
+      add({.name = name,
+           .activation = Activation::geglu,
+           .tied = true,
+           .norms = 4,
+           .qk_norm = true,
+           .strict = true,
+           .layer_list = true});
     }
     add({.name = "gpt_oss", .bias_default = true, .sinks = true, .moe_bias = true, .strict = true, .layer_list = true});
     for (const char* name : {"minimax", "minimax_text_01", "minimax_m1"}) {
@@ -62,7 +73,7 @@ const std::map<std::string, Family>& families() {
     }
     add({.name = "jamba", .layer_list = true, .inner_norms = true});
     add({.name = "nemotron_h",
-         .gated_mlp = false,
+         .activation = Activation::relu2,
          .norms = 1,
          .strict = true,
          .layer_list = true,

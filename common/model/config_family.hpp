@@ -18,7 +18,7 @@ enum class BiasRule : std::uint8_t {
 
 struct Family {
   std::string name = {};
-  bool gated_mlp = true;
+  Activation activation = Activation::swiglu;  // gated or not; which one, where no field says it
   BiasRule bias = BiasRule::by_field;
   bool bias_default = false;  // of `attention_bias`
   bool tied = false;          // unless `tie_word_embeddings` says otherwise
@@ -35,6 +35,7 @@ struct Family {
   bool vision = false;
   bool strict = false;               // class defaults are no released model: head size and KV heads must be there
   bool layer_list = false;           // which layers are which must be written, as a list or a pattern
+  bool dense_first = false;          // the number of dense layers before the experts must be written
   bool own_expert_width = false;     // experts are not as wide as `intermediate_size`
   bool window_needs_switch = false;  // a window counts only with `use_sliding_window`
   std::int64_t window_pattern = 0;   // every n-th layer is full, where the fields do not say

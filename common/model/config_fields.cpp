@@ -147,8 +147,9 @@ void ConfigFields::check_all_read() const {
     if (read_.count(key) == 1 || is_harmless(key)) continue;
     const std::optional<YamlValue> value = file_.find(key);
     if (value->is_null()) continue;
+    const std::string near = did_you_mean(key, {read_.begin(), read_.end()});
     value->fail("the field '" + key + "' is not understood, and may change shapes",
-                did_you_mean(key, {read_.begin(), read_.end()}));
+                near.starts_with("did you mean") ? near : "remove it if it changes no shape");
   }
 }
 

@@ -10,15 +10,17 @@ using IsMoe = std::function<bool(std::int64_t layer)>;
 
 Activation read_activation(ConfigFields& fields, const Family& family) {
   const auto value = fields.find({"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"});
-  const std::string word = value ? value->text() : (family.gated_mlp ? "silu" : "gelu");
+  if (!value) return family.activation;
+  const std::string word = value->text();
+  const bool gated = is_gated(family.activation);
   const bool gelu = word.starts_with("gelu") || word == "quick_gelu";
   const bool silu = word == "silu" || word == "swish";
-  if (family.gated_mlp && silu) return Activation::swiglu;
-  if (family.gated_mlp && gelu) return Activation::geglu;
-  if (!family.gated_mlp && gelu) return Activation::gelu;
-  if (!family.gated_mlp && word == "relu2") return Activation::relu2;
+  if (gated && silu) return Activation::swiglu;
+  if (gated && gelu) return Activation::geglu;
+  if (!gated && gelu) return Activation::gelu;
+  if (!gated && word == "relu2") return Activation::relu2;
   value->fail(value->path() + ": '" + word + "' is not understood in a file of " + family.name,
-              family.gated_mlp ? "silu or gelu" : "gelu or relu2");
+              gated ? "silu or gelu" : "gelu or relu2");
 }
 
 std::optional<std::int64_t> read_mlp_width(ConfigFields& fields, std::int64_t hidden) {
@@ -45,7 +47,7 @@ IsMoe listed_moe(const YamlValue& types) {
 }
 
 // Which layers have experts; all, if nothing says otherwise.
-IsMoe read_moe_rule(ConfigFields& fields, std::int64_t layers) {
+IsMoe read_moe_rule(ConfigFields& fields, const Family& family, std::int64_t layers) {
   const auto types = fields.find({"mlp_layer_types"});
   const auto first = fields.optional_integer({"first_k_dense_replace"}, 0, limits::layers);
   const auto frequency = fields.find({"moe_layer_freq"});
@@ -62,6 +64,7 @@ IsMoe read_moe_rule(ConfigFields& fields, std::int64_t layers) {
     }
   }
   if (types) return listed_moe(*types);
+  if (family.dense_first && !first) (void)fields.require({"first_k_dense_replace"});
   if (first || frequency) {
     const IsMoe often = frequency ? by_frequency(*frequency) : IsMoe([](std::int64_t) { return true; });
     return [often, from = first.value_or(0)](std::int64_t i) { return i >= from && often(i); };
@@ -78,13 +81,15 @@ IsMoe read_moe_rule(ConfigFields& fields, std::int64_t layers) {
   return [](std::int64_t) { return true; };
 }
 
-std::int64_t read_shared_width(ConfigFields& fields, std::int64_t expert_width) {
+// Families that have shared experts must say how wide or how many; 0 is none.
+std::int64_t read_shared_width(ConfigFields& fields, const Family& family, std::int64_t expert_width) {
   const auto width = fields.optional_integer(
       {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0,
       limits::width);
-  const auto count =
-      fields.optional_integer({"n_shared_experts", "num_shared_experts"}, 0, limits::shared_experts).value_or(0);
-  return width.value_or(count * expert_width);
+  const Names count_names = {"n_shared_experts", "num_shared_experts"};
+  const auto count = fields.optional_integer(count_names, 0, limits::shared_experts);
+  if (!width && !count && (family.dense_first || family.shared_gate)) (void)fields.require(count_names);
+  return width.value_or(count.value_or(0) * expert_width);
 }
 
 std::optional<MoeMlp> read_moe(ConfigFields& fields, const Family& family, Activation activation,
@@ -94,10 +99,12 @@ std::optional<MoeMlp> read_moe(ConfigFields& fields, const Family& family, Activ
   const auto chosen = fields.optional_integer({"num_experts_per_tok", "num_experts_per_token", "experts_per_token"}, 0,
                                               limits::experts);
   const auto own = fields.optional_integer({"moe_intermediate_size"}, 1, limits::width);
-  if (!own && !width) (void)read_shared_width(fields, 0);
+  if (!experts && (chosen || own)) {
+    (void)fields.require({"num_experts", "num_local_experts", "n_routed_experts"});
+  }
   // Jamba counts one expert where it means a dense MLP.
   if (experts.value_or(0) == 0 || (experts == 1 && family.inner_norms)) {
-    (void)read_shared_width(fields, 1);
+    (void)read_shared_width(fields, Family{}, 1);
     return std::nullopt;
   }
   if (!chosen || *chosen < 1 || *chosen > *experts) {
@@ -105,7 +112,7 @@ std::optional<MoeMlp> read_moe(ConfigFields& fields, const Family& family, Activ
   }
   if (!own && (family.own_expert_width || !width)) (void)fields.require({"moe_intermediate_size"});
   MoeMlp moe = {.experts = *experts, .top_k = *chosen, .width = own ? *own : *width};
-  moe.shared_width = read_shared_width(fields, moe.width);
+  moe.shared_width = read_shared_width(fields, family, moe.width);
   moe.shared_gate = family.shared_gate && moe.shared_width > 0;
   moe.router_bias = moe.expert_bias = family.moe_bias;
   moe.activation = activation;
@@ -124,7 +131,7 @@ std::vector<Mlp> read_mlps(ConfigFields& fields, const Family& family, std::int6
   const Activation activation = read_activation(fields, family);
   const std::optional<std::int64_t> width = read_mlp_width(fields, hidden);
   const std::optional<MoeMlp> moe = read_moe(fields, family, activation, width);
-  const IsMoe is_moe = read_moe_rule(fields, static_cast<std::int64_t>(words.size()));
+  const IsMoe is_moe = read_moe_rule(fields, moe ? family : Family{}, static_cast<std::int64_t>(words.size()));
   const bool bias = read_mlp_bias(fields, family);
   const auto dense = [&]() -> Mlp {
     if (!width) (void)fields.require({"intermediate_size", "n_inner", "ffn_hidden_size"});

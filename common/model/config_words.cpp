@@ -100,11 +100,12 @@ Words words_by_rule(std::int64_t layers, LayerWord first, LayerWord second, IsFi
 Words windowed_words(ConfigFields& fields, const Family& family, std::int64_t layers) {
   const auto pattern = fields.find({"sliding_window_pattern", "_sliding_window_pattern"});
   const auto from = fields.optional_integer({"max_window_layers"}, 0, limits::layers);
-  const bool used =
-      fields.flag({"use_sliding_window"}, !family.window_needs_switch) && fields.find({"sliding_window"}).has_value();
+  const bool has_window = fields.find({"sliding_window"}).has_value();
+  const bool used = fields.flag({"use_sliding_window"}, !family.window_needs_switch) && has_window;
   if (family.layer_list && !pattern) {
     fields.fail("which layers are which is missing", "'layer_types' or the family's own list or pattern says it");
   }
+  if (pattern && !has_window) (void)fields.require({"sliding_window"});
   if (!used) return Words(static_cast<std::size_t>(layers), LayerWord::full);
   const std::int64_t period = pattern ? pattern->integer(1, limits::layers) : family.window_pattern;
   if (period > 0) {
