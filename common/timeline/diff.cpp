@@ -18,7 +18,7 @@ namespace plumb {
 namespace {
 
 constexpr double small_fraction = 1e-4;  // causes below this part of the measured step are told together
-constexpr std::size_t listed_actions = 5;
+constexpr std::size_t listed_actions = 3;
 
 constexpr std::array compute_kinds{ActionKind::forward, ActionKind::backward, ActionKind::input_gradient,
                                    ActionKind::weight_gradient, ActionKind::recompute};
@@ -156,7 +156,7 @@ std::string compute_name(const DiffCause& cause, ActionKind kind, int stage, int
   std::string name =
       fmt::format("{} {} of stage {}", cause.seconds.value > 0 ? "slower" : "faster", letters(kind), stage);
   if (straggler && cause.seconds.value > 0) {
-    name += fmt::format(" (rank {} is a straggler: all it computes takes {:.2f} times as long)", rank, *straggler);
+    name += fmt::format(" (straggler: rank {} takes {:.2f} times as long in all it computes)", rank, *straggler);
   }
   return name;
 }
@@ -242,7 +242,7 @@ std::string describe(const TimelineDiff& diff, bool unicode) {
   for (const DiffCause& cause : diff.causes) {
     text += fmt::format("{:>12} {:>8}  {}\n", readable(cause.seconds, true, unicode),
                         percent(cause.seconds, diff.predicted), cause.cause);
-    for (const std::string& action : cause.actions) text += fmt::format("{:24}{}\n", "", action);
+    if (!cause.actions.empty()) text += fmt::format("{:24}{}\n", "", fmt::join(cause.actions, ", "));
   }
   text += fmt::format("{:>12} {:>8}  {}\n", readable(gap, true, unicode), percent(gap, diff.predicted),
                       unicode ? "sum = measured − predicted" : "sum = measured - predicted");

@@ -35,6 +35,7 @@ std::vector<Tick> round_ticks(Seconds duration, int most, const TimeUnit& unit) 
 
 std::string readable(Seconds time, bool sign, bool unicode) {
   const TimeUnit unit = time_unit(time, unicode);
+  if (time.value == 0) return "0 s";
   const double value = time.value * unit.per_second;
   const double size = std::abs(value);
   const std::string number = fmt::format("{:.{}f}", value, size >= 100 ? 0 : size >= 10 ? 1 : 2);

@@ -100,7 +100,7 @@ TEST_CASE("times read well") {
   REQUIRE(readable({0.0123456}) == "12.3 ms");
   REQUIRE(readable({1.5}, true) == "+1.50 s");
   REQUIRE(readable({-2e-6}, true, false) == "-2.00 us");
-  REQUIRE(readable({0}) == "0.00 s");
+  REQUIRE(readable({0}) == "0 s");
   REQUIRE(readable({12345}) == "12345 s");
   REQUIRE(readable({0.250}) == "250 ms");
 }

@@ -1,0 +1,156 @@
+#include "common/timeline/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "common/base/error.hpp"
+#include "common/timeline/diff.hpp"
+#include "common/timeline/report_parts.hpp"
+#include "common/timeline/statistics.hpp"
+#include "common/timeline/time_axis.hpp"
+
+namespace plumb {
+namespace {
+
+using html::escaped;
+
+// A prediction and the run of the same plan, told apart from what stands alone.
+struct Pair {
+  const Timeline* predicted = nullptr;
+  const Timeline* measured = nullptr;
+  std::optional<TimelineDiff> difference;  // if there are both
+};
+
+// In the order given: each timeline of a plan that has no pair yet begins one.
+std::vector<Pair> pairs_of(const std::vector<Timeline>& timelines) {
+  std::vector<Pair> pairs;
+  for (const Timeline& timeline : timelines) {
+    const auto side = timeline.source == TimelineSource::predicted ? &Pair::predicted : &Pair::measured;
+    const auto partner = std::ranges::find_if(pairs, [&](const Pair& pair) {
+      const Timeline* other = pair.predicted != nullptr ? pair.predicted : pair.measured;
+      return pair.*side == nullptr && other->plan_digest == timeline.plan_digest &&
+             other->schedule == timeline.schedule;
+    });
+    Pair& pair = partner != pairs.end() ? *partner : pairs.emplace_back();
+    pair.*side = &timeline;
+  }
+  for (Pair& pair : pairs) {
+    if (pair.predicted != nullptr && pair.measured != nullptr) pair.difference = diff(*pair.predicted, *pair.measured);
+  }
+  return pairs;
+}
+
+std::string shape_of(const Schedule& schedule) {
+  const auto counted = [](int count, std::string_view one, std::string_view many) {
+    return fmt::format("{} {}", count, count == 1 ? one : many);
+  };
+  return fmt::format("{}: {}, {}, {}", escaped(schedule.name), counted(schedule.ranks, "rank", "ranks"),
+                     counted(stages(schedule), "stage", "stages"),
+                     counted(schedule.microbatches, "microbatch", "microbatches"));
+}
+
+// What one timeline alone has to say.
+std::string single_verdict(const Timeline& timeline) {
+  const StepTimeline& step = median_step(timeline);
+  const StepStatistics statistics = step_statistics(step, timeline.schedule.ranks);
+  Seconds exposed;
+  Seconds idle;
+  for (const RankStatistics& rank : statistics.ranks) {
+    exposed += rank.exposed_communication;
+    idle += rank.idle;
+  }
+  const Seconds all = step.duration * static_cast<double>(std::max<std::size_t>(1, statistics.ranks.size()));
+  const auto part = [&](Seconds time) { return html::percent(all.value > 0 ? time / all : 0); };
+  return fmt::format(
+      "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute ({} of it while a "
+      "message is on its way).",
+      timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", readable(step.duration),
+      part(exposed + idle), (exposed + idle).value > 0 ? html::percent(exposed / (exposed + idle)) : html::percent(0));
+}
+
+std::string timeline_section(const Timeline& timeline, Seconds longest) {
+  const StepTimeline& step = median_step(timeline);
+  std::string text = fmt::format(
+      "<h3>{} <span class=\"quiet\">by {}{}</span></h3>\n",
+      timeline.source == TimelineSource::predicted ? "Predicted" : "Measured", escaped(timeline.producer),
+      timeline.steps.size() > 1 ? fmt::format(", the median of {} steps", timeline.steps.size()) : std::string());
+  return text + html::timeline_picture(step, timeline.schedule, longest);
+}
+
+std::string pair_sections(const Pair& pair, Seconds longest) {
+  std::vector<const Timeline*> shown;
+  for (const Timeline* timeline : {pair.predicted, pair.measured}) {
+    if (timeline != nullptr) shown.push_back(timeline);
+  }
+  const Timeline& first = *shown.front();
+  std::string text = fmt::format("<section><h2>{}</h2><p class=\"quiet\">{}</p>\n", escaped(first.plan_name),
+                                 shape_of(first.schedule));
+  std::vector<const StepTimeline*> steps;
+  for (const Timeline* timeline : shown) steps.push_back(&median_step(*timeline));
+  text += html::timeline_legend(steps);
+  for (const Timeline* timeline : shown) text += timeline_section(*timeline, longest);
+  text += "</section>\n";
+  if (pair.difference) {
+    text +=
+        "<section><h2>Why they differ</h2><p>From the predicted step to the measured one: row by row, measured "
+        "durations take the place of predicted ones in the schedule's graph.</p>\n<div class=\"scroll\">" +
+        html::waterfall(*pair.difference) + "</div></section>\n";
+  }
+  text += "<section><h2>The ranks</h2>\n";
+  for (const Timeline* timeline : shown) {
+    text += fmt::format("<h3>{} <span class=\"quiet\">{}</span></h3>\n<div class=\"scroll\">{}</div>",
+                        timeline->source == TimelineSource::predicted ? "Predicted" : "Measured",
+                        escaped(timeline->producer), html::rank_table(*timeline, median_step(*timeline)));
+  }
+  return text + "</section>\n";
+}
+
+// The page's first words: of the pair if there is just one, else of all.
+std::string headline(const std::vector<Pair>& pairs) {
+  std::string names;
+  std::string lead;
+  for (const Pair& pair : pairs) {
+    const Timeline& first = pair.predicted != nullptr ? *pair.predicted : *pair.measured;
+    if (names.find(first.plan_name) == std::string::npos) names += (names.empty() ? "" : ", ") + first.plan_name;
+    if (pairs.size() > 1)
+      lead += "<p class=\"lead\"><b>" + escaped(first.plan_name) + "</b>: ";
+    else
+      lead += "<p class=\"lead\">";
+    if (pair.difference) {
+      lead += fmt::format("A step was predicted to take <b>{}</b> and took <b>{}</b>. ",
+                          readable(pair.difference->predicted), readable(pair.difference->measured));
+      lead += html::verdict(*pair.difference);
+    } else {
+      lead += single_verdict(first);
+    }
+    lead += "</p>\n";
+  }
+  return "<header><div class=\"brand\">plumb · pipeline report</div><h1>" + escaped(names) + "</h1>\n" + lead +
+         "</header>\n";
+}
+
+}  // namespace
+
+std::string html_report(const std::vector<Timeline>& timelines) {
+  if (timelines.empty()) throw InputError("report", "no timelines were given, expected at least one");
+  Seconds longest;
+  for (const Timeline& timeline : timelines) longest = std::max(longest, median_step(timeline).duration);
+  const std::vector<Pair> pairs = pairs_of(timelines);
+  std::string body = headline(pairs);
+  body +=
+      "<section><h2>At a glance</h2><div class=\"scroll\">" + html::overview_table(timelines) + "</div></section>\n";
+  for (const Pair& pair : pairs) body += pair_sections(pair, longest);
+  body += html::explanation();
+  body += "<footer>";
+  for (const Timeline& timeline : timelines) {
+    body += fmt::format("{} {}: plan <code>{}</code>, costs <code>{}</code> from {}.<br>\n",
+                        escaped(timeline.plan_name), html::source_word(timeline.source), escaped(timeline.plan_digest),
+                        escaped(timeline.costs_digest), escaped(timeline.costs.provenance));
+  }
+  body += "</footer>\n";
+  return html::page(timelines.front().plan_name + " – plumb", body);
+}
+
+}  // namespace plumb

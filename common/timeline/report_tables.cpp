@@ -1,0 +1,191 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+
+#include "common/timeline/report_parts.hpp"
+#include "common/timeline/statistics.hpp"
+#include "common/timeline/time_axis.hpp"
+
+namespace plumb::html {
+namespace {
+
+struct Part {
+  std::string_view colour;
+  std::string_view name;
+  double share = 0;  // of the whole bar
+  std::string amount;
+};
+
+// Parts of one bar, side by side.
+std::string stacked_bar(const std::vector<Part>& parts) {
+  std::string bar = "<div class=\"bar\">";
+  for (const Part& part : parts) {
+    if (!(part.share > 0)) continue;
+    bar += fmt::format(R"(<i class="{}" style="width:{:.3f}%" title="{}: {}"></i>)", part.colour, 100 * part.share,
+                       part.name, part.amount);
+  }
+  return bar + "</div>";
+}
+
+double share(Seconds part, Seconds whole) { return whole.value > 0 ? part / whole : 0; }
+double share(Bytes part, Bytes whole) { return whole.value > 0 ? part / whole : 0; }
+
+std::string stages_of(const Schedule& schedule, int rank) {
+  std::string text;
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    if (schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(stage);
+  }
+  return text;
+}
+
+std::string time_cells(const RankStatistics& rank, Seconds step) {
+  const std::vector<Part> parts{{"busy", "compute", share(rank.compute, step), plumb::readable(rank.compute)},
+                                {"waits", "exposed communication", share(rank.exposed_communication, step),
+                                 plumb::readable(rank.exposed_communication)},
+                                {"idle", "idle", share(rank.idle, step), plumb::readable(rank.idle)}};
+  return fmt::format("<td>{}</td><td>{}</td><td>{}</td><td class=\"wide\">{}</td>", plumb::readable(rank.compute),
+                     plumb::readable(rank.exposed_communication), plumb::readable(rank.idle), stacked_bar(parts));
+}
+
+std::string memory_cells(const RankSummary& rank, Bytes largest) {
+  const std::vector<Part> parts{
+      {"parameters", "parameters", share(rank.parameter_bytes, largest), readable(rank.parameter_bytes)},
+      {"gradients", "gradients", share(rank.gradient_bytes, largest), readable(rank.gradient_bytes)},
+      {"optimizer", "optimizer", share(rank.optimizer_bytes, largest), readable(rank.optimizer_bytes)},
+      {"activations", "activations", share(rank.activation_bytes, largest), readable(rank.activation_bytes)}};
+  return fmt::format("<td>{}</td><td>{}</td><td class=\"wide\">{}</td>", readable(rank.received_bytes),
+                     readable(rank.peak_bytes), stacked_bar(parts));
+}
+
+// A bar longer than its cell would lie: the whole is the largest sum of parts or peak of any rank.
+Bytes largest_memory(const std::vector<RankSummary>& ranks) {
+  Bytes largest;
+  for (const RankSummary& rank : ranks) {
+    const Bytes sum = rank.parameter_bytes + rank.gradient_bytes + rank.optimizer_bytes + rank.activation_bytes;
+    largest = std::max({largest, sum, rank.peak_bytes});
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
+  const int ranks = timeline.schedule.ranks;
+  const StepStatistics statistics = step_statistics(step, ranks);
+  const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
+  const Bytes largest = largest_memory(timeline.ranks);
+  std::string table =
+      "<table class=\"ranks\"><thead><tr><th>rank<th>stages<th>compute<th>exposed<th>idle<th class=\"wide\">time";
+  if (has_memory) {
+    table += R"(<th>received<th>peak<th class="wide">memory <span class="quiet">)"
+             R"(<i class="key parameters"></i>parameters <i class="key gradients"></i>gradients )"
+             R"(<i class="key optimizer"></i>optimizer <i class="key activations"></i>activations</span>)";
+  }
+  table += "</tr></thead><tbody>\n";
+  for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
+    table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank, stages_of(timeline.schedule, static_cast<int>(rank)),
+                         time_cells(statistics.ranks[rank], step.duration));
+    if (has_memory) table += memory_cells(timeline.ranks[rank], largest);
+    table += "</tr>\n";
+  }
+  return table + "</tbody></table>\n";
+}
+
+std::string overview_table(const std::vector<Timeline>& timelines) {
+  std::string table =
+      "<table class=\"overview\"><thead><tr><th>plan<th>timeline<th>step<th>tokens/s<th>bubble <span "
+      "class=\"quiet\">of "
+      "makespan</span><th>bubble <span class=\"quiet\">of span</span><th>largest peak</tr></thead><tbody>\n";
+  for (const Timeline& timeline : timelines) {
+    const StepTimeline& step = median_step(timeline);
+    const StepStatistics statistics = step_statistics(step, timeline.schedule.ranks);
+    Bytes peak;
+    for (const RankSummary& rank : timeline.ranks) peak = std::max(peak, rank.peak_bytes);
+    const double speed = tokens_per_s(timeline, step);
+    table += fmt::format(
+        "<tr><td>{}</td><td>{} <span class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td>"
+        "<td>{}</td></tr>\n",
+        escaped(timeline.plan_name), source_word(timeline.source), escaped(timeline.producer),
+        plumb::readable(step.duration), speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–",
+        percent(statistics.bubble_makespan_fraction), percent(statistics.bubble_span_fraction),
+        peak.value > 0 ? readable(peak) : "–");
+  }
+  return table + "</tbody></table>\n";
+}
+
+namespace {
+
+// Where a row's bar begins and ends, in parts of the whole width.
+struct Scale {
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double at(double value) const { return high > low ? 100 * (value - low) / (high - low) : 0; }
+};
+
+Scale scale_of(const TimelineDiff& diff) {
+  double low = std::min(diff.predicted.value, diff.measured.value);
+  double high = std::max(diff.predicted.value, diff.measured.value);
+  double now = diff.predicted.value;
+  for (const DiffCause& cause : diff.causes) {
+    now += cause.seconds.value;
+    low = std::min(low, now);
+    high = std::max(high, now);
+  }
+  const double margin = std::max((high - low) * 0.15, high * 1e-3);
+  return {.low = std::max(0.0, low - margin), .high = high + margin};
+}
+
+std::string bar_row(std::string_view kind, double from, double to, const Scale& scale) {
+  return fmt::format(R"(<div class="fall"><i class="{}" style="left:{:.3f}%;width:{:.3f}%"></i></div>)", kind,
+                     scale.at(std::min(from, to)), std::max(0.15, std::abs(scale.at(to) - scale.at(from))));
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string result;
+  for (const std::string& text : texts) {
+    result += fmt::format("{}<span class=\"nobreak\">{}</span>", result.empty() ? "" : " · ", typeset(escaped(text)));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string waterfall(const TimelineDiff& diff) {
+  const Scale scale = scale_of(diff);
+  const auto part = [&](Seconds time) {
+    return diff.predicted.value > 0 ? typeset(fmt::format("{:+.2f}%", 100 * (time / diff.predicted))) : std::string();
+  };
+  std::string table = fmt::format(
+      "<table class=\"waterfall\"><thead><tr><th class=\"left\">cause<th>time<th>of predicted<th class=\"fall\"><span "
+      "class=\"quiet\">{} to {}</span><th class=\"left\">largest actions</tr></thead><tbody>\n",
+      plumb::readable(Seconds{scale.low}), plumb::readable(Seconds{scale.high}));
+  const auto total = [&](std::string_view name, Seconds time, const std::string& percentage) {
+    table +=
+        fmt::format("<tr class=\"total\"><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td></td></tr>\n",
+                    name, plumb::readable(time), percentage, bar_row("whole", scale.low, time.value, scale));
+  };
+  total("predicted step", diff.predicted, "");
+  double now = diff.predicted.value;
+  for (const DiffCause& cause : diff.causes) {
+    const double next = now + cause.seconds.value;
+    const bool none = std::abs(cause.seconds.value) < 1e-9 * diff.predicted.value;
+    table += fmt::format(
+        "<tr{}><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left actions\">{}</td></tr>\n",
+        none ? " class=\"none\"" : "", escaped(cause.cause), none ? "0" : typeset(plumb::readable(cause.seconds, true)),
+        none ? "" : part(cause.seconds),
+        bar_row(none         ? "nothing"
+                : next > now ? "longer"
+                             : "shorter",
+                now, next, scale),
+        joined(cause.actions));
+    now = next;
+  }
+  total("measured step", diff.measured, part(diff.measured - diff.predicted));
+  return table + "</tbody></table>\n";
+}
+
+}  // namespace plumb::html

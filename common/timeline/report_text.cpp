@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/timeline/report_parts.hpp"
+#include "common/timeline/time_axis.hpp"
+#include "common/timeline/trace_format.hpp"
+
+namespace plumb::html {
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+std::string typeset(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool minus = text[i] == '-' && (i == 0 || text[i - 1] == ' ') && i + 1 < text.size() && text[i + 1] >= '0' &&
+                       text[i + 1] <= '9';
+    if (minus)
+      result += "−";
+    else
+      result += text[i];
+  }
+  return result;
+}
+
+std::string readable(Bytes bytes) {
+  constexpr std::array<std::string_view, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes.value);
+  std::size_t unit = 0;
+  while (std::abs(value) >= 1024 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", value,
+                     unit == 0 || std::abs(value) >= 100 ? 0
+                     : std::abs(value) >= 10             ? 1
+                                                         : 2,
+                     units[unit]);
+}
+
+std::string percent(double fraction) { return fmt::format("{:.1f}%", 100 * fraction); }
+
+std::string source_word(TimelineSource source) { return std::string(source_name(source)); }
+
+std::string_view colour_class(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+      return "F";
+    case ActionKind::backward:
+      return "B";
+    case ActionKind::input_gradient:
+      return "I";
+    case ActionKind::weight_gradient:
+      return "W";
+    case ActionKind::recompute:
+      return "R";
+    case ActionKind::optimizer_step:
+      return "step";
+    default:
+      return "message";
+  }
+}
+
+namespace {
+
+// "4.10 ms (slower F of stage 3)" of what made the step longest.
+std::string largest_cause(const TimelineDiff& diff, bool slower) {
+  const auto largest = std::ranges::max_element(
+      diff.causes, {}, [&](const DiffCause& cause) { return slower ? cause.seconds.value : -cause.seconds.value; });
+  if (largest == diff.causes.end() || (largest->seconds.value > 0) != slower) return "";
+  return fmt::format("Most of it: <b>{}</b> ({}).", escaped(largest->cause),
+                     typeset(plumb::readable(largest->seconds, true)));
+}
+
+}  // namespace
+
+std::string verdict(const TimelineDiff& diff) {
+  const double gap = diff.predicted.value > 0 ? (diff.measured - diff.predicted) / diff.predicted : 0;
+  const double replay_gap = diff.measured.value > 0 ? (diff.replay - diff.measured) / diff.measured : 0;
+  std::string text;
+  if (std::abs(gap) < 0.005) {
+    text = "The run took as long as predicted, within half a percent. ";
+  } else {
+    text = fmt::format("The run took <b>{} {}</b> than predicted. {} ", percent(std::abs(gap)),
+                       gap > 0 ? "longer" : "less", largest_cause(diff, gap > 0));
+  }
+  text += fmt::format(
+      "Replayed with nothing but its own durations, the schedule's graph gives {} ({} of the measured step): {}",
+      plumb::readable(diff.replay), typeset(fmt::format("{:+.2f}%", 100 * replay_gap)),
+      std::abs(replay_gap) <= 0.01 ? "the graph explains this run."
+                                   : "the rest is time outside of compute and messages, see the pauses below.");
+  return text;
+}
+
+std::string explanation() {
+  return R"(<section id="reading"><h2>How to read this page</h2><dl class="words">
+<dt><i class="key F"></i>F</dt><dd>forward of one microbatch through one stage</dd>
+<dt><i class="key B"></i>B</dt><dd>full backward; split, it is <i class="key I"></i>I, the gradient of the input, which
+the previous stage waits for, and <i class="key W"></i>W, the gradient of the weights, for which nobody waits</dd>
+<dt><i class="key R"></i>R</dt><dd>the forward once more, because its activations were not kept</dd>
+<dt><i class="key step"></i>step</dt><dd>the optimizer</dd>
+<dt><i class="key message"></i>message</dt><dd>from when the sender hands it over until it is there; drawn below the
+rank that receives it</dd>
+<dt><i class="key waits"></i>exposed</dt><dd>a message was on its way and the rank had nothing to compute</dd>
+<dt><i class="key idle"></i>idle</dt><dd>nothing to compute, and nothing on its way yet: the bubble</dd>
+<dt>bubble</dt><dd>of the makespan: the part of the step in which an average rank runs no F, B, I, W or R; of the span:
+the same within the longest rank's own first to last action (the “zero” of zero-bubble schedules, arXiv 2401.10241)</dd>
+<dt>causes</dt><dd>the predicted step is replayed on the schedule's graph while measured durations take the place of
+predicted ones: compute stage by stage, then messages, then the order in which ranks acted, then pauses of the hosts.
+Each change of the step is one cause, so they add up; what clocks leave unexplained is the residual</dd>
+</dl></section>
+)";
+}
+
+}  // namespace plumb::html

@@ -1,0 +1,131 @@
+#include "common/timeline/report.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/timeline/graph_fixtures.hpp"
+
+namespace plumb {
+namespace {
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// Empty if every element is closed in order, else what is wrong. Knows the elements that HTML lets stand open.
+std::string nesting_problem(const std::string& text) {
+  const std::set<std::string> never_closed{"meta", "br", "th", "!doctype"};
+  std::vector<std::string> open;
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1)) {
+    const std::size_t end = text.find('>', at);
+    if (end == std::string::npos) return "an element without end";
+    const std::string inside = text.substr(at + 1, end - at - 1);
+    if (inside.back() == '/') continue;
+    const bool closes = inside[0] == '/';
+    std::string name = inside.substr(closes ? 1 : 0);
+    name = name.substr(0, name.find(' '));
+    if (never_closed.count(name) > 0) continue;
+    if (!closes) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return "</" + name + "> closes <" + (open.empty() ? "" : open.back()) + ">";
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : "<" + open.back() + "> is never closed";
+}
+
+// A prediction and a run of it in which stage 1 was slower.
+std::vector<Timeline> predicted_and_measured(const std::string& schedule, const ScheduleShape& shape) {
+  const test::Case made = test::make_case(schedule, shape);
+  std::vector<Seconds> slow = durations(made.graph);
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    if (made.graph.nodes[i].action.stage == 1 && made.graph.nodes[i].action.kind == ActionKind::forward) {
+      slow[i] = slow[i] * 1.7;
+    }
+  }
+  return {test::predicted_of(made), test::measured_of(made, slow)};
+}
+
+}  // namespace
+
+TEST_CASE("a report is one page that needs nothing else") {
+  std::vector<Timeline> timelines = predicted_and_measured("zb-h1", {.ranks = 4, .microbatches = 8, .chunks = 1});
+  const std::string page = html_report(timelines);
+  REQUIRE(nesting_problem(page) == "");
+  REQUIRE(page.find("<!doctype html>") == 0);
+  for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("})
+    REQUIRE(count(page, outside) == 0);
+  REQUIRE(count(page, "prefers-color-scheme: dark") == 1);
+  REQUIRE(count(page, "<svg") == 2);
+  REQUIRE(html_report(timelines) == page);
+}
+
+TEST_CASE("every event of a small schedule is drawn, with what it was") {
+  const std::vector<Timeline> timelines = {
+      predicted_and_measured("zb-h1", {.ranks = 4, .microbatches = 8, .chunks = 1})[0]};
+  const std::string page = html_report(timelines);
+  // Four lanes besides the events.
+  REQUIRE(count(page, "<rect ") == timelines[0].steps[0].events.size() + 4);
+  for (const Event& event : timelines[0].steps[0].events) {
+    REQUIRE(count(page, "<title>" + to_string(event.action) + " · ") == 1);
+  }
+  REQUIRE(count(page, "drawn, evenly chosen") + count(page, "too many to draw") == 0);
+}
+
+TEST_CASE("a report of a prediction and its run says what made the difference") {
+  const std::string page = html_report(predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1}));
+  REQUIRE(count(page, "Most of it: <b>slower F of stage 1</b>") == 1);
+  REQUIRE(count(page, "Why they differ") == 1);
+  REQUIRE(count(page, "the graph explains this run") == 1);
+  for (const char* row : {"predicted step", "measured step", "transfers", "host gaps", "residual"}) {
+    REQUIRE(count(page, "<td class=\"left\">" + std::string(row) + "</td>") == 1);
+  }
+}
+
+TEST_CASE("timelines find their partner by plan, whatever the order they are given in") {
+  const std::vector<Timeline> first = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  std::vector<Timeline> second = predicted_and_measured("gpipe", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  for (Timeline& timeline : second) {
+    timeline.plan_name = "other plan";
+    timeline.plan_digest = "1111111111111111";
+  }
+  const std::string page = html_report({second[1], first[0], first[1], second[0]});
+  REQUIRE(nesting_problem(page) == "");
+  REQUIRE(count(page, "Why they differ") == 2);
+  REQUIRE(count(page, "<h1>other plan, test plan</h1>") == 1);
+}
+
+TEST_CASE("names from outside stay text") {
+  const Timeline timeline = test::random_gpipe(2, 3, 1, 1);  // its plan's name holds markup
+  const std::string page = html_report({timeline});
+  REQUIRE(count(page, "<b>hybrid</b>") == 0);
+  REQUIRE(count(page, "tiny &quot;&lt;b&gt;hybrid&lt;/b&gt;&quot; &amp; co") >= 3);
+  REQUIRE(nesting_problem(page) == "");
+}
+
+TEST_CASE("big schedules are folded, and the page says so") {
+  const std::string many_actions =
+      html_report({predicted_and_measured("1f1b", {.ranks = 16, .microbatches = 512, .chunks = 1})[0]});
+  REQUIRE(count(many_actions, "too many to draw one by one") == 1);
+  REQUIRE(count(many_actions, "<rect ") < 12000);
+  REQUIRE(nesting_problem(many_actions) == "");
+  const std::string many_ranks =
+      html_report({predicted_and_measured("gpipe", {.ranks = 128, .microbatches = 2, .chunks = 1})[0]});
+  REQUIRE(count(many_ranks, "96 of 128 ranks are drawn, evenly chosen") == 1);
+  REQUIRE(count(many_ranks, ">rank 127</text>") == 1);
+}
+
+TEST_CASE("a report needs a timeline with a step") {
+  REQUIRE_THROWS_AS(html_report({}), InputError);
+  Timeline empty = test::random_gpipe(2, 3, 1, 1);
+  empty.steps.clear();
+  REQUIRE_THROWS_AS(html_report({empty}), InputError);
+}
+
+}  // namespace plumb
