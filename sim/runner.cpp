@@ -64,10 +64,10 @@ class Run {
   // In ascending order of ids; nodes that take no time end at once and may make others ready.
   void start_ready() {
     while (!ready_.empty()) {
-      std::vector<NodeId> starting;
-      starting.swap(ready_);
-      std::sort(starting.begin(), starting.end());
-      for (const NodeId id : starting) start(id);
+      starting_.clear();
+      starting_.swap(ready_);
+      std::sort(starting_.begin(), starting_.end());
+      for (const NodeId id : starting_) start(id);
     }
   }
 
@@ -118,6 +118,7 @@ class Run {
   std::vector<NodeId> waits_for_;
   std::vector<std::uint8_t> parts_;  // activities of a node that are still under way
   std::vector<NodeId> ready_;
+  std::vector<NodeId> starting_;
   std::size_t left_;
   Evaluation result_;
 };
