@@ -33,8 +33,9 @@ void require_stages(int layers, int stages);
 // layers/stages each, the first (layers mod stages) get one more (DeepSpeed `uniform`).
 [[nodiscard]] Split uniform_split(int layers, int stages);
 
-// Minimises max − min of the parameters per stage, ties towards the smaller maximum, then lexicographically
-// (DeepSpeed `parameters`); `block_parameters` has layers + 2 entries. O(n²·stages).
+// Minimises max − min of the parameters per stage, ties towards the smaller maximum, then the lexicographically largest
+// counts (the aim of DeepSpeed's `parameters`, whose search is not exact); `block_parameters` has layers + 2 entries.
+// Every stage has at least one block. Windows over all segment sums: O(n³·stages) at worst, n² windows of O(n·stages).
 [[nodiscard]] Split parameter_split(const std::vector<std::int64_t>& block_parameters, int stages);
 
 // What the dynamic split weighs.
@@ -48,16 +49,22 @@ struct SplitProblem {
 };
 
 // The slowest stage's time is minimal under every rank's memory limit: proven optimal, every stage has at least one
-// block. Among equal ones the lexicographically largest counts.
-// nullopt: no split fits. Bottleneck search over segment sums with a Pareto set of rank memories.
+// block. Among equal ones the lexicographically largest counts. nullopt: no split fits.
+// Bisection on the bottleneck; each step is a reachability over cuts, O(n·stages), and where ranks with several stages
+// couple these under a memory limit, a search that remembers the Pareto set of rank memories that failed at each cut.
 [[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
 
 // The slowest stage's time under a split: what dynamic_split minimises.
 [[nodiscard]] Seconds bottleneck(const SplitProblem& problem, const Split& split);
 
-// "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage,
-// (..)*n and x*n repeat. Stages are in order of the pipeline. Throws InputError naming the column, or when the sum is not
-// `layers` (both numbers are said).
+// Fixed and kept bytes of every rank under a split: what dynamic_split holds below the limit. Kept bytes of a fraction of
+// a microbatch are rounded up per block.
+[[nodiscard]] std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split);
+
+// "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage, (..)*n and
+// x*n repeat, commas and blanks are cosmetic. Stages are in order of the pipeline; only the first and the last may hold no
+// layer; MTP modules stand on the last. Throws InputError (where = "split", or "split:1:COLUMN") when it cannot be read,
+// or when the sum is not `layers` or the number of entries not `stages` (both numbers are said).
 [[nodiscard]] Split explicit_split(const std::vector<int>& counts, int layers, int stages);
 [[nodiscard]] Split megatron_split(std::string_view text, int layers, int stages);
 

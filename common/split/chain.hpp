@@ -1,0 +1,89 @@
+// Cutting a chain of blocks into stages when each stage may only end within a window: what the exact splits share.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "common/split/split.hpp"
+
+namespace plumb {
+
+// The blocks, counted from 0, before which a stage that starts at a given block may end; none if last < first.
+struct EndWindow {
+  int first = 0;
+  int last = 0;
+};
+
+// Which cuts can still be completed: can(stage, start) says whether the blocks from `start` on can be cut into the
+// stages from `stage` on.
+class CutTable {
+ public:
+  // `window(stage, start)` for every stage and start. O(blocks · stages).
+  template <class WindowOf>
+  CutTable(int blocks, int stages, const WindowOf& window) : blocks_(blocks), stages_(stages) {
+    const auto row = static_cast<std::size_t>(blocks) + 1;
+    can_.assign((static_cast<std::size_t>(stages) + 1) * row, 0);
+    at(stages, blocks) = 1;
+    std::vector<int> reachable_below(row + 1, 0);  // of the stage behind: how many starts < i can be completed
+    for (int stage = stages - 1; stage >= 0; --stage) {
+      for (int i = 0; i <= blocks; ++i) {
+        reachable_below[static_cast<std::size_t>(i) + 1] =
+            reachable_below[static_cast<std::size_t>(i)] + at(stage + 1, i);
+      }
+      for (int start = 0; start < blocks; ++start) {
+        const EndWindow ends = window(stage, start);
+        if (ends.last < ends.first) continue;
+        at(stage, start) = reachable_below[static_cast<std::size_t>(ends.last) + 1] >
+                           reachable_below[static_cast<std::size_t>(ends.first)];
+      }
+    }
+  }
+
+  [[nodiscard]] bool can(int stage, int start) const {
+    return can_[static_cast<std::size_t>(stage) * (static_cast<std::size_t>(blocks_) + 1) +
+                static_cast<std::size_t>(start)] != 0;
+  }
+
+  // Ends of all stages, each as far back as can be: the lexicographically largest counts.
+  template <class WindowOf>
+  [[nodiscard]] std::optional<std::vector<int>> largest_cuts(const WindowOf& window) const {
+    if (!can(0, 0)) return std::nullopt;
+    std::vector<int> cuts;
+    int start = 0;
+    for (int stage = 0; stage < stages_; ++stage) {
+      int end = window(stage, start).last;
+      while (!can(stage + 1, end)) --end;
+      cuts.push_back(end);
+      start = end;
+    }
+    return cuts;
+  }
+
+ private:
+  [[nodiscard]] char& at(int stage, int start) {
+    return can_[static_cast<std::size_t>(stage) * (static_cast<std::size_t>(blocks_) + 1) +
+                static_cast<std::size_t>(start)];
+  }
+
+  int blocks_;
+  int stages_;
+  std::vector<char> can_;
+};
+
+// From the ends of the stages, in blocks, to layers per stage: the embedding and the head are blocks, but no layers.
+[[nodiscard]] inline Split split_from_cuts(const std::vector<int>& cuts) {
+  Split split;
+  int start = 0;
+  for (const int end : cuts) {
+    split.layers.push_back(end - start);
+    start = end;
+  }
+  --split.layers.front();
+  --split.layers.back();
+  return split;
+}
+
+// A model of more blocks than this is refused: the exact splits look at all pairs of blocks.
+inline constexpr std::size_t most_blocks = 4096;
+
+}  // namespace plumb

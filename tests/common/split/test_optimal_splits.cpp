@@ -1,0 +1,179 @@
+// The exact splits against brute force over all splits.
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "common/base/error.hpp"
+#include "common/schedule/schedule.hpp"
+#include "common/split/split.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+int pick(std::mt19937& random, int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); }
+
+// All counts with the sum `layers`, the first and last at least 0, the inner ones at least 1.
+void for_all_splits(int layers, int stages, const std::function<void(const Split&)>& visit) {
+  Split split;
+  const std::function<void(int)> extend = [&](int left) {
+    const int stage = static_cast<int>(split.layers.size());
+    if (stage + 1 == stages) {
+      split.layers.push_back(left);
+      visit(split);
+      split.layers.pop_back();
+      return;
+    }
+    for (int count = stage == 0 ? 0 : 1; count <= left; ++count) {
+      split.layers.push_back(count);
+      extend(left - count);
+      split.layers.pop_back();
+    }
+  };
+  extend(layers);
+}
+
+// Time and memory of a split by the definition: blocks one by one, no help from the code under test.
+struct Weighed {
+  double slowest = 0;
+  bool fits = true;
+};
+Weighed weigh(const SplitProblem& problem, const Split& split) {
+  const std::size_t stages = split.layers.size();
+  std::vector<double> time(stages, 0);
+  std::vector<double> memory(64, 0);
+  std::size_t block = 0;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    std::size_t blocks = static_cast<std::size_t>(split.layers[stage]);
+    if (stage == 0) ++blocks;
+    if (stage + 1 == stages) ++blocks;
+    for (; blocks > 0; --blocks, ++block) {
+      time[stage] += problem.block_times[block].value;
+      memory[static_cast<std::size_t>(problem.rank_of_stage[stage])] +=
+          static_cast<double>(problem.block_fixed_bytes[block].value) +
+          problem.kept_microbatches[stage] * static_cast<double>(problem.block_kept_bytes[block].value);
+    }
+  }
+  const bool fits = !problem.memory_per_rank ||
+                    *std::ranges::max_element(memory) <= static_cast<double>(problem.memory_per_rank->value);
+  return {*std::ranges::max_element(time), fits};
+}
+
+SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int layers) {
+  SplitProblem problem;
+  problem.rank_of_stage = loop_placement(ranks, chunks);
+  const int alike = pick(random, 0, 1);
+  for (int block = 0; block < layers + 2; ++block) {
+    // Few distinct times make many ties.
+    problem.block_times.push_back({static_cast<double>(pick(random, alike, alike == 1 ? 3 : 20))});
+    problem.block_fixed_bytes.push_back({pick(random, 0, 12)});
+    problem.block_kept_bytes.push_back({pick(random, 0, 4)});
+  }
+  for (int stage = 0; stage < ranks * chunks; ++stage) problem.kept_microbatches.push_back(pick(random, 1, 4));
+  if (pick(random, 0, 3) > 0) problem.memory_per_rank = Bytes{pick(random, 10, 120)};
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("the dynamic split is optimal under memory limits, ties to the largest counts: 12,000 brute-forced cases") {
+  std::mt19937 random(1);
+  int limited = 0, impossible = 0, coupled = 0;
+  for (int round = 0; round < 12000; ++round) {
+    const int chunks = pick(random, 1, 2);
+    const int ranks = pick(random, 1, chunks == 1 ? 5 : 3);
+    const int layers = pick(random, ranks * chunks, 9);
+    const SplitProblem problem = random_problem(random, ranks, chunks, layers);
+    std::optional<Split> best;
+    double fastest = std::numeric_limits<double>::infinity();
+    for_all_splits(layers, ranks * chunks, [&](const Split& split) {
+      const Weighed weighed = weigh(problem, split);
+      if (!weighed.fits || weighed.slowest > fastest) return;
+      if (weighed.slowest < fastest || split.layers > best->layers) best = split;
+      fastest = weighed.slowest;
+    });
+    CAPTURE(round, ranks, chunks, layers);
+    const std::optional<Split> found = dynamic_split(problem);
+    REQUIRE(found.has_value() == best.has_value());
+    if (!best) {
+      ++impossible;
+      continue;
+    }
+    CHECK(describe(*found) == describe(*best));
+    CHECK(bottleneck(problem, *found).value == fastest);
+    if (problem.memory_per_rank) {
+      ++limited;
+      coupled += chunks == 2;
+      for (const Bytes bytes : rank_memory(problem, *found)) CHECK(bytes <= *problem.memory_per_rank);
+    }
+  }
+  CHECK(limited > 3000);
+  CHECK(coupled > 1000);
+  CHECK(impossible > 1000);
+}
+
+TEST_CASE("the parameter split is optimal in max − min, then max, then largest counts: brute force") {
+  std::mt19937 random(2);
+  for (int round = 0; round < 4000; ++round) {
+    const int layers = pick(random, 1, 9);
+    const int stages = pick(random, 1, std::min(layers, 5));
+    std::vector<std::int64_t> blocks;
+    for (int block = 0; block < layers + 2; ++block) blocks.push_back(pick(random, 0, round % 2 == 0 ? 3 : 50));
+    Split best;
+    std::pair<std::int64_t, std::int64_t> least{std::numeric_limits<std::int64_t>::max(), 0};
+    for_all_splits(layers, stages, [&](const Split& split) {
+      std::vector<std::int64_t> sums;
+      std::size_t block = 0;
+      for (int stage = 0; stage < stages; ++stage) {
+        int count =
+            split.layers[static_cast<std::size_t>(stage)] + (stage == 0 ? 1 : 0) + (stage + 1 == stages ? 1 : 0);
+        sums.push_back(0);
+        for (; count > 0; --count) sums.back() += blocks[block++];
+      }
+      const auto [low, high] = std::ranges::minmax(sums);
+      const std::pair weight{high - low, high};
+      if (weight < least || (weight == least && split.layers > best.layers)) {
+        least = weight;
+        best = split;
+      }
+    });
+    CAPTURE(round, layers, stages);
+    CHECK(describe(parameter_split(blocks, stages)) == describe(best));
+  }
+}
+
+TEST_CASE("a heavy head takes layers from the last stage") {
+  SplitProblem problem;
+  problem.rank_of_stage = {0, 1};
+  problem.kept_microbatches = {2, 1};
+  problem.block_times = {{0.0}, {1.0}, {1.0}, {1.0}, {1.0}, {2.0}};
+  problem.block_fixed_bytes.assign(6, {10});
+  problem.block_kept_bytes.assign(6, {5});
+  CHECK(describe(*dynamic_split(problem)) == "[3, 1]");
+  problem.memory_per_rank = Bytes{60};  // rank 0 would need 4 · (10 + 2·5) = 80
+  CHECK(describe(*dynamic_split(problem)) == "[2, 2]");
+  problem.memory_per_rank = Bytes{59};
+  CHECK_FALSE(dynamic_split(problem).has_value());  // [1, 3] needs 60 on rank 1
+}
+
+TEST_CASE("what cannot be weighed is refused") {
+  SplitProblem problem;
+  problem.rank_of_stage = {0, 1, 2};
+  problem.kept_microbatches = {1, 1, 1};
+  problem.block_times.assign(4, {1.0});
+  problem.block_fixed_bytes.assign(4, {1});
+  problem.block_kept_bytes.assign(4, {1});
+  CHECK_THROWS_WITH(dynamic_split(problem), ContainsSubstring("3 stages are more than the model's 2 layers"));
+  problem.rank_of_stage = {0, 1};
+  CHECK_THROWS_AS(dynamic_split(problem), InputError);
+  problem.kept_microbatches = {1, 1};
+  CHECK(dynamic_split(problem).has_value());
+  problem.block_times[2].value = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THROWS_AS(dynamic_split(problem), InputError);
+  problem.block_times[2].value = -1;
+  CHECK_THROWS_AS(dynamic_split(problem), InputError);
+  CHECK_THROWS_AS(parameter_split({1, -1, 1, 1}, 2), InputError);
+  CHECK_THROWS_AS(parameter_split({1}, 1), InputError);
+}
