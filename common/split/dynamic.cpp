@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "common/base/error.hpp"
-#include "common/split/chain.hpp"
+#include "common/split/coupled.hpp"
 
 namespace plumb {
 namespace {
@@ -42,7 +41,7 @@ class DynamicSplit {
         stages_(static_cast<int>(problem.rank_of_stage.size())),
         ranks_(*std::ranges::max_element(problem.rank_of_stage) + 1) {
     sum_times();
-    sum_memory();
+    if (problem.memory_per_rank) sum_memory();
   }
 
   std::optional<Split> run() {
@@ -50,18 +49,18 @@ class DynamicSplit {
     std::ranges::sort(candidates);
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
     // The smallest bottleneck for which there are cuts; the largest segment, the whole chain, bounds nothing.
-    if (!cuts_within(candidates.back())) return std::nullopt;
+    if (!cuts_within(candidates.back(), false)) return std::nullopt;
     auto low = candidates.begin();
     auto high = candidates.end() - 1;
     while (low < high) {
       const auto middle = low + (high - low) / 2;
-      if (cuts_within(*middle)) {
+      if (cuts_within(*middle, false)) {
         high = middle;
       } else {
         low = middle + 1;
       }
     }
-    return split_from_cuts(*cuts_within(*high));
+    return split_from_cuts(*cuts_within(*high, true));
   }
 
  private:
@@ -81,48 +80,52 @@ class DynamicSplit {
   }
 
   void sum_memory() {
-    if (!problem_.memory_per_rank) return;
-    memory_before_.resize(static_cast<std::size_t>(stages_));
-    fits_until_.resize(static_cast<std::size_t>(stages_));
     for (int stage = 0; stage < stages_; ++stage) {
-      auto& before = memory_before_[static_cast<std::size_t>(stage)];
-      before.push_back(0);
+      auto& before = memory_.before.emplace_back(1, 0);
       for (int block = 0; block < blocks_; ++block) {
         before.push_back(before.back() +
                          block_memory(problem_, static_cast<std::size_t>(stage), static_cast<std::size_t>(block)));
       }
-      auto& until = fits_until_[static_cast<std::size_t>(stage)];
+      auto& until = fits_until_.emplace_back();
       int end = 0;
       for (int start = 0; start < blocks_; ++start) {
-        while (end < blocks_ && memory(stage, start, end + 1) <= problem_.memory_per_rank->value) ++end;
+        while (end < blocks_ && memory_.of(stage, start, end + 1) <= problem_.memory_per_rank->value) ++end;
         until.push_back(end);
       }
     }
   }
-  std::int64_t memory(int stage, int start, int end) const {
-    const auto& before = memory_before_[static_cast<std::size_t>(stage)];
-    return before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(start)];
-  }
 
-  // The cuts with the lexicographically largest counts, no stage slower than `limit`.
-  std::optional<std::vector<int>> cuts_within(double limit) {
-    std::vector<int> fast_until;
+  // Per stage and start: no stage slower than `limit`, none alone too large for its rank.
+  std::vector<std::vector<EndWindow>> windows_within(double limit) const {
+    std::vector<EndWindow> fast;
     int end = 0;
     for (int start = 0; start < blocks_; ++start) {
       end = std::max(end, start);
       while (end < blocks_ && times_[time_index(start, end + 1)] <= limit) ++end;
-      fast_until.push_back(end);
+      fast.push_back({start + 1, end});
     }
+    std::vector<std::vector<EndWindow>> windows(static_cast<std::size_t>(stages_), fast);
+    for (std::size_t stage = 0; stage < fits_until_.size(); ++stage) {
+      for (std::size_t start = 0; start < fast.size(); ++start) {
+        windows[stage][start].last = std::min(fast[start].last, fits_until_[stage][start]);
+      }
+    }
+    return windows;
+  }
+
+  // Cuts with no stage slower than `limit`: those with the lexicographically largest counts, or just any.
+  std::optional<std::vector<int>> cuts_within(double limit, bool largest) const {
+    const std::vector<std::vector<EndWindow>> windows = windows_within(limit);
     const auto window = [&](int stage, int start) {
-      const int fast = fast_until[static_cast<std::size_t>(start)];
-      if (!problem_.memory_per_rank) return EndWindow{start + 1, fast};
-      return EndWindow{start + 1,
-                       std::min(fast, fits_until_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)])};
+      return windows[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
     };
     const CutTable table(blocks_, stages_, window);
     auto cuts = table.largest_cuts(window);
     if (!cuts || !problem_.memory_per_rank || ranks_fit(*cuts)) return cuts;
-    return coupled_cuts(table, window);
+    CoupledCuts coupled(memory_, problem_.rank_of_stage, ranks_, problem_.memory_per_rank->value);
+    cuts = coupled.any(table, windows);
+    if (cuts && largest) return coupled.largest(table, windows, *cuts);
+    return cuts;
   }
 
   bool ranks_fit(const std::vector<int>& cuts) const {
@@ -130,99 +133,20 @@ class DynamicSplit {
     int start = 0;
     for (int stage = 0; stage < stages_; ++stage) {
       const int end = cuts[static_cast<std::size_t>(stage)];
-      used[rank_of(stage)] += memory(stage, start, end);
+      used[static_cast<std::size_t>(problem_.rank_of_stage[static_cast<std::size_t>(stage)])] +=
+          memory_.of(stage, start, end);
       start = end;
     }
     return std::ranges::all_of(used, [&](std::int64_t bytes) { return bytes <= problem_.memory_per_rank->value; });
-  }
-  std::size_t rank_of(int stage) const {
-    return static_cast<std::size_t>(problem_.rank_of_stage[static_cast<std::size_t>(stage)]);
-  }
-
-  // Depth first, longest stages first, so that the first complete cuts are the lexicographically largest.
-  template <class WindowOf>
-  std::optional<std::vector<int>> coupled_cuts(const CutTable& table, const WindowOf& window) {
-    failed_.assign(static_cast<std::size_t>(stages_) * static_cast<std::size_t>(blocks_), {});
-    used_.assign(static_cast<std::size_t>(ranks_), 0);
-    cuts_.clear();
-    if (extend(0, 0, table, window)) return cuts_;
-    return std::nullopt;
-  }
-
-  template <class WindowOf>
-  bool extend(int stage, int start, const CutTable& table, const WindowOf& window) {
-    if (stage == stages_) return true;
-    auto& failed =
-        failed_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(blocks_) + static_cast<std::size_t>(start)];
-    const std::vector<std::int64_t> open = used_by_open_ranks(stage);
-    if (std::ranges::any_of(failed, [&](const auto& other) { return no_less(open, other); }) ||
-        !could_fit(stage, start)) {
-      return false;
-    }
-    count_visit();
-    std::int64_t& used = used_[rank_of(stage)];
-    const EndWindow ends = window(stage, start);
-    for (int end = ends.last; end >= ends.first; --end) {
-      if (!table.can(stage + 1, end)) continue;
-      const std::int64_t bytes = memory(stage, start, end);
-      if (used + bytes > problem_.memory_per_rank->value) continue;
-      used += bytes;
-      cuts_.push_back(end);
-      if (extend(stage + 1, end, table, window)) return true;
-      cuts_.pop_back();
-      used -= bytes;
-    }
-    std::erase_if(failed, [&](const auto& other) { return no_less(other, open); });
-    failed.push_back(open);
-    return false;
-  }
-
-  // What the ranks that have a stage to come hold already: all that matters for the rest.
-  std::vector<std::int64_t> used_by_open_ranks(int stage) const {
-    std::vector<char> is_open(static_cast<std::size_t>(ranks_), 0);
-    for (int later = stage; later < stages_; ++later) is_open[rank_of(later)] = 1;
-    std::vector<std::int64_t> open;
-    for (std::size_t rank = 0; rank < is_open.size(); ++rank) {
-      if (is_open[rank] != 0) open.push_back(used_[rank]);
-    }
-    return open;
-  }
-  static bool no_less(const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
-  }
-
-  // A bound: each remaining block weighs at least what it weighs on the lightest stage to come.
-  bool could_fit(int stage, int start) const {
-    std::int64_t free = 0;
-    std::vector<char> counted(static_cast<std::size_t>(ranks_), 0);
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (int later = stage; later < stages_; ++later) {
-      least = std::min(least, memory(later, start, blocks_));
-      if (counted[rank_of(later)]++ == 0) free += problem_.memory_per_rank->value - used_[rank_of(later)];
-    }
-    return least <= free;
-  }
-
-  void count_visit() {
-    constexpr std::int64_t most_visits = 3'000'000;  // some seconds
-    if (++visits_ <= most_visits) return;
-    throw InputError("split",
-                     "the dynamic split of " + std::to_string(blocks_ - 2) + " layers on " + std::to_string(stages_) +
-                         " stages is too large to prove under this memory limit",
-                     "take fewer chunks, or give the split as a list");
   }
 
   const SplitProblem& problem_;
   int blocks_;
   int stages_;
   int ranks_;
-  std::vector<double> times_;                                   // of all segments, by time_index
-  std::vector<std::vector<std::int64_t>> memory_before_;        // per stage, of the blocks before each
-  std::vector<std::vector<int>> fits_until_;                    // per stage and start, alone on its rank
-  std::vector<std::vector<std::vector<std::int64_t>>> failed_;  // per stage and start: Pareto set of rank memories
-  std::vector<std::int64_t> used_;                              // per rank
-  std::vector<int> cuts_;
-  std::int64_t visits_ = 0;
+  std::vector<double> times_;  // of all segments, by time_index
+  StageMemory memory_;
+  std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
 };
 
 void require_fitting(const SplitProblem& problem, const Split& split) {
