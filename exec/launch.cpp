@@ -11,7 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-volatile std::sig_atomic_t caught_signal = 0;
+std::atomic<int> caught_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
 
 void remember_signal(int signal) { caught_signal = signal; }
 

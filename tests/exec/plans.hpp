@@ -16,6 +16,11 @@ struct EmulatedPlan {
 inline Plan emulated_plan(const EmulatedPlan& wanted) {
   Plan plan;
   plan.name = wanted.schedule;
+  plan.model.name = "none";
+  plan.model.vocabulary = 16;
+  plan.model.hidden = 4;
+  plan.training.sequence = 8;
+  plan.training.global_batch = wanted.shape.microbatches;
   plan.schedule = generate_schedule(wanted.schedule, wanted.shape);
   plan.costs = even_costs(stages(plan.schedule), wanted.shape.chunks, wanted.time, wanted.time, wanted.time, {0});
   plan.costs.boundary_bytes = {wanted.boundary_bytes};

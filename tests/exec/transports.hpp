@@ -1,13 +1,24 @@
-// What tests of every transport share: payloads with known bytes, deadlines.
+// What tests of every transport share: the kinds under test, payloads with known bytes, deadlines.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
+
+struct TransportKind {
+  std::string name;
+  std::function<std::vector<std::unique_ptr<Transport>>(int ranks)> make;  // all ranks in this process
+};
+
+// Local alone where LibTorch is not linked (local_kind.cpp), else also Gloo (all_kinds.cpp).
+[[nodiscard]] std::vector<TransportKind> transport_kinds();
 
 inline Clock::time_point in_seconds(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -1,0 +1,137 @@
+#include "exec/transport/run_store.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+const std::string stop_key = "plumb/stop";
+
+std::string alive_key(int rank) { return fmt::format("plumb/alive/{}", rank); }
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+c10d::TCPStoreOptions options(int port, bool server) {
+  c10d::TCPStoreOptions made;
+  made.port = static_cast<std::uint16_t>(port);
+  made.isServer = server;
+  made.waitWorkers = false;
+  made.useLibUV = false;  // Debian's LibTorch is built without it
+  return made;
+}
+
+struct Listening {
+  int socket = -1;
+  int port = 0;
+};
+
+// Our own socket, of IPv4 alone: LibTorch's listens for IPv6 as well and looks up the name of every address that
+// connects, which takes 5 s where a resolver does not answer for IPv4 addresses that are mapped to IPv6.
+Listening listen(int port, RunStore::Reach reach) {
+  const auto failed = [port](int error) {
+    return RunError(fmt::format("port {}", port),
+                    fmt::format("the run's store cannot listen there: {}", std::strerror(error)),
+                    "another run may use the port: set MASTER_PORT to a free one");
+  };
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) throw failed(errno);
+  const int on = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(reach == RunStore::Reach::this_host ? INADDR_LOOPBACK : INADDR_ANY);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(socket, generic, length) != 0 || ::listen(socket, SOMAXCONN) != 0 ||
+      ::getsockname(socket, generic, &length) != 0) {
+    const int error = errno;
+    ::close(socket);
+    throw failed(error);
+  }
+  return {.socket = socket, .port = ntohs(address.sin_port)};
+}
+
+// LibTorch's errors carry a page of stack; the first line says what happened.
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+struct RunStore::Connection {
+  c10::intrusive_ptr<c10d::TCPStore> store;
+
+  template <class Call>
+  auto operator()(Call call) {
+    try {
+      return call(*store);
+    } catch (const std::exception& error) {
+      throw RunError(fmt::format("{}:{}", store->getHost(), store->getPort()),
+                     "the process that hosts the run's store does not answer: " + first_line(error));
+    }
+  }
+};
+
+RunStore::RunStore(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+RunStore::~RunStore() = default;
+
+std::shared_ptr<RunStore> RunStore::host(int port, Reach reach) {
+  const auto [socket, actual_port] = listen(port, reach);
+  c10d::TCPStoreOptions made = options(actual_port, true);
+  made.masterListenFd = socket;
+  try {
+    return std::make_shared<RunStore>(
+        std::make_unique<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>("127.0.0.1", made)}));
+  } catch (const std::exception& error) {
+    throw RunError(fmt::format("port {}", actual_port), "the run's store cannot start: " + first_line(error));
+  }
+}
+
+std::shared_ptr<RunStore> RunStore::join(const std::string& address, int port, Seconds timeout) {
+  c10d::TCPStoreOptions made = options(port, false);
+  made.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout.value * 1e3));
+  try {
+    return std::make_shared<RunStore>(
+        std::make_unique<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>(address, made)}));
+  } catch (const std::exception& error) {
+    throw RunError(fmt::format("{}:{}", address, port), "the run's store cannot be reached: " + first_line(error),
+                   "do MASTER_ADDR and MASTER_PORT name the host and port of rank 0?");
+  }
+}
+
+int RunStore::port() const { return connection_->store->getPort(); }
+
+void RunStore::say(int rank, const std::string& text) {
+  (*connection_)([&](c10d::TCPStore& store) { store.set(alive_key(rank), bytes_of(text)); });
+}
+
+std::string RunStore::said(int rank) {
+  return (*connection_)([&](c10d::TCPStore& store) {
+    const std::string key = alive_key(rank);
+    return store.check({key}) ? text_of(store.get(key)) : std::string();
+  });
+}
+
+void RunStore::stop(const std::string& reason) {
+  (*connection_)([&](c10d::TCPStore& store) { (void)store.compareSet(stop_key, {}, bytes_of(reason)); });
+}
+
+std::string RunStore::stop_reason() {
+  return (*connection_)(
+      [&](c10d::TCPStore& store) { return store.check({stop_key}) ? text_of(store.get(stop_key)) : std::string(); });
+}
+
+}  // namespace plumb::exec

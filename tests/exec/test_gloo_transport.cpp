@@ -1,0 +1,77 @@
+#include <thread>
+
+#include "common/base/error.hpp"
+#include "exec/transport/gloo.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+std::vector<std::unique_ptr<Transport>> two_ranks(const std::shared_ptr<RunStore>& store, const GlooOptions& common) {
+  std::vector<std::unique_ptr<Transport>> transports(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GlooOptions options = common;
+      options.rank = rank;
+      options.size = 2;
+      options.port = store->port();
+      transports[static_cast<std::size_t>(rank)] =
+          make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20}));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return transports;
+}
+
+}  // namespace
+
+TEST_CASE("a peer that has gone is named by whoever waits for it") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  transports[1]->expect(0, Channel::forward, 8);
+  transports[0].reset();
+  CHECK_THROWS_WITH(transports[1]->receive(0, Channel::forward, in_seconds(20)),
+                    ContainsSubstring("rank 1: lost rank 0 while receiving from it on the forward channel"));
+}
+
+TEST_CASE("buffers of receives come from the given allocator") {
+  const auto store = RunStore::host(0);
+  std::vector<std::byte> memory(64);
+  GlooOptions options;
+  options.allocate = [&](std::size_t bytes) { return Payload{.owner = {}, .data = memory.data(), .size = bytes}; };
+  const auto transports = two_ranks(store, options);
+  transports[1]->expect(0, Channel::forward, 64);
+  transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 3, 64));
+  const Received got = transports[1]->receive(0, Channel::forward, in_seconds(20));
+  CHECK(got.payload.data == memory.data());
+  CHECK(same_bytes(got.payload, pattern(0, Channel::forward, 3, 64)));
+}
+
+TEST_CASE("the first reason to stop a run counts, and signs of life are read back") {
+  const auto store = RunStore::host(0);
+  const auto other = RunStore::join("127.0.0.1", store->port(), {20});
+  CHECK(other->stop_reason().empty());
+  other->say(3, "step 1, 3F7");
+  CHECK(store->said(3) == "step 1, 3F7");
+  CHECK(store->said(2).empty());
+  store->stop("rank 1 failed");
+  other->stop("rank 2 failed");
+  CHECK(other->stop_reason() == "rank 1 failed");
+}
+
+TEST_CASE("a port in use is named") {
+  const auto store = RunStore::host(0);
+  CHECK_THROWS_WITH(RunStore::host(store->port()),
+                    ContainsSubstring("port " + std::to_string(store->port())) && ContainsSubstring("MASTER_PORT"));
+}
+
+TEST_CASE("a store that nobody hosts is said after the given time") {
+  const int port = RunStore::host(0)->port();  // free again
+  const auto start = Clock::now();
+  CHECK_THROWS_WITH(RunStore::join("127.0.0.1", port, {1}), ContainsSubstring("cannot be reached"));
+  CHECK(Clock::now() - start < std::chrono::seconds(15));
+}
