@@ -1,5 +1,6 @@
 #include "common/base/yaml.hpp"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <set>
 #include <span>
+#include <sstream>
 
 #include "common/base/files.hpp"
 
@@ -67,6 +69,36 @@ double positive_quantity(const YamlValue& value, std::span<const Unit> units, co
   return result;
 }
 
+// Remembers where a document begins.
+class DocumentStart : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { place_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  [[nodiscard]] YAML::Mark place() const { return place_; }
+
+ private:
+  YAML::Mark place_;
+};
+
+// Not YAML::LoadAll, which never ends when a stray comma follows a document (yaml-cpp 0.7).
+void require_one_document(std::string_view text, const std::string& file) {
+  std::istringstream stream{std::string(text)};
+  YAML::Parser parser(stream);
+  DocumentStart start;
+  if (!parser.HandleNextDocument(start)) throw InputError(file, "is empty");
+  if (!parser.HandleNextDocument(start)) return;
+  throw InputError(Place{file, start.place().line + 1, start.place().column + 1},
+                   "something stands after the end of the first document, expected one document");
+}
+
 std::string shortest(double value) {
   char buffer[32];
   const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
@@ -90,12 +122,10 @@ YamlValue::YamlValue(std::shared_ptr<const Content> content, const std::string& 
 
 YamlValue YamlValue::parse(std::string_view text, const std::string& file) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.empty() || documents.front().IsNull()) throw InputError(file, "is empty");
-    if (documents.size() > 1) {
-      throw InputError(Place{file, documents[1].Mark().line + 1, 1}, "holds more than one YAML document, expected one");
-    }
-    return {std::make_shared<const Content>(Content{documents.front()}), file, "the file"};
+    require_one_document(text, file);
+    const YAML::Node document = YAML::Load(std::string(text));
+    if (document.IsNull()) throw InputError(file, "is empty");
+    return {std::make_shared<const Content>(Content{document}), file, "the file"};
   } catch (const YAML::Exception& error) {
     const bool known = !error.mark.is_null();
     throw InputError(Place{file, known ? error.mark.line + 1 : 0, known ? error.mark.column + 1 : 0},

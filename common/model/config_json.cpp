@@ -62,7 +62,7 @@ Model read_config_json(const YamlValue& file) {
     model.head_bias = family.name == "gptj";
     if (family.learned_positions) model.max_positions = fields.integer(position_names, limits::positions);
   }
-  for (const char* name : {"is_encoder_decoder", "add_cross_attention"}) {
+  for (const char* name : {"is_encoder_decoder", "add_cross_attention", "use_bidirectional_attention"}) {
     fields.refuse_if_set(name, "only decoders are described");
   }
   fields.check_all_read();

@@ -101,7 +101,11 @@ class MixerReader {
   }
 
   Mixer linear() {
-    if (family_.lightning) return Lightning{.heads = heads(), .head_dim = head_dim()};
+    if (family_.lightning) {
+      Lightning result = {.heads = heads(), .head_dim = head_dim()};
+      result.block = fields_.optional_integer({"block_size", "block"}, 1, limits::chunk).value_or(result.block);
+      return result;
+    }
     if (const auto config = fields_.find({"linear_attn_config"})) return channel_gated_delta(*config);
     GatedDelta delta = {.key_heads = fields_.integer({"linear_num_key_heads"}, limits::heads),
                         .value_heads = fields_.integer({"linear_num_value_heads"}, limits::heads),

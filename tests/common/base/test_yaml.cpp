@@ -37,7 +37,9 @@ TEST_CASE("malformed, empty and double documents are refused with their line") {
   CHECK_THAT(error_of([] { (void)YamlValue::parse("{\"a\": 1", "a.json"); }), ContainsSubstring("a.json:1:"));
   CHECK_THAT(error_of([] { (void)YamlValue::parse("", "a.yaml"); }), ContainsSubstring("a.yaml: is empty"));
   CHECK_THAT(error_of([] { (void)YamlValue::parse("a: 1\n---\nb: 2\n", "a.yaml"); }),
-             ContainsSubstring("more than one"));
+             ContainsSubstring("a.yaml:2:") && ContainsSubstring("expected one document"));
+  CHECK_THAT(error_of([] { (void)YamlValue::parse("{\"a\": 1},\n \"b\": 2}", "a.json"); }),
+             ContainsSubstring("a.json:1:9: something stands after the end"));
   CHECK_THAT(error_of([] { (void)YamlValue::parse(std::string(100000, '['), "a.yaml"); }), ContainsSubstring("a.yaml"));
 }
 

@@ -1,6 +1,7 @@
 #include "common/model/config_json.hpp"
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "common/base/files.hpp"
 #include "common/model/parameters.hpp"
@@ -133,6 +134,31 @@ TEST_CASE("truncated and repeated JSON is refused with its line") {
     CHECK_THROWS_AS(read_config_json(YamlValue::parse(text.substr(0, length), "config.json")), InputError);
   }
   CHECK_THROWS_AS(read_config_json(YamlValue::parse(R"({"hidden_size": 1, "hidden_size": 2})", "c.json")), InputError);
+}
+
+TEST_CASE("a file with a few bytes changed is read or refused, never anything else") {
+  std::mt19937 random(1);
+  for (const std::string name : {"gpt2", "qwen3-next-80b-a3b", "gpt-oss-20b", "deepseek-v3"}) {
+    const std::string text = config_of(name).dump(1);
+    for (int round = 0; round < 500; ++round) {
+      std::string broken = text;
+      for (std::size_t changes = 1 + random() % 4; changes > 0; --changes) {
+        const std::string bytes = "{}[]:,\"'-0189eE.&*!|>%@`#~\n\t \xff\x01?nN";
+        const char byte = bytes[random() % bytes.size()];
+        const std::size_t at = random() % broken.size();
+        if (random() % 2 == 0) {
+          broken[at] = byte;
+        } else {
+          broken.insert(at, 1, byte);
+        }
+      }
+      try {
+        (void)count_parameters(read_config_json(YamlValue::parse(broken, "config.json")));
+      } catch (const InputError& error) {
+        CHECK(std::string(error.what()).starts_with("config.json"));
+      }
+    }
+  }
 }
 
 TEST_CASE("the language model inside a multimodal file") {
