@@ -1,0 +1,99 @@
+// Machines are read with units and sources, and ranks find their node and link.
+#include "common/cluster/machine.hpp"
+
+#include "common/base/error.hpp"
+#include "common/cluster/machine_yaml.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+const std::string good = R"(name: two-gpus
+devices: 2
+device:
+  name: a GPU
+  type: cuda
+  peak:
+    bf16: {value: 312 TFLOP/s, source: datasheet}
+  matmul_efficiency: {value: 0.75, source: "assumed: a guess"}
+  memory_bandwidth: {value: 2039 GB/s, source: datasheet}
+  memory_efficiency: {value: 0.8, source: measured}
+  memory: {value: 74 GiB, source: assumed}
+inside:
+  latency: {value: 3.4 us, source: measured}
+  bandwidth: {value: 235 GB/s, source: measured}
+outside:
+  latency: {value: 32 us, source: measured}
+  bandwidth: {value: 200 Gbit/s, source: datasheet}
+)";
+
+Machine read(const std::string& text, ElementType precision = ElementType::bf16) {
+  return read_machine(YamlValue::parse(text, "machine.yaml"), precision);
+}
+
+std::string message_for(const std::string& from, const std::string& to, ElementType precision = ElementType::bf16) {
+  std::string text = good;
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  try {
+    (void)read(text.replace(at, from.size(), to), precision);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("a machine's numbers keep their unit and their source") {
+  const Machine machine = read(good);
+  CHECK(machine.name == "two-gpus");
+  CHECK(machine.devices == 2);
+  CHECK(machine.cores == 0);
+  CHECK(machine.device.type == DeviceType::cuda);
+  CHECK(machine.device.peak.value == FlopsPerSecond{312e12});
+  CHECK(machine.device.peak.source == "datasheet");
+  CHECK(machine.device.memory.value == Bytes{std::int64_t{74} << 30});
+  CHECK(machine.inside.latency.value.value == Approx(3.4e-6));
+  CHECK(machine.outside.bandwidth.value == BytesPerSecond{25e9});  // 200 Gbit/s
+  CHECK(machine.device.matmul_efficiency.source == "assumed: a guess");
+}
+
+TEST_CASE("what is wrong with a machine is named with its line") {
+  CHECK_THAT(message_for("2039 GB/s", "2039"),
+             ContainsSubstring("machine.yaml:9:29: ") && ContainsSubstring("no unit"));
+  CHECK_THAT(message_for("2039 GB/s", "2039"), ContainsSubstring("units: B/s"));
+  CHECK_THAT(message_for("74 GiB", "74 GB/s"), ContainsSubstring("machine.yaml:11:19: "));
+  CHECK_THAT(message_for("{value: 74 GiB, source: assumed}", "74 GiB"),
+             ContainsSubstring("machine.yaml:11:11: ") && ContainsSubstring("source: datasheet"));
+  CHECK_THAT(message_for(", source: measured}\n  memory:", "}\n  memory:"), ContainsSubstring("the source is missing"));
+  CHECK_THAT(message_for("value: 0.75", "value: 75"), ContainsSubstring("machine.yaml:8:30: "));
+  CHECK_THAT(message_for("devices:", "device_count:"), ContainsSubstring("unknown key 'device_count'"));
+  CHECK_THAT(message_for("devices: 2\n", ""), ContainsSubstring("'devices' is missing"));
+  CHECK_THAT(message_for("devices: 2", "devices: 0"), ContainsSubstring("machine.yaml:2:10: "));
+  CHECK_THAT(message_for("name: a GPU", "name: a GPU", ElementType::fp32), ContainsSubstring("no peak for fp32"));
+}
+
+TEST_CASE("a CPU machine takes its cores from here unless they are given") {
+  std::string text = good;
+  text.replace(text.find("devices: 2"), 10, "cores: usable");
+  text.replace(text.find("cuda"), 4, "cpu");
+  CHECK(read(text).cores == usable_cores());
+  CHECK(usable_cores() >= 1);
+  text.replace(text.find("usable"), 6, "6");
+  CHECK(read(text).cores == 6);
+  CHECK(read(text).devices == 6);
+}
+
+TEST_CASE("ranks fill one node after the other, and links follow") {
+  const Cluster cluster{.machine = read(good), .nodes = 3, .ranks = 6};
+  const std::vector<int> nodes = {0, 0, 1, 1, 2, 2};
+  for (int from = 0; from < 6; ++from) {
+    CHECK(node_of_rank(cluster, from) == nodes[static_cast<std::size_t>(from)]);
+    for (int to = 0; to < 6; ++to) {
+      const bool inside = nodes[static_cast<std::size_t>(from)] == nodes[static_cast<std::size_t>(to)];
+      CHECK(link_between(cluster, from, to) == (inside ? cluster.machine.inside : cluster.machine.outside));
+    }
+  }
+}

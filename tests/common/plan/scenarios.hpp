@@ -1,0 +1,78 @@
+// Small scenarios that the tests of this folder share, written to files of their own.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "common/plan/scenario.hpp"
+
+namespace plumb::testing {
+
+// A folder that goes away with the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    static int count = 0;
+    path_ = std::filesystem::path(PLUMB_BINARY_DIR) /
+            ("plan-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  [[nodiscard]] std::filesystem::path file(const std::string& name) const { return path_ / name; }
+  [[nodiscard]] std::filesystem::path write(const std::string& name, const std::string& content) const {
+    write_file(path_ / name, content);
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline Scenario read_text(const std::string& text) {
+  const TemporaryFolder folder;
+  return read_scenario(folder.write("scenario.yaml", text));
+}
+
+// The message of the InputError without the folder, or "no error".
+inline std::string message_for(const std::string& text) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write("scenario.yaml", text);
+  try {
+    (void)read_scenario(path);
+  } catch (const InputError& error) {
+    std::string message = error.what();
+    const std::string prefix = path.parent_path().string() + "/";
+    for (std::size_t at = message.find(prefix); at != std::string::npos; at = message.find(prefix)) {
+      message.erase(at, prefix.size());
+    }
+    return message;
+  }
+  return "no error";
+}
+
+// Eight layers, of which the last four and the head are heavier.
+inline const std::string model_block = R"(model:
+  name: small
+  vocabulary: 512
+  hidden: 64
+  heads: 4
+  kv_heads: 2
+  ffn: 128
+  window: 16
+  experts: {count: 4, top_k: 2, ffn: 128, shared: 1}
+  layers: "sliding/dense*4, (sliding/moe, full/moe)*2"
+)";
+
+inline std::string scenario_text(const std::string& rest) { return model_block + rest; }
+
+}  // namespace plumb::testing

@@ -1,0 +1,150 @@
+// Costs of blocks: states by hand, times against FLOPs and bytes, profiles taken at their own shapes only.
+#include "common/plan/block_costs.hpp"
+
+#include <set>
+
+#include "common/model/parameters.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+Scenario small(const std::string& rest = "") {
+  return read_text(scenario_text("training: {sequence: 32, global_batch: 8, microbatch: 2}\n" + rest));
+}
+
+Profile profile_of(const Scenario& scenario) {
+  Profile profile{.machine = "this host",
+                  .samples = 7,
+                  .shapes = {.model = "any name",
+                             .model_digest = model_digest(scenario.model),
+                             .sequence = 32,
+                             .microbatch = 2,
+                             .precision = ElementType::fp32}};
+  std::set<std::string> keys;
+  const int last = static_cast<int>(scenario.model.layers.size()) + 1;
+  for (int block = 0; block <= last; ++block) {
+    if (!keys.insert(block_key(scenario.model, block)).second) continue;
+    MeasuredBlock measured{.block = block_key(scenario.model, block)};
+    measured.cost.forward = {0.001 * (block + 1)};
+    measured.cost.kept_bytes = {1000 + block};
+    profile.blocks.push_back(measured);
+  }
+  return profile;
+}
+
+}  // namespace
+
+// arXiv 1910.02054, section 3: 2 + 2 + 12 bytes a parameter; here gradients are accumulated in fp32.
+TEST_CASE("states of a parameter") {
+  const auto total = [](ElementType precision, Optimizer optimizer) {
+    const StateBytes states = state_bytes(1000, {.precision = precision, .optimizer = optimizer});
+    return std::vector<std::int64_t>{states.parameters.value, states.gradients.value, states.optimizer.value};
+  };
+  CHECK(total(ElementType::fp32, Optimizer::adam) == std::vector<std::int64_t>{4000, 4000, 8000});
+  CHECK(total(ElementType::fp32, Optimizer::sgd) == std::vector<std::int64_t>{4000, 4000, 0});
+  CHECK(total(ElementType::bf16, Optimizer::adam) == std::vector<std::int64_t>{2000, 4000, 12000});
+  CHECK(total(ElementType::bf16, Optimizer::sgd) == std::vector<std::int64_t>{2000, 4000, 4000});
+}
+
+TEST_CASE("the blocks' parameters and FLOPs are those of the whole model") {
+  Scenario scenario = small();
+  // Bandwidth without limit leaves FLOPs alone.
+  scenario.cluster.machine.device.memory_bandwidth.value = {1e30};
+  const DeviceProfile& device = scenario.cluster.machine.device;
+  const std::vector<ComputeCost> blocks = block_costs(scenario, 2);
+  REQUIRE(blocks.size() == 10);
+  std::int64_t parameters = 0;
+  Seconds time;
+  for (const ComputeCost& block : blocks) {
+    parameters += block.parameters;
+    time += block.forward + block.input_gradient + block.weight_gradient;
+  }
+  CHECK(parameters == count_parameters(scenario.model).total);
+  // Per token: six times the weights that multiply it, and the softmax cores, 4·a·d·n̄ forward and 10·a·d·n̄ backward
+  // (flash), where n̄ is 16 − 16·15/64 in six layers with a window of 16 and 33/2 in two without.
+  const ParameterCounts counts = count_parameters(scenario.model);
+  double flops = 6.0 * 512 * 64 + 14 * 4 * 16 * (6 * 12.25 + 2 * 16.5);
+  for (const std::int64_t weights : counts.layers_matmul_active) flops += 6.0 * static_cast<double>(weights);
+  const FlopsPerSecond speed = device.peak.value * device.matmul_efficiency.value;
+  CHECK(time.value == Approx(flops * 2 * 32 / speed.value));
+  CHECK(blocks[1] == blocks[2]);
+  CHECK(blocks[5].forward > blocks[1].forward);  // experts cost more than the dense layer here
+}
+
+TEST_CASE("without FLOPs a block takes the time of its bytes") {
+  Scenario scenario = small();
+  DeviceProfile& device = scenario.cluster.machine.device;
+  device.peak.value = {1e30};
+  device.memory_bandwidth.value = {1e6};
+  device.memory_efficiency.value = 0.5;
+  const ComputeCost cost = block_costs(scenario, 2)[1];
+  const double bandwidth = 0.5e6;
+  const auto seconds = [&](std::int64_t bytes) { return static_cast<double>(bytes) / bandwidth; };
+  CHECK(cost.forward.value == Approx(seconds(cost.kept_bytes.value)));
+  CHECK(cost.input_gradient.value == Approx(seconds(cost.kept_bytes.value)));
+  CHECK(cost.weight_gradient.value == Approx(seconds(cost.kept_for_weight_bytes.value + 2 * 4 * cost.parameters)));
+  // fp32 AdamW: weights and two moments read and written, gradients read and cleared.
+  CHECK(cost.optimizer.value == Approx(seconds(32 * cost.parameters)));
+}
+
+TEST_CASE("times and kept bytes grow with the microbatch, states do not") {
+  const Scenario scenario = small();
+  const std::vector<ComputeCost> one = block_costs(scenario, 1);
+  const std::vector<ComputeCost> four = block_costs(scenario, 4);
+  for (std::size_t block = 0; block < one.size(); ++block) {
+    CHECK(four[block].forward.value == Approx(4 * one[block].forward.value));
+    CHECK(four[block].kept_bytes == 4 * one[block].kept_bytes);
+    CHECK(four[block].parameter_bytes == one[block].parameter_bytes);
+    CHECK(four[block].optimizer == one[block].optimizer);
+  }
+}
+
+TEST_CASE("a profile's medians are used, with states from the shapes") {
+  Scenario scenario = small();
+  const std::vector<ComputeCost> analytic = block_costs(scenario, 2);
+  scenario.profile = profile_of(scenario);
+  const std::vector<ComputeCost> measured = block_costs(scenario, 2);
+  REQUIRE(measured.size() == 10);
+  CHECK(measured[0].forward == Seconds{0.001});
+  CHECK(measured[1].forward == Seconds{0.002});
+  CHECK(measured[4].forward == Seconds{0.002});  // like layer 1, measured once
+  CHECK(measured[6].forward == Seconds{0.007});
+  CHECK(measured[8].kept_bytes == Bytes{1006});
+  CHECK(measured[9].kept_bytes == Bytes{1009});
+  for (std::size_t block = 0; block < 10; ++block) {
+    CHECK(measured[block].parameters == analytic[block].parameters);
+    CHECK(measured[block].optimizer_bytes == analytic[block].optimizer_bytes);
+  }
+  CHECK_THAT(provenance(scenario), ContainsSubstring("profile of this host, 7 rounds"));
+}
+
+TEST_CASE("a profile of other shapes is refused, naming both") {
+  Scenario scenario = small();
+  scenario.profile = profile_of(scenario);
+  CHECK_THROWS_WITH(block_costs(scenario, 4),
+                    ContainsSubstring("sequence 32, microbatch 2, fp32") && ContainsSubstring("microbatch 4"));
+  scenario.profile->shapes.precision = ElementType::bf16;
+  CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring("bf16"));
+  scenario.profile = profile_of(scenario);
+  scenario.model.vocabulary += 1;
+  CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring(model_digest(scenario.model)));
+  scenario.model.vocabulary -= 1;
+  scenario.profile->blocks.pop_back();
+  CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring("has no block 'head'"));
+}
+
+TEST_CASE("a tied head on another rank has a copy of the table with all its states") {
+  Scenario scenario = small();
+  scenario.model.tied_embeddings = true;
+  const std::vector<ComputeCost> blocks = block_costs(scenario, 2);
+  CHECK(blocks.back().parameters == 64);  // the final norm alone
+  const ComputeCost head = with_table_copy(blocks.back(), scenario.model, scenario.training, blocks.front());
+  CHECK(head.parameters == 64 + 512 * 64);
+  CHECK(head.optimizer_bytes == Bytes{8 * (64 + 512 * 64)});
+  CHECK(head.optimizer.value == Approx((blocks.back().optimizer + blocks.front().optimizer).value));
+  CHECK(head.forward == blocks.back().forward);
+}

@@ -1,0 +1,35 @@
+// What crosses a stage boundary, and that two views of it are compared name by name.
+#include "common/plan/boundary.hpp"
+
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+TEST_CASE("hidden states of one microbatch in the training precision cross a boundary") {
+  const Scenario scenario = read_text(scenario_text("training: {sequence: 32, microbatch: 3, precision: bf16}\n"));
+  const BoundaryManifest manifest = boundary_manifest(scenario.model, scenario.training);
+  REQUIRE(manifest.tensors.size() == 1);
+  CHECK(manifest.tensors.front().name == "hidden_states");
+  CHECK(bytes(manifest) == Bytes{3 * 32 * 64 * 2});
+}
+
+TEST_CASE("two sides that disagree are told the boundary, the tensor and both views") {
+  const Scenario scenario = read_text(scenario_text("training: {sequence: 32, microbatch: 3}\n"));
+  const BoundaryManifest sender = boundary_manifest(scenario.model, scenario.training);
+  CHECK_NOTHROW(require_equal(sender, sender, 0));
+  BoundaryManifest receiver = sender;
+  receiver.tensors.front().dimensions.at(1).size = 31;
+  CHECK_THROWS_WITH(require_equal(sender, receiver, 4), ContainsSubstring("boundary between stages 4 and 5") &&
+                                                            ContainsSubstring("sequence 32") &&
+                                                            ContainsSubstring("sequence 31"));
+  receiver.tensors.clear();
+  CHECK_THROWS_WITH(require_equal(sender, receiver, 4), ContainsSubstring("the receiver expects nothing"));
+}
+
+TEST_CASE("a boundary that no memory holds is refused") {
+  Training training{.sequence = std::int64_t{1} << 31, .global_batch = 1, .microbatch = std::int64_t{1} << 31};
+  CHECK_THROWS_WITH(bytes(boundary_manifest(Model{.hidden = 1 << 20}, training)),
+                    ContainsSubstring("larger than 16 TiB"));
+}

@@ -1,0 +1,193 @@
+// A plan is complete: it survives its file, gives the same bytes each time, and nothing inconsistent is read.
+#include <chrono>
+
+#include "common/plan/plan.hpp"
+#include "common/schedule/registry.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+Plan plan_of(const std::string& rest, const PlanChoice& choice) {
+  return make_plan(read_text(scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2}\n" + rest)), choice);
+}
+
+Plan small_plan(const std::string& schedule = "1f1b", int chunks = 1) {
+  return plan_of("training: {sequence: 32, global_batch: 8, microbatch: 2}\n",
+                 {.microbatch = 2, .schedule = {.name = schedule, .chunks = chunks}});
+}
+
+// What reading says about the text, without the folder's name.
+std::string message_for_plan(const std::string& text) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write("plan.json", text);
+  try {
+    (void)read_plan(path);
+  } catch (const InputError& error) {
+    const std::string message = error.what();
+    return message.substr(message.find("plan.json"));
+  }
+  return "no error";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+Plan read_back(const Plan& plan) {
+  const TemporaryFolder folder;
+  return read_plan(folder.write("plan.json", to_json(plan)));
+}
+
+}  // namespace
+
+TEST_CASE("a plan is read back equal, for every schedule, and written as the same bytes") {
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    const Plan plan = small_plan(entry.name, entry.uses_chunks ? 2 : 1);
+    const Plan back = read_back(plan);
+    CHECK(back == plan);
+    CHECK(to_json(back) == to_json(plan));
+    CHECK(lowered_schedule(back) == lowered_schedule(plan));
+    CHECK(plan_digest(back) == plan_digest(plan));
+    CHECK(costs_digest(back.costs) == costs_digest(plan.costs));
+  }
+  const Plan recomputed =
+      plan_of("training: {global_batch: 8, recompute: full, precision: bf16, seed: 9007199254740992}\n",
+              {.microbatch = 2, .schedule = {.name = "zb-h1"}});
+  CHECK(read_back(recomputed) == recomputed);
+}
+
+TEST_CASE("every layer kind survives a plan") {
+  const Scenario scenario = read_text(R"(model:
+  vocabulary: 100
+  hidden: 64
+  heads: 4
+  ffn: 128
+  window: 8
+  tied_embeddings: true
+  norm: layernorm
+  activation: gelu
+  bias: true
+  positions: learned
+  max_positions: 64
+  linear: {key_heads: 2, value_heads: 4, key_dim: 16, value_dim: 16}
+  lightning: {heads: 4, head_dim: 16}
+  mla: {kv_lora_rank: 16, nope_dim: 16, rope_dim: 8, value_dim: 16}
+  mamba: {state: 8}
+  mamba2: {heads: 4, head_dim: 32, state: 16}
+  experts: {count: 4, top_k: 2, ffn: 32}
+  layers: "full/dense, sliding/moe, linear/none, mla/dense, lightning/dense, mamba/none, mamba2/none, none/dense"
+training: {sequence: 64, global_batch: 4}
+layout: {pipeline: 2}
+)");
+  const Plan plan = make_plan(scenario, {.microbatch = 1});
+  CHECK(read_back(plan) == plan);
+  CHECK(plan.costs.tied_bytes == Bytes{100 * 64 * 4});
+}
+
+TEST_CASE("digests tell plans and costs apart") {
+  const Plan plan = small_plan();
+  CHECK(plan_digest(small_plan("zb-h1")) != plan_digest(plan));
+  Plan other = plan;
+  other.name = "renamed";
+  CHECK(plan_digest(other) == plan_digest(plan));
+  std::swap(other.split.layers[0], other.split.layers[1]);
+  CHECK(plan_digest(other) != plan_digest(plan));
+  other = plan;
+  other.training.sequence += 1;
+  CHECK(plan_digest(other) != plan_digest(plan));
+  other = plan;
+  other.costs.stages[0].forward += Seconds{1e-9};
+  CHECK(plan_digest(other) == plan_digest(plan));
+  CHECK(costs_digest(other.costs) != costs_digest(plan.costs));
+}
+
+TEST_CASE("a plan of another version, and another kind of file") {
+  const std::string text = to_json(small_plan());
+  const std::string message = message_for_plan(replaced(text, "\"version\": 1", "\"version\": 7"));
+  CHECK_THAT(message, ContainsSubstring("plan of version 7") && ContainsSubstring("expected version 1"));
+  CHECK_THAT(message_for_plan("{}"), ContainsSubstring("is not a plan"));
+  CHECK_THAT(message_for_plan("[]"), ContainsSubstring("expected an object"));
+  CHECK_THAT(message_for_plan(replaced(text, "  \"version\": 1,\n", "")), ContainsSubstring("version"));
+}
+
+TEST_CASE("a truncated plan is an input error with its position, wherever it was cut") {
+  const std::string text = to_json(small_plan());
+  for (std::size_t length = 0; length < text.size() - 1; length += 97) {
+    const std::string message = message_for_plan(text.substr(0, length));
+    CAPTURE(length, message);
+    CHECK(message.rfind("plan.json:", 0) == 0);
+    CHECK(message.find("no error") == std::string::npos);
+  }
+  const std::string cut = message_for_plan(text.substr(0, text.find("\"layers\"") + 4));
+  CHECK_THAT(cut, ContainsSubstring("truncated"));
+  CHECK(std::isdigit(static_cast<unsigned char>(cut.at(std::string("plan.json:").size()))) != 0);
+}
+
+TEST_CASE("a plan with any one byte changed is read or refused, never worse") {
+  const std::string text = to_json(small_plan());
+  int refused = 0;
+  for (std::size_t at = 0; at < text.size(); at += 13) {
+    std::string changed = text;
+    changed[at] = changed[at] == '9' ? '-' : '9';
+    refused += message_for_plan(changed) == "no error" ? 0 : 1;
+  }
+  CHECK(refused > 100);
+}
+
+TEST_CASE("a plan that contradicts itself is refused, naming the key") {
+  const Plan plan = small_plan();
+  const auto message_of = [&](const std::function<void(Plan&)>& change) {
+    Plan changed = plan;
+    change(changed);
+    return message_for_plan(to_json(changed));
+  };
+  CHECK_THAT(message_of([](Plan& p) { p.split.layers.push_back(0); }),
+             ContainsSubstring("split.layers") && ContainsSubstring("3 entries for 2 stages"));
+  CHECK_THAT(message_of([](Plan& p) { p.split.layers[0] += 1; }),
+             ContainsSubstring("adds up to 9 layers, the model has 8"));
+  CHECK_THAT(message_of([](Plan& p) { p.cluster.ranks = 3; }), ContainsSubstring("needs 2 ranks, the cluster has 3"));
+  CHECK_THAT(message_of([](Plan& p) { p.training.global_batch = 9; }), ContainsSubstring("global batch of 9"));
+  CHECK_THAT(message_of([](Plan& p) { p.training.microbatch = 1; }), ContainsSubstring("training"));
+  CHECK_THAT(message_of([](Plan& p) { p.layout.pipeline = 3; }), ContainsSubstring("the layout's pipeline 3"));
+  CHECK_THAT(message_of([](Plan& p) {
+               p.costs.stages.pop_back();
+               p.costs.recomputed.pop_back();
+             }),
+             ContainsSubstring("costs"));
+  CHECK_THAT(message_of([](Plan& p) { p.costs.boundary_bytes += Bytes{4}; }), ContainsSubstring("boundary_bytes"));
+  CHECK_THAT(message_of([](Plan& p) { p.boundary.tensors[0].name = "logits"; }), ContainsSubstring("boundary"));
+  CHECK_THAT(message_of([](Plan& p) { p.costs.tied_bytes = {4}; }), ContainsSubstring("tied_bytes"));
+  CHECK_THAT(message_of([](Plan& p) { p.schedule.actions[1].pop_back(); }), ContainsSubstring("schedule"));
+  CHECK_THAT(message_of([](Plan& p) { std::swap(p.schedule.actions[0][0], p.schedule.actions[0].back()); }),
+             ContainsSubstring("schedule"));
+  CHECK_THAT(message_of([](Plan& p) { p.schedule.rank_of_stage = {0, 0}; }), ContainsSubstring("schedule"));
+  CHECK_THAT(message_for_plan(replaced(to_json(plan), "0F0", "0X0")), ContainsSubstring("schedule.actions[0]"));
+  CHECK_THAT(message_for_plan(replaced(to_json(plan), "\"hidden\": 64", "\"hidden\": -64")),
+             ContainsSubstring("hidden"));
+  CHECK_THAT(message_for_plan(replaced(to_json(plan), "\"hidden\": 64", "\"hiden\": 64")), ContainsSubstring("hid"));
+  CHECK_THAT(message_for_plan(replaced(to_json(plan), "\"kind\": \"softmax\"", "\"kind\": \"softmix\"")),
+             ContainsSubstring("did you mean 'softmax'?"));
+}
+
+TEST_CASE("a plan of 64 stages and 1024 microbatches is read in a moment") {
+  const Scenario scenario =
+      read_text(R"(model: {vocabulary: 100, hidden: 64, heads: 4, ffn: 128, layers: "full/dense*64"}
+training: {sequence: 32, global_batch: 1024}
+layout: {pipeline: 64}
+)");
+  const Plan plan = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write("plan.json", to_json(plan));
+  const auto begin = std::chrono::steady_clock::now();
+  const Plan back = read_plan(path);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  CHECK(back == plan);
+  CHECK(taken.count() < 2.0);  // 0.05 s when nothing else runs; the bound is for sanitizers and busy machines
+  WARN("read in " << taken.count() * 1e3 << " ms");
+}

@@ -1,0 +1,254 @@
+// The planner's choice is the best of all its candidates, and what it proposes when nothing fits does fit.
+#include "common/plan/planner.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+
+#include "common/graph/memory.hpp"
+#include "common/plan/block_costs.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+const std::string two_ranks = "cluster: {machine: local-cpu, ranks: 2, cores: 2}\n";
+
+Seconds by_hand(const Plan& plan) {
+  const ScheduleGraph graph = build_graph(lowered_schedule(plan), plan.costs);
+  return evaluate(graph).makespan;
+}
+
+Bytes peak_by_hand(const Plan& plan) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  Bytes peak;
+  for (const RankMemory& memory : memory_over_time(graph, evaluate(graph), plan.costs, lowered)) {
+    peak = std::max(peak, memory.peak_bytes);
+  }
+  return peak;
+}
+
+std::string memory_line(Bytes memory) { return "memory: " + std::to_string(memory.value) + " B"; }
+
+}  // namespace
+
+TEST_CASE("the dynamic split of a plan has the smallest bottleneck of all splits") {
+  const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
+  const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
+  const Plan plan = make_plan(scenario, {.microbatch = 1});
+  const SplitProblem problem = split_problem(plan, blocks);
+  Seconds best{1e9};
+  for (int first = 0; first <= 8; ++first) best = std::min(best, bottleneck(problem, Split{{first, 8 - first}}));
+  CHECK(bottleneck(problem, plan.split) == best);
+  const Plan uniform = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
+  CHECK(uniform.split == Split{{4, 4}});
+  CHECK(predict_by_path(plan).steps.front().duration < predict_by_path(uniform).steps.front().duration);
+}
+
+TEST_CASE("all candidates are weighed, uniform among them, and the best is first") {
+  const Scenario scenario = read_text(scenario_text(
+      two_ranks + "training: {sequence: 32, global_batch: 8, microbatch: auto}\nschedule: auto\nsplit: dynamic\n"));
+  int calls = 0;
+  const PlanningResult result = plan_scenario(scenario, predict_by_path, [&](int done, int total) {
+    ++calls;
+    CHECK(done == calls);
+    CHECK(total == 4 * 6 * 2);  // microbatches 1, 2, 4, 8; gpipe, 1f1b, three chunk counts, zb-h1; dynamic, uniform
+  });
+  CHECK(calls == 48);
+  REQUIRE(result.candidates.size() == 48);
+  CHECK(result.evaluated + result.pruned == 48);
+  CHECK(result.simulated == 0);
+
+  Seconds best{1e9};
+  int uniform = 0;
+  for (const Candidate& candidate : result.candidates) {
+    uniform += candidate.choice.split.method == SplitMethod::uniform ? 1 : 0;
+    if (!candidate.built) {
+      CHECK_FALSE(candidate.reason.empty());
+      continue;
+    }
+    const Plan plan = make_plan(scenario, candidate.choice);
+    CHECK(candidate.plan == plan);
+    CHECK(candidate.iteration == by_hand(plan));
+    CHECK(candidate.peak_bytes == peak_by_hand(plan));
+    CHECK(candidate.fits == (candidate.peak_bytes <= scenario.cluster.machine.device.memory.value));
+    if (candidate.fits) best = std::min(best, candidate.iteration);
+  }
+  CHECK(uniform == 24);
+  CHECK(best_fitting(result, scenario).iteration == best);
+  CHECK(&best_fitting(result, scenario) == &result.candidates.front());
+}
+
+TEST_CASE("candidates that cannot be built come last, with the reason") {
+  const Scenario scenario =
+      read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\nsplit: [[3, 5], [2, 2, 2, 2]]\n"
+                                          "schedule: [1f1b, {name: interleaved-1f1b, chunks: 2}]\n"));
+  const PlanningResult result = plan_scenario(scenario, predict_by_path);
+  REQUIRE(result.candidates.size() == 6);  // each schedule with both lists and uniform
+  CHECK(result.pruned == 2);
+  CHECK(result.candidates[3].built);
+  CHECK_FALSE(result.candidates[4].built);
+  CHECK_FALSE(result.candidates[5].built);
+  CHECK_THAT(result.candidates[4].reason, ContainsSubstring("4") && ContainsSubstring("2"));
+}
+
+TEST_CASE("a prediction holds every action once, its messages and the ranks' memory") {
+  const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
+  const Plan plan = make_plan(scenario, {.microbatch = 1});
+  const Timeline timeline = predict_by_path(plan);
+  CHECK(timeline.producer == "path");
+  CHECK(timeline.tokens_per_step == 8 * 32);
+  CHECK(timeline.plan_digest == plan_digest(plan));
+  CHECK(timeline.schedule == lowered_schedule(plan));
+  REQUIRE(timeline.steps.size() == 1);
+  const std::vector<Event>& events = timeline.steps.front().events;
+  // Per microbatch F and B on both stages, a message each way; a step of the optimizer on each rank.
+  CHECK(events.size() == 8 * (4 + 2) + 2);
+  Seconds last;
+  for (const Event& event : events) {
+    CHECK(event.start <= event.end);
+    CHECK(event.waited >= Seconds{});
+    CHECK(event.waited.value <= (event.end - event.start).value + 1e-12);
+    last = std::max(last, event.end);
+  }
+  CHECK(last == timeline.steps.front().duration);
+  REQUIRE(timeline.ranks.size() == 2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const RankSummary& summary = timeline.ranks[rank];
+    CHECK(summary.received_bytes == Bytes{8 * 32 * 64 * 4});  // eight boundaries
+    CHECK(summary.parameter_bytes == plan.costs.stages[rank].parameter_bytes);
+    CHECK(summary.optimizer_bytes == plan.costs.stages[rank].optimizer_bytes);
+    CHECK(summary.peak_bytes > summary.parameter_bytes + summary.gradient_bytes + summary.optimizer_bytes);
+  }
+}
+
+TEST_CASE("the second rank's first message is waited for, as long as the first rank computes and sends") {
+  const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 2}\n"));
+  const Plan plan = make_plan(scenario, {.microbatch = 1});
+  const Timeline timeline = predict_by_path(plan);
+  const auto& events = timeline.steps.front().events;
+  const auto first = std::find_if(events.begin(), events.end(), [](const Event& event) {
+    return event.action == Action{ActionKind::receive_forward, 1, 0};
+  });
+  REQUIRE(first != events.end());
+  const Seconds hop = plan.costs.inside.latency + plan.costs.boundary_bytes / plan.costs.inside.bandwidth;
+  CHECK(first->start == plan.costs.stages[0].forward);  // handed over
+  CHECK((first->end - first->start).value == Approx(hop.value));
+  CHECK(first->waited.value == Approx(hop.value));  // the rank has nothing else to do
+  CHECK(first->peer == 0);
+}
+
+TEST_CASE("tied embeddings are exchanged between the first and the last rank, both with their own action") {
+  Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 2}\n"));
+  scenario.model.tied_embeddings = true;
+  const Plan plan = make_plan(scenario, {.microbatch = 1});
+  const Timeline timeline = predict_by_path(plan);
+  const Bytes table{512 * 64 * 4};
+  CHECK(plan.costs.tied_bytes == table);
+  std::vector<Event> reductions;
+  for (const Event& event : timeline.steps.front().events) {
+    if (event.action.kind == ActionKind::reduce_tied) reductions.push_back(event);
+  }
+  REQUIRE(reductions.size() == 2);
+  CHECK(reductions[0].rank == 0);
+  CHECK(reductions[0].action.stage == 0);
+  CHECK(reductions[1].rank == 1);
+  CHECK(reductions[1].action.stage == 1);
+  CHECK(reductions[1].start == reductions[0].start);
+  CHECK(timeline.ranks[0].received_bytes == table + Bytes{2 * 32 * 64 * 4});
+  // The last stage has the table, its gradient and its states as well.
+  Scenario untied = scenario;
+  untied.model.tied_embeddings = false;
+  const Plan other = make_plan(untied, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
+  const Plan same = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
+  CHECK(same.costs.stages[1].optimizer_bytes == other.costs.stages[1].optimizer_bytes);
+}
+
+TEST_CASE("full recompute trades a second forward for activations") {
+  const std::string training = "training: {sequence: 32, global_batch: 8, microbatch: 1, recompute: ";
+  const Scenario none = read_text(scenario_text(two_ranks + training + "none}\n"));
+  const Scenario full = read_text(scenario_text(two_ranks + training + "full}\n"));
+  const PlanChoice choice{.microbatch = 1, .schedule = {.name = "gpipe"}, .split = {.method = SplitMethod::uniform}};
+  const Timeline before = predict_by_path(make_plan(none, choice));
+  const Timeline after = predict_by_path(make_plan(full, choice));
+  CHECK(after.steps.front().duration > before.steps.front().duration);
+  CHECK(after.ranks[0].activation_bytes < before.ranks[0].activation_bytes / std::int64_t{2});
+  CHECK(after.model_flops == before.model_flops);
+}
+
+TEST_CASE("when nothing fits: by how much, what takes it, and a change that then does fit") {
+  const std::string training = "training: {sequence: 256, global_batch: 8, microbatch: 4}\n";
+  const auto scenario_with = [&](const std::string& memory, const std::string& rest) {
+    return scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2" + memory + "}\n" + rest +
+                         "split: dynamic\n");
+  };
+  const Scenario roomy = read_text(scenario_with("", training));
+  const Bytes needed = best_fitting(plan_scenario(roomy, predict_by_path), roomy).peak_bytes;
+  const Bytes memory = needed - needed / std::int64_t{4};
+  const Scenario tight = read_text(scenario_with(", " + memory_line(memory), training));
+
+  const PlanningResult result = plan_scenario(tight, predict_by_path);
+  for (const Candidate& candidate : result.candidates) {
+    CHECK_FALSE(candidate.fits);
+    CHECK_THAT(candidate.reason, ContainsSubstring("too much"));
+  }
+  std::string hint;
+  std::string problem;
+  try {
+    (void)best_fitting(result, tight);
+  } catch (const InputError& error) {
+    problem = error.problem();
+    hint = error.hint();
+  }
+  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("most of it activations"));
+  CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
+  CHECK_THAT(hint, ContainsSubstring("recompute: full"));
+  CHECK_THAT(hint, ContainsSubstring("pipeline: "));
+
+  // Each of them, written into the scenario.
+  const std::string microbatch = hint.substr(hint.find("microbatch: "), std::string("microbatch: 2").size());
+  const std::vector<std::string> changed = {
+      scenario_with(", " + memory_line(memory), "training: {sequence: 256, global_batch: 8, " + microbatch + "}\n"),
+      scenario_with(", " + memory_line(memory),
+                    "training: {sequence: 256, global_batch: 8, microbatch: 4, recompute: full}\n")};
+  for (const std::string& text : changed) {
+    CAPTURE(text);
+    const Scenario scenario = read_text(text);
+    CHECK_NOTHROW(best_fitting(plan_scenario(scenario, predict_by_path), scenario));
+  }
+}
+
+TEST_CASE("when no change helps, that is said") {
+  const Scenario scenario = read_text(scenario_text(
+      "cluster: {machine: local-cpu, ranks: 2, cores: 2, memory: 1 KiB}\ntraining: {sequence: 32, global_batch: 8}\n"));
+  CHECK_THROWS_WITH(best_fitting(plan_scenario(scenario, predict_by_path), scenario),
+                    ContainsSubstring("no single change fits"));
+}
+
+TEST_CASE("a dynamic split obeys memory where uniform does not") {
+  // Experts are cheap in time and heavy in bytes: eight of them in the last four layers.
+  const std::string text = R"(model:
+  vocabulary: 64
+  hidden: 64
+  heads: 4
+  ffn: 64
+  experts: {count: 32, top_k: 1, ffn: 64}
+  layers: "full/dense*8, full/moe*4"
+training: {sequence: 16, global_batch: 4}
+split: dynamic
+)";
+  const Scenario roomy = read_text(text + two_ranks);
+  const Plan uniform = make_plan(roomy, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
+  const Bytes memory = peak_by_hand(uniform) - Bytes{1 << 20};
+  const Scenario tight =
+      read_text(text + "cluster: {machine: local-cpu, ranks: 2, cores: 2, " + memory_line(memory) + "}\n");
+  const PlanningResult result = plan_scenario(tight, predict_by_path);
+  const Candidate& best = best_fitting(result, tight);
+  CHECK(best.choice.split.method == SplitMethod::dynamic);
+  CHECK(best.peak_bytes <= memory);
+  CHECK_FALSE(result.candidates.back().fits);
+}

@@ -1,0 +1,122 @@
+// Every wrong scenario is refused with file, line and column, what was expected, and a hint.
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+struct WrongScenario {
+  std::string rest;                // behind the model block, whose last line is line 10
+  std::vector<std::string> parts;  // of the message
+};
+
+void check(const std::vector<WrongScenario>& cases) {
+  for (const auto& [rest, parts] : cases) {
+    CAPTURE(rest);
+    const std::string message = message_for(scenario_text(rest));
+    for (const std::string& part : parts) CHECK_THAT(message, ContainsSubstring(part));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("keys and values that are not known name the nearest one that is") {
+  check({{"trainig: {}\n", {"scenario.yaml:11:1: ", "unknown key 'trainig'", "did you mean 'training'?"}},
+         {"training: {sequenc: 32}\n", {"scenario.yaml:11:12: ", "did you mean 'sequence'?"}},
+         {"schedule: 1f1d\n", {"scenario.yaml:11:11: ", "unknown schedule '1f1d'", "did you mean '1f1b'?"}},
+         {"schedule: [gpipe, zbh1]\n", {"scenario.yaml:11:19: ", "did you mean 'zb-h1'?"}},
+         {"schedule: {name: interleaved-1f1b, chunk: 2}\n", {"scenario.yaml:11:36: ", "did you mean 'chunks'?"}},
+         {"split: dinamic\n", {"scenario.yaml:11:8: ", "did you mean 'dynamic'?"}},
+         {"cluster: {machine: dgx-h101}\n", {"scenario.yaml:11:20: ", "did you mean 'dgx-h100'?"}},
+         {"training: {precision: bf17}\n", {"scenario.yaml:11:23: ", "did you mean 'bf16'?"}},
+         {"training: {optimizer: adan}\n", {"scenario.yaml:11:23: ", "did you mean 'adam'?"}},
+         {"training: {recompute: ful}\n", {"scenario.yaml:11:23: ", "did you mean 'full'?"}},
+         {"layout: {order: [tensor, dato]}\n", {"scenario.yaml:11:26: ", "did you mean 'data'?"}},
+         {"layout: {order: [data, data]}\n", {"scenario.yaml:11:24: ", "stands twice"}}});
+}
+
+TEST_CASE("numbers out of range and of another type") {
+  check({{"training: {sequence: 0}\n", {"scenario.yaml:11:22: ", "a whole number from 1"}},
+         {"training: {sequence: -5}\n", {"scenario.yaml:11:22: "}},
+         {"training: {sequence: 1e9}\n", {"scenario.yaml:11:22: "}},
+         {"training: {sequence: 99999999999999999999}\n", {"scenario.yaml:11:22: "}},
+         {"training: {learning_rate: .nan}\n", {"scenario.yaml:11:27: "}},
+         {"training: {global_batch: many}\n", {"scenario.yaml:11:26: "}},
+         {"training: {microbatch: []}\n", {"scenario.yaml:11:24: ", "the list is empty"}},
+         {"training: [1, 2]\n", {"scenario.yaml:11:11: "}},
+         {"layout: {pipeline: 0}\n", {"scenario.yaml:11:20: "}},
+         {"cluster: {machine: dgx-h100, memory: 80}\n", {"scenario.yaml:11:38: ", "no unit", "'80 GB'"}},
+         {"cluster: {ranks: 2, cores: 0}\n", {"scenario.yaml:11:28: "}}});
+}
+
+TEST_CASE("a microbatch must divide the batch") {
+  check({{"training: {global_batch: 16, microbatch: 3}\n",
+          {"scenario.yaml:11:42: ", "a microbatch of 3 does not divide the global batch of 16 sequences",
+           "microbatch: 2 or 4"}},
+         {"training: {global_batch: 16, microbatch: [2, 5]}\n", {"scenario.yaml:11:46: ", "microbatch: 4 or 8"}},
+         {"training: {global_batch: 16, microbatch: 17}\n", {"scenario.yaml:11:42: ", "microbatch: 16"}}});
+}
+
+TEST_CASE("layers, stages and explicit splits must agree") {
+  const std::string thirty = R"(model:
+  vocabulary: 100
+  hidden: 64
+  heads: 4
+  ffn: 128
+  layers: "full/dense*30"
+layout: {pipeline: 4}
+)";
+  const std::string message = message_for(thirty + "split: [6, 7, 7, 8]\n");
+  CHECK_THAT(message, ContainsSubstring("scenario.yaml:8:8: "));
+  CHECK_THAT(message, ContainsSubstring("28") && ContainsSubstring("30"));
+  CHECK_THAT(message_for(thirty + "split: [10, 10, 10]\n"), ContainsSubstring("scenario.yaml:8:8: "));
+  CHECK_THAT(message_for(thirty + "split: \"Et*7|t*7|t*7|t*8L\"\n"),
+             ContainsSubstring("scenario.yaml:8:8: ") && ContainsSubstring("29") && ContainsSubstring("30"));
+  CHECK(message_for(thirty + "split: [8, 8, 8, 6]\n") == "no error");
+  CHECK(message_for(thirty + "split: \"Et*8|t*8|t*8|t*6L\"\n") == "no error");
+
+  check({{"layout: {pipeline: 9}\n", {"scenario.yaml:11:20: ", "9", "8"}},
+         {"layout: {pipeline: 4}\nschedule: {name: interleaved-1f1b, chunks: 3}\n", {"scenario.yaml:11:20: ", "12"}}});
+}
+
+TEST_CASE("ranks, devices and layout must agree") {
+  check({{"cluster: {machine: dgx-h100, ranks: 9}\n", {"scenario.yaml:11:37: ", "9 ranks on 8 devices"}},
+         {"cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: 8}\n",
+          {"scenario.yaml:12:20: ", "pp8 has 8 ranks, the cluster 4"}},
+         {"cluster: {machine: local-cpu, nodes: 2}\n", {"scenario.yaml:11:38: "}},
+         {"cluster: {machine: dgx-h100, cores: 2}\n", {"scenario.yaml:11:37: "}},
+         {"schedule: {name: gpipe, chunks: 2}\n", {"scenario.yaml:11:33: ", "one chunk a rank"}}});
+  const std::string message = message_for(scenario_text("cluster: {machine: dgx-h100}\nlayout: {pipeline: 16}\n"));
+  CHECK_THAT(message, ContainsSubstring("scenario.yaml:12:20: ") && ContainsSubstring("nodes: 2"));
+}
+
+TEST_CASE("what is planned and not built yet is refused by its name") {
+  const std::string planned = "is planned and not built yet";
+  check({{"software: software/megatron-2022.yaml\n", {"scenario.yaml:11:11: ", "software " + planned}},
+         {"schedule: dualpipe\n", {"scenario.yaml:11:11: ", "'dualpipe' " + planned}},
+         {"cluster: {machine: dgx-b200}\n", {"scenario.yaml:11:20: ", "machine 'dgx-b200' " + planned}},
+         {"cluster: {machine: machines/hgx-h800.yaml}\n", {"machine 'hgx-h800' " + planned}},
+         {"training: {recompute: selective}\n", {"scenario.yaml:11:23: ", "recompute: selective " + planned}},
+         {"training: {recompute: {layers: 3}}\n", {"scenario.yaml:11:23: ", planned}},
+         {"training: {precision: fp16}\n", {"scenario.yaml:11:23: ", "fp16 " + planned}},
+         {"layout: {tensor: {degree: 4}}\n", {"scenario.yaml:11:27: ", "tensor parallelism of degree 4 " + planned}},
+         {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned}},
+         {"layout: {tensor: {sequence_parallel: true}}\n", {"tensor.sequence_parallel " + planned}},
+         {"layout: {data: {degree: 2}}\n", {"scenario.yaml:11:25: ", "data parallelism of degree 2 " + planned}},
+         {"layout: {data: {sharding: zero1}}\n", {"sharding zero1 " + planned}},
+         {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned}},
+         {"layout: {context: 2}\n", {"context parallelism of degree 2 " + planned}},
+         {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
+}
+
+TEST_CASE("files that are not there") {
+  check({{"profile: profil.yaml\n", {"scenario.yaml:11:10: ", "there is no file 'profil.yaml'", "looked in"}},
+         {"cluster: {machine: machines/dgx-h1000.yaml}\n",
+          {"scenario.yaml:11:20: ", "did you mean 'machines/dgx-h100.yaml'?"}}});
+  CHECK_THAT(message_for("model: models/no-such-model.yaml\n"), ContainsSubstring("scenario.yaml:1:8: "));
+  CHECK_THAT(message_for("cluster: {ranks: 2}\n"), ContainsSubstring("'model' is missing"));
+  CHECK_THAT(message_for("{"), ContainsSubstring("scenario.yaml:1:"));
+  CHECK_THAT(message_for(""), ContainsSubstring("is empty"));
+}
