@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,18 @@ struct SourceFile {
 // The first folder of a path: "common/base/error.hpp" -> "common".
 [[nodiscard]] std::string top_folder(std::string_view path);
 
+// What a CMakeLists.txt names: sources and private headers, and the headers of its file sets, which are public.
+struct ListedFiles {
+  std::set<std::string> all;
+  std::set<std::string> public_headers;
+};
+[[nodiscard]] ListedFiles files_listed_in(std::string_view folder, std::string_view text);
+// Of all CMakeLists.txt of the tree.
+[[nodiscard]] ListedFiles listed_files(const std::filesystem::path& root);
+
 // Each returns one line per violation, "path:line: what", or nothing. Of one file:
 [[nodiscard]] std::vector<std::string> wrong_directions(const SourceFile& file);
-[[nodiscard]] std::vector<std::string> misplaced_libraries(const SourceFile& file);
+[[nodiscard]] std::vector<std::string> misplaced_libraries(const SourceFile& file, const ListedFiles& listed);
 [[nodiscard]] std::vector<std::string> broken_style(const SourceFile& file);
 // Of the tree:
 [[nodiscard]] std::vector<std::string> shared_engines(const std::vector<SourceFile>& files);

@@ -11,7 +11,9 @@ std::size_t directions(const std::string& path, const std::string& text) {
 }
 
 std::size_t libraries(const std::string& path, const std::string& text) {
-  return misplaced_libraries(source_file(path, text)).size();
+  ListedFiles listed;
+  if (path.ends_with("public.hpp")) listed.public_headers.insert(path);
+  return misplaced_libraries(source_file(path, text), listed).size();
 }
 
 std::size_t style(const std::string& path, const std::string& text) {
@@ -36,16 +38,28 @@ TEST_CASE("includes point down the house, never up or across") {
   CHECK(named.front() == "sim/a.cpp:2: sim must not include exec");
 }
 
-TEST_CASE("heavy libraries stay in their folder, and out of headers") {
+TEST_CASE("heavy libraries stay in their folder, and out of public headers") {
   CHECK(libraries("sim/engine.cpp", "#include <simgrid/s4u.hpp>\n") == 0);
-  CHECK(libraries("sim/engine.hpp", "#include <simgrid/s4u.hpp>\n") == 1);
+  CHECK(libraries("sim/public.hpp", "#include <simgrid/s4u.hpp>\n") == 1);
   CHECK(libraries("common/a.cpp", "#include <simgrid/s4u.hpp>\n") == 1);
   CHECK(libraries("exec/a.cpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 0);
-  CHECK(libraries("exec/a.hpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 2);
+  CHECK(libraries("exec/private.hpp", "#include <ATen/core/Tensor.h>\n") == 0);
+  CHECK(libraries("exec/public.hpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 2);
   CHECK(libraries("sim/a.cpp", "#include <c10/core/Stream.h>\n") == 1);
   CHECK(libraries("common/a.cpp", "#include <fmt/format.h>\n#include <yaml-cpp/yaml.h>\n") == 0);
-  CHECK(libraries("common/a.hpp", "#include <fmt/format.h>\n#include <yaml-cpp/yaml.h>\n") == 2);
+  CHECK(libraries("common/public.hpp", "#include <fmt/format.h>\n#include <nlohmann/json.hpp>\n") == 2);
   CHECK(libraries("tests/exec/helper.hpp", "#include <ATen/ATen.h>\n") == 0);
+}
+
+TEST_CASE("a CMakeLists.txt is read for what it compiles and what it makes public") {
+  const ListedFiles listed = files_listed_in("exec/stage",
+                                             "target_sources(plumb_exec\n"
+                                             "  PUBLIC FILE_SET HEADERS BASE_DIRS ${ROOT} FILES a.hpp b.hpp\n"
+                                             "  PRIVATE a.cpp inner.hpp)\n");
+  CHECK(listed.public_headers == std::set<std::string>{"exec/stage/a.hpp", "exec/stage/b.hpp"});
+  CHECK(listed.all.contains("exec/stage/inner.hpp"));
+  CHECK(listed.all.contains("exec/stage/a.cpp"));
+  CHECK_FALSE(listed.all.contains("exec/stage/c.cpp"));
 }
 
 TEST_CASE("only one file of sim owns the engine") {

@@ -1,8 +1,4 @@
 // The tree keeps the rules of the house.
-#include <filesystem>
-#include <sstream>
-
-#include "common/base/files.hpp"
 #include "tests/catch.hpp"
 #include "tests/house/source_tree.hpp"
 
@@ -19,20 +15,9 @@ void check_none(const std::vector<std::string>& violations) {
   for (const std::string& violation : violations) FAIL_CHECK(violation);
 }
 
-// True if the CMakeLists.txt of the file's folder, or of one above it, names it.
-bool is_listed(const std::string& path) {
-  for (auto folder = std::filesystem::path(path).parent_path(); !folder.empty(); folder = folder.parent_path()) {
-    const auto list = std::filesystem::path(PLUMB_SOURCE_DIR) / folder / "CMakeLists.txt";
-    if (!std::filesystem::exists(list)) continue;
-    std::string text = plumb::read_file(list);
-    for (char& c : text) c = c == '(' || c == ')' ? ' ' : c;
-    const std::string name = std::filesystem::path(path).lexically_relative(folder).generic_string();
-    std::istringstream stream(text);
-    for (std::string word; stream >> word;) {
-      if (word == name) return true;
-    }
-  }
-  return false;
+const ListedFiles& lists() {
+  static const ListedFiles listed = listed_files(PLUMB_SOURCE_DIR);
+  return listed;
 }
 
 }  // namespace
@@ -44,7 +29,8 @@ TEST_CASE("the tree: directions of includes") {
 }
 
 TEST_CASE("the tree: libraries in their places") {
-  for (const SourceFile& file : tree()) check_none(misplaced_libraries(file));
+  for (const SourceFile& file : tree()) check_none(misplaced_libraries(file, lists()));
+  REQUIRE(lists().public_headers.size() > 20);
   check_none(shared_engines(tree()));
 }
 
@@ -61,6 +47,6 @@ TEST_CASE("the tree: style") {
 TEST_CASE("the tree: every file stands in a CMakeLists.txt") {
   for (const SourceFile& file : tree()) {
     if (is_header(file) && top_folder(file.path) == "tests") continue;
-    if (!is_listed(file.path)) FAIL_CHECK(file.path + " stands in no CMakeLists.txt");
+    if (!lists().all.contains(file.path)) FAIL_CHECK(file.path + " stands in no CMakeLists.txt");
   }
 }

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""The demo: one model, two splits, predicted and measured. Shows every command that it runs, ends with a verdict.
+
+Exit status 1 if a claim does not hold. `inconclusive` is said, and not counted, where two calibrations show that the
+machine itself changed meanwhile.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCENARIO = "scenarios/demo.yaml"
+OUT = Path("build/demo")
+PLANS = ("uniform", "dynamic")
+
+REPLAY_LIMIT = 0.01  # the step rebuilt from its own measured durations
+STEP_LIMIT = 0.05  # predicted against measured step
+MEMORY_LIMIT = 0.05  # predicted against measured peak, worst rank
+RATIO_LIMIT = 0.05  # predicted against measured dynamic/uniform, in points
+GAIN_AT_LEAST = 0.15
+
+
+def show(*words):
+    """Runs a plumb command for the reader: its line, then what it prints."""
+    print(f"\n$ {' '.join(map(str, words))}", flush=True)
+    status = subprocess.run(["build/bin/" + words[0], *map(str, words[1:])]).returncode
+    if status != 0:
+        sys.exit(f"demo: '{words[0]} {words[1]}' ended with exit status {status}")
+
+
+def ask(*words):
+    """The same command's answer as an object."""
+    command = ["build/bin/" + words[0], *map(str, words[1:]), "--json"]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if answer.returncode not in (0, 1):
+        sys.exit(f"demo: '{words[0]} {words[1]}' ended with exit status {answer.returncode}")
+    return json.loads(answer.stdout)
+
+
+def title(text):
+    print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
+
+
+class Verdict:
+    """Claims with what was predicted, measured, and whether the limit held."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, claim, predicted, measured, limit, holds):
+        self.rows.append((claim, predicted, measured, limit, {True: "yes", False: "NO", None: "inconclusive"}[holds]))
+
+    def print(self):
+        rows = [("claim", "predicted", "measured", "limit", "holds"), *self.rows]
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        for row in rows:
+            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+    def holds(self):
+        return all(row[4] != "NO" for row in self.rows)
+
+
+def milliseconds(seconds):
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def mebibytes(count):
+    return f"{count / 2**20:.1f} MiB"
+
+
+def percent(fraction):
+    return f"{fraction * 100:.1f}%"
+
+
+def judge(verdict, prediction, run, diff, comparison):
+    moved = next(iter(diff.values()))["moved_fraction"]
+    steady = not any(answer["inconclusive"] for answer in diff.values())
+    for plan in PLANS:
+        error = abs(diff[plan]["predicted_s"] / diff[plan]["measured_s"] - 1)
+        verdict.add(f"step, {plan}: off by {percent(error)}", milliseconds(diff[plan]["predicted_s"]),
+                    milliseconds(diff[plan]["measured_s"]), f"{STEP_LIMIT:.0%}", error <= STEP_LIMIT if steady else None)
+    for plan in PLANS:
+        replay = abs(diff[plan]["replay_s"] / diff[plan]["measured_s"] - 1)
+        verdict.add(f"step, {plan}, rebuilt from its own durations: off by {percent(replay)}",
+                    milliseconds(diff[plan]["replay_s"]), milliseconds(diff[plan]["measured_s"]),
+                    f"{REPLAY_LIMIT:.0%}", replay <= REPLAY_LIMIT)
+    for plan in PLANS:
+        pairs = [(p["peak_bytes"], m["peak_bytes"]) for p, m in zip(prediction[plan]["ranks"], run[plan]["ranks"])]
+        predicted, measured = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1))
+        error = abs(predicted / measured - 1)
+        verdict.add(f"peak memory, {plan}, worst rank: off by {percent(error)}", mebibytes(predicted),
+                    mebibytes(measured), f"{MEMORY_LIMIT:.0%}", error <= MEMORY_LIMIT)
+    predicted = prediction["dynamic"]["iteration_s"] / prediction["uniform"]["iteration_s"]
+    measured = comparison["ratios"][-1]["median"]
+    verdict.add("dynamic over uniform, steps alternated", f"{predicted:.3f}", f"{measured:.3f}",
+                f"{RATIO_LIMIT * 100:.0f} points", abs(predicted - measured) <= RATIO_LIMIT)
+    verdict.add("dynamic is faster", percent(1 / predicted - 1), percent(1 / measured - 1), f"{GAIN_AT_LEAST:.0%}",
+                1 / measured - 1 >= GAIN_AT_LEAST)
+    verdict.add("gradients equal the single device's, bit by bit", "yes", "yes" if run["dynamic"]["passed"] else "no",
+                "all", run["dynamic"]["passed"])
+    return moved
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    before, after = OUT / "profile.yaml", OUT / "profile-after.yaml"
+    plan = {name: OUT / f"{name}.json" for name in PLANS}
+    predicted = {name: OUT / f"{name}.predicted.json" for name in PLANS}
+    measured = {name: OUT / f"{name}.measured.json" for name in PLANS}
+
+    title("1. Measure this machine: F, I, W of every distinct layer, and the transport")
+    show("plumb-exec", "calibrate", SCENARIO, "-o", before)
+    title("2. Plan: the same layers on every rank, and the same time on every rank")
+    for name in PLANS:
+        show("plumb", "plan", SCENARIO, "--split", name, "--profile", before, "-o", plan[name])
+    title("3. Predict both")
+    prediction = {}
+    for name in PLANS:
+        show("plumb", "simulate", plan[name], "-o", predicted[name])
+        prediction[name] = ask("plumb", "simulate", plan[name])
+    title("4. Run both, their steps alternating, so that they share the machine's mood")
+    comparison = ask("plumb-exec", "compare", plan["uniform"], plan["dynamic"])
+    title("5. Train with each, and check the gradients against a single device")
+    run = {"uniform": ask("plumb-exec", "run", plan["uniform"], "-o", measured["uniform"]),
+           "dynamic": ask("plumb-exec", "run", plan["dynamic"], "-o", measured["dynamic"], "--check")}
+    title("6. Measure the machine again, and say where predicted and measured differ")
+    show("plumb-exec", "calibrate", SCENARIO, "-o", after)
+    diff = {}
+    for name in PLANS:
+        words = ("plumb", "diff", predicted[name], measured[name], "--profile-before", before, "--profile-after", after)
+        show(*words)
+        diff[name] = ask(*words)
+    title("7. One page about it")
+    show("plumb", "report", *predicted.values(), *measured.values(), "-o", OUT / "report.html")
+
+    title("Verdict")
+    verdict = Verdict()
+    moved = judge(verdict, prediction, run, diff, comparison)
+    verdict.print()
+    print(f"\n  Between the two calibrations the machine moved by {percent(moved)}.")
+    print(f"  The page: {OUT / 'report.html'}. The timelines, {OUT}/*.measured.json, open in Perfetto as they are.")
+    return 0 if verdict.holds() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
