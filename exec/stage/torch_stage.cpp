@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "common/base/error.hpp"
@@ -58,6 +59,16 @@ Payload to_payload(at::Tensor tensor) {
   return {.owner = std::move(owner), .data = data, .size = size};
 }
 
+at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first, std::int64_t shift) {
+  at::Tensor ids = at::empty({training.microbatch, training.sequence}, at::kLong);
+  auto* out = ids.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < training.microbatch; ++row) {
+    const auto window = corpus.window(first + row, training.sequence).subspan(static_cast<std::size_t>(shift));
+    out = std::copy_n(window.begin(), training.sequence, out);
+  }
+  return ids;
+}
+
 TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
     : settings_(std::move(settings)), corpus_(std::move(corpus)) {
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
@@ -99,19 +110,11 @@ void TorchStage::begin_step(std::int64_t step) {
   }
 }
 
-// Token ids of a microbatch: its inputs, or, one place later, its targets.
+// Of a microbatch: its inputs, or, one place later, its targets.
 at::Tensor TorchStage::tokens(int microbatch, std::int64_t shift) const {
   const Training& training = settings_.training;
-  at::Tensor ids = at::empty({training.microbatch, training.sequence}, at::kLong);
-  auto* out = ids.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t row = 0; row < training.microbatch; ++row) {
-    const std::int64_t index = step_ * training.global_batch + microbatch * training.microbatch + row;
-    const auto window = corpus_->window(index, training.sequence).subspan(static_cast<std::size_t>(shift));
-    for (std::int64_t place = 0; place < training.sequence; ++place) {
-      *out++ = window[static_cast<std::size_t>(place)];
-    }
-  }
-  return ids;
+  const std::int64_t first = step_ * training.global_batch + microbatch * training.microbatch;
+  return token_ids(*corpus_, training, first, shift);
 }
 
 at::Tensor TorchStage::received(Payload payload, const std::string& what) const {

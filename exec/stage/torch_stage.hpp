@@ -77,6 +77,10 @@ class TorchStage final : public Stage {
   bool tied_summed_ = false;
 };
 
+// Token ids [microbatch, sequence] of the run's sequences from `first` on: inputs, or with shift 1 their targets.
+[[nodiscard]] at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first,
+                                   std::int64_t shift);
+
 // The payload keeps the tensor alive; the tensor must be contiguous.
 [[nodiscard]] Payload to_payload(at::Tensor tensor);
 

@@ -1,0 +1,234 @@
+#include "exec/calibrate.hpp"
+
+#include <fmt/format.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <fstream>
+#include <map>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/plan/block_costs.hpp"
+#include "exec/calibrate_transfer.hpp"
+#include "exec/calibration_rounds.hpp"
+#include "exec/data.hpp"
+#include "exec/stage/block_bench.hpp"
+#include "exec/stage/factory.hpp"
+#include "exec/stage/supported.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr int warm_up_rounds = 2;
+constexpr int optimizer_steps = 5;
+constexpr int most_tries = 3;  // of each round that is asked for
+
+std::string machine_text() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) {
+    host[0] = '\0';
+  }
+  std::string processor = "unknown processor";
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
+      processor = line.substr(line.find(": ") + 2);
+      break;
+    }
+  }
+  return fmt::format("{}, {}, {} cores, cpu", host.data(), processor, std::thread::hardware_concurrency());
+}
+
+Training training_of(const Scenario& scenario) {
+  Training training = scenario.training;
+  if (scenario.microbatches.size() > 1) {
+    throw InputError("training.microbatch",
+                     "calibration measures one microbatch size, found " + std::to_string(scenario.microbatches.size()) +
+                         " candidates",
+                     "write one number");
+  }
+  if (!scenario.microbatches.empty()) {
+    training.microbatch = scenario.microbatches.front();
+  }
+  return training;
+}
+
+// What one thread measured.
+struct ThreadResult {
+  std::vector<CalibrationRound> rounds;
+  std::vector<std::vector<Seconds>> optimizer;
+  std::vector<ComputeCost> memory;
+  std::vector<int> blocks;
+};
+
+// All threads go on until each has enough undisturbed rounds, so that the machine is equally busy throughout.
+class Calibration {
+ public:
+  Calibration(const Scenario& scenario, const CalibrationOptions& options, int threads)
+      : scenario_(scenario),
+        options_(options),
+        corpus_(load_corpus({}, scenario.model, scenario.training.sequence)),
+        results_(static_cast<std::size_t>(threads)) {}
+
+  std::vector<ThreadResult> run() {
+    std::vector<std::thread> threads;
+    for (std::size_t index = 1; index < results_.size(); ++index) {
+      threads.emplace_back([this, index] { guarded(index); });
+    }
+    std::thread first([this] { guarded(0); });
+    first.join();
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (const std::exception_ptr& error : errors_) {
+      if (error) {
+        std::rethrow_exception(error);
+      }
+    }
+    return std::move(results_);
+  }
+
+ private:
+  void guarded(std::size_t index) {
+    try {
+      measure(static_cast<int>(index), results_[index]);
+    } catch (...) {
+      errors_[index] = std::current_exception();
+      failed_ = true;
+    }
+  }
+
+  void measure(int thread, ThreadResult& result) {
+    begin_rank_thread(thread);
+    BlockBench bench(scenario_, corpus_, thread);
+    for (int round = 0; round < warm_up_rounds; ++round) {
+      (void)bench.round();
+    }
+    bool had_enough = false;
+    while (enough_ < static_cast<int>(results_.size()) && !failed_) {
+      result.rounds.push_back(bench.round());
+      const auto kept = static_cast<int>(undisturbed(result.rounds).size());
+      if (thread == 0 && options_.progress) {
+        options_.progress(std::min(kept, options_.rounds), options_.rounds);
+      }
+      const bool tired = static_cast<int>(result.rounds.size()) >= most_tries * options_.rounds;
+      if (!had_enough && (kept >= options_.rounds || tired)) {
+        had_enough = true;
+        ++enough_;
+      }
+    }
+    for (int step = 0; step < optimizer_steps; ++step) {
+      result.optimizer.push_back(bench.optimizer_step());
+    }
+    result.memory = bench.memory();
+    result.blocks = bench.blocks();
+  }
+
+  const Scenario& scenario_;
+  const CalibrationOptions& options_;
+  std::shared_ptr<const Corpus> corpus_;
+  std::vector<ThreadResult> results_;
+  std::vector<std::exception_ptr> errors_ = std::vector<std::exception_ptr>(results_.size());
+  std::atomic<int> enough_ = 0;
+  std::atomic<bool> failed_ = false;
+};
+
+struct KindSamples {
+  std::vector<Seconds> forward;
+  std::vector<Seconds> input_gradient;
+  std::vector<Seconds> weight_gradient;
+  std::vector<Seconds> sum;
+  std::vector<Seconds> optimizer;
+  ComputeCost cost;
+};
+
+// Samples of all threads and instances of a kind, by block key.
+std::map<std::string, KindSamples> by_kind(const Model& model, const std::vector<ThreadResult>& results) {
+  std::map<std::string, KindSamples> kinds;
+  for (const ThreadResult& result : results) {
+    const std::vector<CalibrationRound> rounds = undisturbed(result.rounds);
+    for (std::size_t index = 0; index < result.blocks.size(); ++index) {
+      KindSamples& kind = kinds[block_key(model, result.blocks[index])];
+      for (const CalibrationRound& round : rounds) {
+        const BlockSample& sample = round.samples[index];
+        kind.forward.push_back(sample.forward);
+        kind.input_gradient.push_back(sample.input_gradient);
+        kind.weight_gradient.push_back(sample.weight_gradient);
+        kind.sum.push_back(sample.forward + sample.input_gradient + sample.weight_gradient);
+      }
+      for (const std::vector<Seconds>& step : result.optimizer) {
+        kind.optimizer.push_back(step[index]);
+      }
+      kind.cost = result.memory[index];
+    }
+  }
+  return kinds;
+}
+
+MeasuredBlock measured(const std::string& key, const KindSamples& kind, const Training& training) {
+  MeasuredBlock block{.block = key, .cost = kind.cost};
+  block.cost.forward = median(kind.forward);
+  block.cost.input_gradient = median(kind.input_gradient);
+  block.cost.weight_gradient = median(kind.weight_gradient);
+  block.cost.optimizer = median(kind.optimizer);
+  const StateBytes states = state_bytes(block.cost.parameters, training);
+  block.cost.parameter_bytes = states.parameters;
+  block.cost.gradient_bytes = states.gradients;
+  block.cost.optimizer_bytes = states.optimizer;
+  std::vector<double> sums;
+  for (const Seconds sum : kind.sum) {
+    sums.push_back(sum.value);
+  }
+  block.spread_fraction = (quantile(sums, 0.75) - quantile(sums, 0.25)) / quantile(sums, 0.5);
+  return block;
+}
+
+}  // namespace
+
+Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
+  if (options.rounds < 1) {
+    throw InputError("--rounds", "expected at least 1, found " + std::to_string(options.rounds));
+  }
+  Scenario scenario = given;
+  scenario.training = training_of(given);
+  require_executed(scenario.model, scenario.training);
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = std::clamp(scenario.cluster.ranks, 1, cores);
+  const std::vector<ThreadResult> results = Calibration(scenario, options, threads).run();
+
+  Profile profile{.machine = machine_text(),
+                  .versions = fmt::format("LibTorch {}", TORCH_VERSION),
+                  .busy_ranks = threads,
+                  .shapes = {.model = scenario.model.name,
+                             .model_digest = model_digest(scenario.model),
+                             .sequence = scenario.training.sequence,
+                             .microbatch = scenario.training.microbatch,
+                             .precision = scenario.training.precision},
+                  .transfer = measure_transfer(options.transport),
+                  .transport = options.transport};
+  for (const ThreadResult& result : results) {
+    const auto kept = static_cast<int>(undisturbed(result.rounds).size());
+    profile.samples += kept;
+    profile.rejected += static_cast<int>(result.rounds.size()) - kept;
+  }
+  const std::map<std::string, KindSamples> kinds = by_kind(scenario.model, results);
+  std::map<std::string, int> counts;
+  for (int block = 0; block < static_cast<int>(scenario.model.layers.size()) + 2; ++block) {
+    const std::string key = block_key(scenario.model, block);
+    if (counts[key]++ == 0) {
+      profile.blocks.push_back(measured(key, kinds.at(key), scenario.training));
+    }
+  }
+  for (MeasuredBlock& block : profile.blocks) {
+    block.count = counts.at(block.block);
+  }
+  return profile;
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,70 @@
+#include "exec/calibrate_transfer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "exec/calibration_rounds.hpp"
+#include "exec/launch.hpp"
+#include "exec/transport/local.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr std::size_t small_message = 64;
+constexpr std::size_t large_message = std::size_t{4} << 20U;
+constexpr int round_trips = 200;
+constexpr auto patience = std::chrono::seconds(30);
+
+// A pointer that is handed over costs the same at every size: what is measured above this is noise.
+constexpr double highest_bandwidth = 1e12;  // bytes per second
+
+Payload message(std::size_t bytes) {
+  auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
+  return {.owner = buffer, .data = buffer->data(), .size = bytes};
+}
+
+// One way of a message that goes there and back, on rank 0; the other ranks return zero.
+Seconds one_way(Transport& transport, std::size_t bytes) {
+  const int peer = 1 - transport.rank();
+  std::vector<Seconds> halves;
+  for (int trip = 0; trip < round_trips; ++trip) {
+    transport.expect(peer, Channel::forward, bytes);
+    Payload payload = message(bytes);
+    const Clock::time_point start = Clock::now();
+    if (transport.rank() == 0) {
+      transport.send(peer, Channel::forward, std::move(payload));
+      (void)transport.receive(peer, Channel::forward, start + patience);
+      halves.push_back({std::chrono::duration<double>(Clock::now() - start).count() / 2});
+    } else {
+      (void)transport.receive(peer, Channel::forward, start + patience);
+      transport.send(peer, Channel::forward, std::move(payload));
+    }
+  }
+  return halves.empty() ? Seconds{} : median(halves);
+}
+
+}  // namespace
+
+TransferCost measure_transfer(const std::string& transport) {
+  if (transport != "local") {
+    throw InputError("--transport", "cannot calibrate '" + transport + "'", did_you_mean(transport, {"local"}));
+  }
+  Seconds small;
+  Seconds large;
+  run_on_threads(make_local_transports(2), [&](Transport& rank) {
+    const Seconds of_small = one_way(rank, small_message);
+    const Seconds of_large = one_way(rank, large_message);
+    if (rank.rank() == 0) {
+      small = of_small;
+      large = of_large;
+    }
+  });
+  const double extra = std::max((large - small).value, static_cast<double>(large_message) / highest_bandwidth);
+  return {.latency = small, .bandwidth = {static_cast<double>(large_message) / extra}};
+}
+
+}  // namespace plumb::exec

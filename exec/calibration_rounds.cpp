@@ -1,0 +1,57 @@
+#include "exec/calibration_rounds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace plumb::exec {
+namespace {
+
+// A round that another program disturbs takes longer; one with a faster clock, shorter. On a shared two-core machine
+// quiet rounds stay within 10% of each other.
+constexpr double largest_deviation = 0.25;
+
+}  // namespace
+
+Seconds total(const CalibrationRound& round) {
+  Seconds sum;
+  for (const BlockSample& sample : round.samples) {
+    sum += sample.forward + sample.input_gradient + sample.weight_gradient;
+  }
+  return sum;
+}
+
+std::vector<CalibrationRound> undisturbed(const std::vector<CalibrationRound>& rounds) {
+  std::vector<Seconds> totals;
+  for (const CalibrationRound& round : rounds) {
+    totals.push_back(total(round));
+  }
+  std::vector<CalibrationRound> kept;
+  if (rounds.empty()) {
+    return kept;
+  }
+  const Seconds middle = median(totals);
+  std::copy_if(rounds.begin(), rounds.end(), std::back_inserter(kept), [&](const CalibrationRound& round) {
+    return std::abs((total(round) - middle).value) <= largest_deviation * middle.value;
+  });
+  return kept;
+}
+
+double quantile(std::vector<double> values, double fraction) {
+  std::sort(values.begin(), values.end());
+  const double place = fraction * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  const double weight = place - static_cast<double>(below);
+  return values[below] * (1 - weight) + values[above] * weight;
+}
+
+Seconds median(const std::vector<Seconds>& values) {
+  std::vector<double> numbers;
+  for (const Seconds value : values) {
+    numbers.push_back(value.value);
+  }
+  return {quantile(std::move(numbers), 0.5)};
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,44 @@
+// Times F, I, W and the optimizer of a model's blocks on one thread, in the order in which a stage runs them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/cost/profile.hpp"
+#include "common/plan/scenario.hpp"
+#include "exec/calibration_rounds.hpp"
+
+namespace plumb::exec {
+
+class Corpus;
+
+// Not thread-safe: each thread has its own, made and used under its own memory tracking.
+class BlockBench {
+ public:
+  // Every kind of block at most twice, in the model's order: caches are as cold as in a stage, and memory stays small.
+  BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank);
+  BlockBench(const BlockBench&) = delete;
+  BlockBench& operator=(const BlockBench&) = delete;
+  ~BlockBench();
+
+  // Block numbers of the model, in order.
+  [[nodiscard]] const std::vector<int>& blocks() const;
+
+  // F of one microbatch through all blocks, then I and then W of the microbatch before, as in the steady state of 1F1B.
+  // One sample per block: what it measured of the two.
+  [[nodiscard]] CalibrationRound round();
+
+  // One optimizer step; seconds per block.
+  [[nodiscard]] std::vector<Seconds> optimizer_step();
+
+  // Bytes per block, of the round before last; times are zero.
+  [[nodiscard]] std::vector<ComputeCost> memory() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plumb::exec

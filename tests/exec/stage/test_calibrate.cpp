@@ -1,0 +1,122 @@
+// Calibration against runs: memory exactly where it can be, times for their shape only (the machine is shared).
+#include "exec/calibrate.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "common/base/error.hpp"
+#include "common/graph/memory.hpp"
+#include "common/plan/block_costs.hpp"
+#include "exec/calibration_rounds.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+Scenario scenario_of(const Model& model, int ranks, ElementType precision) {
+  Scenario scenario;
+  scenario.name = model.name;
+  scenario.model = model;
+  scenario.cluster.ranks = ranks;
+  scenario.cluster.machine.devices = ranks;
+  scenario.cluster.machine.device.memory.value = {std::int64_t{1} << 40};
+  scenario.layout.pipeline = ranks;
+  scenario.training.sequence = 64;
+  scenario.training.global_batch = 12;
+  scenario.training.microbatch = 2;
+  scenario.training.precision = precision;
+  scenario.microbatches = {2};
+  return scenario;
+}
+
+CalibrationOptions rounds(int count) {
+  CalibrationOptions options;
+  options.rounds = count;
+  return options;
+}
+
+CalibrationRound round_of(double seconds) {
+  return {.samples = {{.forward = {seconds / 2}, .input_gradient = {seconds / 4}, .weight_gradient = {seconds / 4}}}};
+}
+
+}  // namespace
+
+TEST_CASE("Rounds far from the median are left out") {
+  const std::vector<CalibrationRound> rounds = {round_of(1.0), round_of(1.1), round_of(2.0),
+                                                round_of(0.9), round_of(0.5), round_of(1.2)};
+  const std::vector<CalibrationRound> kept = undisturbed(rounds);
+  REQUIRE(kept.size() == 4);
+  CHECK(total(kept[0]).value == Approx(1.0));
+  CHECK(total(kept[3]).value == Approx(1.2));
+  CHECK(undisturbed({}).empty());
+  CHECK(quantile({3, 1, 2}, 0.5) == 2);
+  CHECK(quantile({4, 1, 2, 3}, 0.5) == 2.5);
+  CHECK(quantile({1, 2}, 1.0) == 2);
+}
+
+TEST_CASE("A profile has every kind of block once, with its times") {
+  const Scenario scenario = scenario_of(test::hybrid(), 2, ElementType::fp32);
+  int last_done = 0;
+  std::atomic<bool> in_order = true;  // assertions are for the test's own thread
+  CalibrationOptions options = rounds(3);
+  options.progress = [&](int done, int all) {
+    in_order = in_order && all == 3 && done <= all;
+    last_done = std::max(last_done, done);
+  };
+  const Profile profile = calibrate(scenario, options);
+  CHECK(in_order);
+  CHECK(last_done >= 1);
+  REQUIRE(profile.blocks.size() == 6);
+  CHECK(profile.samples >= 1);
+  CHECK(profile.transfer.latency.value > 0);
+  CHECK(profile.transfer.latency.value < 0.1);
+  for (const MeasuredBlock& block : profile.blocks) {
+    INFO(block.block);
+    CHECK(block.count == 1);
+    CHECK(block.cost.forward.value > 0);
+    CHECK(block.cost.input_gradient.value > 0);
+    CHECK(block.cost.weight_gradient.value > 0);
+    CHECK(block.cost.optimizer.value > 0);
+    CHECK(block.cost.kept_bytes.value > 0);
+  }
+  Scenario open = scenario;
+  open.microbatches = {1, 2};
+  CHECK_THROWS_AS(calibrate(open, {}), InputError);
+  CalibrationOptions misspelt = rounds(1);
+  misspelt.transport = "loacl";
+  CHECK_THROWS_AS(calibrate(scenario, misspelt), InputError);
+}
+
+TEST_CASE("Predicted peak memory is the measured one within 5%") {
+  const ElementType precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  Scenario scenario = scenario_of(test::hybrid(), 2, precision);
+  scenario.profile = calibrate(scenario, rounds(2));
+  const std::vector<ComputeCost> blocks = block_costs(scenario, 2);
+  for (const char* const schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
+    const int chunks = std::string(schedule) == "interleaved-1f1b" ? 2 : 1;
+    Plan plan = test::training_plan({.model = scenario.model,
+                                     .schedule = schedule,
+                                     .ranks = 2,
+                                     .chunks = chunks,
+                                     .microbatches = 6,
+                                     .precision = precision});
+    plan.training = scenario.training;
+    plan.costs.boundary_bytes = {2 * 64 * 32 * element_bytes(precision)};
+    for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+      plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
+    }
+    const Schedule lowered = lower(plan.schedule, {});
+    const ScheduleGraph graph = build_graph(lowered, plan.costs);
+    const std::vector<RankMemory> predicted = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+    const test::TrainingRun run = test::train(plan, 2);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      INFO(schedule << ", rank " << rank << ": predicted " << predicted[rank].peak_bytes.value << ", measured "
+                    << run.peak[rank].value);
+      CHECK(predicted[rank].peak_bytes / run.peak[rank] == Approx(1.0).margin(0.05));
+    }
+  }
+}
