@@ -1,0 +1,108 @@
+#include "common/cost/costs.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+ComputeCost random_block(std::mt19937& random) {
+  const auto pick = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
+  ComputeCost block;
+  block.forward = {static_cast<double>(pick(0, 9))};
+  block.input_gradient = {static_cast<double>(pick(0, 9))};
+  block.weight_gradient = {static_cast<double>(pick(0, 9))};
+  block.optimizer = {static_cast<double>(pick(0, 9))};
+  block.parameters = pick(0, 99);
+  block.parameter_bytes = {pick(0, 99)};
+  block.gradient_bytes = {pick(0, 99)};
+  block.optimizer_bytes = {pick(0, 99)};
+  block.kept_bytes = {pick(0, 50)};
+  block.kept_for_weight_bytes = {pick(0, static_cast<int>(block.kept_bytes.value))};
+  block.forward_workspace_bytes = {pick(0, 50)};
+  block.input_gradient_workspace_bytes = {pick(0, 50)};
+  block.weight_gradient_workspace_bytes = {pick(0, 50)};
+  return block;
+}
+
+}  // namespace
+
+TEST_CASE("blocks in sequence: sums, and the worst moment of walking over them one by one") {
+  std::mt19937 random(1);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<ComputeCost> blocks(static_cast<std::size_t>(random() % 6 + 1));
+    for (ComputeCost& block : blocks) block = random_block(random);
+    // What each block holds at the moment, and the largest total seen.
+    std::vector<std::int64_t> held(blocks.size(), 0);
+    const auto total = [&] {
+      std::int64_t sum = 0;
+      for (const std::int64_t bytes : held) sum += bytes;
+      return sum;
+    };
+    const auto run = [&](std::size_t i, std::int64_t workspace, std::int64_t before, std::int64_t after) {
+      held[i] = before;
+      const std::int64_t worst = total() + workspace;
+      held[i] = after;
+      return worst;
+    };
+    std::int64_t worst_f = 0, worst_i = 0, worst_w = 0;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const std::int64_t kept = blocks[i].kept_bytes.value;
+      worst_f = std::max(worst_f, run(i, blocks[i].forward_workspace_bytes.value, kept, kept));
+    }
+    const std::int64_t kept = total();
+    for (std::size_t i = blocks.size(); i-- > 0;) {
+      worst_i = std::max(worst_i, run(i, blocks[i].input_gradient_workspace_bytes.value, blocks[i].kept_bytes.value,
+                                      blocks[i].kept_for_weight_bytes.value));
+    }
+    const std::int64_t for_weight = total();
+    for (std::size_t i = blocks.size(); i-- > 0;) {
+      worst_w = std::max(
+          worst_w, run(i, blocks[i].weight_gradient_workspace_bytes.value, blocks[i].kept_for_weight_bytes.value, 0));
+    }
+    const ComputeCost sum = in_sequence(blocks);
+    CHECK(sum.kept_bytes.value == kept);
+    CHECK(sum.kept_for_weight_bytes.value == for_weight);
+    CHECK((sum.kept_bytes + sum.forward_workspace_bytes).value == worst_f);
+    CHECK((sum.kept_bytes + sum.input_gradient_workspace_bytes).value == worst_i);
+    CHECK((sum.kept_for_weight_bytes + sum.weight_gradient_workspace_bytes).value == worst_w);
+    double forward = 0;
+    std::int64_t parameters = 0, states = 0;
+    for (const ComputeCost& block : blocks) {
+      forward += block.forward.value;
+      parameters += block.parameters;
+      states += block.optimizer_bytes.value;
+    }
+    CHECK(sum.forward.value == forward);
+    CHECK(sum.parameters == parameters);
+    CHECK(sum.optimizer_bytes.value == states);
+    if (blocks.size() == 1) CHECK(sum == blocks[0]);
+  }
+  CHECK(in_sequence({}) == ComputeCost{});
+}
+
+TEST_CASE("a stage costs what its blocks do, the first with the embedding and the last with the head") {
+  std::mt19937 random(2);
+  std::vector<ComputeCost> blocks(5);  // embedding, three layers, head
+  for (ComputeCost& block : blocks) block = random_block(random);
+  const Split split{{1, 2}};
+  CHECK(stage_cost(blocks, split, 0) == in_sequence({blocks[0], blocks[1]}));
+  CHECK(stage_cost(blocks, split, 1) == in_sequence({blocks[2], blocks[3], blocks[4]}));
+}
+
+TEST_CASE("even costs divide a rank's share by its chunks") {
+  const PipelineCosts costs = even_costs(8, 4, {4}, {6}, {2}, {0.5});
+  REQUIRE(costs.stages.size() == 8);
+  CHECK(costs.stages[7].forward.value == 1);
+  CHECK(costs.stages[7].input_gradient.value == 1.5);
+  CHECK(costs.stages[7].weight_gradient.value == 0.5);
+  CHECK(transfer_time(transfer_between(costs, 0, 7), costs.boundary_bytes).value == 0.5);
+}
+
+TEST_CASE("a transfer takes latency + bytes / bandwidth; an empty one only latency") {
+  CHECK(transfer_time({.latency = {1}, .bandwidth = {4}}, Bytes{8}).value == 3);
+  CHECK(transfer_time({.latency = {1}, .bandwidth = {}}, Bytes{0}).value == 1);
+}

@@ -1,0 +1,184 @@
+#include "common/graph/evaluate.hpp"
+#include "common/graph/schedule_graph.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "common/base/error.hpp"
+#include "common/schedule/interchange.hpp"
+#include "common/schedule/registry.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/schedule/naive_pipeline.hpp"
+#include "tests/common/schedule/random_schedule.hpp"
+
+using namespace plumb;
+
+namespace {
+
+std::string name_of(const ScheduleGraph& graph, NodeId node) { return to_string(graph.nodes[node].action); }
+
+std::vector<std::string> edges_of(const ScheduleGraph& graph) {
+  std::vector<std::string> edges;
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
+    for (const NodeId next : successors(graph, node))
+      edges.push_back(name_of(graph, node) + ">" + name_of(graph, next));
+  }
+  return edges;
+}
+
+ScheduleGraph graph_of(const char* name, ScheduleShape shape, const LoweringOptions& options = {}) {
+  const Schedule schedule = lower(generate_schedule(name, shape), options);
+  return build_graph(schedule, even_costs(stages(schedule), shape.chunks, {4}, {4}, {2}, {1}));
+}
+
+}  // namespace
+
+TEST_CASE("nodes and edges of one microbatch through two ranks, tied") {
+  const ScheduleGraph graph = graph_of("1f1b", {.ranks = 2, .microbatches = 1}, {.tied_embeddings = true});
+  CHECK(edges_of(graph) == std::vector<std::string>{"0F0>0B0", "0F0>1RECV_F0", "0RECV_B0>0B0", "0B0>0REDUCE_TIED",
+                                                    "0B0>0STEP", "0REDUCE_TIED>0STEP", "0REDUCE_TIED>1STEP",
+                                                    "1RECV_F0>1F0", "1F0>1B0", "1B0>0RECV_B0", "1B0>0REDUCE_TIED",
+                                                    "1B0>1STEP"});
+  CHECK(graph.nodes[1].kind == NodeKind::transfer);
+  CHECK(graph.nodes[1].peer == 1);
+  CHECK(graph.nodes[3].kind == NodeKind::collective);
+  CHECK(graph.nodes[3].peer == 1);
+  CHECK(graph.rank_order[0].size() == 3);
+}
+
+TEST_CASE("a boundary within a rank is an edge, not a transfer") {
+  const ScheduleGraph graph = graph_of("interleaved-1f1b", {.ranks = 1, .microbatches = 2, .chunks = 2});
+  CHECK(std::ranges::none_of(graph.nodes, [](const Node& node) { return node.kind == NodeKind::transfer; }));
+  const auto edges = edges_of(graph);
+  CHECK(std::ranges::count(edges, "0F0>1F0") == 1);
+  CHECK(std::ranges::count(edges, "1B0>0B0") == 1);
+}
+
+TEST_CASE("transfers take the way inside a machine or between machines, by latency and bytes") {
+  const Schedule schedule = lower(generate_schedule("gpipe", {.ranks = 4, .microbatches = 1}), {});
+  PipelineCosts costs = even_costs(4, 1, {1}, {1}, {1}, {});
+  costs.boundary_bytes = {100};
+  costs.inside = {.latency = {0.5}, .bandwidth = {100}};
+  costs.outside = {.latency = {2}, .bandwidth = {50}};
+  costs.ranks_per_machine = 2;
+  for (const Node& node : build_graph(schedule, costs).nodes) {
+    if (node.kind != NodeKind::transfer) continue;
+    CHECK(node.bytes.value == 100);
+    CHECK(node.duration.value == (node.rank / 2 == node.peer / 2 ? 1.5 : 4.0));
+  }
+}
+
+TEST_CASE("durations follow kind and stage; a recompute costs a forward") {
+  const Schedule schedule =
+      lower(with_recompute(generate_schedule("zb-h1", {.ranks = 2, .microbatches = 1}), {true, false}), {});
+  PipelineCosts costs = even_costs(2, 1, {3}, {5}, {7}, {});
+  costs.stages[1].optimizer = {11};
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  std::map<std::string, double> seconds;
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) seconds[name_of(graph, node)] = durations(graph)[node].value;
+  CHECK(seconds["0F0"] == 3);
+  CHECK(seconds["0R0"] == 3);
+  CHECK(seconds["0I0"] == 5);
+  CHECK(seconds["0W0"] == 7);
+  CHECK(seconds["0STEP"] == 0);
+  CHECK(seconds["1STEP"] == 11);
+}
+
+TEST_CASE("the longest path is what a naive run takes, for random schedules and hops") {
+  std::mt19937 random(8);
+  for (int round = 0; round < 300; ++round) {
+    const Schedule schedule = random_schedule(random);
+    NaiveTimes times{.forward = {}, .input_gradient = {}, .weight_gradient = {}, .hop = static_cast<int>(random() % 6)};
+    PipelineCosts costs = even_costs(stages(schedule), 1, {}, {}, {}, {static_cast<double>(times.hop)});
+    for (ComputeCost& stage : costs.stages) {
+      for (auto& [ticks, seconds] : {std::pair{&times.forward, &stage.forward},
+                                     {&times.input_gradient, &stage.input_gradient},
+                                     {&times.weight_gradient, &stage.weight_gradient}}) {
+        ticks->push_back(static_cast<int>(random() % 9));
+        seconds->value = ticks->back();
+      }
+    }
+    const ScheduleGraph graph = build_graph(lower(schedule, {}), costs);
+    const Evaluation evaluation = evaluate(graph);
+    const NaiveResult naive = naive_run(schedule, times);
+    CAPTURE(round);
+    CHECK(evaluation.makespan.value == naive.makespan);
+    const Bubbles found = bubbles(graph, evaluation);
+    CHECK(naive.longest_span - (evaluation.makespan - found.makespan).value == Approx(found.span.value).margin(1e-9));
+  }
+}
+
+TEST_CASE("the topological order respects every edge and is the smallest by id") {
+  const ScheduleGraph graph = graph_of("zb-h1", {.ranks = 4, .microbatches = 7}, {.tied_embeddings = true});
+  std::vector<std::size_t> place(graph.nodes.size());
+  for (std::size_t i = 0; i < place.size(); ++i) place[graph.topological_order[i]] = i;
+  std::vector<NodeId> predecessors(graph.nodes.size(), 0);
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
+    for (const NodeId next : successors(graph, node)) {
+      CHECK(place[node] < place[next]);
+      ++predecessors[next];
+    }
+  }
+  CHECK(predecessors == graph.predecessor_count);
+  // Rank 0's warm-up has the smallest ids and waits for nothing.
+  CHECK(name_of(graph, graph.topological_order[0]) == "0F0");
+  CHECK(name_of(graph, graph.topological_order[3]) == "0F3");
+}
+
+TEST_CASE("the critical path is a chain without gaps from 0 to the makespan") {
+  std::mt19937 random(9);
+  for (int round = 0; round < 100; ++round) {
+    const Schedule schedule = lower(random_schedule(random), {});
+    const ScheduleGraph graph = build_graph(schedule, even_costs(stages(schedule), 1, {3}, {4}, {2}, {1}));
+    const Evaluation evaluation = evaluate(graph);
+    const std::vector<NodeId> path = critical_path(graph, evaluation);
+    REQUIRE(!path.empty());
+    CHECK(evaluation.start[path.front()].value == 0);
+    CHECK(evaluation.end[path.back()] == evaluation.makespan);
+    for (std::size_t i = 1; i < path.size(); ++i) {
+      CHECK(evaluation.end[path[i - 1]] == evaluation.start[path[i]]);
+      const auto next = successors(graph, path[i - 1]);
+      CHECK(std::find(next.begin(), next.end(), path[i]) != next.end());
+    }
+  }
+}
+
+TEST_CASE("given durations and gaps replace the predicted ones") {
+  const ScheduleGraph graph = graph_of("1f1b", {.ranks = 1, .microbatches = 2});
+  std::vector<Seconds> given(graph.nodes.size(), Seconds{2});
+  CHECK(evaluate(graph, given).makespan.value == 2 * 5);
+  std::vector<Seconds> gaps(graph.nodes.size(), Seconds{0.5});
+  const Evaluation evaluation = evaluate(graph, given, gaps);
+  CHECK(evaluation.makespan.value == 2.5 * 5);
+  CHECK(evaluation.start[1].value == 3);
+  CHECK(evaluate(graph, durations(graph)).makespan == evaluate(graph).makespan);
+  given.pop_back();
+  CHECK_THROWS_AS(evaluate(graph, given), InputError);
+}
+
+TEST_CASE("bubbles: makespan and span, as fractions too") {
+  const ScheduleGraph graph = graph_of("1f1b", {.ranks = 2, .microbatches = 4});
+  const Evaluation evaluation = evaluate(graph);
+  const Bubbles found = bubbles(graph, evaluation);
+  CHECK(found.makespan.value == 10 + 2 * (4 / 2));  // (p−1)(F+B) and the exposed hops of the closed form
+  CHECK(found.makespan_fraction == Approx(14.0 / 54));
+  CHECK(found.span == found.makespan);  // rank 0 begins first and ends last
+}
+
+TEST_CASE("what cannot be a graph is refused: not lowered, costs of another size, a cycle") {
+  const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
+  const PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {});
+  CHECK_THROWS_WITH(build_graph(schedule, costs), ContainsSubstring("lower the schedule first"));
+  CHECK_THROWS_WITH(build_graph(lower(schedule, {}), even_costs(3, 1, {1}, {1}, {1}, {})),
+                    ContainsSubstring("2 stages, but costs for 3"));
+  Schedule stuck = schedule;
+  stuck.actions = {parse_actions("0F0 0B0 0F1 0B1"), parse_actions("1F1 1B1 1F0 1B0")};
+  CHECK_THROWS_WITH(build_graph(lower(stuck, {}), costs), ContainsSubstring("deadlock"));
+  Schedule foreign = lower(schedule, {});
+  foreign.actions[0].push_back(parse_action("0UNSHARD"));
+  CHECK_THROWS_WITH(build_graph(foreign, costs), ContainsSubstring("not built yet"));
+  Schedule half = lower(schedule, {.tied_embeddings = true});
+  std::erase(half.actions[0], parse_action("0REDUCE_TIED"));
+  CHECK_THROWS_AS(build_graph(half, costs), InputError);
+}

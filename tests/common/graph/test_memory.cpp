@@ -1,0 +1,210 @@
+// Memory over time against a second, naive count: every tensor with the interval in which it is alive.
+#include "common/graph/memory.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "common/base/error.hpp"
+#include "common/schedule/interchange.hpp"
+#include "common/schedule/registry.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/schedule/random_schedule.hpp"
+
+using namespace plumb;
+
+namespace {
+
+struct Tensor {
+  int rank;
+  double from;
+  double until;
+  std::int64_t bytes;
+};
+
+PipelineCosts random_costs(std::mt19937& random, int stages) {
+  const auto pick = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
+  PipelineCosts costs = even_costs(stages, 1, {1}, {1}, {1}, {1});
+  for (ComputeCost& stage : costs.stages) {
+    stage.forward.value = pick(1, 8);
+    stage.input_gradient.value = pick(1, 8);
+    stage.weight_gradient.value = pick(1, 8);
+    stage.parameter_bytes.value = pick(0, 100);
+    stage.gradient_bytes.value = pick(0, 100);
+    stage.optimizer_bytes.value = pick(0, 100);
+    stage.kept_bytes.value = pick(20, 90);
+    stage.kept_for_weight_bytes.value = pick(0, static_cast<int>(stage.kept_bytes.value));
+    stage.forward_workspace_bytes.value = pick(0, 40);
+    stage.input_gradient_workspace_bytes.value = pick(20, 40);
+    stage.weight_gradient_workspace_bytes.value = pick(0, 40);
+  }
+  costs.boundary_bytes.value = 16;
+  costs.inside = {.latency = {1}, .bandwidth = {16}};  // two units of time
+  return costs;
+}
+
+// All that lives when, action by action from the definitions in costs.hpp.
+std::vector<Tensor> tensors_of(const ScheduleGraph& graph, const Evaluation& times, const PipelineCosts& costs,
+                               const Schedule& schedule) {
+  std::map<Action, std::pair<double, double>> ran;
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    ran[graph.nodes[node].action] = {times.start[node].value, times.end[node].value};
+  }
+  const auto when = [&](ActionKind kind, int s, int k) { return ran.find(Action{kind, s, k}); };
+  const std::int64_t boundary = costs.boundary_bytes.value;
+  const int last = stages(schedule) - 1;
+  std::vector<Tensor> all;
+  for (int s = 0; s <= last; ++s) {
+    const ComputeCost& cost = costs.stages[s];
+    const int rank = schedule.rank_of_stage[s];
+    const std::int64_t kept = cost.kept_bytes.value, for_weight = cost.kept_for_weight_bytes.value;
+    for (int k = 0; k < schedule.microbatches; ++k) {
+      const auto f = when(ActionKind::forward, s, k)->second;
+      const auto r = when(ActionKind::recompute, s, k);
+      const bool redone = r != ran.end();
+      const auto b = when(ActionKind::backward, s, k), i = when(ActionKind::input_gradient, s, k),
+                 w = when(ActionKind::weight_gradient, s, k);
+      const auto gradient = b != ran.end() ? b->second : i->second;
+      const std::int64_t input = s > 0 ? boundary : 0;
+      // F, and from it on what is kept.
+      all.push_back({rank, f.first, f.second, kept + cost.forward_workspace_bytes.value});
+      if (redone) {
+        all.push_back({rank, f.second, r->second.first, input});
+        all.push_back({rank, r->second.first, r->second.second, kept + cost.forward_workspace_bytes.value});
+        all.push_back({rank, r->second.second, gradient.first, kept});
+      } else {
+        all.push_back({rank, f.second, gradient.first, kept});
+      }
+      // I and W, or B which is one after the other.
+      if (b != ran.end()) {
+        const std::int64_t in_i = kept + cost.input_gradient_workspace_bytes.value;
+        const std::int64_t in_w = for_weight + cost.weight_gradient_workspace_bytes.value;
+        all.push_back({rank, gradient.first, gradient.second, std::max(in_i, in_w)});
+      } else {
+        all.push_back({rank, gradient.first, gradient.second, kept + cost.input_gradient_workspace_bytes.value});
+        all.push_back({rank, gradient.second, w->second.first, for_weight});
+        all.push_back(
+            {rank, w->second.first, w->second.second, for_weight + cost.weight_gradient_workspace_bytes.value});
+      }
+      // Boundaries: on the producer until they are sent, on the consumer until it starts.
+      if (s < last) {
+        const auto sent = when(ActionKind::receive_forward, s + 1, k);
+        const double arrived = sent == ran.end() ? f.second : sent->second.second;
+        all.push_back({rank, f.second, arrived, boundary});
+        all.push_back(
+            {schedule.rank_of_stage[s + 1], arrived, when(ActionKind::forward, s + 1, k)->second.first, boundary});
+      }
+      if (s > 0) {
+        const auto sent = when(ActionKind::receive_backward, s - 1, k);
+        const double arrived = sent == ran.end() ? gradient.second : sent->second.second;
+        const auto next_b = when(ActionKind::backward, s - 1, k), next_i = when(ActionKind::input_gradient, s - 1, k);
+        all.push_back({rank, gradient.second, arrived, boundary});
+        all.push_back(
+            {schedule.rank_of_stage[s - 1], arrived, (next_b != ran.end() ? next_b : next_i)->second.first, boundary});
+      }
+    }
+  }
+  return all;
+}
+
+std::int64_t fixed_bytes(const PipelineCosts& costs, const Schedule& schedule, int rank) {
+  std::int64_t sum = 0;
+  for (int s = 0; s < stages(schedule); ++s) {
+    const ComputeCost& cost = costs.stages[s];
+    if (schedule.rank_of_stage[s] != rank) continue;
+    sum += cost.parameter_bytes.value + cost.gradient_bytes.value + cost.optimizer_bytes.value;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("memory over time is the sum of what is alive, for random schedules and costs") {
+  std::mt19937 random(21);
+  for (int round = 0; round < 150; ++round) {
+    const Schedule schedule = lower(random_schedule(random), {});
+    PipelineCosts costs = random_costs(random, stages(schedule));
+    const ScheduleGraph graph = build_graph(schedule, costs);
+    const Evaluation times = evaluate(graph);
+    const std::vector<RankMemory> memory = memory_over_time(graph, times, costs, schedule);
+    const std::vector<Tensor> tensors = tensors_of(graph, times, costs, schedule);
+    std::set<double> instants{times.makespan.value};
+    for (const Tensor& tensor : tensors) instants.insert({tensor.from, tensor.until});
+    REQUIRE(memory.size() == static_cast<std::size_t>(schedule.ranks));
+    for (int rank = 0; rank < schedule.ranks; ++rank) {
+      const RankMemory& found = memory[static_cast<std::size_t>(rank)];
+      const std::int64_t fixed = fixed_bytes(costs, schedule, rank);
+      std::int64_t peak = fixed;
+      for (auto from = instants.begin(), to = std::next(from); to != instants.end(); ++from, ++to) {
+        const double middle = (*from + *to) / 2;
+        std::int64_t level = fixed;
+        for (const Tensor& tensor : tensors) {
+          if (tensor.rank == rank && tensor.from < middle && middle < tensor.until) level += tensor.bytes;
+        }
+        const auto point = std::find_if(found.over_time.rbegin(), found.over_time.rend(),
+                                        [&](const MemoryPoint& p) { return p.time.value < middle; });
+        CHECK(point->bytes.value == level);
+        peak = std::max(peak, level);
+      }
+      CHECK(found.peak_bytes.value == peak);
+      CHECK(found.activation_bytes.value == peak - fixed);
+      CHECK((found.parameter_bytes + found.gradient_bytes + found.optimizer_bytes).value == fixed);
+      CHECK(found.over_time.back().bytes.value == fixed);
+    }
+  }
+}
+
+TEST_CASE("1F1B on two ranks, by hand") {
+  PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {});
+  for (ComputeCost& stage : costs.stages) {
+    stage.parameter_bytes = {1000};
+    stage.kept_bytes = {100};
+    stage.kept_for_weight_bytes = {60};
+    stage.forward_workspace_bytes = {7};
+    stage.input_gradient_workspace_bytes = {30};
+    stage.weight_gradient_workspace_bytes = {50};
+  }
+  const Schedule schedule = lower(generate_schedule("1f1b", {.ranks = 2, .microbatches = 2}), {});
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  const auto memory = memory_over_time(graph, evaluate(graph), costs, schedule);
+  // Rank 0 holds two microbatches when B0 runs: I tops what it keeps by 30, W is 60 + 50 − 100 above it.
+  CHECK(memory[0].peak_bytes.value == 1000 + 200 + 30);
+  CHECK(to_string(memory[0].peak_action) == "0B0");
+  CHECK(memory[0].peak_time.value == 4);
+  CHECK(memory[1].peak_bytes.value == 1000 + 100 + 30);
+  CHECK(to_string(memory[1].peak_action) == "1B0");
+}
+
+TEST_CASE("a recomputed stage keeps only its input between F and R") {
+  PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {1});
+  costs.boundary_bytes = {10};
+  costs.inside.bandwidth = {1e9};
+  for (ComputeCost& stage : costs.stages) stage.kept_bytes = {100};
+  const Schedule gpipe = generate_schedule("gpipe", {.ranks = 2, .microbatches = 8});
+  const auto peak = [&](const Schedule& compute) {
+    const Schedule schedule = lower(compute, {});
+    const ScheduleGraph graph = build_graph(schedule, costs);
+    return memory_over_time(graph, evaluate(graph), costs, schedule)[1].peak_bytes.value;
+  };
+  CHECK(peak(gpipe) == 800);
+  CHECK(peak(with_recompute(gpipe, {true, true})) == 7 * 10 + 100);
+}
+
+TEST_CASE("memory of a graph of another plan is refused") {
+  const PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {});
+  const Schedule schedule = lower(generate_schedule("gpipe", {.ranks = 2, .microbatches = 2}), {});
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  CHECK_THROWS_AS(memory_over_time(graph, Evaluation{}, costs, schedule), InputError);
+}
+
+TEST_CASE("peak activations count chunks, and a redone forward from its R on") {
+  const Schedule gpipe = generate_schedule("gpipe", {.ranks = 2, .microbatches = 3});
+  CHECK(peak_activations(with_recompute(gpipe, {true, false})) == std::vector<double>{1, 3});
+  const Schedule interleaved = generate_schedule("interleaved-1f1b", {.ranks = 2, .microbatches = 4, .chunks = 2});
+  CHECK(peak_activations(interleaved) == std::vector<double>{2.5, 1.5});
+  const std::vector<int> kept = kept_microbatches(interleaved);
+  REQUIRE(kept.size() == 4);
+  CHECK(kept[0] + kept[2] == 5);
+  CHECK(kept[1] + kept[3] == 3);
+}
