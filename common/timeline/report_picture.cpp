@@ -31,8 +31,9 @@ LaneShape lane_shape(std::size_t lanes) {
 // What a browser draws without effort: more are folded.
 constexpr std::size_t most_shapes = 12000;
 constexpr std::size_t most_lanes = 96;
-constexpr std::size_t folded_columns = 300;
-constexpr double same_share = 0.02;  // neighbouring columns that differ by less are one
+constexpr std::size_t fewest_columns = 60;  // of a folded lane
+constexpr std::size_t most_columns = 300;
+constexpr double same_share = 0.03;  // neighbouring columns that differ by less are one
 
 constexpr std::array compute_order{ActionKind::forward,         ActionKind::backward,  ActionKind::input_gradient,
                                    ActionKind::weight_gradient, ActionKind::recompute, ActionKind::optimizer_step};
@@ -77,6 +78,7 @@ class Picture {
     for (std::size_t i = 0; i < count; ++i) lanes_.push_back(count < 2 ? 0 : i * (ranks - 1) / (count - 1));
     lane_ = lane_shape(count);
     shapes_per_lane_ = most_shapes / std::max<std::size_t>(count, 1);
+    columns_ = std::clamp(shapes_per_lane_ / 2, fewest_columns, most_columns);
   }
 
   void draw_axis(double height) {
@@ -135,12 +137,12 @@ class Picture {
 
   // Per column of time the part that each kind of compute has of it.
   [[nodiscard]] std::vector<Shares> shares_of(std::size_t rank) const {
-    const Seconds column = step_.duration / static_cast<double>(folded_columns);
-    std::vector<Shares> shares(folded_columns);
+    const Seconds column = step_.duration / static_cast<double>(columns_);
+    std::vector<Shares> shares(columns_);
     for (const Event* event : by_rank_[rank]) {
       const auto kind = std::ranges::find(compute_order, event->action.kind) - compute_order.begin();
       if (kind == std::ssize(compute_order)) continue;
-      const auto last = static_cast<double>(folded_columns - 1);
+      const auto last = static_cast<double>(columns_ - 1);
       const auto first_column = static_cast<std::size_t>(std::clamp(event->start / column, 0.0, last));
       const auto last_column = static_cast<std::size_t>(std::clamp(event->end / column, 0.0, last));
       for (std::size_t i = first_column; i <= last_column; ++i) {
@@ -156,15 +158,16 @@ class Picture {
   void draw_folded(std::size_t rank, double top) {
     folded_ = true;
     const std::vector<Shares> shares = shares_of(rank);
-    const Seconds column = step_.duration / static_cast<double>(folded_columns);
-    for (std::size_t first = 0; first < folded_columns;) {
+    const Seconds column = step_.duration / static_cast<double>(columns_);
+    for (std::size_t first = 0; first < columns_;) {
+      const auto alike = [&](double a, double b) { return std::abs(a - b) < same_share; };
+      Shares sum = shares[first];
       std::size_t last = first + 1;
-      const auto alike = [&](const Shares& other) {
-        return std::ranges::equal(shares[first], other,
-                                  [](double a, double b) { return std::abs(a - b) < same_share; });
-      };
-      while (last < folded_columns && alike(shares[last])) ++last;
-      draw_column(shares[first], x(column * static_cast<double>(first)), x(column * static_cast<double>(last)), top);
+      for (; last < columns_ && std::ranges::equal(shares[first], shares[last], alike); ++last) {
+        for (std::size_t kind = 0; kind < sum.size(); ++kind) sum[kind] += shares[last][kind];
+      }
+      for (double& share : sum) share /= static_cast<double>(last - first);
+      draw_column(sum, x(column * static_cast<double>(first)), x(column * static_cast<double>(last)), top);
       first = last;
     }
   }
@@ -175,7 +178,7 @@ class Picture {
       const double height = lane_.height * std::min(1.0, shares[kind]);
       if (height < 0.05) continue;
       bottom -= height;
-      emit(R"(<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"><title>{} {}</title></rect>)",
+      emit(R"(<rect class="{} share" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"><title>{} {}</title></rect>)",
            colour_class(compute_order[kind]), left, bottom, right - left, height, letters(compute_order[kind]),
            percent(shares[kind]));
     }
@@ -203,6 +206,7 @@ class Picture {
   std::vector<std::size_t> lanes_;  // ranks that are drawn
   LaneShape lane_;
   std::size_t shapes_per_lane_ = 0;
+  std::size_t columns_ = most_columns;
   bool folded_ = false;
   std::string out_;
 };

@@ -1,6 +1,7 @@
 // What happened, or is predicted to happen, when: one type for the simulator and the executor.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

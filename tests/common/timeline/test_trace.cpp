@@ -129,6 +129,28 @@ TEST_CASE("what plumb did not write is refused by name") {
   refused(replaced(good, "\"boundary_bytes\":", "\"boundary_bites\":"), "plumb.costs");
 }
 
+TEST_CASE("a damaged trace is read or refused, never worse") {
+  const std::string good = to_trace(random_gpipe(2, 2, 1, 9));
+  std::mt19937_64 random(10);
+  const std::string bytes = "\"{}[],:0123456789.-eaFBPnult\\ \x01\xff";
+  int refusals = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string text = good;
+    for (int change = 0; change < 1 + round % 3; ++change) {
+      const std::size_t at = std::uniform_int_distribution<std::size_t>(0, text.size() - 1)(random);
+      text[at] = bytes[std::uniform_int_distribution<std::size_t>(0, bytes.size() - 1)(random)];
+    }
+    try {
+      const Timeline timeline = read_back(text);
+      REQUIRE(timeline.steps.size() == 1);
+    } catch (const InputError& error) {
+      REQUIRE_FALSE(error.where().empty());
+      ++refusals;
+    }
+  }
+  REQUIRE(refusals > 100);
+}
+
 TEST_CASE("a time that is not finite is not written") {
   Timeline timeline = random_gpipe(1, 1, 1, 1);
   timeline.steps[0].events[0].end = {std::numeric_limits<double>::infinity()};
