@@ -82,7 +82,7 @@ void add(std::vector<Cover>& covers, const Event& event, Ink ink, Seconds cell) 
 // Compute wins where it fills at least half of the cell; then the kind that fills most of it.
 Cell dominant(const Cover& cover, Seconds cell) {
   double compute = 0;
-  std::size_t most = static_cast<std::size_t>(Ink::forward);
+  auto most = static_cast<std::size_t>(Ink::forward);
   for (auto ink = static_cast<std::size_t>(Ink::forward); ink < ink_count; ++ink) {
     compute += cover.seconds[ink];
     if (cover.seconds[ink] > cover.seconds[most]) most = ink;
@@ -176,12 +176,7 @@ std::string legend(const std::array<bool, ink_count>& used, const GanttStyle& st
   return text.empty() ? "" : text + "   (digits and letters: microbatch, its last digit)\n";
 }
 
-}  // namespace
-
-std::string gantt(const StepTimeline& step, int ranks, const GanttStyle& wanted) {
-  GanttStyle style = wanted;
-  style.width = std::clamp(style.width, 10, 1000);
-  if (!(step.duration.value > 0) || ranks < 1) return "(nothing happens in this step)\n";
+std::string chart(const StepTimeline& step, int ranks, const GanttStyle& style) {
   const StepStatistics statistics = step_statistics(step, ranks);
   const Seconds cell = step.duration / style.width;
   const auto width = static_cast<std::size_t>(style.width);
@@ -202,6 +197,15 @@ std::string gantt(const StepTimeline& step, int ranks, const GanttStyle& wanted)
                         edge, 100 * (statistics.ranks[rank].compute / step.duration));
   }
   return text + legend(used, style);
+}
+
+}  // namespace
+
+std::string gantt(const StepTimeline& step, int ranks, const GanttStyle& style) {
+  if (!(step.duration.value > 0) || ranks < 1) return "(nothing happens in this step)\n";
+  GanttStyle drawable = style;
+  drawable.width = std::clamp(style.width, 10, 1000);
+  return chart(step, ranks, drawable);
 }
 
 }  // namespace plumb

@@ -88,6 +88,7 @@ std::string pair_sections(const Pair& pair, Seconds longest) {
   std::string text = fmt::format("<section><h2>{}</h2><p class=\"quiet\">{}</p>\n", escaped(first.plan_name),
                                  shape_of(first.schedule));
   std::vector<const StepTimeline*> steps;
+  steps.reserve(shown.size());
   for (const Timeline* timeline : shown) steps.push_back(&median_step(*timeline));
   text += html::timeline_legend(steps);
   for (const Timeline* timeline : shown) text += timeline_section(*timeline, longest);

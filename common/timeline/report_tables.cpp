@@ -79,7 +79,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
   const Bytes largest = largest_memory(timeline.ranks);
   std::string table =
-      "<table class=\"ranks\"><thead><tr><th>rank<th>stages<th>compute<th>exposed<th>idle<th class=\"wide\">time";
+      R"(<table class="ranks"><thead><tr><th>rank<th>stages<th>compute<th>exposed<th>idle<th class="wide">time)";
   if (has_memory) {
     table += R"(<th>received<th>peak<th class="wide">memory <span class="quiet">)"
              R"(<i class="key parameters"></i>parameters <i class="key gradients"></i>gradients )"

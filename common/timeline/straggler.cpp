@@ -34,6 +34,7 @@ std::vector<std::optional<double>> stragglers(const ScheduleGraph& graph, const 
     }
   }
   std::vector<double> ratios;
+  ratios.reserve(ranks);
   for (const Sums& total : totals) ratios.push_back(total.ratio());
   std::vector<double> sorted = ratios;
   std::ranges::sort(sorted);

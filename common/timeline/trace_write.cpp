@@ -178,7 +178,7 @@ void TraceWriter::write_track_names() {
     out_ +=
         R"({"ph":"M","name":"process_sort_index",)" + pid + R"(,"args":{"sort_index":)" + std::to_string(rank) + "}}";
     for (int track = 0; track < track_count; ++track) {
-      if (!used[static_cast<std::size_t>(rank * track_count + track)]) continue;
+      if (!used[static_cast<std::size_t>(rank) * track_count + static_cast<std::size_t>(track)]) continue;
       const std::string tid = pid + ",\"tid\":" + std::to_string(track);
       next_line();
       out_ += R"({"ph":"M","name":"thread_name",)" + tid + R"(,"args":{"name":")" +
@@ -271,9 +271,9 @@ void TraceWriter::write_arrows(const StepTimeline& step, const std::vector<Drawn
       next_line();
       out_ += head;
       append_number(out_, arrows_);
-      out_ += ",\"pid\":";
+      out_ += R"(,"tid":0,"pid":)";
       append_number(out_, rank);
-      append_microseconds(out_, ",\"tid\":0,\"ts\":", time);
+      append_microseconds(out_, R"(,"ts":)", time);
       out_ += '}';
     };
     // One nanosecond before its end, so that the arrow leaves this slice and not the next one.
