@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <cmath>
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters", "dynamic", "counts", "megatron"};
 
+// Pairs of stage and microbatch: beyond, the lists of actions take gigabytes.
+constexpr std::int64_t most_pairs = std::int64_t{1} << 24;
+
 Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * scenario.layout.data.degree;
   if (step < 1 || scenario.training.global_batch % step != 0) {
@@ -27,7 +30,13 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
                                      " sequences");
   }
   const std::int64_t microbatches = scenario.training.global_batch / step;
-  if (microbatches > std::numeric_limits<std::int32_t>::max()) throw InputError("training", "too many microbatches");
+  const std::int64_t stage_count = static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks;
+  if (microbatches > most_pairs / stage_count) {
+    throw InputError("training",
+                     std::to_string(microbatches) + " microbatches on " + std::to_string(stage_count) +
+                         " stages are more than a schedule of " + std::to_string(most_pairs) + " pairs holds",
+                     "a larger microbatch or a smaller global batch");
+  }
   return generate_schedule(choice.schedule.name, {.ranks = scenario.layout.pipeline,
                                                   .microbatches = static_cast<int>(microbatches),
                                                   .chunks = choice.schedule.chunks});
@@ -105,7 +114,10 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
       .ranks_per_machine = machine.devices,
       .cores_per_machine = machine.cores,
       .provenance = provenance(scenario)};
-  if (scenario.profile) costs.inside = scenario.profile->transfer;
+  // Unlimited: one rank alone had nothing to measure.
+  if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
+    costs.inside = scenario.profile->transfer;
+  }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     costs.stages.push_back(stage_cost(blocks, plan.split, stage));
   }

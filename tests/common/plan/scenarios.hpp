@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "common/base/error.hpp"
-#include "common/base/files.hpp"
 #include "common/plan/scenario.hpp"
 
 namespace plumb::testing {
@@ -17,8 +17,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     static int count = 0;
-    path_ = std::filesystem::path(PLUMB_BINARY_DIR) /
-            ("plan-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("plumb-plan-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() {
@@ -30,7 +30,7 @@ class TemporaryFolder {
 
   [[nodiscard]] std::filesystem::path file(const std::string& name) const { return path_ / name; }
   [[nodiscard]] std::filesystem::path write(const std::string& name, const std::string& content) const {
-    write_file(path_ / name, content);
+    std::ofstream(path_ / name, std::ios::binary) << content;  // unlike write_file without waiting for the disk
     return path_ / name;
   }
 

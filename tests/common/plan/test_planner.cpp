@@ -96,6 +96,12 @@ TEST_CASE("candidates that cannot be built come last, with the reason") {
   CHECK_THAT(result.candidates[4].reason, ContainsSubstring("4") && ContainsSubstring("2"));
 }
 
+TEST_CASE("a step of more actions than any memory holds is refused before it is made") {
+  const Scenario scenario =
+      read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 2147483648}\n"));
+  CHECK_THROWS_WITH(make_plan(scenario, {.microbatch = 1}), ContainsSubstring("2147483648 microbatches on 2 stages"));
+}
+
 TEST_CASE("a prediction holds every action once, its messages and the ranks' memory") {
   const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
   const Plan plan = make_plan(scenario, {.microbatch = 1});

@@ -120,3 +120,22 @@ TEST_CASE("files that are not there") {
   CHECK_THAT(message_for("{"), ContainsSubstring("scenario.yaml:1:"));
   CHECK_THAT(message_for(""), ContainsSubstring("is empty"));
 }
+
+TEST_CASE("a scenario that is cut or has one byte changed is read or refused, never worse") {
+  const std::string text = scenario_text(
+      "cluster: {machine: dgx-h100, nodes: 2, ranks: 4}\n"
+      "training: {sequence: 128, global_batch: 24, microbatch: [1, 2], precision: bf16, recompute: full}\n"
+      "layout: {order: [data, pipeline], pipeline: 4}\n"
+      "schedule: [1f1b, {name: interleaved-1f1b, chunks: 2}]\nsplit: [uniform, [2, 2, 2, 2]]\n");
+  REQUIRE(message_for(text) == "no error");
+  int refused = 0;
+  for (std::size_t at = 0; at < text.size(); at += 5) {
+    refused += message_for(text.substr(0, at)) == "no error" ? 0 : 1;
+    for (const char other : {'9', '{', '-', ' '}) {
+      std::string changed = text;
+      changed[at] = other;
+      refused += message_for(changed) == "no error" ? 0 : 1;
+    }
+  }
+  CHECK(refused > 200);
+}
