@@ -1,84 +1,100 @@
 #include "common/model/config_family.hpp"
 
-#include <algorithm>
 #include <map>
+#include <vector>
 
 namespace plumb {
 namespace {
 
-Family gpt(const std::string& name) {
-  return {.name = name, .activation = Activation::gelu, .bias = BiasRule::all, .norm = NormKind::layernorm};
+using Families = std::vector<Family>;
+
+Families gpt_families() {
+  const Family gpt = {.activation = Activation::gelu, .bias = BiasRule::all, .norm = NormKind::layernorm};
+  Family gpt2 = gpt;
+  gpt2.name = "gpt2";
+  gpt2.tied = gpt2.learned_positions = true;
+  Family gptj = gpt;
+  gptj.name = "gptj";
+  gptj.bias = BiasRule::none_but_mlp;
+  gptj.norms = 1;
+  gptj.parallel = true;
+  Family vit = gpt;
+  vit.name = "vit";
+  vit.vision = vit.learned_positions = true;
+  return {gpt2, gptj, vit};
+}
+
+Families llama_families() {
+  const Family deepseek = {.strict = true, .dense_first = true, .own_expert_width = true};
+  Families all = {{.name = "llama"}, {.name = "mistral"}, {.name = "mixtral"}};
+  for (const char* name : {"deepseek_v2", "deepseek_v3", "kimi_linear"}) {
+    all.push_back(deepseek);
+    all.back().name = name;
+  }
+  all.back().layer_list = true;
+  all.push_back(
+      {.name = "gpt_oss", .bias_default = true, .sinks = true, .moe_bias = true, .strict = true, .layer_list = true});
+  return all;
+}
+
+Families qwen_families() {
+  return {{.name = "qwen2", .bias = BiasRule::qkv_only, .window_needs_switch = true},
+          {.name = "qwen2_moe",
+           .bias = BiasRule::qkv_only,
+           .shared_gate = true,
+           .own_expert_width = true,
+           .window_needs_switch = true},
+          {.name = "qwen3", .qk_norm = true, .strict = true, .window_needs_switch = true},
+          {.name = "qwen3_moe", .qk_norm = true, .strict = true, .own_expert_width = true, .window_needs_switch = true},
+          // The released Qwen3-Next weights have one MTP module, which its fields do not mention.
+          {.name = "qwen3_next",
+           .qk_norm = true,
+           .output_gate = true,
+           .shared_gate = true,
+           .strict = true,
+           .layer_list = true,
+           .own_expert_width = true,
+           .window_needs_switch = true,
+           .mtp_modules = 1}};
+}
+
+Families gemma_families() {
+  const Family gemma = {.name = "gemma", .activation = Activation::geglu, .tied = true, .strict = true};
+  Family gemma2 = gemma;
+  gemma2.name = "gemma2";
+  gemma2.norms = 4;
+  gemma2.window_pattern = 2;
+  Family gemma3 = gemma;
+  gemma3.name = "gemma3";
+  gemma3.norms = 4;
+  gemma3.qk_norm = gemma3.layer_list = true;
+  Family gemma3_text = gemma3;
+  gemma3_text.name = "gemma3_text";
+  return {gemma, gemma2, gemma3, gemma3_text};
+}
+
+Families hybrid_families() {
+  Families all = {{.name = "jamba", .layer_list = true, .inner_norms = true},
+                  {.name = "nemotron_h",
+                   .activation = Activation::relu2,
+                   .norms = 1,
+                   .strict = true,
+                   .layer_list = true,
+                   .own_expert_width = true,
+                   .one_mixer_per_layer = true}};
+  for (const char* name : {"minimax", "minimax_text_01", "minimax_m1"}) {
+    all.push_back({.name = name, .lightning = true, .strict = true, .layer_list = true});
+  }
+  return all;
 }
 
 const std::map<std::string, Family>& families() {
   static const std::map<std::string, Family> all = [] {
     std::map<std::string, Family> map;
-    const auto add = [&](Family family) { map.emplace(family.name, std::move(family)); };
-    Family gpt2 = gpt("gpt2");
-    gpt2.tied = gpt2.learned_positions = true;
-    add(gpt2);
-    Family gptj = gpt("gptj");
-    gptj.bias = BiasRule::none_but_mlp;
-    gptj.norms = 1;
-    gptj.parallel = true;
-    add(gptj);
-    Family vit = gpt("vit");
-    vit.vision = vit.learned_positions = true;
-    add(vit);
-
-    for (const char* name : {"llama", "mistral", "mixtral"}) add({.name = name});
-    for (const char* name : {"deepseek_v2", "deepseek_v3"}) {
-      add({.name = name, .strict = true, .dense_first = true, .own_expert_width = true});
+    for (const Families& group :
+         {gpt_families(), llama_families(), qwen_families(), gemma_families(), hybrid_families()}) {
+      for (const Family& family : group) map.emplace(family.name, family);
     }
-    add({.name = "kimi_linear", .strict = true, .layer_list = true, .dense_first = true, .own_expert_width = true});
-
-    add({.name = "qwen2", .bias = BiasRule::qkv_only, .window_needs_switch = true});
-    add({.name = "qwen2_moe",
-         .bias = BiasRule::qkv_only,
-         .shared_gate = true,
-         .own_expert_width = true,
-         .window_needs_switch = true});
-    add({.name = "qwen3", .qk_norm = true, .strict = true, .window_needs_switch = true});
-    add({.name = "qwen3_moe", .qk_norm = true, .strict = true, .own_expert_width = true, .window_needs_switch = true});
-    // The released Qwen3-Next weights have one MTP module, which its fields do not mention.
-    add({.name = "qwen3_next",
-         .qk_norm = true,
-         .output_gate = true,
-         .shared_gate = true,
-         .strict = true,
-         .layer_list = true,
-         .own_expert_width = true,
-         .window_needs_switch = true,
-         .mtp_modules = 1});
-
-    add({.name = "gemma", .activation = Activation::geglu, .tied = true, .strict = true});
-    add({.name = "gemma2",
-         .activation = Activation::geglu,
-         .tied = true,
-         .norms = 4,
-         .strict = true,
-         .window_pattern = 2});
-    for (const char* name : {"gemma3", "gemma3_text"}) {
-      add({.name = name,
-           .activation = Activation::geglu,
-           .tied = true,
-           .norms = 4,
-           .qk_norm = true,
-           .strict = true,
-           .layer_list = true});
-    }
-    add({.name = "gpt_oss", .bias_default = true, .sinks = true, .moe_bias = true, .strict = true, .layer_list = true});
-    for (const char* name : {"minimax", "minimax_text_01", "minimax_m1"}) {
-      add({.name = name, .lightning = true, .strict = true, .layer_list = true});
-    }
-    add({.name = "jamba", .layer_list = true, .inner_norms = true});
-    add({.name = "nemotron_h",
-         .activation = Activation::relu2,
-         .norms = 1,
-         .strict = true,
-         .layer_list = true,
-         .own_expert_width = true,
-         .one_mixer_per_layer = true});
     return map;
   }();
   return all;

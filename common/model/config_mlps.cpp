@@ -70,7 +70,7 @@ IsMoe read_moe_rule(ConfigFields& fields, const Family& family, std::int64_t lay
     return [often, from = first.value_or(0)](std::int64_t i) { return i >= from && often(i); };
   }
   if (step || !dense.empty()) {
-    return [dense, every = step.value_or(1)](std::int64_t i) { return (i + 1) % every == 0 && dense.count(i) == 0; };
+    return [dense, every = step.value_or(1)](std::int64_t i) { return (i + 1) % every == 0 && !dense.contains(i); };
   }
   if (period) {
     if (!offset || *offset >= *period) {

@@ -106,7 +106,10 @@ Words windowed_words(ConfigFields& fields, const Family& family, std::int64_t la
     fields.fail("which layers are which is missing", "'layer_types' or the family's own list or pattern says it");
   }
   if (pattern && !has_window) (void)fields.require({"sliding_window"});
-  if (!used) return Words(static_cast<std::size_t>(layers), LayerWord::full);
+  if (!used) {
+    Words full(static_cast<std::size_t>(layers), LayerWord::full);
+    return full;
+  }
   const std::int64_t period = pattern ? pattern->integer(1, limits::layers) : family.window_pattern;
   if (period > 0) {
     return words_by_rule(layers, LayerWord::sliding, LayerWord::full,

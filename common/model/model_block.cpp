@@ -72,7 +72,7 @@ class BlockReader {
     }
     std::map<std::string, Layer> kinds;
     for (const std::string& word : expand_layers(layers.text(), layers.place())) {
-      if (kinds.count(word) == 0) kinds.emplace(word, layer(layers, word));
+      if (!kinds.contains(word)) kinds.emplace(word, layer(layers, word));
       model.layers.push_back(kinds.at(word));
     }
     require_possible(model, block_.place());

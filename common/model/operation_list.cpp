@@ -10,12 +10,12 @@ double statistics_bytes(NormKind kind) { return kind == NormKind::layernorm ? 2 
 
 }  // namespace
 
-OperationList::OperationList(const Model& model, const OperationContext& context, const std::string& prefix,
+OperationList::OperationList(const Model& model, const OperationContext& context, std::string prefix,
                              std::vector<Parameter> parameters)
-    : element_(static_cast<double>(element_bytes(context.activations))),
-      hidden_(static_cast<double>(model.hidden)),
-      sequence_(static_cast<double>(context.sequence)),
-      prefix_(prefix),
+    : element_(real(element_bytes(context.activations))),
+      hidden_(real(model.hidden)),
+      sequence_(real(context.sequence)),
+      prefix_(std::move(prefix)),
       parameters_(std::move(parameters)) {}
 
 Operation& OperationList::add(Operation operation) {
@@ -28,9 +28,9 @@ Operation& OperationList::matmul(const std::string& name, std::int64_t top_k, do
   for (const Parameter& parameter : parameters_) {
     if (parameter.name != wanted) continue;
     const bool of_experts = parameter.role == ParameterRole::expert_matmul;
-    const double times = share * static_cast<double>(top_k);
-    const double outputs = static_cast<double>(parameter.shape[of_experts ? 1 : 0]);
-    const double inputs = static_cast<double>(parameter.shape.back());
+    const double times = share * real(top_k);
+    const double outputs = real(parameter.shape[of_experts ? 1 : 0]);
+    const double inputs = real(parameter.shape.back());
     const Flops flops = {2 * times * outputs * inputs};
     return add(Operation{.name = name,
                          .kind = of_experts ? OperationKind::expert_matmul : OperationKind::matmul,

@@ -12,6 +12,9 @@ namespace plumb {
 inline constexpr double fp32_bytes = 4;
 inline constexpr double index_bytes = 8;  // int64 token ids and expert indices
 
+// Shapes are whole numbers, costs are not.
+[[nodiscard]] inline double real(std::int64_t value) { return static_cast<double>(value); }
+
 // FLOPs of a core (attention, recurrence), which has no weights.
 struct CoreFlops {
   double forward = 0;
@@ -26,7 +29,7 @@ struct KeptBytes {
 // `prefix` is that of the parameters' names, such as "layers.3."; operations are named without it.
 class OperationList {
  public:
-  OperationList(const Model& model, const OperationContext& context, const std::string& prefix,
+  OperationList(const Model& model, const OperationContext& context, std::string prefix,
                 std::vector<Parameter> parameters);
 
   [[nodiscard]] double element() const { return element_; }    // bytes of one activation

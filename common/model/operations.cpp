@@ -34,14 +34,13 @@ void add_head(OperationList& list, const Model& model) {
   const double share = model.vision ? 1 / list.sequence() : 1;
   const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
   list.matmul("head", 1, share);
-  list.pass("loss", OperationKind::loss,
-            {.until_input_gradient = share * (fp32_bytes * static_cast<double>(outputs) + index_bytes)})
+  list.pass("loss", OperationKind::loss, {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)})
       .message = reduced_over_tensor(share * 3 * fp32_bytes);  // maximum, sum, the target's logit
 }
 
 std::vector<Operation> patch_operations(const Model& model, const OperationContext& context) {
   std::vector<Parameter> parameters = embedding_parameters(model);
-  const double pixels = static_cast<double>(parameters.front().shape.back());
+  const double pixels = real(parameters.front().shape.back());
   OperationList list(model, context, "embedding.", std::move(parameters));
   const double share = (list.sequence() - 1) / list.sequence();  // all but the class token
   Operation& patches = list.matmul("patches", 1, share);
@@ -115,10 +114,10 @@ OperationTotals totals(const std::vector<Operation>& operations) {
 }
 
 double mean_keys(const SoftmaxAttention& attention, std::int64_t sequence) {
-  const double length = static_cast<double>(sequence);
+  const double length = real(sequence);
   if (!attention.causal) return length;
   if (!attention.window || *attention.window >= sequence) return (length + 1) / 2;
-  const double window = static_cast<double>(*attention.window);
+  const double window = real(*attention.window);
   return window - window * (window - 1) / (2 * length);
 }
 
@@ -136,7 +135,7 @@ Flops model_flops(const Model& model, std::int64_t sequence, std::int64_t sequen
   for (std::size_t i = 0; i < model.layers.size(); ++i) count(layer_operations(model, i, context));
   count(head_operations(model, context));
   count(mtp_operations(model, context));
-  return per_token * static_cast<double>(sequence) * static_cast<double>(sequences);
+  return per_token * real(sequence) * real(sequences);
 }
 
 }  // namespace plumb

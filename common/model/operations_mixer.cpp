@@ -12,10 +12,10 @@ CoreFlops flash_flops(double heads, double head_dim, double value_dim, double ke
 void add(OperationList&, const std::monostate&) {}
 
 void add(OperationList& list, const SoftmaxAttention& attention) {
-  const double heads = static_cast<double>(attention.heads);
-  const double head_dim = static_cast<double>(attention.head_dim);
-  const double value_dim = static_cast<double>(attention.value_dim);
-  const double kv_heads = static_cast<double>(attention.kv_heads);
+  const double heads = real(attention.heads);
+  const double head_dim = real(attention.head_dim);
+  const double value_dim = real(attention.value_dim);
+  const double kv_heads = real(attention.kv_heads);
   const double out = heads * value_dim;
   list.matmul("attention.q");
   list.matmul("attention.k");
@@ -45,13 +45,13 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
 // Keys are materialised per head, as training kernels do.
 void add(OperationList& list, const LatentAttention& attention) {
   const double element = list.element();
-  const double heads = static_cast<double>(attention.heads);
-  const double head_dim = static_cast<double>(attention.nope_dim + attention.rope_dim);
-  const double value_dim = static_cast<double>(attention.value_dim);
-  const double rank = static_cast<double>(attention.kv_lora_rank);
-  const double rope = static_cast<double>(attention.rope_dim);
+  const double heads = real(attention.heads);
+  const double head_dim = real(attention.nope_dim + attention.rope_dim);
+  const double value_dim = real(attention.value_dim);
+  const double rank = real(attention.kv_lora_rank);
+  const double rope = real(attention.rope_dim);
   if (attention.q_lora_rank) {
-    const double query_rank = static_cast<double>(*attention.q_lora_rank);
+    const double query_rank = real(*attention.q_lora_rank);
     list.matmul("attention.q_down");
     list.pass(
         "attention.q_norm", OperationKind::norm,

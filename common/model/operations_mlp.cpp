@@ -15,8 +15,7 @@ void add(OperationList&, const std::monostate&) {}
 void add(OperationList& list, const DenseMlp& mlp) {
   if (is_gated(mlp.activation)) list.matmul("mlp.gate");
   list.matmul("mlp.up");
-  list.pass("mlp.activation", OperationKind::elementwise,
-            activation_bytes(list, mlp.activation, static_cast<double>(mlp.width)));
+  list.pass("mlp.activation", OperationKind::elementwise, activation_bytes(list, mlp.activation, real(mlp.width)));
   list.matmul("mlp.down").message = reduced_over_tensor(list.element() * list.hidden());
 }
 
@@ -26,7 +25,7 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
   if (gated) list.matmul("mlp.shared.gate");
   list.matmul("mlp.shared.up");
   list.pass("mlp.shared.activation", OperationKind::elementwise,
-            activation_bytes(list, moe.activation, static_cast<double>(moe.shared_width)));
+            activation_bytes(list, moe.activation, real(moe.shared_width)));
   list.matmul("mlp.shared.down").message = reduced_over_tensor(list.element() * list.hidden());
   if (!moe.shared_gate) return;
   list.matmul("mlp.shared_gate");
@@ -37,22 +36,21 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
 // Fused permute and combine. Kept: fp32 routing probabilities; per choice its weight, three index arrays, the
 // dispatched input, and the expert's output, which the gradient of the routing weight needs.
 void add(OperationList& list, const MoeMlp& moe) {
-  const double chosen = static_cast<double>(moe.top_k);
+  const double chosen = real(moe.top_k);
   const double dispatched = chosen * list.element() * list.hidden();
   const OperationMessage exchange = {.axis = OperationMessage::Axis::expert,
                                      .collective = OperationMessage::Collective::all_to_all,
                                      .bytes_per_token = dispatched};
   list.matmul("mlp.router");
   list.pass("mlp.route", OperationKind::routing,
-            {.until_input_gradient =
-                 fp32_bytes * static_cast<double>(moe.experts) + chosen * (3 * index_bytes + list.element())});
+            {.until_input_gradient = fp32_bytes * real(moe.experts) + chosen * (3 * index_bytes + list.element())});
   list.pass("mlp.dispatch", OperationKind::routing,
             {.until_input_gradient = dispatched, .until_weight_gradient = dispatched})
       .message = exchange;
   if (is_gated(moe.activation)) list.matmul("mlp.experts.gate", moe.top_k);
   list.matmul("mlp.experts.up", moe.top_k);
   list.pass("mlp.experts.activation", OperationKind::elementwise,
-            activation_bytes(list, moe.activation, chosen * static_cast<double>(moe.width)));
+            activation_bytes(list, moe.activation, chosen * real(moe.width)));
   list.matmul("mlp.experts.down", moe.top_k);
   list.pass("mlp.combine", OperationKind::routing, {.until_input_gradient = dispatched}).message = exchange;
   if (moe.shared_width > 0) add_shared(list, moe);

@@ -5,8 +5,6 @@
 namespace plumb {
 namespace {
 
-double real(std::int64_t value) { return static_cast<double>(value); }
-
 // A sequence shorter than a chunk is one chunk.
 double chunk_length(const OperationList& list, std::int64_t chunk) { return std::min(real(chunk), list.sequence()); }
 
