@@ -1,4 +1,4 @@
-// The readers of a scenario's blocks, one each; `read_scenario` puts them together. Internal.
+// The readers of a scenario's blocks, one each; `read_scenario` puts them together, command lines replace some.
 #pragma once
 
 #include <cstdint>

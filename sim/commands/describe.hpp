@@ -1,0 +1,24 @@
+// Short names of choices and numbers, as tables and JSON show them.
+#pragma once
+
+#include <string>
+
+#include "common/plan/planner.hpp"
+
+namespace plumb::sim {
+
+[[nodiscard]] std::string describe(const Recompute& recompute);    // "none", "full", "3 layers"
+[[nodiscard]] std::string describe(const SplitChoice& split);      // "dynamic", "[6, 7, 7, 5]"
+[[nodiscard]] std::string describe(const ScheduleChoice& choice);  // "interleaved-1f1b, 2 chunks"
+[[nodiscard]] std::string describe(ElementType type);
+
+// "2048", and from a million on "2.100 M".
+[[nodiscard]] std::string tokens_text(double tokens);
+
+// Model FLOPs over what all ranks' devices could do in that time; 0 if the peak is unknown.
+[[nodiscard]] double flops_utilisation(const Plan& plan, Flops model_flops, Seconds iteration);
+
+// The columns for a chart: the terminal's, or 100.
+[[nodiscard]] int chart_width();
+
+}  // namespace plumb::sim

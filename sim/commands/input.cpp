@@ -1,0 +1,83 @@
+#include "sim/commands/input.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "common/base/yaml.hpp"
+#include "common/plan/scenario_blocks.hpp"
+
+namespace plumb::sim {
+namespace {
+
+constexpr std::array<std::string_view, 7> scenario_keys = {"cluster", "training", "layout", "schedule",
+                                                           "split",   "software", "profile"};
+
+// Stands in the first line of a plan, so that one cut short is still told apart.
+constexpr std::string_view plan_mark = "\"plumb plan\"";
+
+bool has_key(const YamlValue& file, std::string_view key) {
+  const std::vector<std::string> keys = file.keys();
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+}  // namespace
+
+bool is_json(const std::string& path) {
+  const std::string text = read_file(path);
+  const auto first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{';
+}
+
+InputKind kind_of_input(const std::string& path) {
+  const std::string text = read_file(path);
+  if (is_json(path)) return text.find(plan_mark) != std::string::npos ? InputKind::plan : InputKind::model;
+  const YamlValue file = YamlValue::parse(text, path);
+  if (!file.is_map()) return InputKind::scenario;
+  const bool scenario =
+      std::any_of(scenario_keys.begin(), scenario_keys.end(), [&](std::string_view key) { return has_key(file, key); });
+  return scenario ? InputKind::scenario : InputKind::model;
+}
+
+Scenario read_scenario_with(const std::string& path, const Overrides& overrides) {
+  Scenario scenario = read_scenario(path);
+  if (!overrides.split.empty()) scenario.splits = read_splits(YamlValue::parse(overrides.split, "--split"));
+  if (!overrides.schedule.empty()) {
+    scenario.schedules = read_schedules(YamlValue::parse(overrides.schedule, "--schedule"), scenario.layout.pipeline,
+                                        static_cast<int>(scenario.model.layers.size()));
+  }
+  if (!overrides.profile.empty()) scenario.profile = read_profile(overrides.profile);
+  return scenario;
+}
+
+const Candidate& best_of_own_splits(const PlanningResult& result, const Scenario& scenario) {
+  PlanningResult own;
+  for (const Candidate& candidate : result.candidates) {
+    const auto& splits = scenario.splits;
+    if (std::find(splits.begin(), splits.end(), candidate.choice.split) == splits.end()) continue;
+    if (candidate.fits) return candidate;
+    own.candidates.push_back(candidate);
+  }
+  static_cast<void>(best_fitting(own, scenario));
+  throw RunError("planning", "none of the scenario's own splits was weighed");
+}
+
+Plan with_profile(const Plan& plan, const std::string& profile) {
+  const SplitChoice split{.method = SplitMethod::counts, .counts = plan.split.layers, .megatron = {}};
+  const ScheduleChoice schedule{.name = plan.schedule.name, .chunks = plan.schedule.chunks};
+  const Scenario scenario{.name = plan.name,
+                          .model = plan.model,
+                          .cluster = plan.cluster,
+                          .training = plan.training,
+                          .layout = plan.layout,
+                          .microbatches = {plan.training.microbatch},
+                          .schedules = {schedule},
+                          .splits = {split},
+                          .profile = read_profile(profile)};
+  Plan measured = plan;
+  measured.costs = make_plan(scenario, {plan.training.microbatch, schedule, split}).costs;
+  return measured;
+}
+
+}  // namespace plumb::sim

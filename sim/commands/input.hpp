@@ -1,0 +1,33 @@
+// What commands are given: a plan, a scenario or a model, told apart by content; and choices made on the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/plan/planner.hpp"
+#include "common/plan/scenario.hpp"
+
+namespace plumb::sim {
+
+enum class InputKind { model, scenario, plan };
+
+// JSON is a plan if it says so and a Hugging Face config otherwise; YAML is a scenario if its top level has any of a
+// scenario's own keys. Malformed files are reported by whoever reads them next.
+[[nodiscard]] bool is_json(const std::string& path);
+[[nodiscard]] InputKind kind_of_input(const std::string& path);
+
+// Choices that replace a scenario's own, written as in a scenario; empty text leaves them as they are.
+struct Overrides {
+  std::string split;
+  std::string schedule;
+  std::string profile;  // a file
+};
+[[nodiscard]] Scenario read_scenario_with(const std::string& path, const Overrides& overrides);
+
+// The best fitting candidate among the splits that the scenario itself names. Throws as best_fitting does.
+[[nodiscard]] const Candidate& best_of_own_splits(const PlanningResult& result, const Scenario& scenario);
+
+// The plan's costs as the profile measures them.
+[[nodiscard]] Plan with_profile(const Plan& plan, const std::string& profile);
+
+}  // namespace plumb::sim

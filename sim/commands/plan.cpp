@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "common/base/command_line.hpp"
+#include "common/base/files.hpp"
+#include "common/base/json.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/plan/planner.hpp"
+#include "sim/commands/command.hpp"
+#include "sim/commands/describe.hpp"
+#include "sim/commands/input.hpp"
+#include "sim/predict.hpp"
+
+namespace plumb::sim {
+namespace {
+
+struct Options {
+  std::string scenario;
+  std::string output;
+  std::string engine = engine_names().front();
+  Overrides overrides;
+  bool json = false;
+};
+
+Json to_json(const Candidate& candidate, const Scenario& scenario) {
+  const bool built = candidate.built;
+  return {{"layout", describe(scenario.layout)},
+          {"schedule", candidate.choice.schedule.name},
+          {"chunks", candidate.choice.schedule.chunks},
+          {"split", describe(candidate.choice.split)},
+          {"split_layers", candidate.plan.split.layers},
+          {"microbatch", candidate.choice.microbatch},
+          {"recompute", describe(scenario.training.recompute)},
+          {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
+          {"peak_bytes", built ? Json(candidate.peak_bytes.value) : Json(nullptr)},
+          {"fits", candidate.fits},
+          {"reason", candidate.reason}};
+}
+
+Json to_json(const PlanningResult& result, const Scenario& scenario, const Options& options) {
+  Json candidates = Json::array();
+  for (const Candidate& candidate : result.candidates) candidates.push_back(to_json(candidate, scenario));
+  return {{"candidates", candidates},
+          {"pruned", result.pruned},
+          {"bounded", result.bounded},
+          {"evaluated", result.evaluated},
+          {"simulated", result.simulated},
+          {"engine", options.engine},
+          {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+}
+
+// How much faster than the uniform split with the same schedule and microbatch.
+std::string against_uniform(const Candidate& candidate, const PlanningResult& result) {
+  if (candidate.choice.split.method == SplitMethod::uniform) return "";
+  for (const Candidate& other : result.candidates) {
+    if (other.choice.split.method == SplitMethod::uniform && other.choice.schedule == candidate.choice.schedule &&
+        other.choice.microbatch == candidate.choice.microbatch && other.iteration.value > 0) {
+      return fmt::format("{:+.1f}%", (candidate.iteration / other.iteration - 1) * 100);
+    }
+  }
+  return "";
+}
+
+Table candidate_table(const PlanningResult& result, const Candidate& chosen) {
+  Table table{.header = {"", "schedule", "split", "layers", "microbatch", "step", "to uniform", "peak", ""},
+              .rows = {},
+              .left_columns = 4};
+  for (const Candidate& candidate : result.candidates) {
+    const bool built = candidate.built;
+    table.rows.push_back({&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule),
+                          describe(candidate.choice.split), built ? describe(candidate.plan.split) : "",
+                          std::to_string(candidate.choice.microbatch), built ? to_text(candidate.iteration) : "",
+                          built ? against_uniform(candidate, result) : "", built ? to_text(candidate.peak_bytes) : "",
+                          candidate.fits ? "fits" : candidate.reason});
+  }
+  return table;
+}
+
+void print(const PlanningResult& result, const Candidate& chosen, const Scenario& scenario, const Options& options) {
+  std::cout << fmt::format("{}: {} on {} ranks of {}, layout {}, batch {} × {} tokens, {} per rank\n", scenario.name,
+                           scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
+                           describe(scenario.layout), scenario.training.global_batch, scenario.training.sequence,
+                           to_text(scenario.cluster.machine.device.memory.value));
+  const auto built = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                  [](const Candidate& candidate) { return candidate.built; });
+  if (built != result.candidates.end()) {
+    std::cout << fmt::format("costs from {}; engine {}\n\n", built->plan.costs.provenance, options.engine);
+  }
+  std::cout << to_text(candidate_table(result, chosen), colour_allowed(Stream::out));
+  std::cout
+      << "\n  step: predicted time of one optimizer step; to uniform: against the uniform split of the same schedule;"
+         "\n  peak: memory of the fullest rank.\n";
+  std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
+                           result.evaluated, result.simulated, result.pruned);
+}
+
+ExitStatus plan(const Options& options) {
+  const Scenario scenario = read_scenario_with(options.scenario, options.overrides);
+  const Evaluator evaluator = find_engine(options.engine);
+  PlanningResult result;
+  {
+    Progress progress("planning");
+    result = plan_scenario(scenario, evaluator, [&](int done, int total) { progress.update(done, total); });
+  }
+  // `plan` weighs a uniform split in any case; one that was asked for is written also where uniform is faster.
+  const Candidate& chosen =
+      options.overrides.split.empty() ? best_fitting(result, scenario) : best_of_own_splits(result, scenario);
+  if (!options.output.empty()) write_file(options.output, to_json(chosen.plan));
+  if (options.json) {
+    std::cout << to_text(to_json(result, scenario, options));
+  } else {
+    print(result, chosen, scenario, options);
+    if (!options.output.empty()) std::cout << "\nwrote " << options.output << '\n';
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Body& body) {
+  CLI::App& command = add_command(program, "plan", "Weighs the candidates of a scenario and writes the best that fits.",
+                                  "plumb plan scenario.yaml -o plan.json");
+  const auto options = std::make_shared<Options>();
+  command.add_option("SCENARIO", options->scenario, "What to train, on what (YAML).")->required();
+  command.add_option("-o,--output", options->output, "Writes the best plan to this file.");
+  command.add_option("--split", options->overrides.split,
+                     "Instead of the scenario's: uniform, parameters, dynamic, [6, 7, 7, 5], …");
+  command.add_option("--schedule", options->overrides.schedule,
+                     "Instead of the scenario's: a name, or {name: interleaved-1f1b, chunks: 2}.");
+  command.add_option("--profile", options->overrides.profile, "Costs that plumb-exec calibrate measured.");
+  command.add_option("--engine", options->engine, "What predicts: simgrid or path.")->capture_default_str();
+  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.callback([&body, options] { body = [options] { return plan(*options); }; });
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,29 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "common/base/command_line.hpp"
+#include "sim/commands/command.hpp"
+
+namespace plumb::sim {
+
+void run_plumb_exec(char** arguments) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path beside =
+      (error ? std::filesystem::path(arguments[0]) : self).parent_path() / "plumb-exec";
+  ::execv(beside.c_str(), arguments);
+  const std::string reason = errno == ENOENT ? "is not there" : std::strerror(errno);
+  throw InputError("plumb run", "needs the program " + beside.string() + ", which " + reason,
+                   "it is built when LibTorch is found: see the output of cmake, or run ./bootstrap build");
+}
+
+void add_run(CLI::App& program) {
+  add_command(program, "run", "Executes a plan on ranks of this machine: hands over to plumb-exec run.",
+              "plumb run plan.json --steps 10 -o measured.json");
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,273 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/command_line.hpp"
+#include "common/base/json.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/model/operations.hpp"
+#include "common/model/parameters.hpp"
+#include "common/model/read_model.hpp"
+#include "sim/commands/command.hpp"
+#include "sim/commands/describe.hpp"
+#include "sim/commands/input.hpp"
+
+namespace plumb::sim {
+namespace {
+
+struct Options {
+  std::string input;
+  std::int64_t sequence = 0;  // 0: the scenario's, or the model's default
+  bool json = false;
+};
+
+// One decoder layer, per token.
+struct LayerFacts {
+  std::string kind;
+  std::int64_t parameters = 0;
+  std::int64_t active_parameters = 0;
+  OperationTotals totals;
+
+  bool operator==(const LayerFacts&) const = default;
+};
+
+struct Shown {
+  Model model;
+  std::optional<Scenario> scenario;
+  std::optional<Plan> plan;  // of a plan, or of a scenario that leaves nothing open
+  std::int64_t sequence = 0;
+  ParameterCounts counts;
+  std::vector<LayerFacts> layers;
+  OperationTotals embedding;
+  OperationTotals head;
+};
+
+Shown gather(const Options& options) {
+  Shown shown;
+  ElementType activations = ElementType::bf16;
+  switch (kind_of_input(options.input)) {
+    case InputKind::model:
+      shown.model = read_model(options.input);
+      break;
+    case InputKind::plan:
+      shown.plan = read_plan(options.input);
+      break;
+    case InputKind::scenario: {
+      shown.scenario = read_scenario(options.input);
+      const Scenario& scenario = *shown.scenario;
+      shown.model = scenario.model;
+      shown.sequence = scenario.training.sequence;
+      activations = scenario.training.precision;
+      if (scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size() == 1) {
+        shown.plan = make_plan(scenario, {scenario.microbatches[0], scenario.schedules[0], scenario.splits[0]});
+      }
+    }
+  }
+  if (shown.plan) {
+    shown.model = shown.plan->model;
+    shown.sequence = shown.plan->training.sequence;
+    activations = shown.plan->training.precision;
+  }
+  if (shown.sequence == 0) shown.sequence = default_sequence(shown.model);
+  if (options.sequence > 0) shown.sequence = options.sequence;
+  shown.counts = count_parameters(shown.model);
+  const OperationContext context{.sequence = shown.sequence, .activations = activations};
+  for (std::size_t i = 0; i < shown.model.layers.size(); ++i) {
+    shown.layers.push_back({.kind = kind_name(shown.model.layers[i]),
+                            .parameters = shown.counts.layers[i],
+                            .active_parameters = shown.counts.layers_active[i],
+                            .totals = totals(layer_operations(shown.model, i, context))});
+  }
+  shown.embedding = totals(embedding_operations(shown.model, context));
+  shown.head = totals(head_operations(shown.model, context));
+  return shown;
+}
+
+Json to_json(const Shown& shown) {
+  Json layers = Json::array();
+  for (const LayerFacts& layer : shown.layers) {
+    layers.push_back({{"kind", layer.kind},
+                      {"parameters", layer.parameters},
+                      {"active_parameters", layer.active_parameters},
+                      {"forward_flops", layer.totals.forward.value},
+                      {"input_gradient_flops", layer.totals.input_gradient.value},
+                      {"weight_gradient_flops", layer.totals.weight_gradient.value},
+                      {"kept_bytes", layer.totals.kept_bytes}});
+  }
+  Json result{{"model", shown.model.name},
+              {"parameters", shown.counts.total},
+              {"active_parameters", shown.counts.active},
+              {"mtp_parameters", shown.counts.mtp},
+              {"embedding_parameters", shown.counts.embedding},
+              {"head_parameters", shown.counts.head},
+              {"final_norm_parameters", shown.counts.final_norm},
+              {"sequence", shown.sequence},
+              {"head_forward_flops", shown.head.forward.value},
+              {"layers", layers}};
+  if (shown.plan) {
+    result["layout"] = describe(shown.plan->layout);
+    result["schedule"] = shown.plan->schedule.name;
+    result["chunks"] = shown.plan->schedule.chunks;
+    result["split"] = shown.plan->split_method;
+    result["split_layers"] = shown.plan->split.layers;
+    result["microbatch"] = shown.plan->training.microbatch;
+    result["ranks"] = shown.plan->cluster.ranks;
+  }
+  return result;
+}
+
+std::vector<std::string> flops_cells(const OperationTotals& totals) {
+  return {to_text(totals.forward), to_text(totals.input_gradient), to_text(totals.weight_gradient),
+          to_text(Bytes{std::llround(totals.kept_bytes)})};
+}
+
+// Equal layers share a row, which names them: "0-2, 6".
+Table layer_table(const Shown& shown) {
+  Table table{
+      .header = {"layers", "kind", "parameters", "active", "F", "I", "W", "kept"}, .rows = {}, .left_columns = 2};
+  const auto add = [&](std::vector<std::string> cells, const OperationTotals& totals) {
+    for (std::string& cell : flops_cells(totals)) cells.push_back(std::move(cell));
+    table.rows.push_back(std::move(cells));
+  };
+  add({"", "embedding", count_text(static_cast<double>(shown.counts.embedding)), ""}, shown.embedding);
+  std::vector<bool> told(shown.layers.size(), false);
+  for (std::size_t i = 0; i < shown.layers.size(); ++i) {
+    if (told[i]) continue;
+    std::string indices;
+    for (std::size_t j = i; j < shown.layers.size(); ++j) {
+      if (!(shown.layers[j] == shown.layers[i])) continue;
+      std::size_t last = j;
+      while (last + 1 < shown.layers.size() && shown.layers[last + 1] == shown.layers[i]) ++last;
+      indices += (indices.empty() ? "" : ", ") + std::to_string(j) + (last > j ? "-" + std::to_string(last) : "");
+      for (std::size_t k = j; k <= last; ++k) told[k] = true;
+      j = last;
+    }
+    const LayerFacts& layer = shown.layers[i];
+    add({indices, layer.kind, count_text(static_cast<double>(layer.parameters)),
+         count_text(static_cast<double>(layer.active_parameters))},
+        layer.totals);
+  }
+  add({"", "norm, head, loss", count_text(static_cast<double>(shown.counts.head + shown.counts.final_norm)), ""},
+      shown.head);
+  return table;
+}
+
+std::string number(const Sourced<FlopsPerSecond>& peak) {
+  return fmt::format("{:.4g} TFLOP/s ({})", peak.value.value / 1e12, peak.source);
+}
+
+std::string number(const Link& link) {
+  return fmt::format("{} ({}) + bytes / {:.4g} GB/s ({})", to_text(link.latency.value), link.latency.source,
+                     link.bandwidth.value.value / 1e9, link.bandwidth.source);
+}
+
+void print_cluster(const Cluster& cluster) {
+  const Machine& machine = cluster.machine;
+  std::cout << fmt::format("\ncluster: {} ranks on {} × {}\n", cluster.ranks, cluster.nodes, machine.name);
+  std::cout << fmt::format("  device      {}, {} ({})\n", machine.device.name, to_text(machine.device.memory.value),
+                           machine.device.memory.source);
+  std::cout << fmt::format("  peak        {}, of which matmuls reach {} ({})\n", number(machine.device.peak),
+                           percent_text(machine.device.matmul_efficiency.value),
+                           machine.device.matmul_efficiency.source);
+  if (machine.cores > 0)
+    std::cout << fmt::format("  cores       {}, shared by the ranks of a machine\n", machine.cores);
+  std::cout << "  inside      " << number(machine.inside) << '\n';
+  if (cluster.nodes > 1) std::cout << "  outside     " << number(machine.outside) << '\n';
+}
+
+void print_training(const Training& training, const Layout& layout) {
+  std::cout << fmt::format("\ntraining: {} sequences of {} tokens a step, {}, recompute {}\n", training.global_batch,
+                           training.sequence, describe(training.precision), describe(training.recompute));
+  std::cout << "layout:   " << describe(layout) << '\n';
+}
+
+template <class Choices>
+std::string join(const Choices& choices) {
+  std::string text;
+  for (const auto& choice : choices) text += (text.empty() ? "" : " | ") + describe(choice);
+  return text;
+}
+
+void print_open(const Scenario& scenario) {
+  std::string microbatches;
+  for (const std::int64_t size : scenario.microbatches) {
+    microbatches += (microbatches.empty() ? "" : " | ") + std::to_string(size);
+  }
+  std::cout << fmt::format("open:     schedule {}; split {}; microbatch {}\n          plumb plan weighs them\n",
+                           join(scenario.schedules), join(scenario.splits), microbatches);
+}
+
+void print_plan(const Plan& plan) {
+  std::cout << fmt::format("schedule: {}, {} microbatches of {}\nsplit:    {} {}\n\n",
+                           describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
+                           plan.schedule.microbatches, plan.training.microbatch, plan.split_method,
+                           describe(plan.split));
+  Table table{.header = {"stage", "rank", "layers", "parameters", "F", "I", "W", "kept"}, .rows = {}};
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    const ComputeCost& cost = plan.costs.stages[stage];
+    table.rows.push_back({std::to_string(stage), std::to_string(plan.schedule.rank_of_stage[stage]),
+                          std::to_string(plan.split.layers[stage]), count_text(static_cast<double>(cost.parameters)),
+                          to_text(cost.forward), to_text(cost.input_gradient), to_text(cost.weight_gradient),
+                          to_text(cost.kept_bytes)});
+  }
+  std::cout << to_text(table, colour_allowed(Stream::out));
+  std::cout << "  Times and kept bytes of one microbatch; costs from " << plan.costs.provenance << ".\n";
+}
+
+void print(const Shown& shown) {
+  const auto count = [](std::int64_t value) { return count_text(static_cast<double>(value)); };
+  std::cout << fmt::format("{}: {} parameters ({})", shown.model.name, count(shown.counts.total), shown.counts.total);
+  if (shown.counts.active != shown.counts.total)
+    std::cout << fmt::format(", {} of them active per token", count(shown.counts.active));
+  if (shown.counts.mtp > 0) std::cout << fmt::format("; {} more for multi-token prediction", count(shown.counts.mtp));
+  std::cout << fmt::format("\n{} layers, hidden {}, vocabulary {}{}\n\n", shown.layers.size(), shown.model.hidden,
+                           shown.model.vocabulary, shown.model.tied_embeddings ? ", tied embeddings" : "");
+  std::cout << to_text(layer_table(shown), colour_allowed(Stream::out));
+  std::cout << fmt::format(
+      "  F, I, W: FLOPs of forward, input and weight gradient of one token in a sequence of {}; kept: its "
+      "activations.\n",
+      shown.sequence);
+  const Scenario* scenario = shown.scenario ? &*shown.scenario : nullptr;
+  if (scenario != nullptr || shown.plan) {
+    print_cluster(scenario != nullptr ? scenario->cluster : shown.plan->cluster);
+    print_training(scenario != nullptr ? scenario->training : shown.plan->training,
+                   scenario != nullptr ? scenario->layout : shown.plan->layout);
+  }
+  if (shown.plan) {
+    print_plan(*shown.plan);
+  } else if (scenario != nullptr) {
+    print_open(*scenario);
+  }
+}
+
+ExitStatus show(const Options& options) {
+  const Shown shown = gather(options);
+  if (options.json) {
+    std::cout << to_text(to_json(shown));
+  } else {
+    print(shown);
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace
+
+void add_show(CLI::App& program, Body& body) {
+  CLI::App& command = add_command(program, "show", "Shows a model layer by layer, or what a scenario or plan says.",
+                                  "plumb show scenario.yaml");
+  const auto options = std::make_shared<Options>();
+  command.add_option("SCENARIO|MODEL", options->input, "YAML, a Hugging Face config.json, or a plan.")->required();
+  command.add_option("--sequence", options->sequence, "Tokens per sequence, for the FLOPs.")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.callback([&body, options] { body = [options] { return show(*options); }; });
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,208 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "common/base/command_line.hpp"
+#include "common/base/files.hpp"
+#include "common/base/json.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/timeline/gantt.hpp"
+#include "common/timeline/statistics.hpp"
+#include "common/timeline/trace.hpp"
+#include "sim/commands/command.hpp"
+#include "sim/commands/describe.hpp"
+#include "sim/commands/input.hpp"
+#include "sim/predict.hpp"
+
+namespace plumb::sim {
+namespace {
+
+struct Options {
+  std::string input;
+  std::string output;
+  std::string engine = engine_names().front();
+  std::string profile;
+  bool json = false;
+};
+
+struct Prediction {
+  Plan plan;
+  std::string note;  // what was chosen among several
+  Timeline timeline;
+  StepStatistics statistics;
+  bool fits = true;
+};
+
+bool fits(const Plan& plan, const Timeline& timeline) {
+  const Bytes memory = plan.cluster.machine.device.memory.value;
+  return std::all_of(timeline.ranks.begin(), timeline.ranks.end(),
+                     [&](const RankSummary& rank) { return rank.peak_bytes <= memory; });
+}
+
+// `plan` always weighs a uniform split as well; only what the scenario itself leaves open may be chosen here.
+Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& note) {
+  const std::size_t open = scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size();
+  if (open == 1) {
+    return make_plan(scenario, {scenario.microbatches.front(), scenario.schedules.front(), scenario.splits.front()});
+  }
+  Progress progress("planning");
+  const PlanningResult result =
+      plan_scenario(scenario, evaluator, [&](int done, int total) { progress.update(done, total); });
+  note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open", open);
+  return best_of_own_splits(result, scenario).plan;
+}
+
+Prediction predict(const Options& options) {
+  const Evaluator evaluator = find_engine(options.engine);
+  Prediction prediction;
+  if (is_json(options.input)) {
+    prediction.plan = read_plan(options.input);
+    if (!options.profile.empty()) prediction.plan = with_profile(prediction.plan, options.profile);
+  } else {
+    Overrides overrides;
+    overrides.profile = options.profile;
+    prediction.plan = choose(read_scenario_with(options.input, overrides), evaluator, prediction.note);
+  }
+  prediction.timeline = evaluator(prediction.plan);
+  prediction.statistics = step_statistics(median_step(prediction.timeline), prediction.plan.schedule.ranks);
+  prediction.fits = fits(prediction.plan, prediction.timeline);
+  return prediction;
+}
+
+Json chosen_json(const Plan& plan) {
+  return {{"layout", describe(plan.layout)},
+          {"schedule", plan.schedule.name},
+          {"chunks", plan.schedule.chunks},
+          {"split", plan.split_method},
+          {"split_layers", plan.split.layers},
+          {"microbatch", plan.training.microbatch},
+          {"microbatches", plan.schedule.microbatches},
+          {"recompute", describe(plan.training.recompute)}};
+}
+
+Json to_json(const Prediction& prediction, const Options& options) {
+  const Timeline& timeline = prediction.timeline;
+  const StepStatistics& statistics = prediction.statistics;
+  Json ranks = Json::array();
+  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    const RankStatistics& time = statistics.ranks[rank];
+    const RankSummary& summary = timeline.ranks[rank];
+    ranks.push_back({{"rank", rank},
+                     {"compute_s", time.compute.value},
+                     {"communication_s", time.communication.value},
+                     {"exposed_communication_s", time.exposed_communication.value},
+                     {"idle_s", time.idle.value},
+                     {"peak_bytes", summary.peak_bytes.value},
+                     {"parameter_bytes", summary.parameter_bytes.value},
+                     {"gradient_bytes", summary.gradient_bytes.value},
+                     {"optimizer_bytes", summary.optimizer_bytes.value},
+                     {"activation_bytes", summary.activation_bytes.value},
+                     {"received_bytes", summary.received_bytes.value}});
+  }
+  return {{"iteration_s", statistics.iteration.value},
+          {"tokens_per_s", tokens_per_s(timeline, median_step(timeline))},
+          {"mfu", flops_utilisation(prediction.plan, timeline.model_flops, statistics.iteration)},
+          {"model_flops", timeline.model_flops.value},
+          {"bubble_makespan_fraction", statistics.bubble_makespan_fraction},
+          {"bubble_span_fraction", statistics.bubble_span_fraction},
+          {"fits", prediction.fits},
+          {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
+          {"engine", options.engine},
+          {"provenance", prediction.plan.costs.provenance},
+          {"chosen", chosen_json(prediction.plan)},
+          {"ranks", ranks}};
+}
+
+std::string memory_line(const Prediction& prediction) {
+  const auto& ranks = prediction.timeline.ranks;
+  const auto fullest = std::max_element(ranks.begin(), ranks.end(), [](const RankSummary& a, const RankSummary& b) {
+    return a.peak_bytes < b.peak_bytes;
+  });
+  const Bytes memory = prediction.plan.cluster.machine.device.memory.value;
+  const std::string verdict =
+      prediction.fits ? "fits" : "does NOT fit, " + to_text(fullest->peak_bytes - memory) + " too much";
+  return fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest->peak_bytes), to_text(memory),
+                     fullest - ranks.begin(), verdict);
+}
+
+Table rank_table(const Prediction& prediction) {
+  Table table{.header = {"rank", "compute", "waits for data", "idle", "transfers", "peak", "parameters", "gradients",
+                         "optimizer", "activations", "received"},
+              .rows = {}};
+  for (std::size_t rank = 0; rank < prediction.timeline.ranks.size(); ++rank) {
+    const RankStatistics& time = prediction.statistics.ranks[rank];
+    const RankSummary& summary = prediction.timeline.ranks[rank];
+    table.rows.push_back({std::to_string(rank), to_text(time.compute), to_text(time.exposed_communication),
+                          to_text(time.idle), to_text(time.communication), to_text(summary.peak_bytes),
+                          to_text(summary.parameter_bytes), to_text(summary.gradient_bytes),
+                          to_text(summary.optimizer_bytes), to_text(summary.activation_bytes),
+                          to_text(summary.received_bytes)});
+  }
+  return table;
+}
+
+void print(const Prediction& prediction, const Options& options) {
+  const Plan& plan = prediction.plan;
+  const StepStatistics& statistics = prediction.statistics;
+  const Timeline& timeline = prediction.timeline;
+  const bool colour = colour_allowed(Stream::out);
+  std::cout << fmt::format("{}: {} on {} ranks of {}\n", plan.name, plan.model.name, plan.cluster.ranks,
+                           plan.cluster.machine.name);
+  std::cout << fmt::format("  layout      {}, split {} {}\n", describe(plan.layout), plan.split_method,
+                           describe(plan.split));
+  std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}\n",
+                           describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
+                           plan.schedule.microbatches, plan.training.microbatch, describe(plan.training.recompute));
+  if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
+  std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance, options.engine);
+  std::cout << fmt::format("  step        {} for {} tokens: {} tokens/s\n", to_text(statistics.iteration),
+                           tokens_text(static_cast<double>(timeline.tokens_per_step)),
+                           tokens_text(tokens_per_s(timeline, median_step(timeline))));
+  std::cout << fmt::format("  MFU         {} ({} per step over the peak of all ranks)\n",
+                           percent_text(flops_utilisation(plan, timeline.model_flops, statistics.iteration)),
+                           to_text(timeline.model_flops));
+  std::cout << fmt::format("  bubble      {} of the step; {} of the longest rank's own span\n",
+                           percent_text(statistics.bubble_makespan_fraction),
+                           percent_text(statistics.bubble_span_fraction));
+  std::cout << fmt::format("  memory      {}\n\n", memory_line(prediction));
+  std::cout << to_text(rank_table(prediction), colour);
+  std::cout << "  compute + waits for data + idle = step; transfers is when anything is on its way to the rank.\n\n";
+  std::cout << gantt(median_step(timeline), plan.schedule.ranks,
+                     {.width = chart_width(), .colour = colour, .unicode = true});
+}
+
+ExitStatus simulate_command(const Options& options) {
+  const Prediction prediction = predict(options);
+  if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
+  if (options.json) {
+    std::cout << to_text(to_json(prediction, options));
+  } else {
+    print(prediction, options);
+    if (!options.output.empty()) std::cout << "\nwrote " << options.output << ": open it in https://ui.perfetto.dev\n";
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& program, Body& body) {
+  CLI::App& command = add_command(program, "simulate", "Predicts a training step: time, bubble, memory, traffic.",
+                                  "plumb simulate plan.json -o predicted.json");
+  const auto options = std::make_shared<Options>();
+  command.add_option("SCENARIO|PLAN", options->input, "A scenario (YAML) or what plumb plan wrote.")->required();
+  command.add_option("-o,--output", options->output, "Writes the timeline (Chrome trace) to this file.");
+  command
+      .add_option("--engine", options->engine,
+                  "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
+      ->capture_default_str();
+  command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
+  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.callback([&body, options] { body = [options] { return simulate_command(*options); }; });
+}
+
+}  // namespace plumb::sim

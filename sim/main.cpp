@@ -1,0 +1,29 @@
+// The program `plumb`: shows, plans, simulates and compares training pipelines.
+#include <CLI/CLI.hpp>
+#include <string_view>
+
+#include "common/base/command_line.hpp"
+#include "common/base/program.hpp"
+#include "sim/commands/command.hpp"
+
+int main(int argc, char** argv) {
+  using namespace plumb;
+  return run_program("plumb", [&] {
+    if (argc > 1 && std::string_view(argv[1]) == "run") sim::run_plumb_exec(argv);
+    CLI::App program("Plans and simulates training pipelines, and shows where measured ones differ.", "plumb");
+    program.set_version_flag("--version", std::string("plumb ") + PLUMB_VERSION);
+    program.require_subcommand(1);
+    program.footer("Example:\n  plumb simulate scenarios/demo.yaml\nEvery command has a --help with an example.");
+    sim::Body body;
+    sim::add_show(program, body);
+    sim::add_plan(program, body);
+    sim::add_simulate(program, body);
+    sim::add_schedule(program, body);
+    sim::add_diff(program, body);
+    sim::add_validate(program, body);
+    sim::add_report(program, body);
+    sim::add_run(program);
+    if (const auto status = parse_command_line(program, argc, argv)) return *status;
+    return body();
+  });
+}
