@@ -1,0 +1,97 @@
+#include "exec/calibrate.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "common/base/command_line.hpp"
+#include "common/base/files.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "exec/commands/commands.hpp"
+#include "exec/commands/session_arguments.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct CalibrateArguments {
+  std::string scenario;
+  std::string output;
+  int rounds = CalibrationOptions{}.rounds;
+  std::string transport = CalibrationOptions{}.transport;
+  bool json = false;
+};
+
+ordered_json to_json(const Profile& profile) {
+  ordered_json json{{"machine", profile.machine},
+                    {"samples", profile.samples},
+                    {"rejected", profile.rejected},
+                    {"busy_ranks", profile.busy_ranks},
+                    {"blocks", ordered_json::array()},
+                    {"transport", profile.transport},
+                    {"latency_s", profile.transfer.latency.value},
+                    {"bandwidth_bytes_per_s", profile.transfer.bandwidth.value}};
+  for (const MeasuredBlock& block : profile.blocks) {
+    json["blocks"].push_back({{"block", block.block},
+                              {"forward_s", block.cost.forward.value},
+                              {"input_gradient_s", block.cost.input_gradient.value},
+                              {"weight_gradient_s", block.cost.weight_gradient.value},
+                              {"spread_fraction", block.spread_fraction}});
+  }
+  return json;
+}
+
+void print(const Profile& profile) {
+  std::cout << fmt::format("{}: {} rounds kept, {} rejected as disturbed, {} ranks busy at once\n", profile.machine,
+                           profile.samples, profile.rejected, profile.busy_ranks);
+  Table table{.header = {"block", "F", "I", "W", "spread"}, .rows = {}};
+  for (const MeasuredBlock& block : profile.blocks) {
+    table.rows.push_back({block.block, to_text(block.cost.forward), to_text(block.cost.input_gradient),
+                          to_text(block.cost.weight_gradient), percent_text(block.spread_fraction)});
+  }
+  std::cout << to_text(table, colour_allowed(Stream::out));
+  std::cout << fmt::format("{} transport: {} + {}/s\n", profile.transport, to_text(profile.transfer.latency),
+                           to_text(Bytes{static_cast<std::int64_t>(profile.transfer.bandwidth.value)}));
+}
+
+ExitStatus calibrate_command(const CalibrateArguments& arguments) {
+  if (arguments.rounds < 1 || arguments.rounds > 100'000) throw InputError("--rounds", "expected 1 to 100000");
+  if (!arguments.output.empty()) require_folder_of(arguments.output);
+  const Scenario scenario = read_scenario(arguments.scenario);
+  Progress progress("calibrating: rounds");
+  const Profile profile = calibrate(scenario, {.rounds = arguments.rounds,
+                                               .transport = arguments.transport,
+                                               .progress = [&](int done, int total) { progress.update(done, total); }});
+  const std::string yaml = to_yaml(profile);
+  if (!arguments.output.empty()) write_file(arguments.output, yaml);
+  if (arguments.json) {
+    std::cout << to_json(profile).dump(2) << '\n';
+  } else if (arguments.output.empty()) {
+    std::cout << yaml;
+  } else {
+    print(profile);
+    std::cout << "profile: " << arguments.output << '\n';
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Command& chosen) {
+  const auto arguments = std::make_shared<CalibrateArguments>();
+  CLI::App& command = add_command(app, "calibrate", "Measure this machine for a scenario's shapes",
+                                  "plumb-exec calibrate scenarios/tiny-hybrid.yaml -o profile.yaml");
+  command.add_option("SCENARIO", arguments->scenario, "Whose model and shapes to measure")->required();
+  command.add_option("-o,--output", arguments->output, "Profile to write (default: standard output)");
+  command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")->capture_default_str();
+  command.add_option("--transport", arguments->transport, "local or gloo")->capture_default_str();
+  command.add_flag("--json", arguments->json, "One JSON object on standard output");
+  command.callback([arguments, &chosen] { chosen = [arguments] { return calibrate_command(*arguments); }; });
+}
+
+}  // namespace plumb::exec

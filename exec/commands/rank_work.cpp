@@ -1,0 +1,141 @@
+#include "exec/commands/rank_work.hpp"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "common/base/files.hpp"
+#include "common/base/program.hpp"
+#include "exec/commands/gradients_text.hpp"
+#include "exec/runner.hpp"
+#include "exec/stage/emulated_stage.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr std::chrono::minutes start_time{10};  // to build models and, at the end, to hand over logs
+
+struct Doing {
+  int plan = 0;
+  Position position;
+};
+
+std::optional<Doing> parse(const std::string& text) {
+  std::istringstream stream(text);
+  Doing doing;
+  if (!(stream >> doing.plan >> doing.position.step >> doing.position.action)) return std::nullopt;
+  return doing;
+}
+
+std::string host_identity() {
+  try {
+    return read_file("/proc/sys/kernel/random/boot_id");
+  } catch (const InputError&) {
+    return "unknown\n";
+  }
+}
+
+}  // namespace
+
+RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options)
+    : plans_(plans), options_(options), current_plan_(static_cast<std::size_t>(plans.front().lowered.ranks)) {}
+
+SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
+  const int rank = transport.rank();
+  if (!options_.emulate) begin_rank_thread(rank);
+  require_same_plans(transport);
+  std::vector<std::vector<std::unique_ptr<Stage>>> stages;
+  std::vector<RankLog> logs;
+  for (const PreparedPlan& prepared : plans_) {
+    stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
+                                      : make_stages(prepared.plan, rank, options_.stage));
+    logs.push_back({.rank = rank, .steps = {}});
+  }
+  transport.barrier(Clock::now() + start_time);
+
+  RunOptions run;
+  run.deadline_floor = options_.deadline;
+  run.watchdog = &watchdog;
+  if (!options_.emulate) {
+    if (options_.transport == "local") run.memory.moved = memory_moved;
+    run.memory.reset_peak = reset_peak;
+    run.memory.peak = peak_bytes;
+  }
+  Progress progress("steps");
+  const int steps = options_.warm_up + options_.steps;
+  for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(i);
+      RankLog step = run_rank(plans_[i].plan, plans_[i].lowered, transport, stages[i], run);
+      logs[i].steps.push_back(std::move(step.steps.front()));
+    }
+    if (rank == 0) progress.update(static_cast<int>(run.first_step) + 1, steps);
+  }
+
+  SessionLogs all;
+  for (const RankLog& log : logs) {
+    std::vector<RankLog> of_plan;
+    for (const std::string& text : transport.gather(to_text(log), Clock::now() + start_time)) {
+      of_plan.push_back(parse_rank_log(text));
+    }
+    all.ranks.push_back(std::move(of_plan));
+  }
+  if (options_.check) {
+    for (const std::string& bytes : transport.gather(to_bytes(gradients(stages.front())), Clock::now() + start_time)) {
+      add_from_bytes(bytes, all.gradients);
+    }
+  }
+  return all;
+}
+
+// Ranks may have been started with different files, or on hosts whose clocks do not agree.
+void RankWork::require_same_plans(Transport& transport) const {
+  std::string mine = host_identity();
+  for (const PreparedPlan& prepared : plans_) {
+    mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";
+  }
+  const std::vector<std::string> all = transport.gather(mine, Clock::now() + start_time);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    if (all[rank].substr(0, all[rank].find('\n')) != all[0].substr(0, all[0].find('\n'))) {
+      throw RunError(fmt::format("rank {}", rank),
+                     "is on another host than rank 0: aligning the clocks of several hosts is not built yet");
+    }
+    throw RunError(fmt::format("rank {}", rank), "was started with another plan than rank 0");
+  }
+}
+
+std::string RankWork::doing(int rank, const Watchdog& watchdog) const {
+  const Position position = watchdog.position(rank);
+  return fmt::format("{} {} {}", current_plan_[static_cast<std::size_t>(rank)].load(), position.step, position.action);
+}
+
+std::string RankWork::describe(int rank, const std::string& doing) const {
+  const std::optional<Doing> parsed = parse(doing);
+  if (!parsed || parsed->plan < 0 || parsed->plan >= static_cast<int>(plans_.size())) return doing;
+  const PreparedPlan& prepared = plans_[static_cast<std::size_t>(parsed->plan)];
+  const std::string where = exec::describe(parsed->position, prepared.lowered, rank);
+  return plans_.size() == 1 ? where : fmt::format("{}, {}", prepared.plan.name, where);
+}
+
+std::string RankWork::describe_all(const std::vector<std::string>& doing) const {
+  std::vector<Position> positions;
+  int plan = -1;
+  for (const std::string& text : doing) {
+    const std::optional<Doing> parsed = parse(text);
+    if (!parsed || (plan != -1 && parsed->plan != plan)) {
+      // Not all known, or not in the same plan: without who waits for whom.
+      std::string lines;
+      for (std::size_t rank = 0; rank < doing.size(); ++rank) {
+        lines += fmt::format("  rank {}: {}\n", rank,
+                             doing[rank].empty() ? "not known" : describe(static_cast<int>(rank), doing[rank]));
+      }
+      return lines;
+    }
+    plan = parsed->plan;
+    positions.push_back(parsed->position);
+  }
+  return describe_waits(plans_[static_cast<std::size_t>(plan)].lowered, positions);
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,49 @@
+// What each rank of a session does, whatever its transport: make its stages, run the steps, hand its logs to rank 0.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "exec/commands/session.hpp"
+#include "exec/rank_log.hpp"
+#include "exec/transport/transport.hpp"
+#include "exec/watchdog.hpp"
+
+namespace plumb::exec {
+
+struct PreparedPlan {
+  Plan plan;
+  Schedule lowered;
+};
+
+// By plan; only rank 0 has it.
+struct SessionLogs {
+  std::vector<std::vector<RankLog>> ranks;
+  NamedGradients gradients;  // of the first plan's last step, with `check`
+};
+
+// One per process. Where ranks are threads, all share it.
+class RankWork {
+ public:
+  RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options);
+
+  // Rank 0 returns the logs of all, the others nothing.
+  [[nodiscard]] SessionLogs run(Transport& transport, Watchdog& watchdog);
+
+  // Where a rank stands: "plan step action" in numbers, and that in words.
+  [[nodiscard]] std::string doing(int rank, const Watchdog& watchdog) const;
+  [[nodiscard]] std::string describe(int rank, const std::string& doing) const;
+
+  // One line per rank, from what each is doing; an empty text: nothing is known of it.
+  [[nodiscard]] std::string describe_all(const std::vector<std::string>& doing) const;
+
+ private:
+  void require_same_plans(Transport& transport) const;
+
+  const std::vector<PreparedPlan>& plans_;
+  const SessionOptions& options_;
+  std::vector<std::atomic<int>> current_plan_;  // per rank
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "common/base/command_line.hpp"
+#include "common/base/files.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/timeline/trace.hpp"
+#include "exec/commands/commands.hpp"
+#include "exec/commands/session_arguments.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct RunArguments {
+  SessionArguments session;
+  std::string plan;
+  std::string output;
+  bool json = false;
+};
+
+ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
+  ordered_json json{{"plan", run.plan.name},
+                    {"schedule", run.plan.schedule.name},
+                    {"transport", options.transport},
+                    {"device", options.device},
+                    {"emulated", options.emulate},
+                    {"warm_up_s", ordered_json::array()},
+                    {"warm_up_loss", ordered_json::array()},
+                    {"step_s", ordered_json::array()},
+                    {"loss", ordered_json::array()},
+                    {"replay_error_fraction", run.replay_error_fraction},
+                    {"ranks", ordered_json::array()}};
+  for (const Seconds step : run.warm_up) json["warm_up_s"].push_back(step.value);
+  for (const StepTimeline& step : run.timeline.steps) json["step_s"].push_back(step.duration.value);
+  for (std::size_t i = 0; i < run.losses.size(); ++i) {
+    json[i < run.warm_up.size() ? "warm_up_loss" : "loss"].push_back(run.losses[i]);
+  }
+  for (std::size_t rank = 0; rank < run.timeline.ranks.size(); ++rank) {
+    const RankSummary& summary = run.timeline.ranks[rank];
+    ordered_json entry{{"rank", rank}};
+    // Nothing is allocated for what is only waited for.
+    entry["peak_bytes"] = options.emulate ? ordered_json() : ordered_json(summary.peak_bytes.value);
+    entry["received_bytes"] = summary.received_bytes.value;
+    json["ranks"].push_back(entry);
+  }
+  if (run.check) {
+    json["passed"] = run.check->passed;
+    json["bitwise_equal"] = run.check->bitwise_equal;
+    json["worst_error_ratio"] = run.check->worst_error_ratio;
+    json["worst_tensor"] = run.check->worst_tensor;
+    if (!run.check->problem.empty()) json["problem"] = run.check->problem;
+  }
+  return json;
+}
+
+std::string loss_text(const PlanRun& run, std::size_t step) {
+  return run.losses.empty() ? "" : fmt::format("loss {:.6f}", run.losses[step]);
+}
+
+void print(const PlanRun& run, const SessionOptions& options) {
+  std::cout << fmt::format("{}: {}, {} ranks, {} microbatches, {} on {}{}\n", run.plan.name, run.plan.schedule.name,
+                           run.plan.schedule.ranks, run.plan.schedule.microbatches, options.transport, options.device,
+                           options.emulate ? ", compute emulated" : "");
+  Table steps{.header = {"step", "time", ""}, .rows = {}};
+  for (std::size_t i = 0; i < run.warm_up.size(); ++i) {
+    steps.rows.push_back({"warm-up", to_text(run.warm_up[i]), loss_text(run, i)});
+  }
+  for (std::size_t i = 0; i < run.timeline.steps.size(); ++i) {
+    steps.rows.push_back(
+        {std::to_string(i + 1), to_text(run.timeline.steps[i].duration), loss_text(run, run.warm_up.size() + i)});
+  }
+  std::cout << to_text(steps, colour_allowed(Stream::out)) << '\n';
+  Table ranks{.header = {"rank", "peak memory", "received per step"}, .rows = {}};
+  for (std::size_t rank = 0; rank < run.timeline.ranks.size(); ++rank) {
+    const RankSummary& summary = run.timeline.ranks[rank];
+    ranks.rows.push_back({std::to_string(rank), options.emulate ? "emulated" : to_text(summary.peak_bytes),
+                          to_text(summary.received_bytes)});
+  }
+  std::cout << to_text(ranks, colour_allowed(Stream::out)) << '\n';
+  std::cout << fmt::format("median step {}; its own durations, replayed on the graph, give {:+.2f}%\n",
+                           to_text(median_step(run.timeline).duration), run.replay_error_fraction * 100);
+  if (!run.check) return;
+  if (run.check->passed) {
+    std::cout << (run.check->bitwise_equal ? "check: all losses and gradients equal the single device's bit by bit\n"
+                                           : fmt::format("check: passed, error ratio {:.3f} ({})\n",
+                                                         run.check->worst_error_ratio, run.check->worst_tensor));
+  } else {
+    std::cout << "check: FAILED: " << run.check->problem << '\n';
+  }
+}
+
+ExitStatus run_command(const RunArguments& arguments) {
+  const SessionOptions options = session_options(arguments.session);
+  if (!arguments.output.empty()) require_folder_of(arguments.output);
+  const SessionResult result = run_session({read_plan(arguments.plan)}, options);
+  if (result.runs.empty()) return result.status;
+  const PlanRun& run = result.runs.front();
+  if (!arguments.output.empty()) write_file(arguments.output, to_trace(run.timeline));
+  if (arguments.json) {
+    std::cout << to_json(run, options).dump(2) << '\n';
+  } else {
+    print(run, options);
+    if (!arguments.output.empty()) std::cout << "timeline: " << arguments.output << '\n';
+  }
+  return result.status;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Command& chosen) {
+  const auto arguments = std::make_shared<RunArguments>();
+  CLI::App& command = add_command(app, "run", "Train a plan and write down what happened when",
+                                  "plumb-exec run plan.json -o measured.json --steps 10");
+  command.add_option("PLAN", arguments->plan, "Written by `plumb plan`")->required();
+  command.add_option("-o,--output", arguments->output, "Measured timeline, a Chrome trace");
+  add_session_arguments(command, arguments->session);
+  SessionOptions& options = arguments->session.options;
+  command.add_flag("--check", options.check,
+                   "Compare losses and gradients with a single device; status 1 if they differ");
+  command.add_flag("--json", arguments->json, "One JSON object on standard output");
+  // For tests and demonstrations.
+  command.add_option("--inject", options.fault, "Put a fault into the schedule")->group("");
+  command.add_flag("--force-unchecked", options.force_unchecked, "Run what the validator refuses")->group("");
+  command.callback([arguments, &chosen] { chosen = [arguments] { return run_command(*arguments); }; });
+}
+
+}  // namespace plumb::exec

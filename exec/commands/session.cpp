@@ -1,0 +1,238 @@
+#include "exec/commands/session.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "common/base/text.hpp"
+#include "common/graph/schedule_graph.hpp"
+#include "common/schedule/validate.hpp"
+#include "common/timeline/replay.hpp"
+#include "exec/commands/faults.hpp"
+#include "exec/commands/rank_work.hpp"
+#include "exec/launch.hpp"
+#include "exec/membership.hpp"
+#include "exec/processes.hpp"
+#include "exec/transport/gloo.hpp"
+#include "exec/transport/local.hpp"
+
+namespace plumb::exec {
+namespace {
+
+void require_supported(const Plan& plan, const SessionOptions& options) {
+  if (options.device != "cpu") {
+    if (options.device == "cuda") throw InputError("--device", "'cuda' is not built yet", "run with --device cpu");
+    throw InputError("--device", "there is no device '" + options.device + "'",
+                     did_you_mean(options.device, {"cpu", "cuda"}));
+  }
+  if (options.transport == "nccl") throw InputError("--transport", "'nccl' is not built yet", "local or gloo");
+  if (options.transport != "local" && options.transport != "gloo") {
+    throw InputError("--transport", "there is no transport '" + options.transport + "'",
+                     did_you_mean(options.transport, {"local", "gloo", "nccl"}));
+  }
+  for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data}) {
+    if (degree(plan.layout, axis) == 1) continue;
+    throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
+                     "plan with tensor, context, expert and data degrees of 1");
+  }
+  if (options.emulate && options.check) {
+    throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
+  }
+}
+
+PreparedPlan prepare(Plan plan, const SessionOptions& options) {
+  require_supported(plan, options);
+  if (options.emulate_bytes) plan.costs.boundary_bytes = {*options.emulate_bytes};
+  Schedule lowered = lowered_schedule(plan);
+  if (!options.fault.empty()) lowered = with_fault(std::move(lowered), options.fault);
+  if (!options.force_unchecked) require_valid(lowered);
+  return {.plan = std::move(plan), .lowered = std::move(lowered)};
+}
+
+std::vector<PreparedPlan> prepare_all(std::vector<Plan> plans, const SessionOptions& options) {
+  std::vector<PreparedPlan> prepared;
+  for (Plan& plan : plans) {
+    prepared.push_back(prepare(std::move(plan), options));
+    const int ranks = prepared.back().lowered.ranks;
+    if (ranks == prepared.front().lowered.ranks) continue;
+    throw InputError(prepared.back().plan.name,
+                     fmt::format("has {} ranks, but {} has {}: plans that alternate in one run need the same", ranks,
+                                 prepared.front().plan.name, prepared.front().lowered.ranks));
+  }
+  return prepared;
+}
+
+[[noreturn]] void leave_hanging() {
+  constexpr const char* message = "plumb-exec: a rank still hangs in its action: leaving without it\n";
+  (void)!::write(STDERR_FILENO, message, std::strlen(message));
+  std::_Exit(static_cast<int>(ExitStatus::run_failed));
+}
+
+std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
+  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline", rank,
+                     work.describe(rank, work.doing(rank, watchdog)), to_text(since));
+}
+
+std::vector<std::string> doing_of_all(const RankWork& work, const Watchdog& watchdog, int ranks) {
+  std::vector<std::string> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(work.doing(rank, watchdog));
+  return all;
+}
+
+std::string with_places(const std::string& hint, const std::string& places) {
+  return hint + (hint.empty() ? "" : "\n") + "where each rank stood:\n" + places;
+}
+
+SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
+  const int ranks = plans.front().lowered.ranks;
+  RankWork work(plans, options);
+  const auto transports = make_local_transports(ranks);
+  const auto stop = [&](const std::string& reason) { transports.front()->abort(reason); };
+  Watchdog* hanging = nullptr;
+  Watchdog watchdog(ranks, {.on_hang = [&](int rank, const Position&,
+                                           Seconds since) { stop(hang_reason(work, rank, *hanging, since)); },
+                            .on_stuck = leave_hanging});
+  hanging = &watchdog;
+  const SignalWatch signals(stop);
+  SessionLogs logs;
+  try {
+    run_on_threads(transports, [&](Transport& transport) {
+      SessionLogs mine = work.run(transport, watchdog);
+      if (transport.rank() == 0) logs = std::move(mine);
+    });
+  } catch (const RunError& error) {
+    throw RunError(error.where(), error.problem(),
+                   with_places(error.hint(), work.describe_all(doing_of_all(work, watchdog, ranks))));
+  }
+  return logs;
+}
+
+// One rank in a process of its own. Rank 0 gets the logs.
+SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
+                       const Membership& member) {
+  constexpr Seconds start_timeout{60};
+  const bool this_host = member.address.starts_with("127.") || member.address == "localhost";
+  const auto hosted = member.hosts_store ? RunStore::host(member.port, this_host ? RunStore::Reach::this_host
+                                                                                 : RunStore::Reach::all_hosts)
+                                         : nullptr;
+  const auto store = RunStore::join(member.address, member.port, start_timeout);
+  RankWork work(plans, options);
+  Transport* running = nullptr;
+  Watchdog* watching = nullptr;
+  Watchdog watchdog(member.size,
+                    {.on_hang = [&](int rank, const Position&,
+                                    Seconds since) { running->abort(hang_reason(work, rank, *watching, since)); },
+                     .on_stuck = leave_hanging});
+  watching = &watchdog;
+  GlooOptions gloo{.rank = member.rank, .size = member.size, .address = member.address, .port = member.port};
+  if (!options.emulate) gloo.allocate = allocate_payload;
+  gloo.doing = [&] { return work.doing(member.rank, watchdog); };
+  gloo.describe = [&](int rank, const std::string& doing) { return work.describe(rank, doing); };
+  try {
+    const auto transport = make_gloo_transport(gloo, store);
+    running = transport.get();
+    const SignalWatch signals([&](const std::string& reason) { transport->abort(reason); });
+    SessionLogs logs = work.run(*transport, watchdog);
+    if (hosted) transport->barrier(Clock::now() + std::chrono::minutes(1));
+    return logs;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    store->stop(error.what());
+    throw;
+  }
+}
+
+std::string signal_text(int signal) { return fmt::format("killed by signal {} ({})", signal, ::strsignal(signal)); }
+
+// Starts the ranks and says, once and for all of them, what went wrong.
+ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
+  const int ranks = plans.front().lowered.ranks;
+  const auto store = RunStore::host(0);
+  const RankWork work(plans, options);
+  const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
+  std::vector<std::string> doing;
+  const auto look = [&](const RankEnd& /*first*/) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string said = store->said(rank);
+      doing.push_back(said.substr(std::min(said.size(), said.find(' ') + 1)));
+    }
+  };
+  const ProcessesEnd end = run_as_processes(
+      {.ranks = ranks, .store_port = store->port(), .program = {}, .arguments = {}, .on_failure = look});
+  if (end.failures.empty()) return static_cast<ExitStatus>(end.answer);
+  const RankEnd& first = end.failures.front();
+  if (first.signal != 0) {
+    const std::string where =
+        fmt::format("rank {}, {}", first.rank, work.describe(first.rank, doing[static_cast<std::size_t>(first.rank)]));
+    throw RunError(where, signal_text(first.signal), with_places("", work.describe_all(doing)));
+  }
+  std::string reason = store->stop_reason();
+  if (reason.empty()) reason = fmt::format("rank {} ended with status {}", first.rank, first.exit_status);
+  if (first.exit_status == static_cast<int>(ExitStatus::wrong_input)) throw InputError("", reason);
+  throw RunError("", reason, with_places("", work.describe_all(doing)));
+}
+
+PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const SessionOptions& options) {
+  const std::string producer =
+      fmt::format("plumb-exec {} cpu{}", options.transport, options.emulate ? " emulated" : "");
+  PlanRun run{.plan = prepared.plan,
+              .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer),
+              .warm_up = {},
+              .losses = {},
+              .check = {}};
+  const auto measured = run.timeline.steps.begin() + options.warm_up;
+  for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
+  run.timeline.steps.erase(run.timeline.steps.begin(), measured);
+  if (!options.emulate) {
+    const int last = prepared.lowered.rank_of_stage.back();
+    for (const RankStep& step : logs[static_cast<std::size_t>(last)].steps) run.losses.push_back(step.loss);
+  }
+  const ScheduleGraph graph =
+      build_graph(options.fault.empty() ? prepared.lowered : lowered_schedule(prepared.plan), prepared.plan.costs);
+  if (options.fault.empty()) run.replay_error_fraction = replay(graph, median_step(run.timeline)).error_fraction;
+  return run;
+}
+
+bool launched_by_plumb(const std::optional<Membership>& member) { return member && member->launcher == "plumb-exec"; }
+
+}  // namespace
+
+SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options) {
+  const std::vector<PreparedPlan> prepared = prepare_all(std::move(plans), options);
+  const int ranks = prepared.front().lowered.ranks;
+  SessionLogs logs;
+  if (options.transport == "local") {
+    logs = run_local(prepared, options);
+  } else {
+    const std::optional<Membership> member = membership(environment_variable);
+    if (!member) return {.status = run_launcher(prepared, options), .runs = {}};
+    if (member->size != ranks) {
+      throw InputError(member->launcher, fmt::format("has started {} ranks, but {} needs {}", member->size,
+                                                     prepared.front().plan.name, ranks));
+    }
+    try {
+      logs = run_member(prepared, options, *member);
+    } catch (const Error& error) {
+      // The launcher prints the reason, once.
+      if (launched_by_plumb(member)) return {.status = error.status(), .runs = {}};
+      throw;
+    }
+    if (member->rank != 0) return {};
+  }
+  SessionResult result;
+  for (std::size_t i = 0; i < prepared.size(); ++i) {
+    result.runs.push_back(finish(prepared[i], std::move(logs.ranks[i]), options));
+  }
+  if (options.check) {
+    PlanRun& run = result.runs.front();
+    run.check = check_against_reference(run.plan, options.stage, run.losses, logs.gradients);
+    if (!run.check->passed) result.status = ExitStatus::answer_is_no;
+  }
+  return result;
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,49 @@
+// What `run` and `compare` share: the ranks of one or more plans, started, run in alternation, and their logs merged.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/plan/plan.hpp"
+#include "common/timeline/timeline.hpp"
+#include "exec/stage/factory.hpp"
+
+namespace plumb::exec {
+
+struct SessionOptions {
+  int steps = 5;                    // measured
+  int warm_up = 1;                  // steps before them, trained and reported apart
+  std::string transport = "local";  // or "gloo"
+  std::string device = "cpu";
+  bool emulate = false;
+  std::optional<std::int64_t> emulate_bytes = {};  // of a boundary, instead of the plan's
+  bool check = false;                              // of the first plan
+  StageOptions stage = {};
+  Seconds deadline{60};          // of an action, at least
+  std::string fault = {};        // put into the schedule on purpose; empty: none
+  bool force_unchecked = false;  // run what the validator refuses
+};
+
+struct PlanRun {
+  Plan plan;
+  Timeline timeline;  // of the measured steps
+  std::vector<Seconds> warm_up;
+  std::vector<double> losses;        // of all steps, the warm-up first; empty when emulated
+  double replay_error_fraction = 0;  // of the median step
+  std::optional<CheckResult> check;
+};
+
+// Empty in a process that has nothing to tell: a rank other than 0, or the launcher of ranks that have told already.
+struct SessionResult {
+  ExitStatus status = ExitStatus::done;
+  std::vector<PlanRun> runs;
+};
+
+// Throws InputError for what is refused, before any rank starts, and RunError naming rank and action.
+[[nodiscard]] SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options);
+
+}  // namespace plumb::exec

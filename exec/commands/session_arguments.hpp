@@ -1,0 +1,28 @@
+// Options that `run` and `compare` have in common.
+#pragma once
+
+#include <string>
+
+#include "exec/commands/session.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace plumb::exec {
+
+// What the command line fills in; `session_options` turns it into options and checks the ranges.
+struct SessionArguments {
+  SessionOptions options;
+  std::int64_t emulate_bytes = -1;
+  double deadline_s = 60;
+  std::string data;
+};
+
+void add_session_arguments(CLI::App& command, SessionArguments& arguments);
+[[nodiscard]] SessionOptions session_options(const SessionArguments& arguments);
+
+// Throws InputError now rather than after the run: the folder of an output file must exist.
+void require_folder_of(const std::string& output);
+
+}  // namespace plumb::exec

@@ -1,0 +1,97 @@
+#include "exec/membership.hpp"
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+int number(const Environment& environment, const std::string& name, int least, int most) {
+  const std::optional<std::string> text = environment(name);
+  if (!text) throw InputError(name, "is not set, although the other variables of its launcher are");
+  int value = 0;
+  const char* end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < least || value > most) {
+    throw InputError(
+        name, "is '" + *text + "', expected a number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return value;
+}
+
+Membership of(const Environment& environment, const std::string& launcher, const std::string& rank,
+              const std::string& size) {
+  constexpr int most_ranks = 1 << 20;
+  Membership made;
+  made.launcher = launcher;
+  made.size = number(environment, size, 1, most_ranks);
+  made.rank = number(environment, rank, 0, made.size - 1);
+  made.hosts_store = made.rank == 0;
+  return made;
+}
+
+// The same on all ranks of a job, and seldom the same for two: FNV-1a over the job's name, in the range of free ports.
+int port_of_job(const std::string& job) {
+  std::uint32_t hash = 2166136261U;
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return 20000 + static_cast<int>(hash % 12000);
+}
+
+void find_store(const Environment& environment, Membership& made, const std::string& default_address,
+                const std::string& job) {
+  made.address = environment("MASTER_ADDR").value_or(default_address);
+  made.port = environment("MASTER_PORT") ? number(environment, "MASTER_PORT", 1, 65535) : port_of_job(job);
+}
+
+}  // namespace
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+std::string first_host(std::string_view node_list) {
+  const std::size_t end = node_list.find_first_of(",[");
+  std::string host(node_list.substr(0, end));
+  if (end == std::string_view::npos || node_list[end] == ',') return host;
+  const std::string_view numbers = node_list.substr(end + 1);
+  host += numbers.substr(0, numbers.find_first_of(",-]"));
+  return host;
+}
+
+std::optional<Membership> membership(const Environment& environment) {
+  if (environment("RANK") && environment("WORLD_SIZE")) {
+    const bool own = environment("PLUMB_LAUNCHER").has_value();
+    Membership made = of(environment, own ? "plumb-exec" : "torchrun", "RANK", "WORLD_SIZE");
+    if (!environment("MASTER_ADDR")) throw InputError("MASTER_ADDR", "is not set, although RANK and WORLD_SIZE are");
+    made.address = *environment("MASTER_ADDR");
+    made.port = number(environment, "MASTER_PORT", 1, 65535);
+    if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") made.hosts_store = false;
+    return made;
+  }
+  // An interactive Slurm shell has these, too, with one task: then nobody has started ranks yet.
+  if (environment("SLURM_PROCID") && environment("SLURM_NTASKS").value_or("1") != "1") {
+    Membership made = of(environment, "Slurm", "SLURM_PROCID", "SLURM_NTASKS");
+    find_store(environment, made, first_host(environment("SLURM_JOB_NODELIST").value_or("127.0.0.1")),
+               environment("SLURM_JOB_ID").value_or("") + "." + environment("SLURM_STEP_ID").value_or(""));
+    return made;
+  }
+  if (environment("OMPI_COMM_WORLD_RANK")) {
+    Membership made = of(environment, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+    const bool one_host = environment("OMPI_COMM_WORLD_LOCAL_SIZE") == environment("OMPI_COMM_WORLD_SIZE");
+    if (!one_host && !environment("MASTER_ADDR")) {
+      throw InputError("MASTER_ADDR", "is not set, and the ranks are on several hosts",
+                       "mpirun -x MASTER_ADDR=HOST_OF_RANK_0 …");
+    }
+    find_store(environment, made, "127.0.0.1",
+               environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or("")));
+    return made;
+  }
+  return std::nullopt;
+}
+
+}  // namespace plumb::exec
