@@ -84,16 +84,17 @@ class TraceWriter {
     std::size_t events = 0;
     for (const StepTimeline& step : timeline_.steps) events += step.events.size();
     out_.reserve(4096 + events * 420);
-    out_ = "{\n\"displayTimeUnit\":\"ms\",\n\"plumb\":";
-    out_ += plumb_object().dump(-1, ' ', false, Json::error_handler_t::replace);
-    out_ += ",\n\"traceEvents\":[";
+    // The events come first: Perfetto's reader stops at the first key that it does not know.
+    out_ = "{\n\"traceEvents\":[";
     write_track_names();
     std::int64_t offset = 0;
     for (std::size_t step = 0; step < timeline_.steps.size(); ++step) {
       write_step(static_cast<int>(step), offset);
       offset += nanoseconds(timeline_.steps[step].duration);
     }
-    out_ += "\n]\n}\n";
+    out_ += "\n],\n\"plumb\":";
+    out_ += plumb_object().dump(-1, ' ', false, Json::error_handler_t::replace);
+    out_ += "\n}\n";
     return std::move(out_);
   }
 
