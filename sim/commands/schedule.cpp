@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/command_line.hpp"
+#include "common/base/files.hpp"
 #include "common/base/json.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
@@ -149,7 +150,7 @@ ExitStatus export_schedule(const ExportOptions& options) {
 }
 
 ExitStatus check(const CheckOptions& options) {
-  const Schedule schedule = read_pytorch_csv(options.file);
+  const Schedule schedule = parse_pytorch_csv(read_file(options.file), options.file);
   const std::vector<ScheduleProblem> problems = validate(schedule);
   if (options.json) {
     Json list = Json::array();
