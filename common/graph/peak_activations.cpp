@@ -45,6 +45,7 @@ std::vector<double> peak_activations(const Schedule& schedule) {
     most[rank] = std::max(most[rank], held[rank]);
   });
   std::vector<double> shares;
+  shares.reserve(most.size());
   for (const int count : most) shares.push_back(static_cast<double>(count) / std::max(1, schedule.chunks));
   return shares;
 }

@@ -86,7 +86,7 @@ class GraphBuilder {
     } else {
       refuse(rank, action, "is planned and not built yet");
     }
-    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    const auto id = static_cast<NodeId>(graph_.nodes.size());
     graph_.nodes.push_back(node);
     if (node.kind == NodeKind::collective) collective_ = id;
     if (occupies_rank(node)) graph_.rank_order[rank].push_back(id);

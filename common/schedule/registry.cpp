@@ -49,6 +49,7 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   const auto found = std::ranges::find(entries, name, &ScheduleEntry::name);
   if (found != entries.end()) return *found;
   std::vector<std::string> names;
+  names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
   if (std::ranges::find(planned_names, name) != planned_names.end()) {
     std::string list;

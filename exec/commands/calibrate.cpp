@@ -51,7 +51,10 @@ void print(const Profile& profile) {
                            profile.samples, profile.rejected, profile.busy_ranks);
   Table table{.header = {"block", "F", "I", "W", "spread"}, .rows = {}};
   for (const MeasuredBlock& block : profile.blocks) {
-    table.rows.push_back({block.block, to_text(block.cost.forward), to_text(block.cost.input_gradient),
+    // A key begins with the kind; the sizes after it fill the profile, and would fill the screen.
+    const std::string kind = block.block.substr(0, block.block.find(' '));
+    table.rows.push_back({block.count > 1 ? fmt::format("{} ({} times)", kind, block.count) : kind,
+                          to_text(block.cost.forward), to_text(block.cost.input_gradient),
                           to_text(block.cost.weight_gradient), percent_text(block.spread_fraction)});
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
