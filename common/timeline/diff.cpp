@@ -17,7 +17,8 @@
 namespace plumb {
 namespace {
 
-constexpr double small_fraction = 1e-4;  // causes below this part of the measured step are told together
+constexpr double small_fraction = 1e-4;      // causes below this part of the measured step are told together
+constexpr double rounding_fraction = 1e-12;  // of the measured step: what sums of doubles leave over
 constexpr std::size_t listed_actions = 3;
 
 constexpr std::array compute_kinds{ActionKind::forward, ActionKind::backward, ActionKind::input_gradient,
@@ -70,7 +71,7 @@ std::vector<std::string> largest(const ScheduleGraph& graph, std::vector<Change>
   std::vector<std::string> texts;
   for (std::size_t i = 0; i < count; ++i) {
     const Node& node = graph.nodes[changes[i].node];
-    texts.push_back(fmt::format("rank {}: {} {}", node.rank, to_string(node.action), readable(changes[i].by, true)));
+    texts.push_back(fmt::format("rank {}: {} {}", node.rank, to_string(node.action), signed_text(changes[i].by)));
   }
   return texts;
 }
@@ -220,33 +221,10 @@ TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   result.causes.push_back(substitution.put_in_gaps());
   Seconds explained;
   for (const DiffCause& cause : result.causes) explained += cause.seconds;
-  result.causes.push_back(
-      {.cause = "residual", .seconds = result.measured - result.predicted - explained, .actions = {}});
+  Seconds residual = result.measured - result.predicted - explained;
+  if (std::abs(residual.value) < rounding_fraction * result.measured.value) residual = {};
+  result.causes.push_back({.cause = "residual", .seconds = residual, .actions = {}});
   return result;
-}
-
-std::string describe(const TimelineDiff& diff, bool unicode) {
-  const auto line = [&](std::string_view name, Seconds time, const std::string& more) {
-    return fmt::format("{:<10} {:>10}{}\n", name, readable(time, false, unicode), more);
-  };
-  const auto percent = [](Seconds part, Seconds whole) {
-    return whole.value > 0 ? fmt::format("{:+.2f}%", 100 * (part / whole)) : std::string("n/a");
-  };
-  const Seconds gap = diff.measured - diff.predicted;
-  std::string text = line("predicted", diff.predicted, "");
-  text += line("measured", diff.measured, fmt::format("   {} of predicted", percent(gap, diff.predicted)));
-  text += line("replay", diff.replay,
-               fmt::format("   {} of measured: rebuilt from measured durations alone",
-                           percent(diff.replay - diff.measured, diff.measured)));
-  text += "\nwhy:\n";
-  for (const DiffCause& cause : diff.causes) {
-    text += fmt::format("{:>12} {:>8}  {}\n", readable(cause.seconds, true, unicode),
-                        percent(cause.seconds, diff.predicted), cause.cause);
-    if (!cause.actions.empty()) text += fmt::format("{:24}{}\n", "", fmt::join(cause.actions, ", "));
-  }
-  text += fmt::format("{:>12} {:>8}  {}\n", readable(gap, true, unicode), percent(gap, diff.predicted),
-                      unicode ? "sum = measured − predicted" : "sum = measured - predicted");
-  return text;
 }
 
 }  // namespace plumb

@@ -28,7 +28,4 @@ struct TimelineDiff {
 // Throws InputError when the two are not of the same plan.
 [[nodiscard]] TimelineDiff diff(const Timeline& predicted, const Timeline& measured);
 
-// For the terminal: the three steps, then the causes with their largest actions and the sum below them.
-[[nodiscard]] std::string describe(const TimelineDiff& diff, bool unicode = true);
-
 }  // namespace plumb

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/timeline/diff.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
@@ -62,20 +63,22 @@ std::string single_verdict(const Timeline& timeline) {
     idle += rank.idle;
   }
   const Seconds all = step.duration * static_cast<double>(std::max<std::size_t>(1, statistics.ranks.size()));
-  const auto part = [&](Seconds time) { return html::percent(all.value > 0 ? time / all : 0); };
+  const auto part = [&](Seconds time) { return percent_text(all.value > 0 ? time / all : 0); };
   return fmt::format(
       "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute ({} of it while a "
       "message is on its way).",
-      timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", readable(step.duration),
-      part(exposed + idle), (exposed + idle).value > 0 ? html::percent(exposed / (exposed + idle)) : html::percent(0));
+      timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", to_text(step.duration),
+      part(exposed + idle), (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0));
 }
 
 std::string timeline_section(const Timeline& timeline, Seconds longest) {
   const StepTimeline& step = median_step(timeline);
-  std::string text = fmt::format(
-      "<h3>{} <span class=\"quiet\">by {}{}</span></h3>\n",
-      timeline.source == TimelineSource::predicted ? "Predicted" : "Measured", escaped(timeline.producer),
-      timeline.steps.size() > 1 ? fmt::format(", the median of {} steps", timeline.steps.size()) : std::string());
+  const bool predicted = timeline.source == TimelineSource::predicted;
+  std::string origin = escaped(timeline.producer);
+  if (timeline.steps.size() > 1) origin += fmt::format(", the median of {} steps", timeline.steps.size());
+  if (predicted && !timeline.costs.provenance.empty()) origin += ", costs from " + escaped(timeline.costs.provenance);
+  const std::string text =
+      fmt::format("<h3>{} <span class=\"quiet\">by {}</span></h3>\n", predicted ? "Predicted" : "Measured", origin);
   return text + html::timeline_picture(step, timeline.schedule, longest);
 }
 
@@ -121,7 +124,7 @@ std::string headline(const std::vector<Pair>& pairs) {
       lead += "<p class=\"lead\">";
     if (pair.difference) {
       lead += fmt::format("A step was predicted to take <b>{}</b> and took <b>{}</b>. ",
-                          readable(pair.difference->predicted), readable(pair.difference->measured));
+                          to_text(pair.difference->predicted), to_text(pair.difference->measured));
       lead += html::verdict(*pair.difference);
     } else {
       lead += single_verdict(first);

@@ -16,8 +16,6 @@ namespace plumb::html {
 // The same with true minus signs before numbers.
 [[nodiscard]] std::string typeset(std::string_view text);
 
-[[nodiscard]] std::string readable(Bytes bytes);               // "1.50 GiB"
-[[nodiscard]] std::string percent(double fraction);            // "12.3%"
 [[nodiscard]] std::string source_word(TimelineSource source);  // "predicted" or "measured"
 
 // The class that colours an action, as the style sheet names it: F, B, I, W, R, step, message.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "common/base/text.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/time_axis.hpp"
@@ -57,7 +58,7 @@ class Picture {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) draw_lane(lane, statistics);
     emit(
         R"(<line class="end" x1="{0:.2f}" x2="{0:.2f}" y1="{1:.0f}" y2="{2:.0f}"><title>end of the step: {3}</title></line>)",
-        x(step_.duration), axis_height - 6, height, plumb::readable(step_.duration));
+        x(step_.duration), axis_height - 6, height, to_text(step_.duration));
     out_ += "</svg>\n";
     return out_ + notes();
   }
@@ -124,12 +125,11 @@ class Picture {
 
   [[nodiscard]] std::string tooltip(const Event& event) const {
     const auto at = [&](Seconds time) { return fmt::format("{:.6g}", time.value * unit_.per_second); };
-    std::string text =
-        fmt::format("{} · {} from {} to {} {}", to_string(event.action), plumb::readable(event.end - event.start),
-                    at(event.start), at(event.end), unit_.name);
+    std::string text = fmt::format("{} · {} from {} to {} {}", to_string(event.action),
+                                   to_text(event.end - event.start), at(event.start), at(event.end), unit_.name);
     if (event.peer >= 0) text += fmt::format(" · from rank {}", event.peer);
-    if (event.bytes.value > 0) text += " · " + readable(event.bytes);
-    if (event.waited.value > 0) text += " · waited for " + plumb::readable(event.waited);
+    if (event.bytes.value > 0) text += " · " + to_text(event.bytes);
+    if (event.waited.value > 0) text += " · waited for " + to_text(event.waited);
     return text;
   }
 
@@ -180,7 +180,7 @@ class Picture {
       bottom -= height;
       emit(R"(<rect class="{} share" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"><title>{} {}</title></rect>)",
            colour_class(compute_order[kind]), left, bottom, right - left, height, letters(compute_order[kind]),
-           percent(shares[kind]));
+           percent_text(shares[kind]));
     }
   }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "common/base/text.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/time_axis.hpp"
@@ -43,22 +44,22 @@ std::string stages_of(const Schedule& schedule, int rank) {
 }
 
 std::string time_cells(const RankStatistics& rank, Seconds step) {
-  const std::vector<Part> parts{{"busy", "compute", share(rank.compute, step), plumb::readable(rank.compute)},
-                                {"waits", "exposed communication", share(rank.exposed_communication, step),
-                                 plumb::readable(rank.exposed_communication)},
-                                {"idle", "idle", share(rank.idle, step), plumb::readable(rank.idle)}};
-  return fmt::format("<td>{}</td><td>{}</td><td>{}</td><td class=\"wide\">{}</td>", plumb::readable(rank.compute),
-                     plumb::readable(rank.exposed_communication), plumb::readable(rank.idle), stacked_bar(parts));
+  const std::vector<Part> parts{
+      {"busy", "compute", share(rank.compute, step), to_text(rank.compute)},
+      {"waits", "exposed communication", share(rank.exposed_communication, step), to_text(rank.exposed_communication)},
+      {"idle", "idle", share(rank.idle, step), to_text(rank.idle)}};
+  return fmt::format("<td>{}</td><td>{}</td><td>{}</td><td class=\"wide\">{}</td>", to_text(rank.compute),
+                     to_text(rank.exposed_communication), to_text(rank.idle), stacked_bar(parts));
 }
 
 std::string memory_cells(const RankSummary& rank, Bytes largest) {
   const std::vector<Part> parts{
-      {"parameters", "parameters", share(rank.parameter_bytes, largest), readable(rank.parameter_bytes)},
-      {"gradients", "gradients", share(rank.gradient_bytes, largest), readable(rank.gradient_bytes)},
-      {"optimizer", "optimizer", share(rank.optimizer_bytes, largest), readable(rank.optimizer_bytes)},
-      {"activations", "activations", share(rank.activation_bytes, largest), readable(rank.activation_bytes)}};
-  return fmt::format("<td>{}</td><td>{}</td><td class=\"wide\">{}</td>", readable(rank.received_bytes),
-                     readable(rank.peak_bytes), stacked_bar(parts));
+      {"parameters", "parameters", share(rank.parameter_bytes, largest), to_text(rank.parameter_bytes)},
+      {"gradients", "gradients", share(rank.gradient_bytes, largest), to_text(rank.gradient_bytes)},
+      {"optimizer", "optimizer", share(rank.optimizer_bytes, largest), to_text(rank.optimizer_bytes)},
+      {"activations", "activations", share(rank.activation_bytes, largest), to_text(rank.activation_bytes)}};
+  return fmt::format("<td>{}</td><td>{}</td><td class=\"wide\">{}</td>", to_text(rank.received_bytes),
+                     to_text(rank.peak_bytes), stacked_bar(parts));
 }
 
 // A bar longer than its cell would lie: the whole is the largest sum of parts or peak of any rank.
@@ -109,10 +110,10 @@ std::string overview_table(const std::vector<Timeline>& timelines) {
     table += fmt::format(
         "<tr><td>{}</td><td>{} <span class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td></tr>\n",
-        escaped(timeline.plan_name), source_word(timeline.source), escaped(timeline.producer),
-        plumb::readable(step.duration), speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–",
-        percent(statistics.bubble_makespan_fraction), percent(statistics.bubble_span_fraction),
-        peak.value > 0 ? readable(peak) : "–");
+        escaped(timeline.plan_name), source_word(timeline.source), escaped(timeline.producer), to_text(step.duration),
+        speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–",
+        percent_text(statistics.bubble_makespan_fraction), percent_text(statistics.bubble_span_fraction),
+        peak.value > 0 ? to_text(peak) : "–");
   }
   return table + "</tbody></table>\n";
 }
@@ -162,11 +163,11 @@ std::string waterfall(const TimelineDiff& diff) {
   std::string table = fmt::format(
       "<table class=\"waterfall\"><thead><tr><th class=\"left\">cause<th>time<th>of predicted<th class=\"fall\"><span "
       "class=\"quiet\">{} to {}</span><th class=\"left\">largest actions</tr></thead><tbody>\n",
-      plumb::readable(Seconds{scale.low}), plumb::readable(Seconds{scale.high}));
+      to_text(Seconds{scale.low}), to_text(Seconds{scale.high}));
   const auto total = [&](std::string_view name, Seconds time, const std::string& percentage) {
     table +=
         fmt::format("<tr class=\"total\"><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td></td></tr>\n",
-                    name, plumb::readable(time), percentage, bar_row("whole", scale.low, time.value, scale));
+                    name, to_text(time), percentage, bar_row("whole", scale.low, time.value, scale));
   };
   total("predicted step", diff.predicted, "");
   double now = diff.predicted.value;
@@ -175,7 +176,7 @@ std::string waterfall(const TimelineDiff& diff) {
     const bool none = std::abs(cause.seconds.value) < 1e-9 * diff.predicted.value;
     table += fmt::format(
         "<tr{}><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left actions\">{}</td></tr>\n",
-        none ? " class=\"none\"" : "", escaped(cause.cause), none ? "0" : typeset(plumb::readable(cause.seconds, true)),
+        none ? " class=\"none\"" : "", escaped(cause.cause), none ? "0" : typeset(signed_text(cause.seconds)),
         none ? "" : part(cause.seconds),
         bar_row(none         ? "nothing"
                 : next > now ? "longer"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "common/base/text.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/time_axis.hpp"
 #include "common/timeline/trace_format.hpp"
@@ -50,23 +51,6 @@ std::string typeset(std::string_view text) {
   return result;
 }
 
-std::string readable(Bytes bytes) {
-  constexpr std::array<std::string_view, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes.value);
-  std::size_t unit = 0;
-  while (std::abs(value) >= 1024 && unit + 1 < units.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value,
-                     unit == 0 || std::abs(value) >= 100 ? 0
-                     : std::abs(value) >= 10             ? 1
-                                                         : 2,
-                     units[unit]);
-}
-
-std::string percent(double fraction) { return fmt::format("{:.1f}%", 100 * fraction); }
-
 std::string source_word(TimelineSource source) { return std::string(source_name(source)); }
 
 std::string_view colour_class(ActionKind kind) {
@@ -95,8 +79,7 @@ std::string largest_cause(const TimelineDiff& diff, bool slower) {
   const auto largest = std::ranges::max_element(
       diff.causes, {}, [&](const DiffCause& cause) { return slower ? cause.seconds.value : -cause.seconds.value; });
   if (largest == diff.causes.end() || (largest->seconds.value > 0) != slower) return "";
-  return fmt::format("Most of it: <b>{}</b> ({}).", escaped(largest->cause),
-                     typeset(plumb::readable(largest->seconds, true)));
+  return fmt::format("Most of it: <b>{}</b> ({}).", escaped(largest->cause), typeset(signed_text(largest->seconds)));
 }
 
 }  // namespace
@@ -107,13 +90,16 @@ std::string verdict(const TimelineDiff& diff) {
   std::string text;
   if (std::abs(gap) < 0.005) {
     text = "The run took as long as predicted, within half a percent. ";
+  } else if (gap > 1) {
+    text =
+        fmt::format("The run took <b>{:.1f} times as long</b> as predicted. {} ", 1 + gap, largest_cause(diff, true));
   } else {
-    text = fmt::format("The run took <b>{} {}</b> than predicted. {} ", percent(std::abs(gap)),
+    text = fmt::format("The run took <b>{} {}</b> than predicted. {} ", percent_text(std::abs(gap)),
                        gap > 0 ? "longer" : "less", largest_cause(diff, gap > 0));
   }
   text += fmt::format(
       "Replayed with nothing but its own durations, the schedule's graph gives {} ({} of the measured step): {}",
-      plumb::readable(diff.replay), typeset(fmt::format("{:+.2f}%", 100 * replay_gap)),
+      to_text(diff.replay), typeset(fmt::format("{:+.2f}%", 100 * replay_gap)),
       std::abs(replay_gap) <= 0.01 ? "the graph explains this run."
                                    : "the rest is time outside of compute and messages, see the pauses below.");
   return text;

@@ -41,13 +41,14 @@ std::vector<std::optional<double>> stragglers(const ScheduleGraph& graph, const 
   const double median = sorted.empty() ? 0 : sorted[(sorted.size() - 1) / 2];
 
   std::vector<std::optional<double>> found(ranks);
+  if (ranks < 2 || std::abs(median - 1) > straggler_spread_fraction) return found;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (ranks < 2 || !(ratios[rank] >= median * (1 + straggler_lag_fraction))) continue;
+    if (!(ratios[rank] >= median * (1 + straggler_lag_fraction))) continue;
     const bool alike = std::ranges::all_of(by_kind[rank], [&](const Sums& kind) {
       return !(kind.predicted.value > 0) ||
              std::abs(kind.ratio() - ratios[rank]) <= straggler_spread_fraction * ratios[rank];
     });
-    if (alike && ratios[rank] > 0) found[rank] = ratios[rank];
+    if (alike) found[rank] = ratios[rank];
   }
   return found;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/text.hpp"
+
 namespace plumb {
 
 TimeUnit time_unit(Seconds longest, bool unicode) {
@@ -33,13 +35,6 @@ std::vector<Tick> round_ticks(Seconds duration, int most, const TimeUnit& unit) 
   return ticks;
 }
 
-std::string readable(Seconds time, bool sign, bool unicode) {
-  const TimeUnit unit = time_unit(time, unicode);
-  if (time.value == 0) return "0 s";
-  const double value = time.value * unit.per_second;
-  const double size = std::abs(value);
-  const std::string number = fmt::format("{:.{}f}", value, size >= 100 ? 0 : size >= 10 ? 1 : 2);
-  return (sign && !(value < 0) ? "+" : "") + number + " " + unit.name;
-}
+std::string signed_text(Seconds time) { return (time.value > 0 ? "+" : "") + to_text(time); }
 
 }  // namespace plumb

@@ -1,4 +1,4 @@
-// Round ticks and readable times for charts. Internal.
+// Round ticks for charts, and changes of times in words. Internal.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct Tick {
 // Multiples of 1, 2 or 5 times a power of ten from 0 to at most `duration`; at most `most` of them (two at least).
 [[nodiscard]] std::vector<Tick> round_ticks(Seconds duration, int most, const TimeUnit& unit);
 
-// "12.3 ms", with three significant digits; "+" before what is not negative when `sign` is set.
-[[nodiscard]] std::string readable(Seconds time, bool sign = false, bool unicode = true);
+// A change: "+12.35 ms", "-80.25 µs", "0 s".
+[[nodiscard]] std::string signed_text(Seconds time);
 
 }  // namespace plumb

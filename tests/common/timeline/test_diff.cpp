@@ -27,8 +27,8 @@ const DiffCause* find(const TimelineDiff& diff, const std::string& name) {
 
 // All seconds but those of `name` are rounding.
 void require_only(const TimelineDiff& diff, const std::string& name, Seconds expected) {
-  INFO(describe(diff));
   for (const DiffCause& cause : diff.causes) {
+    INFO(cause.cause);
     REQUIRE(cause.seconds.value == Approx(cause.cause == name ? expected.value : 0).margin(1e-12));
   }
   REQUIRE(find(diff, name) != nullptr);
@@ -137,11 +137,18 @@ TEST_CASE("a rank that is slower in everything is called a straggler") {
   const Case made = test::make_case("1f1b", {.ranks = 4, .microbatches = 8, .chunks = 1});
   const auto names_one = [&](const std::vector<Seconds>& measured) {
     const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, measured));
-    return describe(result).find("straggler") != std::string::npos;
+    return std::ranges::any_of(
+        result.causes, [](const DiffCause& cause) { return cause.cause.find("straggler") != std::string::npos; });
   };
   REQUIRE_FALSE(names_one(slowed(
       made.graph, 1.6, [](const Node& node) { return node.rank == 2 && node.action.kind == ActionKind::forward; })));
   REQUIRE_FALSE(names_one(slowed(made.graph, 1.6, [](const Node&) { return true; })));
+  // Nor does a prediction that is wrong about all ranks, about one most of all.
+  std::vector<Seconds> all_slow = slowed(made.graph, 3, [](const Node&) { return true; });
+  for (std::size_t i = 0; i < all_slow.size(); ++i) {
+    if (made.graph.nodes[i].rank == 2) all_slow[i] = all_slow[i] * 1.5;
+  }
+  REQUIRE_FALSE(names_one(all_slow));
 }
 
 TEST_CASE("whatever differs, the causes add up") {
@@ -202,18 +209,6 @@ TEST_CASE("timelines of two plans, or in the wrong order, are refused") {
   measured = test::measured_of(made, durations(made.graph));
   measured.steps.clear();
   REQUIRE_THROWS_AS(diff(predicted, measured), InputError);
-}
-
-TEST_CASE("a diff reads as a sum") {
-  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
-  const std::vector<Seconds> slow = slowed(made.graph, 1.5, [](const Node& node) {
-    return node.action.kind == ActionKind::backward && node.action.stage == 0;
-  });
-  const std::string text = describe(diff(test::predicted_of(made), test::measured_of(made, slow)), false);
-  for (const char* part : {"predicted ", "measured ", "replay ", "slower B of stage 0", "transfers", "residual",
-                           "sum = measured - predicted", "rank 0: 0B"}) {
-    REQUIRE_THAT(text, ContainsSubstring(part));
-  }
 }
 
 }  // namespace plumb

@@ -96,13 +96,10 @@ TEST_CASE("ticks are round, cover the duration and are not too many") {
   }
 }
 
-TEST_CASE("times read well") {
-  REQUIRE(readable({0.0123456}) == "12.3 ms");
-  REQUIRE(readable({1.5}, true) == "+1.50 s");
-  REQUIRE(readable({-2e-6}, true, false) == "-2.00 us");
-  REQUIRE(readable({0}) == "0 s");
-  REQUIRE(readable({12345}) == "12345 s");
-  REQUIRE(readable({0.250}) == "250 ms");
+TEST_CASE("changes are written with their sign") {
+  REQUIRE(signed_text({0.0123456}) == "+12.35 ms");
+  REQUIRE(signed_text({-2e-6}) == "-2.000 µs");
+  REQUIRE(signed_text({0}) == "0 s");
 }
 
 }  // namespace plumb
