@@ -12,7 +12,8 @@ Families gpt_families() {
   const Family gpt = {.activation = Activation::gelu, .bias = BiasRule::all, .norm = NormKind::layernorm};
   Family gpt2 = gpt;
   gpt2.name = "gpt2";
-  gpt2.tied = gpt2.learned_positions = true;
+  gpt2.tied = true;
+  gpt2.positions = Positions::learned;
   Family gptj = gpt;
   gptj.name = "gptj";
   gptj.bias = BiasRule::none_but_mlp;
@@ -20,7 +21,8 @@ Families gpt_families() {
   gptj.parallel = true;
   Family vit = gpt;
   vit.name = "vit";
-  vit.vision = vit.learned_positions = true;
+  vit.vision = true;
+  vit.positions = Positions::learned;
   return {gpt2, gptj, vit};
 }
 
@@ -32,6 +34,7 @@ Families llama_families() {
     all.back().name = name;
   }
   all.back().layer_list = true;
+  all.back().positions = Positions::none;
   all.push_back(
       {.name = "gpt_oss", .bias_default = true, .sinks = true, .moe_bias = true, .strict = true, .layer_list = true});
   return all;
@@ -74,10 +77,11 @@ Families gemma_families() {
 }
 
 Families hybrid_families() {
-  Families all = {{.name = "jamba", .layer_list = true, .inner_norms = true},
+  Families all = {{.name = "jamba", .positions = Positions::none, .layer_list = true, .inner_norms = true},
                   {.name = "nemotron_h",
                    .activation = Activation::relu2,
                    .norms = 1,
+                   .positions = Positions::none,
                    .strict = true,
                    .layer_list = true,
                    .own_expert_width = true,

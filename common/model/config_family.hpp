@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/model/config_fields.hpp"
-#include "common/model/layer.hpp"
+#include "common/model/model.hpp"
 
 namespace plumb {
 
@@ -31,7 +31,7 @@ struct Family {
   bool sinks = false;
   bool moe_bias = false;   // of router and experts
   bool lightning = false;  // linear attention is lightning attention
-  bool learned_positions = false;
+  Positions positions = Positions::rope;
   bool vision = false;
   bool strict = false;               // class defaults are no released model: head size and KV heads must be there
   bool layer_list = false;           // which layers are which must be written, as a list or a pattern

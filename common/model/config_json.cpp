@@ -45,7 +45,7 @@ Model read_config_json(const YamlValue& file) {
   model.hidden = fields.integer({"hidden_size", "n_embd", "d_model"}, limits::hidden);
   model.layers = read_layers(fields, family, model.hidden);
   model.final_norm = family.norm;
-  model.positions = family.learned_positions ? Positions::learned : Positions::rope;
+  model.positions = family.positions;
   const Names position_names = {"n_positions", "max_position_embeddings"};
   model.max_positions = fields.optional_integer(position_names, 1, limits::positions).value_or(0);
   model.mtp_modules =
@@ -60,7 +60,7 @@ Model read_config_json(const YamlValue& file) {
     model.vocabulary = fields.integer({"vocab_size"}, limits::vocabulary);
     model.tied_embeddings = inner_tied;
     model.head_bias = family.name == "gptj";
-    if (family.learned_positions) model.max_positions = fields.integer(position_names, limits::positions);
+    if (family.positions == Positions::learned) model.max_positions = fields.integer(position_names, limits::positions);
   }
   for (const char* name : {"is_encoder_decoder", "add_cross_attention", "use_bidirectional_attention"}) {
     fields.refuse_if_set(name, "only decoders are described");

@@ -122,38 +122,40 @@ Words windowed_words(ConfigFields& fields, const Family& family, std::int64_t la
   return words_by_rule(layers, LayerWord::sliding, LayerWord::full, [&](std::int64_t i) { return i >= first; });
 }
 
+// Where something else decides which layers are which, the fields of windows are only marked as read.
+void overrule_windows(ConfigFields& fields) {
+  for (const char* name : {"sliding_window_pattern", "_sliding_window_pattern", "max_window_layers",
+                           "use_sliding_window", "sliding_window"}) {
+    (void)fields.find({name});
+  }
+}
+
 }  // namespace
 
 std::vector<LayerWord> read_layer_words(ConfigFields& fields, const Family& family) {
-  const auto count = fields.optional_integer({"num_hidden_layers", "n_layer", "num_layers"}, 1, limits::layers);
+  const Names count_names = {"num_hidden_layers", "n_layer", "num_layers"};
+  (void)fields.find(count_names);
   const std::optional<Words> listed = listed_words(fields, family);
   const auto linear = fields.find({"linear_attn_config"});
   const auto interval = fields.optional_integer({"full_attention_interval"}, 1, limits::layers);
   const auto period = fields.optional_integer({"attn_layer_period"}, 1, limits::layers);
   const auto offset = fields.optional_integer({"attn_layer_offset"}, 0, limits::layers);
-  if (listed) {
-    // Marks the fields of rules that the list overrules.
-    (void)fields.find({"sliding_window_pattern", "_sliding_window_pattern"});
-    (void)fields.find({"max_window_layers"});
-    (void)fields.flag({"use_sliding_window"}, true);
-    (void)fields.find({"sliding_window"});
-    return *listed;
-  }
-  if (!count) return (void)fields.require({"num_hidden_layers", "n_layer", "num_layers"}), Words{};
-  if (linear) return words_by_number(*linear, *count);
+  if (listed || linear || interval || period) overrule_windows(fields);
+  if (listed) return *listed;
+  const std::int64_t count = fields.integer(count_names, limits::layers);
+  if (linear) return words_by_number(*linear, count);
   if (interval) {
-    (void)windowed_words(fields, Family{.window_needs_switch = true}, 0);
-    return words_by_rule(*count, LayerWord::full, LayerWord::linear,
+    return words_by_rule(count, LayerWord::full, LayerWord::linear,
                          [&](std::int64_t i) { return (i + 1) % *interval == 0; });
   }
   if (period) {
-    if (!offset || *offset >= *period)
+    if (!offset || *offset >= *period) {
       fields.fail("'attn_layer_offset' must be there, and less than 'attn_layer_period'");
-    (void)fields.find({"sliding_window"});
-    return words_by_rule(*count, LayerWord::full, LayerWord::mamba1,
+    }
+    return words_by_rule(count, LayerWord::full, LayerWord::mamba1,
                          [&](std::int64_t i) { return i % *period == *offset; });
   }
-  return windowed_words(fields, family, *count);
+  return windowed_words(fields, family, count);
 }
 
 }  // namespace plumb

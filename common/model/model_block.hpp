@@ -6,6 +6,9 @@
 
 namespace plumb {
 
+// Required: vocabulary, hidden, layers; heads, ffn, experts, window, mla, mamba2 where a layer needs them.
+// Defaults: kv_heads = heads, head_dim = hidden / heads, value_dim = head_dim, swiglu, rmsnorm, rope, no biases (`bias`
+// gives them to attention and dense MLPs), untied; `linear` key_heads = value_heads = heads and dims = head_dim.
 // Throws InputError with file, line and column for unknown keys, missing sizes, and sizes that do not fit each other.
 [[nodiscard]] Model read_model_block(const YamlValue& block);
 

@@ -222,6 +222,7 @@ TEST_CASE("Jamba: attention and experts at an offset, Mamba-1 with norms elsewhe
   CHECK(std::get<Mamba>(model.layers[0].mixer) ==
         Mamba{.inner = 96, .state = 16, .dt_rank = 3, .conv_kernel = 4, .conv_bias = true, .inner_norms = true});
   CHECK(std::get<MoeMlp>(model.layers[1].mlp).width == 96);
+  CHECK(model.positions == Positions::none);
   CHECK_THAT(error_of(without(jamba, "attn_layer_offset")), ContainsSubstring("attn_layer_offset"));
 }
 
