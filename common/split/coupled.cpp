@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "common/base/error.hpp"
 
 namespace plumb {
 namespace {
 
-constexpr int multiplier_rounds = 60;
-constexpr std::size_t most_remembered = 64;   // per state; forgetting costs time, not exactness
-constexpr std::int64_t most_states = 20'000;  // some seconds
+constexpr int multiplier_rounds = 80;
+constexpr std::int64_t most_steps = 4'000'000;  // about a second
+constexpr std::int64_t steps_of_state = 8;      // a state costs as much as these
+constexpr char16_t unknown = 0xffff;
+constexpr double infinite = std::numeric_limits<double>::infinity();
 
 // Moves weight to the ranks that hold too much (multiplicative weights, a smaller step each round).
 void adapt(std::vector<double>& multipliers, const std::vector<std::int64_t>& held, std::int64_t limit, int round) {
@@ -34,162 +37,188 @@ CoupledCuts::CoupledCuts(const StageMemory& memory, const std::vector<int>& rank
       rank_of_stage_(rank_of_stage),
       stages_(static_cast<int>(rank_of_stage.size())),
       blocks_(static_cast<int>(memory.before.front().size()) - 1),
-      limit_(limit),
-      last_stage_of_rank_(static_cast<std::size_t>(ranks), -1) {
-  for (int stage = 0; stage < stages_; ++stage) last_stage_of_rank_[rank_of(stage)] = stage;
-  weight_.resize(state_index(stages_, blocks_) + 1);
-  next_.resize(weight_.size());
+      ranks_(ranks),
+      limit_(limit) {}
+
+std::optional<std::vector<int>> CoupledCuts::any(const StageWindows& windows) {
+  if (!collect_runs(windows)) return std::nullopt;
+  std::vector<double> multipliers(static_cast<std::size_t>(ranks_), 1.0 / ranks_);
+  for (int round = 0; round < multiplier_rounds; ++round) {
+    switch (weigh(multipliers)) {
+      case Verdict::impossible:
+        return std::nullopt;
+      case Verdict::found:
+        return cuts_;
+      case Verdict::open:
+        adapt(multipliers, held(), limit_, round);
+    }
+  }
+  return walk_ranks();
 }
 
-void CoupledCuts::begin(const CutTable& table, const std::vector<std::vector<EndWindow>>& windows) {
-  table_ = &table;
-  windows_ = &windows;
-  failed_.assign(weight_.size(), {});
-}
-
-std::optional<std::vector<int>> CoupledCuts::any(const CutTable& table,
-                                                 const std::vector<std::vector<EndWindow>>& windows) {
-  begin(table, windows);
-  if (!table.can(0, 0)) return std::nullopt;
-  const std::size_t ranks = last_stage_of_rank_.size();
-  return complete(0, 0, Memory(ranks, 0), std::vector<double>(ranks, 1.0 / static_cast<double>(ranks)));
-}
-
-std::vector<int> CoupledCuts::largest(const CutTable& table, const std::vector<std::vector<EndWindow>>& windows,
-                                      std::vector<int> known) {
-  begin(table, windows);
-  const std::size_t ranks = last_stage_of_rank_.size();
-  const std::vector<double> even(ranks, 1.0 / static_cast<double>(ranks));
-  Memory used(ranks, 0);
+std::vector<int> CoupledCuts::largest(StageWindows windows, std::vector<int> known) {
   int start = 0;
-  for (int stage = 0; stage < stages_; ++stage) {
-    // Longer than the known cuts, if anything behind such a stage can be completed.
-    const auto at = static_cast<std::size_t>(stage);
-    for (int end = windows[at][static_cast<std::size_t>(start)].last; end > known[at]; --end) {
-      if (!table.can(stage + 1, end)) continue;
-      Memory with = used;
-      with[rank_of(stage)] += memory_.of(stage, start, end);
-      if (with[rank_of(stage)] > limit_) continue;
-      if (const auto rest = complete(stage + 1, end, with, even)) {
-        known[at] = end;
-        std::ranges::copy(*rest, known.begin() + stage + 1);
+  for (std::size_t stage = 0; stage < known.size(); ++stage) {
+    EndWindow& own = windows[stage][static_cast<std::size_t>(start)];
+    for (int end = own.last; end > known[stage]; --end) {
+      own = {end, end};
+      if (auto longer = any(windows)) {
+        known = std::move(*longer);
         break;
       }
     }
-    used[rank_of(stage)] += memory_.of(stage, start, known[at]);
-    start = known[at];
+    own = {known[stage], known[stage]};
+    start = known[stage];
   }
   return known;
 }
 
-// Cuts of the stages from `stage` on, or none.
-std::optional<std::vector<int>> CoupledCuts::complete(int stage, int start, const Memory& used,
-                                                      std::vector<double> multipliers) {
-  if (stage == stages_) return std::vector<int>{};
-  if (has_failed(stage, start, used)) return std::nullopt;
-  count_state();
-  for (std::size_t rank = 0; rank < multipliers.size(); ++rank) {
-    if (!is_open(rank, stage)) multipliers[rank] = 0;
-  }
-  for (int round = 0; round < multiplier_rounds; ++round) {
-    Cheapest best = cheapest(stage, start, multipliers);
-    double weighted_free = 0;
-    for (std::size_t rank = 0; rank < multipliers.size(); ++rank) {
-      weighted_free += multipliers[rank] * static_cast<double>(limit_ - used[rank]);
-    }
-    // The margin covers the rounding of these sums.
-    if (best.weight > weighted_free + 1e-9 * static_cast<double>(limit_)) {
-      remember_failure(stage, start, used);
-      return std::nullopt;
-    }
-    const Memory then = held(stage, start, used, best.cuts);
-    if (std::ranges::all_of(then, [&](std::int64_t bytes) { return bytes <= limit_; })) return std::move(best.cuts);
-    adapt(multipliers, then, limit_, round);
-  }
-  return branch(stage, start, used, multipliers);
-}
-
-std::optional<std::vector<int>> CoupledCuts::branch(int stage, int start, const Memory& used,
-                                                    const std::vector<double>& multipliers) {
-  const EndWindow ends = (*windows_)[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
-  for (int end = ends.last; end >= ends.first; --end) {
-    if (!table_->can(stage + 1, end)) continue;
-    Memory with = used;
-    with[rank_of(stage)] += memory_.of(stage, start, end);
-    if (with[rank_of(stage)] > limit_) continue;
-    if (auto rest = complete(stage + 1, end, with, multipliers)) {
-      rest->insert(rest->begin(), end);
-      return rest;
-    }
-  }
-  remember_failure(stage, start, used);
-  return std::nullopt;
-}
-
-// The cuts from here on whose memory, weighted by the multipliers of the ranks, is least: from the back to the front.
-CoupledCuts::Cheapest CoupledCuts::cheapest(int stage, int start, const std::vector<double>& multipliers) {
-  weight_[state_index(stages_, blocks_)] = 0;
-  for (int s = stages_ - 1; s >= stage; --s) {
-    const double multiplier = multipliers[rank_of(s)];
-    const int from = s == stage ? start : start + s - stage;
-    const int until = s == stage ? start : blocks_ - 1;
-    for (int i = from; i <= until; ++i) {
-      if (!table_->can(s, i)) continue;
-      const EndWindow ends = (*windows_)[static_cast<std::size_t>(s)][static_cast<std::size_t>(i)];
-      double least = std::numeric_limits<double>::infinity();
-      for (int end = ends.first; end <= ends.last; ++end) {
-        if (!table_->can(s + 1, end)) continue;
-        const double weight =
-            weight_[state_index(s + 1, end)] + multiplier * static_cast<double>(memory_.of(s, i, end));
-        if (weight < least) {
-          least = weight;
-          next_[state_index(s, i)] = end;
-        }
+// The runs of blocks from which both ends of the chain can be reached.
+bool CoupledCuts::collect_runs(const StageWindows& windows) {
+  const auto window = [&](int stage, int start) {
+    return windows[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
+  };
+  const CutTable table(blocks_, stages_, window);
+  ends_.assign(at(stages_, blocks_) + 1, {});
+  if (!table.can(0, 0)) return false;
+  std::vector<char> reached(ends_.size(), 0);
+  reached[at(0, 0)] = 1;
+  for (int stage = 0; stage < stages_; ++stage) {
+    for (int start = 0; start < blocks_; ++start) {
+      if (reached[at(stage, start)] == 0) continue;
+      for (int end = window(stage, start).first; end <= window(stage, start).last; ++end) {
+        if (!table.can(stage + 1, end)) continue;
+        ends_[at(stage, start)].push_back(end);
+        reached[at(stage + 1, end)] = 1;
       }
-      weight_[state_index(s, i)] = least;
     }
-  }
-  Cheapest result{.weight = weight_[state_index(stage, start)], .cuts = {}};
-  for (int s = stage, i = start; s < stages_; ++s) result.cuts.push_back(i = next_[state_index(s, i)]);
-  return result;
-}
-
-CoupledCuts::Memory CoupledCuts::held(int stage, int start, Memory used, const std::vector<int>& cuts) const {
-  for (const int end : cuts) {
-    used[rank_of(stage)] += memory_.of(stage, start, end);
-    start = end;
-    ++stage;
-  }
-  return used;
-}
-
-// Whether the rank has a stage to come; what the others hold does not matter any more.
-bool CoupledCuts::is_open(std::size_t rank, int stage) const { return last_stage_of_rank_[rank] >= stage; }
-
-bool CoupledCuts::no_less(int stage, const Memory& a, const Memory& b) const {
-  for (std::size_t rank = 0; rank < a.size(); ++rank) {
-    if (is_open(rank, stage) && a[rank] < b[rank]) return false;
   }
   return true;
 }
 
-bool CoupledCuts::has_failed(int stage, int start, const Memory& used) const {
-  const auto& failed = failed_[state_index(stage, start)];
-  return std::ranges::any_of(failed, [&](const Memory& other) { return no_less(stage, used, other); });
+// The lightest cuts under these weights; rules out every run that makes all cuts through it too heavy.
+CoupledCuts::Verdict CoupledCuts::weigh(const std::vector<double>& multipliers) {
+  const auto weight = [&](int stage, int start, int end) {
+    return multipliers[rank_of(stage)] * static_cast<double>(memory_.of(stage, start, end));
+  };
+  to_end_.assign(ends_.size(), infinite);
+  from_begin_.assign(ends_.size(), infinite);
+  to_end_[at(stages_, blocks_)] = 0;
+  from_begin_[at(0, 0)] = 0;
+  for (int stage = stages_ - 1; stage >= 0; --stage) {
+    for (int start = 0; start < blocks_; ++start) {
+      double& least = to_end_[at(stage, start)];
+      for (const int end : ends_[at(stage, start)]) {
+        least = std::min(least, weight(stage, start, end) + to_end_[at(stage + 1, end)]);
+      }
+    }
+  }
+  // The multipliers add up to 1. The margin covers the rounding of these sums.
+  const double most = static_cast<double>(limit_) * (1 + 1e-9);
+  if (to_end_[at(0, 0)] > most) return Verdict::impossible;
+  cuts_.clear();
+  for (int stage = 0, start = 0; stage < stages_; ++stage) {
+    const auto& ends = ends_[at(stage, start)];
+    start = *std::ranges::min_element(ends, {},
+                                      [&](int end) { return weight(stage, start, end) + to_end_[at(stage + 1, end)]; });
+    cuts_.push_back(start);
+  }
+  const auto fits = [&](std::int64_t bytes) { return bytes <= limit_; };
+  if (std::ranges::all_of(held(), fits)) return Verdict::found;
+  for (int stage = 0; stage < stages_; ++stage) {
+    for (int start = 0; start < blocks_; ++start) {
+      const double before = from_begin_[at(stage, start)];
+      std::erase_if(ends_[at(stage, start)], [&](int end) {
+        const double with = before + weight(stage, start, end);
+        if (!(with + to_end_[at(stage + 1, end)] <= most)) return true;
+        from_begin_[at(stage + 1, end)] = std::min(from_begin_[at(stage + 1, end)], with);
+        return false;
+      });
+    }
+  }
+  return Verdict::open;
 }
 
-void CoupledCuts::remember_failure(int stage, int start, const Memory& used) {
-  auto& failed = failed_[state_index(stage, start)];
-  std::erase_if(failed, [&](const Memory& other) { return no_less(stage, other, used); });
-  if (failed.size() < most_remembered) failed.push_back(used);
+std::vector<std::int64_t> CoupledCuts::held() const {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(ranks_), 0);
+  for (int stage = 0, start = 0; stage < stages_; ++stage) {
+    const int end = cuts_[static_cast<std::size_t>(stage)];
+    bytes[rank_of(stage)] += memory_.of(stage, start, end);
+    start = end;
+  }
+  return bytes;
 }
 
-void CoupledCuts::count_state() {
-  if (++states_ <= most_states) return;
-  throw InputError("split",
-                   "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " + std::to_string(stages_) +
-                       " stages takes too long to prove under this memory limit",
-                   "take fewer chunks, or give the split as a list");
+// The cuts (cut k ends stage k − 1) between a stage of a rank up to `rank` and one of a rank behind it.
+std::vector<int> CoupledCuts::frontier_after(int rank) const {
+  std::vector<int> cuts;
+  for (int cut = 1; cut < stages_; ++cut) {
+    const bool before_done = static_cast<int>(rank_of(cut - 1)) <= rank;
+    const bool behind_done = static_cast<int>(rank_of(cut)) <= rank;
+    if (before_done != behind_done) cuts.push_back(cut);
+  }
+  return cuts;
+}
+
+// Places the stages `own[next…]` of one rank in all ways that agree with the cuts known so far.
+template <class Visit>
+void CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
+                             const Visit& visit) {
+  if (bytes > limit_) return;
+  if (next == own.size()) {
+    visit();
+    return;
+  }
+  const int stage = own[next];
+  const auto begin = static_cast<std::size_t>(stage);
+  const char16_t known_start = cuts[begin];
+  const char16_t known_end = cuts[begin + 1];
+  const int first = known_start == unknown ? 0 : known_start;
+  const int last = known_start == unknown ? blocks_ - 1 : known_start;
+  for (int start = first; start <= last; ++start) {
+    cuts[begin] = static_cast<char16_t>(start);
+    for (const int end : ends_[at(stage, start)]) {
+      if (known_end != unknown && known_end != end) continue;
+      if (++steps_ > most_steps) {
+        throw InputError("split",
+                         "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " +
+                             std::to_string(stages_) + " stages takes too long to prove under this memory limit",
+                         "take fewer chunks, or give the split as a list");
+      }
+      cuts[begin + 1] = static_cast<char16_t>(end);
+      place_rank(own, next + 1, bytes + memory_.of(stage, start, end), cuts, visit);
+    }
+  }
+  cuts[begin] = known_start;
+  cuts[begin + 1] = known_end;
+}
+
+std::optional<std::vector<int>> CoupledCuts::walk_ranks() {
+  Positions none(static_cast<std::size_t>(stages_) + 1, unknown);
+  none.front() = 0;
+  none.back() = static_cast<char16_t>(blocks_);
+  // By the positions at the frontier, one way to get there.
+  std::unordered_map<Positions, Positions> ways{{Positions{}, none}};
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::vector<int> own;
+    for (int stage = 0; stage < stages_; ++stage) {
+      if (static_cast<int>(rank_of(stage)) == rank) own.push_back(stage);
+    }
+    const std::vector<int> frontier = frontier_after(rank);
+    std::unordered_map<Positions, Positions> further;
+    for (auto& [key, cuts] : ways) {
+      place_rank(own, 0, 0, cuts, [&] {
+        steps_ += steps_of_state;
+        Positions positions;
+        for (const int cut : frontier) positions += cuts[static_cast<std::size_t>(cut)];
+        further.try_emplace(std::move(positions), cuts);
+      });
+    }
+    ways = std::move(further);
+  }
+  if (ways.empty()) return std::nullopt;
+  const Positions& cuts = ways.begin()->second;
+  return std::vector<int>(cuts.begin() + 1, cuts.end());
 }
 
 }  // namespace plumb

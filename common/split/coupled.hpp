@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/split/chain.hpp"
@@ -19,59 +20,54 @@ struct StageMemory {
   }
 };
 
-// Exact. A state is a stage, the block where it starts and what the ranks hold so far. Lagrange multipliers per rank,
-// the dual of the ranks' limits, decide most states: the cheapest weighted cuts either exceed the weighted limits,
-// which proves that nothing fits, or fit themselves. The rest branch, remembering a Pareto set of what failed.
+using StageWindows = std::vector<std::vector<EndWindow>>;  // by stage and start
+
+// Exact, in two steps. First Lagrange multipliers, one per rank's limit: the lightest weighted cuts either exceed the
+// weighted limits, which proves that nothing fits, or fit themselves; and every run of blocks whose lightest weighted
+// completion exceeds them is ruled out. Then, on the runs that are left, a dynamic program over the ranks, whose state
+// is where the stages of ranks that are done meet those of ranks to come.
 class CoupledCuts {
  public:
   CoupledCuts(const StageMemory& memory, const std::vector<int>& rank_of_stage, int ranks, std::int64_t limit);
 
-  // Any cuts that fit, or none. `windows` by stage and start; `table` of the same windows.
-  [[nodiscard]] std::optional<std::vector<int>> any(const CutTable& table,
-                                                    const std::vector<std::vector<EndWindow>>& windows);
+  // Any cuts that fit, or none. Throws InputError when that takes too long to tell.
+  [[nodiscard]] std::optional<std::vector<int>> any(const StageWindows& windows);
   // Those with the lexicographically largest counts; `known` fit.
-  [[nodiscard]] std::vector<int> largest(const CutTable& table, const std::vector<std::vector<EndWindow>>& windows,
-                                         std::vector<int> known);
+  [[nodiscard]] std::vector<int> largest(StageWindows windows, std::vector<int> known);
 
  private:
-  using Memory = std::vector<std::int64_t>;  // per rank
-  struct Cheapest {
-    double weight = 0;
-    std::vector<int> cuts;
-  };
+  using Positions = std::u16string;  // of cuts: short strings need no allocation, and hash
 
-  void begin(const CutTable& table, const std::vector<std::vector<EndWindow>>& windows);
-  [[nodiscard]] std::optional<std::vector<int>> complete(int stage, int start, const Memory& used,
-                                                         std::vector<double> multipliers);
-  [[nodiscard]] std::optional<std::vector<int>> branch(int stage, int start, const Memory& used,
-                                                       const std::vector<double>& multipliers);
-  [[nodiscard]] Cheapest cheapest(int stage, int start, const std::vector<double>& multipliers);
-  [[nodiscard]] Memory held(int stage, int start, Memory used, const std::vector<int>& cuts) const;
-  [[nodiscard]] bool is_open(std::size_t rank, int stage) const;
-  [[nodiscard]] bool has_failed(int stage, int start, const Memory& used) const;
-  void remember_failure(int stage, int start, const Memory& used);
-  [[nodiscard]] bool no_less(int stage, const Memory& a, const Memory& b) const;
-  void count_state();
+  enum class Verdict { open, impossible, found };
+
+  [[nodiscard]] bool collect_runs(const StageWindows& windows);
+  [[nodiscard]] Verdict weigh(const std::vector<double>& multipliers);
+  [[nodiscard]] std::vector<std::int64_t> held() const;
+  [[nodiscard]] std::optional<std::vector<int>> walk_ranks();
+  [[nodiscard]] std::vector<int> frontier_after(int rank) const;
 
   [[nodiscard]] std::size_t rank_of(int stage) const {
     return static_cast<std::size_t>(rank_of_stage_[static_cast<std::size_t>(stage)]);
   }
-  [[nodiscard]] std::size_t state_index(int stage, int start) const {
+  [[nodiscard]] std::size_t at(int stage, int start) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(blocks_ + 1) + static_cast<std::size_t>(start);
   }
+
+  template <class Visit>
+  void place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
+                  const Visit& visit);
 
   const StageMemory& memory_;
   const std::vector<int>& rank_of_stage_;
   int stages_;
   int blocks_;
+  int ranks_;
   std::int64_t limit_;
-  std::vector<int> last_stage_of_rank_;
-  const CutTable* table_ = nullptr;
-  const std::vector<std::vector<EndWindow>>* windows_ = nullptr;
-  std::vector<std::vector<Memory>> failed_;  // by state_index
-  std::vector<double> weight_;               // scratch of `cheapest`, by state_index
-  std::vector<int> next_;
-  std::int64_t states_ = 0;
+  std::vector<std::vector<int>> ends_;  // by stage and start: the runs that are not ruled out
+  std::vector<double> to_end_;          // by stage and start: least weight of what is behind
+  std::vector<double> from_begin_;      // … and before
+  std::vector<int> cuts_;               // the lightest ones
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace plumb

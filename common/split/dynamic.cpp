@@ -96,7 +96,7 @@ class DynamicSplit {
   }
 
   // Per stage and start: no stage slower than `limit`, none alone too large for its rank.
-  std::vector<std::vector<EndWindow>> windows_within(double limit) const {
+  StageWindows windows_within(double limit) const {
     std::vector<EndWindow> fast;
     int end = 0;
     for (int start = 0; start < blocks_; ++start) {
@@ -104,7 +104,7 @@ class DynamicSplit {
       while (end < blocks_ && times_[time_index(start, end + 1)] <= limit) ++end;
       fast.push_back({start + 1, end});
     }
-    std::vector<std::vector<EndWindow>> windows(static_cast<std::size_t>(stages_), fast);
+    StageWindows windows(static_cast<std::size_t>(stages_), fast);
     for (std::size_t stage = 0; stage < fits_until_.size(); ++stage) {
       for (std::size_t start = 0; start < fast.size(); ++start) {
         windows[stage][start].last = std::min(fast[start].last, fits_until_[stage][start]);
@@ -115,7 +115,7 @@ class DynamicSplit {
 
   // Cuts with no stage slower than `limit`: those with the lexicographically largest counts, or just any.
   std::optional<std::vector<int>> cuts_within(double limit, bool largest) const {
-    const std::vector<std::vector<EndWindow>> windows = windows_within(limit);
+    const StageWindows windows = windows_within(limit);
     const auto window = [&](int stage, int start) {
       return windows[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
     };
@@ -123,8 +123,8 @@ class DynamicSplit {
     auto cuts = table.largest_cuts(window);
     if (!cuts || !problem_.memory_per_rank || ranks_fit(*cuts)) return cuts;
     CoupledCuts coupled(memory_, problem_.rank_of_stage, ranks_, problem_.memory_per_rank->value);
-    cuts = coupled.any(table, windows);
-    if (cuts && largest) return coupled.largest(table, windows, *cuts);
+    cuts = coupled.any(windows);
+    if (cuts && largest) return coupled.largest(windows, *cuts);
     return cuts;
   }
 
