@@ -11,8 +11,9 @@ namespace plumb {
 namespace {
 
 constexpr int multiplier_rounds = 80;
-constexpr std::int64_t most_steps = 4'000'000;  // about a second
-constexpr std::int64_t steps_of_state = 8;      // a state costs as much as these
+constexpr std::int64_t most_steps = 100'000'000;  // some seconds
+constexpr std::int64_t steps_of_state = 8;        // a state costs as much as these
+constexpr std::size_t most_states = 1'000'000;    // at once: some 100 MB
 constexpr char16_t unknown = 0xffff;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
@@ -149,6 +150,13 @@ std::vector<std::int64_t> CoupledCuts::held() const {
   return bytes;
 }
 
+void CoupledCuts::give_up() const {
+  throw InputError("split",
+                   "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " + std::to_string(stages_) +
+                       " stages takes too long to prove under this memory limit",
+                   "take fewer chunks, or give the split as a list");
+}
+
 // The cuts (cut k ends stage k − 1) between a stage of a rank up to `rank` and one of a rank behind it.
 std::vector<int> CoupledCuts::frontier_after(int rank) const {
   std::vector<int> cuts;
@@ -179,12 +187,7 @@ void CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std:
     cuts[begin] = static_cast<char16_t>(start);
     for (const int end : ends_[at(stage, start)]) {
       if (known_end != unknown && known_end != end) continue;
-      if (++steps_ > most_steps) {
-        throw InputError("split",
-                         "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " +
-                             std::to_string(stages_) + " stages takes too long to prove under this memory limit",
-                         "take fewer chunks, or give the split as a list");
-      }
+      if (++steps_ > most_steps) give_up();
       cuts[begin + 1] = static_cast<char16_t>(end);
       place_rank(own, next + 1, bytes + memory_.of(stage, start, end), cuts, visit);
     }
@@ -212,6 +215,7 @@ std::optional<std::vector<int>> CoupledCuts::walk_ranks() {
         Positions positions;
         for (const int cut : frontier) positions += cuts[static_cast<std::size_t>(cut)];
         further.try_emplace(std::move(positions), cuts);
+        if (further.size() > most_states) give_up();
       });
     }
     ways = std::move(further);

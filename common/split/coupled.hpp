@@ -45,6 +45,7 @@ class CoupledCuts {
   [[nodiscard]] std::vector<std::int64_t> held() const;
   [[nodiscard]] std::optional<std::vector<int>> walk_ranks();
   [[nodiscard]] std::vector<int> frontier_after(int rank) const;
+  [[noreturn]] void give_up() const;
 
   [[nodiscard]] std::size_t rank_of(int stage) const {
     return static_cast<std::size_t>(rank_of_stage_[static_cast<std::size_t>(stage)]);
@@ -67,7 +68,7 @@ class CoupledCuts {
   std::vector<double> to_end_;          // by stage and start: least weight of what is behind
   std::vector<double> from_begin_;      // … and before
   std::vector<int> cuts_;               // the lightest ones
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0;              // of all searches together
 };
 
 }  // namespace plumb

@@ -41,7 +41,9 @@ class DynamicSplit {
         stages_(static_cast<int>(problem.rank_of_stage.size())),
         ranks_(*std::ranges::max_element(problem.rank_of_stage) + 1) {
     sum_times();
-    if (problem.memory_per_rank) sum_memory();
+    if (!problem.memory_per_rank) return;
+    sum_memory();
+    coupled_.emplace(memory_, problem_.rank_of_stage, ranks_, problem_.memory_per_rank->value);
   }
 
   std::optional<Split> run() {
@@ -114,7 +116,7 @@ class DynamicSplit {
   }
 
   // Cuts with no stage slower than `limit`: those with the lexicographically largest counts, or just any.
-  std::optional<std::vector<int>> cuts_within(double limit, bool largest) const {
+  std::optional<std::vector<int>> cuts_within(double limit, bool largest) {
     const StageWindows windows = windows_within(limit);
     const auto window = [&](int stage, int start) {
       return windows[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
@@ -122,9 +124,8 @@ class DynamicSplit {
     const CutTable table(blocks_, stages_, window);
     auto cuts = table.largest_cuts(window);
     if (!cuts || !problem_.memory_per_rank || ranks_fit(*cuts)) return cuts;
-    CoupledCuts coupled(memory_, problem_.rank_of_stage, ranks_, problem_.memory_per_rank->value);
-    cuts = coupled.any(windows);
-    if (cuts && largest) return coupled.largest(windows, *cuts);
+    cuts = coupled_->any(windows);
+    if (cuts && largest) return coupled_->largest(windows, *cuts);
     return cuts;
   }
 
@@ -147,6 +148,7 @@ class DynamicSplit {
   std::vector<double> times_;  // of all segments, by time_index
   StageMemory memory_;
   std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
+  std::optional<CoupledCuts> coupled_;        // with a memory limit
 };
 
 void require_fitting(const SplitProblem& problem, const Split& split) {
