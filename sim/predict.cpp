@@ -24,6 +24,12 @@ std::vector<std::string> engine_names() { return {"simgrid", "path"}; }
 std::vector<std::string> engine_names() { return {"path"}; }
 #endif
 
+std::string engine_text(std::string_view name) {
+  if (name == "simgrid") return "simgrid: ranks contend for cores and links";
+  const std::string text = "path: as if nothing contends";
+  return engine_names().size() == 1 ? text + " (this plumb was built without SimGrid)" : text;
+}
+
 Evaluator find_engine(std::string_view name) {
   if (name == "path") return predict_by_path;
 #ifdef PLUMB_HAS_SIMGRID

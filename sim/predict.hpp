@@ -12,6 +12,9 @@ namespace plumb::sim {
 // "simgrid" (absent from a build without SimGrid) and "path"; the first is the default.
 [[nodiscard]] std::vector<std::string> engine_names();
 
+// For readers: what this engine does, and where the build lacks the other.
+[[nodiscard]] std::string engine_text(std::string_view name);
+
 // Throws InputError with a did-you-mean, or with the reason why this build has no SimGrid.
 [[nodiscard]] Evaluator find_engine(std::string_view name);
 

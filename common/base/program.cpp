@@ -21,7 +21,11 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
   std::signal(SIGPIPE, SIG_DFL);
   const auto report = [&](const char* message) {
     std::cout.flush();
-    std::cerr << name << ": " << message << '\n';
+    // Usage errors begin with the command, and so with the program's name.
+    const std::string_view text = message;
+    const bool named =
+        text.starts_with(name) && text.size() > name.size() && (text[name.size()] == ':' || text[name.size()] == ' ');
+    std::cerr << (named ? "" : std::string(name) + ": ") << text << '\n';
   };
   try {
     const ExitStatus status = command();

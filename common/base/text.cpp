@@ -80,7 +80,8 @@ std::string to_text(const Table& table, bool bold) {
     std::string text;
     for (std::size_t i = 0; i < cells.size(); ++i) {
       const std::string padding(widths[i] - text_width(cells[i]), ' ');
-      text += (i < table.left_columns ? "  " + cells[i] + padding : "  " + padding + cells[i]);
+      const bool left = i < table.left_columns || (table.left_last && i + 1 == widths.size());
+      text += (left ? "  " + cells[i] + padding : "  " + padding + cells[i]);
     }
     text.erase(text.find_last_not_of(' ') + 1);
     return text;

@@ -20,12 +20,13 @@ namespace plumb {
 // Columns of the terminal that UTF-8 text takes: its code points.
 [[nodiscard]] std::size_t text_width(std::string_view text);
 
-// Columns are as wide as their widest cell; the first `left_columns` lean left, the others right. A row may be shorter
-// than the header.
+// Columns are as wide as their widest cell; the first `left_columns` and, if wanted, the last lean left, the others
+// right. A row may be shorter than the header.
 struct Table {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
   std::size_t left_columns = 1;
+  bool left_last = false;
 };
 
 // One line per row, each indented by two spaces; with `bold` the header is set in bold by escape codes.

@@ -101,7 +101,10 @@ void print(const Options& options, const TimelineDiff& difference, const Verdict
                            percent_text(verdict.error_fraction));
   std::cout << fmt::format("replay      {}  (the step rebuilt from its own measured durations: {:+.2f}%)\n\n",
                            to_text(difference.replay), (difference.replay / difference.measured - 1) * 100);
-  Table table{.header = {"cause", "seconds", "of the step", "largest contributors"}, .rows = {}};
+  Table table{.header = {"cause", "seconds", "of the step", "largest contributors"},
+              .rows = {},
+              .left_columns = 1,
+              .left_last = true};
   for (const DiffCause& cause : difference.causes) {
     std::string actions;
     for (const std::string& action : cause.actions) actions += (actions.empty() ? "" : "; ") + action;

@@ -70,7 +70,8 @@ std::string against_uniform(const Candidate& candidate, const PlanningResult& re
 Table candidate_table(const PlanningResult& result, const Candidate& chosen) {
   Table table{.header = {"", "schedule", "split", "layers", "microbatch", "step", "to uniform", "peak", ""},
               .rows = {},
-              .left_columns = 4};
+              .left_columns = 4,
+              .left_last = true};
   for (const Candidate& candidate : result.candidates) {
     const bool built = candidate.built;
     table.rows.push_back({&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule),
@@ -90,7 +91,7 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
   const auto built = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [](const Candidate& candidate) { return candidate.built; });
   if (built != result.candidates.end()) {
-    std::cout << fmt::format("costs from {}; engine {}\n\n", built->plan.costs.provenance, options.engine);
+    std::cout << fmt::format("costs from {}; engine {}\n\n", built->plan.costs.provenance, engine_text(options.engine));
   }
   std::cout << to_text(candidate_table(result, chosen), colour_allowed(Stream::out));
   std::cout

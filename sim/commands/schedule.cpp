@@ -169,7 +169,8 @@ ExitStatus check(const CheckOptions& options) {
                              stages(schedule), schedule.microbatches);
     for (const ScheduleProblem& problem : problems) std::cout << "  " << problem.text << '\n';
     std::cout << (problems.empty() ? "valid: it runs to its end without a deadlock\n"
-                                   : fmt::format("not valid: {} problems\n", problems.size()));
+                                   : fmt::format("not valid: {} {}\n", problems.size(),
+                                                 problems.size() == 1 ? "problem" : "problems"));
   }
   return problems.empty() ? ExitStatus::done : ExitStatus::answer_is_no;
 }

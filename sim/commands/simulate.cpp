@@ -159,7 +159,8 @@ void print(const Prediction& prediction, const Options& options) {
                            describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
                            plan.schedule.microbatches, plan.training.microbatch, describe(plan.training.recompute));
   if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
-  std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance, options.engine);
+  std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance,
+                           engine_text(options.engine));
   std::cout << fmt::format("  step        {} for {} tokens: {} tokens/s\n", to_text(statistics.iteration),
                            tokens_text(static_cast<double>(timeline.tokens_per_step)),
                            tokens_text(tokens_per_s(timeline, median_step(timeline))));

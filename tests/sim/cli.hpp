@@ -1,0 +1,59 @@
+// Runs the built program `plumb` as a user would, and hands back what it wrote and its exit status.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "common/base/files.hpp"
+
+namespace plumb::tests {
+
+// A folder of the test's own that goes away with it.
+struct Folder {
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  [[nodiscard]] std::string file(const std::string& name) const { return (path / name).string(); }
+  std::string file(const std::string& name, const std::string& content) const {
+    write_file(path / name, content);
+    return file(name);
+  }
+  // Everything in it, of which an error must leave nothing behind.
+  [[nodiscard]] std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+  }
+
+  std::filesystem::path path = std::filesystem::temp_directory_path() / ("plumb_cli" + std::to_string(::getpid()));
+};
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+// `arguments` as typed behind the program's name in a shell; `environment` like "NO_COLOR=1".
+inline Outcome run_plumb(const Folder& folder, const std::string& arguments, const std::string& environment = "") {
+  const std::string out = folder.file(".out");
+  const std::string err = folder.file(".err");
+  const std::string command = environment + " '" + std::string(PLUMB_BINARY_DIR) + "/bin/plumb' " + arguments + " >'" +
+                              out + "' 2>'" + err + "' </dev/null";
+  const int status = std::system(command.c_str());
+  Outcome outcome{.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = read_file(out), .err = read_file(err)};
+  std::filesystem::remove(out);
+  std::filesystem::remove(err);
+  return outcome;
+}
+
+// A scenario of this repository.
+inline std::string scenario(const std::string& name) {
+  return "'" + std::string(PLUMB_SOURCE_DIR) + "/scenarios/" + name + ".yaml'";
+}
+
+}  // namespace plumb::tests

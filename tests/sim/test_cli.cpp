@@ -1,0 +1,327 @@
+// The program `plumb` from outside: exit statuses, messages, and the JSON keys that scripts rely on.
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Outcome;
+using plumb::tests::run_plumb;
+using plumb::tests::scenario;
+using Json = nlohmann::json;
+
+namespace {
+
+// Parses the whole of standard output: anything beside one object fails.
+Json json_of(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.status == 0);
+  CHECK(outcome.err.empty());
+  return Json::parse(outcome.out);
+}
+
+void require_keys(const Json& object, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    INFO(key);
+    CHECK(object.contains(key));
+  }
+}
+
+// A problem of the user's: status 2, nothing on standard output, one message that contains all of these.
+void refuses(const Outcome& outcome, const std::vector<std::string>& parts) {
+  INFO(outcome.err);
+  CHECK(outcome.status == 2);
+  CHECK(outcome.out.empty());
+  CHECK(outcome.err.substr(0, 5) == "plumb");
+  for (const std::string& part : parts) CHECK_THAT(outcome.err, ContainsSubstring(part));
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+const std::string small = R"(model:
+  name: small
+  vocabulary: 128
+  hidden: 64
+  heads: 4
+  ffn: 128
+  layers: "full/dense*6"
+cluster: {machine: local-cpu, ranks: 2, cores: 2}
+training: {sequence: 32, global_batch: 8, microbatch: 1}
+layout: {pipeline: 2}
+schedule: 1f1b
+split: dynamic
+)";
+
+}  // namespace
+
+TEST_CASE("every command has a help with an example") {
+  const Folder folder;
+  for (const std::string command : {"", "show", "plan", "simulate", "schedule", "schedule list", "schedule show",
+                                    "schedule export", "schedule check", "diff", "validate", "report"}) {
+    const Outcome outcome = run_plumb(folder, command + " --help");
+    INFO(command << outcome.err);
+    CHECK(outcome.status == 0);
+    CHECK_THAT(outcome.out, ContainsSubstring("Example:\n  plumb " + command));
+  }
+}
+
+TEST_CASE("usage errors name what was meant and exit with 2") {
+  const Folder folder;
+  refuses(run_plumb(folder, ""), {"plumb --help"});
+  refuses(run_plumb(folder, "simulat x"), {"plumb: unknown command 'simulat'", "did you mean 'simulate'?"});
+  refuses(run_plumb(folder, "simulate x --engin path"), {"'--engin'", "did you mean '--engine'?"});
+  refuses(run_plumb(folder, "schedule shw"), {"did you mean 'show'?"});
+  refuses(run_plumb(folder, "simulate " + scenario("demo") + " --engine pth"), {"'pth'", "path"});
+  refuses(run_plumb(folder, "simulate"), {"SCENARIO|PLAN is required"});
+  refuses(run_plumb(folder, "show a.yaml b.yaml"), {"unexpected argument 'b.yaml'"});
+  refuses(run_plumb(folder, "show nosuch.yaml"), {"nosuch.yaml: cannot be read"});
+}
+
+TEST_CASE("what is not built yet is refused by its name") {
+  const Folder folder;
+  refuses(run_plumb(folder, "validate some-folder"), {"plumb validate", "not built yet"});
+  refuses(run_plumb(folder, "schedule show dualpipe --ranks 4 --microbatches 8"), {"dualpipe", "not built yet"});
+}
+
+TEST_CASE("show has the keys that design names") {
+  const Folder folder;
+  const Json shown = json_of(run_plumb(folder, "show " + scenario("demo") + " --json"));
+  require_keys(shown, {"parameters", "active_parameters", "mtp_parameters", "embedding_parameters", "head_parameters",
+                       "final_norm_parameters", "layers"});
+  REQUIRE(shown["layers"].size() == 12);
+  std::int64_t sum = shown["embedding_parameters"].get<std::int64_t>() + shown["head_parameters"].get<std::int64_t>() +
+                     shown["final_norm_parameters"].get<std::int64_t>();
+  for (const Json& layer : shown["layers"]) {
+    require_keys(layer, {"kind", "parameters", "active_parameters", "forward_flops", "input_gradient_flops",
+                         "weight_gradient_flops"});
+    sum += layer["parameters"].get<std::int64_t>();
+  }
+  CHECK(shown["parameters"].get<std::int64_t>() == sum);
+  CHECK_THAT(run_plumb(folder, "show " + scenario("demo")).out, ContainsSubstring("0-4"));
+}
+
+TEST_CASE("show tells models, Hugging Face configs, scenarios and plans apart") {
+  const Folder folder;
+  const std::string config = folder.file("config.json", R"({"architectures": ["LlamaForCausalLM"],
+    "model_type": "llama", "vocab_size": 100, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false})");
+  const Json llama = json_of(run_plumb(folder, "show " + config + " --json"));
+  CHECK(llama["layers"].size() == 2);
+  CHECK_FALSE(llama.contains("schedule"));
+  const std::string file = folder.file("small.yaml", small);
+  CHECK(json_of(run_plumb(folder, "show " + file + " --json"))["schedule"] == "1f1b");
+  const std::string plan = folder.file("plan.json");
+  REQUIRE(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
+  CHECK(json_of(run_plumb(folder, "show " + plan + " --json"))["split_layers"].size() == 2);
+}
+
+TEST_CASE("plan has the keys that design names, best first, uniform among them") {
+  const Folder folder;
+  const Json planned = json_of(run_plumb(folder, "plan " + scenario("hybrid-4-ranks") + " --json"));
+  require_keys(planned, {"candidates", "pruned", "bounded", "evaluated", "simulated"});
+  double before = 0;
+  std::set<std::string> splits;
+  for (const Json& candidate : planned["candidates"]) {
+    require_keys(candidate, {"layout", "schedule", "split", "microbatch", "recompute", "iteration_s", "peak_bytes",
+                             "fits", "reason"});
+    splits.insert(candidate["split"].get<std::string>());
+    if (!candidate["fits"].get<bool>()) continue;
+    CHECK(candidate["iteration_s"].get<double>() >= before);
+    before = candidate["iteration_s"].get<double>();
+  }
+  CHECK(splits == std::set<std::string>{"dynamic", "parameters", "uniform"});
+}
+
+TEST_CASE("a plan is written for the split and the schedule that are asked for") {
+  const Folder folder;
+  for (const std::string split : {"uniform", "dynamic", "parameters"}) {
+    const std::string plan = folder.file(split + ".json");
+    REQUIRE(run_plumb(folder, "plan " + scenario("demo") + " --split " + split + " -o " + plan).status == 0);
+    const Json chosen = json_of(run_plumb(folder, "simulate " + plan + " --json"))["chosen"];
+    CHECK(chosen["split"] == split);
+    CHECK(chosen["schedule"] == "1f1b");
+  }
+  const std::string plan = folder.file("explicit.json");
+  REQUIRE(run_plumb(folder, "plan " + scenario("demo") + " --split '[7, 5]' --schedule zb-h1 -o " + plan).status == 0);
+  const Json chosen = json_of(run_plumb(folder, "simulate " + plan + " --json"))["chosen"];
+  CHECK(chosen["split_layers"] == Json::array({7, 5}));
+  CHECK(chosen["schedule"] == "zb-h1");
+  refuses(run_plumb(folder, "plan " + scenario("demo") + " --split unifrom"), {"--split", "did you mean 'uniform'?"});
+  refuses(run_plumb(folder, "plan " + scenario("demo") + " --split '[5, 5]'"), {"10", "12"});
+}
+
+TEST_CASE("simulate has the keys that design names, and its parts add up") {
+  const Folder folder;
+  const Json step = json_of(run_plumb(folder, "simulate " + scenario("demo") + " --json"));
+  require_keys(step, {"iteration_s", "tokens_per_s", "mfu", "model_flops", "bubble_makespan_fraction",
+                      "bubble_span_fraction", "fits", "chosen", "ranks"});
+  const double iteration = step["iteration_s"].get<double>();
+  CHECK(step["tokens_per_s"].get<double>() == Approx(16 * 128 / iteration));
+  CHECK(step["fits"] == true);
+  CHECK(step["chosen"]["split"] == "dynamic");
+  REQUIRE(step["ranks"].size() == 2);
+  for (const Json& rank : step["ranks"]) {
+    require_keys(rank, {"rank", "compute_s", "communication_s", "exposed_communication_s", "idle_s", "peak_bytes",
+                        "parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "received_bytes"});
+    CHECK(rank["compute_s"].get<double>() + rank["exposed_communication_s"].get<double>() +
+              rank["idle_s"].get<double>() ==
+          Approx(iteration));
+    // Each of 8 microbatches of 2 × 128 × 256 fp32 activations or gradients comes in once.
+    CHECK(rank["received_bytes"].get<std::int64_t>() == 8 * 2 * 128 * 256 * 4);
+  }
+}
+
+TEST_CASE("the same input gives the same bytes") {
+  const Folder folder;
+  for (const std::string name : {"a", "b"}) {
+    REQUIRE(run_plumb(folder, "plan " + scenario("demo") + " -o " + folder.file(name + ".plan")).status == 0);
+    REQUIRE(run_plumb(folder, "simulate " + folder.file("a.plan") + " -o " + folder.file(name + ".trace")).status == 0);
+  }
+  CHECK(plumb::read_file(folder.file("a.plan")) == plumb::read_file(folder.file("b.plan")));
+  CHECK(plumb::read_file(folder.file("a.trace")) == plumb::read_file(folder.file("b.trace")));
+}
+
+#ifdef PLUMB_HAS_SIMGRID
+TEST_CASE("both engines predict the same where nothing contends") {
+  const Folder folder;
+  const std::string command = "simulate " + scenario("demo") + " --json --engine ";
+  const double path = json_of(run_plumb(folder, command + "path"))["iteration_s"].get<double>();
+  const double simulated = json_of(run_plumb(folder, command + "simgrid"))["iteration_s"].get<double>();
+  CHECK(simulated == Approx(path).epsilon(1e-9));
+}
+
+TEST_CASE("ranks that share cores are slower in SimGrid, by no more than all of them on one core") {
+  const Folder folder;
+  const std::string shared = folder.file("shared.yaml", replaced(small, "ranks: 2, cores: 2", "ranks: 2, cores: 1"));
+  const std::string apart = folder.file("apart.yaml", small);
+  const double slow = json_of(run_plumb(folder, "simulate " + shared + " --json"))["iteration_s"].get<double>();
+  const double fast = json_of(run_plumb(folder, "simulate " + apart + " --json"))["iteration_s"].get<double>();
+  CHECK(slow > 1.2 * fast);
+  CHECK(slow <= 2 * fast);
+}
+#else
+TEST_CASE("without SimGrid the longest path predicts, and asking for SimGrid says why not") {
+  const Folder folder;
+  CHECK(json_of(run_plumb(folder, "simulate " + scenario("demo") + " --json"))["engine"] == "path");
+  refuses(run_plumb(folder, "simulate " + scenario("demo") + " --engine simgrid"), {"--engine", "without SimGrid"});
+}
+#endif
+
+TEST_CASE("schedule show has the keys that design names, and ZB-H1's bubble is (p − 1)(F + I − W)") {
+  const Folder folder;
+  const Json shown = json_of(run_plumb(folder, "schedule show zb-h1 --ranks 4 --microbatches 8 --times 3,2,1 --json"));
+  require_keys(shown, {"schedule", "ranks", "microbatches", "chunks", "makespan", "bubble_makespan", "bubble_span",
+                       "peak_activations"});
+  CHECK(shown["bubble_makespan"].get<double>() == Approx(3 * (3 + 2 - 1)));
+  CHECK(shown["makespan"].get<double>() == Approx(8 * 6 + 12));
+  CHECK(shown["peak_activations"] == Json::array({4.0, 4.0, 4.0, 4.0}));
+  refuses(run_plumb(folder, "schedule show zbh1 --ranks 4 --microbatches 8"), {"did you mean 'zb-h1'?"});
+  for (const std::string times : {"1,x,1", "1,1", "1,-1,1", "nan,1,1", "1,1,1,1,1"}) {
+    refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 --times=" + times), {"--times"});
+  }
+  CHECK(run_plumb(folder, "schedule show gpipe --ranks 2 --microbatches 2 --times 0,0,0").status == 0);
+}
+
+TEST_CASE("an exported schedule is valid, and one with an action left out is not") {
+  const Folder folder;
+  const Outcome exported = run_plumb(folder, "schedule export interleaved-1f1b --ranks 4 --microbatches 8");
+  REQUIRE(exported.status == 0);
+  const std::string good = folder.file("good.csv", exported.out);
+  CHECK(run_plumb(folder, "schedule check " + good).status == 0);
+  const std::string bad = folder.file("bad.csv", replaced(exported.out, "0B0,", ""));
+  const Outcome checked = run_plumb(folder, "schedule check " + bad);
+  CHECK(checked.status == 1);
+  CHECK_THAT(checked.out, ContainsSubstring("0B0"));
+  refuses(run_plumb(folder, "schedule check " + folder.file("ugly.csv", "0F0,zz\n")), {"ugly.csv:1:5"});
+}
+
+#ifdef PLUMB_HAS_SIMGRID
+TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  const std::string path = folder.file("path.json");
+  const std::string simulated = folder.file("simgrid.json");
+  const std::string shared = folder.file("shared.yaml", replaced(small, "ranks: 2, cores: 2", "ranks: 2, cores: 1"));
+  REQUIRE(run_plumb(folder, "plan " + shared + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + path).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " -o " + simulated).status == 0);
+  const std::string command = "diff " + path + " " + simulated;
+  const Json difference = json_of(run_plumb(folder, command + " --json"));
+  require_keys(difference, {"predicted_s", "measured_s", "replay_s", "causes"});
+  double sum = 0;
+  for (const Json& cause : difference["causes"]) {
+    require_keys(cause, {"cause", "seconds", "actions"});
+    sum += cause["seconds"].get<double>();
+  }
+  const double gap = difference["measured_s"].get<double>() - difference["predicted_s"].get<double>();
+  CHECK(gap > 0);
+  CHECK(sum == Approx(gap));
+  CHECK(run_plumb(folder, command + " --fail-above 0.9").status == 0);
+  CHECK(run_plumb(folder, command + " --fail-above 0.01").status == 1);
+  refuses(run_plumb(folder, command + " --profile-before a.yaml"), {"--profile-after"});
+}
+#endif
+
+TEST_CASE("a report is one page that needs no network") {
+  const Folder folder;
+  const std::string timeline = folder.file("predicted.json");
+  REQUIRE(run_plumb(folder, "simulate " + scenario("demo") + " -o " + timeline).status == 0);
+  const std::string page = folder.file("report.html");
+  REQUIRE(run_plumb(folder, "report " + timeline + " -o " + page).status == 0);
+  const std::string html = plumb::read_file(page);
+  CHECK_THAT(html, ContainsSubstring("<html"));
+  CHECK(html.find(" src=\"http") == std::string::npos);
+  CHECK(html.find("<link") == std::string::npos);
+}
+
+TEST_CASE("bad input is refused by file and line, and leaves nothing behind") {
+  const Folder folder;
+  const std::string output = " -o " + folder.file("plan.json");
+  const auto plan = [&](const std::string& content) {
+    const std::string file = folder.file("bad.yaml", content);
+    const Outcome outcome = run_plumb(folder, "plan " + file + output);
+    CHECK(folder.files() == 1);
+    return outcome;
+  };
+  refuses(plan(replaced(small, "schedule:", "schedul:")), {"bad.yaml:11:1", "schedul", "did you mean 'schedule'?"});
+  refuses(plan(replaced(small, "schedule: 1f1b", "schedule: 1f1c")), {"bad.yaml:11:11", "did you mean '1f1b'?"});
+  refuses(plan(replaced(small, "split: dynamic", "split: [3, 2]")), {"bad.yaml:12", "5", "6"});
+  refuses(plan(replaced(replaced(small, "ranks: 2", "ranks: 8"), "pipeline: 2", "pipeline: 8")),
+          {"bad.yaml", "8", "6"});
+  refuses(plan(replaced(small, "microbatch: 1", "microbatch: 3")), {"bad.yaml:9", "3", "8"});
+  refuses(plan(replaced(small, "hidden: 64", "hidden: [")), {"bad.yaml"});
+  refuses(plan(""), {"bad.yaml"});
+  refuses(plan(replaced(small, "ffn: 128", "ffn: 10000000")), {"GiB too much"});
+}
+
+TEST_CASE("damaged plans are refused") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  const std::string whole = plumb::read_file(plan);
+  const auto simulate = [&](const std::string& content) {
+    return run_plumb(folder, "simulate " + folder.file("bad.json", content) + " -o " + folder.file("trace.json"));
+  };
+  refuses(simulate(whole.substr(0, whole.size() / 2)), {"bad.json", "truncated"});
+  refuses(simulate(replaced(whole, "\"version\": 1", "\"version\": 2")), {"bad.json", "version 2", "version 1"});
+  refuses(simulate(replaced(whole, "0F0 ", "")), {"bad.json", "0F0"});
+  CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
+  refuses(run_plumb(folder, "simulate " + plan + " -o " + folder.file("missing/trace.json")), {"cannot be written"});
+}
+
+TEST_CASE("without a terminal there is no escape code and no progress, with or without NO_COLOR") {
+  const Folder folder;
+  for (const std::string environment : {"", "NO_COLOR=1", "TERM=xterm-256color"}) {
+    const Outcome outcome = run_plumb(folder, "plan " + scenario("demo"), environment);
+    CHECK(outcome.status == 0);
+    CHECK(outcome.out.find('\033') == std::string::npos);
+    CHECK(outcome.err.empty());
+  }
+}
