@@ -1,14 +1,15 @@
 #include "exec/calibrate_transfer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "exec/calibration_rounds.hpp"
 #include "exec/launch.hpp"
+#include "exec/transport/gloo.hpp"
 #include "exec/transport/local.hpp"
 
 namespace plumb::exec {
@@ -47,21 +48,44 @@ Seconds one_way(Transport& transport, std::size_t bytes) {
   return halves.empty() ? Seconds{} : median(halves);
 }
 
+// Both ranks as threads of this process, their messages over the loopback interface.
+std::vector<std::unique_ptr<Transport>> make_gloo_pair() {
+  const std::shared_ptr<RunStore> host = RunStore::host(0);
+  const auto make = [port = host->port()](int rank, std::shared_ptr<RunStore> store) {
+    GlooOptions options;
+    options.rank = rank;
+    options.size = 2;
+    options.port = port;
+    return make_gloo_transport(options, std::move(store));
+  };
+  // Each waits for the other.
+  auto second = std::async(std::launch::async, [&] {
+    return make(1, RunStore::join("127.0.0.1", host->port(), Seconds{std::chrono::duration<double>(patience).count()}));
+  });
+  std::vector<std::unique_ptr<Transport>> pair;
+  pair.push_back(make(0, host));
+  pair.push_back(second.get());
+  return pair;
+}
+
 }  // namespace
 
 TransferCost measure_transfer(const std::string& transport) {
-  if (transport != "local") {
-    throw InputError("--transport", "cannot calibrate '" + transport + "'", did_you_mean(transport, {"local"}));
+  const std::vector<std::string> known = {"local", "gloo"};
+  if (std::find(known.begin(), known.end(), transport) == known.end()) {
+    throw InputError("--transport", "cannot calibrate '" + transport + "'", did_you_mean(transport, known));
   }
   Seconds small;
   Seconds large;
-  run_on_threads(make_local_transports(2), [&](Transport& rank) {
+  const auto transports = transport == "gloo" ? make_gloo_pair() : make_local_transports(2);
+  run_on_threads(transports, [&](Transport& rank) {
     const Seconds of_small = one_way(rank, small_message);
     const Seconds of_large = one_way(rank, large_message);
     if (rank.rank() == 0) {
       small = of_small;
       large = of_large;
     }
+    rank.barrier(Clock::now() + patience);
   });
   const double extra = std::max((large - small).value, static_cast<double>(large_message) / highest_bandwidth);
   return {.latency = small, .bandwidth = {static_cast<double>(large_message) / extra}};

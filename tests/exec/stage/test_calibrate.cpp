@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
 #include "common/plan/block_costs.hpp"
+#include "exec/calibrate_transfer.hpp"
 #include "exec/calibration_rounds.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -89,6 +90,15 @@ TEST_CASE("A profile has every kind of block once, with its times") {
   CalibrationOptions misspelt = rounds(1);
   misspelt.transport = "loacl";
   CHECK_THROWS_AS(calibrate(scenario, misspelt), InputError);
+}
+
+TEST_CASE("Both transports are measured") {
+  const TransferCost local = measure_transfer("local");
+  const TransferCost gloo = measure_transfer("gloo");
+  WARN("one way: local " << local.latency.value * 1e6 << " us; gloo " << gloo.latency.value * 1e6 << " us, "
+                         << gloo.bandwidth.value / 1e9 << " GB/s");
+  CHECK(local.bandwidth.value > gloo.bandwidth.value);  // a pointer is handed over, or bytes are copied
+  CHECK(gloo.latency.value > 0);
 }
 
 TEST_CASE("Predicted peak memory is the measured one within 5%") {
