@@ -41,6 +41,8 @@ Json parse_json(std::string_view text, const std::string& file) {
   }
 }
 
+std::string to_line(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 std::string to_text(const Json& value) { return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 JsonValue::JsonValue(const Json& value, std::string file, std::string path)

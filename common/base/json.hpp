@@ -23,6 +23,9 @@ using Json = nlohmann::ordered_json;
 [[noreturn]] void throw_json_error(const nlohmann::json::exception& error, std::string_view text,
                                    const std::string& file);
 
+// On one line; bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] std::string to_line(const Json& value);
+
 // Two spaces a level; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_text(const Json& value);
 

@@ -18,7 +18,7 @@ constexpr double most_bytes_per_s = 1e18;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 
 // JSON's quotes and numbers are YAML's too.
-std::string line(const std::string& key, const Json& value) { return key + ": " + value.dump() + "\n"; }
+std::string line(const std::string& key, const Json& value) { return key + ": " + to_line(value) + "\n"; }
 
 const std::vector<std::string>& precisions() {
   static const std::vector<std::string> names = {"fp32", "bf16", "fp16"};
@@ -136,7 +136,7 @@ std::string block_key(const Model& model, int block) {
   for (const auto& [path, value] : shapes.items()) {
     std::string name = path.substr(1);
     std::replace(name.begin(), name.end(), '/', '.');
-    key += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+    key += " " + name + "=" + (value.is_string() ? value.get<std::string>() : to_line(value));
   }
   return key;
 }
@@ -144,7 +144,7 @@ std::string block_key(const Model& model, int block) {
 std::string model_digest(const Model& model) {
   Json shapes = to_json(model);
   shapes.erase("name");
-  return digest(shapes.dump());
+  return digest(to_line(shapes));
 }
 
 double moved_fraction(const Profile& before, const Profile& after) {

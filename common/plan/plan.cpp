@@ -89,10 +89,12 @@ Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vecto
       break;
   }
   SplitProblem problem = split_problem(plan, blocks);
-  const std::optional<Split> within_memory = dynamic_split(problem);
-  if (within_memory) return *within_memory;
-  problem.memory_per_rank.reset();
-  return dynamic_split(problem).value();
+  std::optional<Split> split = dynamic_split(problem);
+  if (!split) {
+    problem.memory_per_rank.reset();
+    split = dynamic_split(problem);
+  }
+  return evened(problem, split.value());
 }
 
 TransferCost transfer_cost(const Link& link) {
@@ -176,13 +178,13 @@ Schedule lowered_schedule(const Plan& plan) {
 std::string plan_digest(const Plan& plan) {
   Json shapes = to_json(plan.model);
   shapes.erase("name");
-  std::string text = shapes.dump() + to_json(plan.training).dump() + to_json(plan.layout).dump();
+  std::string text = to_line(shapes) + to_line(to_json(plan.training)) + to_line(to_json(plan.layout));
   for (const int layers : plan.split.layers) text += " " + std::to_string(layers);
   for (const int rank : plan.schedule.rank_of_stage) text += " @" + std::to_string(rank);
   for (const auto& list : plan.schedule.actions) text += "\n" + to_text(list);
   return digest(text);
 }
 
-std::string costs_digest(const PipelineCosts& costs) { return digest(to_json(costs).dump()); }
+std::string costs_digest(const PipelineCosts& costs) { return digest(to_line(to_json(costs))); }
 
 }  // namespace plumb

@@ -52,6 +52,14 @@ Schedule schedule_from_json(const JsonValue& value) {
     actions.fail("has " + std::to_string(schedule.actions.size()) + " lists for " + std::to_string(schedule.ranks) +
                  " ranks");
   }
+  // Every microbatch has an F on every stage; checks would take memory for pairs that no list can hold.
+  std::size_t count = 0;
+  for (const auto& list : schedule.actions) count += list.size();
+  if (static_cast<double>(schedule.microbatches) * static_cast<double>(schedule.rank_of_stage.size()) >
+      static_cast<double>(count)) {
+    value.fail("has " + std::to_string(count) + " actions, too few for " + std::to_string(schedule.microbatches) +
+               " microbatches on " + std::to_string(schedule.rank_of_stage.size()) + " stages");
+  }
   return schedule;
 }
 

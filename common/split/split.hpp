@@ -40,12 +40,12 @@ void require_stages(int layers, int stages);
 
 // What the dynamic split weighs.
 struct SplitProblem {
-  std::vector<Seconds> block_times;         // F + I + W (+ R) of one microbatch; layers + 2 entries
-  std::vector<Bytes> block_fixed_bytes;     // parameters, gradients, optimizer states
-  std::vector<Bytes> block_kept_bytes;      // activations of one microbatch
+  std::vector<Seconds> block_times;      // F + I + W (+ R) of one microbatch; layers + 2 entries
+  std::vector<Bytes> block_fixed_bytes;  // parameters, gradients, optimizer states
+  std::vector<Bytes> block_kept_bytes;   // activations of one microbatch
   std::vector<int> rank_of_stage;
-  std::vector<double> kept_microbatches;    // per stage: microbatches whose activations are alive at the peak
-  std::optional<Bytes> memory_per_rank;     // none: no limit
+  std::vector<double> kept_microbatches;  // per stage: microbatches whose activations are alive at the peak
+  std::optional<Bytes> memory_per_rank;   // none: no limit
 };
 
 // The slowest stage's time is minimal under every rank's memory limit: proven optimal, every stage has at least one
@@ -55,17 +55,23 @@ struct SplitProblem {
 // open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
 [[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
 
+// Among the splits whose slowest stage is no slower than under `split` and whose ranks fit, the one with the least sum
+// of squared stage times; the latest cuts of equal ones. Two neighbours as slow as the slowest expose their messages to
+// each other at every microbatch, slack between them hides these. Where ranks hold several stages, `split` itself if
+// the most even one does not fit them together. `split` must fit.
+[[nodiscard]] Split evened(const SplitProblem& problem, const Split& split);
+
 // The slowest stage's time under a split: what dynamic_split minimises.
 [[nodiscard]] Seconds bottleneck(const SplitProblem& problem, const Split& split);
 
-// Fixed and kept bytes of every rank under a split: what dynamic_split holds below the limit. Kept bytes of a fraction of
-// a microbatch are rounded up per block.
+// Fixed and kept bytes of every rank under a split: what dynamic_split holds below the limit. Kept bytes of a fraction
+// of a microbatch are rounded up per block.
 [[nodiscard]] std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split);
 
-// "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage, (..)*n and
-// x*n repeat, commas and blanks are cosmetic. Stages are in order of the pipeline; only the first and the last may hold no
-// layer; MTP modules stand on the last. Throws InputError (where = "split", or "split:1:COLUMN") when it cannot be read,
-// or when the sum is not `layers` or the number of entries not `stages` (both numbers are said).
+// "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage, (..)*n
+// and x*n repeat, commas and blanks are cosmetic. Stages are in order of the pipeline; only the first and the last may
+// hold no layer; MTP modules stand on the last. Throws InputError (where = "split", or "split:1:COLUMN") when it cannot
+// be read, or when the sum is not `layers` or the number of entries not `stages` (both numbers are said).
 [[nodiscard]] Split explicit_split(const std::vector<int>& counts, int layers, int stages);
 [[nodiscard]] Split megatron_split(std::string_view text, int layers, int stages);
 

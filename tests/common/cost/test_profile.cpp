@@ -105,6 +105,13 @@ TEST_CASE("a profile is read back equal, whatever its texts and numbers") {
   CHECK(read_profile(file.path) == profile);
 }
 
+TEST_CASE("texts that are not UTF-8 do not stop a profile from being written") {
+  Profile profile = profile_of(small_model(), 0.5);
+  profile.machine = "host \xff";
+  const TemporaryFile file(to_yaml(profile));
+  CHECK(read_profile(file.path).machine == "host \xef\xbf\xbd");
+}
+
 TEST_CASE("blocks of equal shape have one key, of different shape different ones") {
   const Model model = small_model();
   CHECK(block_key(model, 0) == "embedding");

@@ -167,6 +167,11 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
   CHECK_THAT(message_of([](Plan& p) { std::swap(p.schedule.actions[0][0], p.schedule.actions[0].back()); }),
              ContainsSubstring("schedule"));
   CHECK_THAT(message_of([](Plan& p) { p.schedule.rank_of_stage = {0, 0}; }), ContainsSubstring("schedule"));
+  CHECK_THAT(message_of([](Plan& p) {
+               p.schedule.microbatches = 1'000'000'000;
+               p.training.global_batch = 2'000'000'000;
+             }),
+             ContainsSubstring("too few for 1000000000 microbatches"));
   CHECK_THAT(message_for_plan(replaced(to_json(plan), "0F0", "0X0")), ContainsSubstring("schedule.actions[0]"));
   CHECK_THAT(message_for_plan(replaced(to_json(plan), "\"hidden\": 64", "\"hidden\": -64")),
              ContainsSubstring("hidden"));

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "common/split/chain.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr double unreachable = std::numeric_limits<double>::infinity();
+
+struct Segment {
+  double seconds = 0;
+  double bytes = 0;  // fixed and kept; a bound, since kept bytes may be a fraction of a microbatch
+};
+
+// Dynamic programming from the last stage to the first. A stage ends where its time passes the limit, so that the ends
+// that are tried add up to about the blocks times the longest stage.
+class EvenSplit {
+ public:
+  EvenSplit(const SplitProblem& problem, Seconds limit)
+      : problem_(problem),
+        limit_(limit.value),
+        blocks_(problem.block_times.size()),
+        stages_(problem.rank_of_stage.size()),
+        cost_((stages_ + 1) * (blocks_ + 1), unreachable),
+        end_(cost_.size(), 0) {}
+
+  std::optional<Split> run() {
+    cost_[index(stages_, blocks_)] = 0;
+    for (std::size_t stage = stages_; stage-- > 0;) {
+      for (std::size_t start = 0; start < blocks_; ++start) settle(stage, start);
+    }
+    if (cost_[index(0, 0)] == unreachable) return std::nullopt;
+    std::vector<int> cuts;
+    std::size_t start = 0;
+    for (std::size_t stage = 0; stage < stages_; ++stage) {
+      start = end_[index(stage, start)];
+      cuts.push_back(static_cast<int>(start));
+    }
+    return split_from_cuts(cuts);
+  }
+
+ private:
+  [[nodiscard]] std::size_t index(std::size_t stage, std::size_t start) const { return stage * (blocks_ + 1) + start; }
+
+  // The cheapest end of a stage that begins at `start`; the latest of equal ones.
+  void settle(std::size_t stage, std::size_t start) {
+    double& best = cost_[index(stage, start)];
+    Segment segment;
+    for (std::size_t end = start + 1; end <= blocks_; ++end) {
+      segment.seconds += problem_.block_times[end - 1].value;
+      segment.bytes +=
+          static_cast<double>(problem_.block_fixed_bytes[end - 1].value) +
+          problem_.kept_microbatches[stage] * static_cast<double>(problem_.block_kept_bytes[end - 1].value);
+      if (segment.seconds > limit_) return;
+      if (problem_.memory_per_rank && segment.bytes > static_cast<double>(problem_.memory_per_rank->value)) return;
+      const double cost = segment.seconds * segment.seconds + cost_[index(stage + 1, end)];
+      if (cost == unreachable || cost > best) continue;
+      best = cost;
+      end_[index(stage, start)] = end;
+    }
+  }
+
+  const SplitProblem& problem_;
+  double limit_;
+  std::size_t blocks_;
+  std::size_t stages_;
+  std::vector<double> cost_;      // by stage and start: least sum of squares from there on
+  std::vector<std::size_t> end_;  // of that stage
+};
+
+}  // namespace
+
+Split evened(const SplitProblem& problem, const Split& split) {
+  const Split even = EvenSplit(problem, bottleneck(problem, split)).run().value_or(split);
+  if (!problem.memory_per_rank) return even;
+  // Ranks with several stages couple them: the given split stands where the even one takes too much.
+  const std::vector<Bytes> memory = rank_memory(problem, even);
+  const bool fits = std::ranges::all_of(memory, [&](Bytes bytes) { return bytes <= *problem.memory_per_rank; });
+  return fits ? even : split;
+}
+
+}  // namespace plumb
