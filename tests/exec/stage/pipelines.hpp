@@ -1,6 +1,8 @@
 // Small plans that train, and their runs on threads.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,10 @@ struct TrainingRun {
   std::vector<Bytes> peak;  // per rank
 };
 
-inline TrainingRun train(const Plan& plan, int steps, const StageOptions& stage_options = {}) {
+// `transports` makes those of all ranks, in this process.
+inline TrainingRun train(
+    const Plan& plan, int steps,
+    const std::function<std::vector<std::unique_ptr<Transport>>(int ranks)>& transports = make_local_transports) {
   const Schedule lowered = lower(plan.schedule, {.optimizer = true, .tied_embeddings = plan.model.tied_embeddings});
   const auto ranks = static_cast<std::size_t>(lowered.ranks);
   RunOptions options;
@@ -58,10 +63,10 @@ inline TrainingRun train(const Plan& plan, int steps, const StageOptions& stage_
   options.memory = {.moved = memory_moved, .reset_peak = reset_peak, .peak = peak_bytes};
   std::vector<RankLog> logs(ranks);
   std::vector<NamedGradients> parts(ranks);
-  run_on_threads(make_local_transports(lowered.ranks), [&](Transport& transport) {
+  run_on_threads(transports(lowered.ranks), [&](Transport& transport) {
     const int rank = transport.rank();
     begin_rank_thread(rank);
-    const auto stages = make_stages(plan, rank, stage_options);
+    const auto stages = make_stages(plan, rank, {});
     logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, options);
     parts[static_cast<std::size_t>(rank)] = gradients(stages);
   });

@@ -1,4 +1,4 @@
-// Pipelines on threads against the single device: losses and every gradient, bit by bit.
+// Pipelines over both transports against the single device: losses and every gradient, bit by bit.
 #include <algorithm>
 #include <cmath>
 
@@ -6,6 +6,7 @@
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -13,10 +14,10 @@ using test::Wanted;
 
 namespace {
 
-void require_bitwise(const Wanted& wanted, int steps = 2) {
+void require_bitwise(const Wanted& wanted, const TransportKind& transport = {"local", make_local_transports}) {
   const Plan plan = test::training_plan(wanted);
-  INFO(plan.name << ", ranks " << wanted.ranks << ", chunks " << wanted.chunks);
-  const test::TrainingRun run = test::train(plan, steps);
+  INFO(plan.name << ", ranks " << wanted.ranks << ", chunks " << wanted.chunks << ", " << transport.name);
+  const test::TrainingRun run = test::train(plan, 2, transport.make);
   const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
   INFO(result.problem);
   CHECK(result.passed);
@@ -36,7 +37,9 @@ TEST_CASE("All schedules on 1, 2 and 4 ranks train like a single device") {
     const std::vector<Layer> layers = model.layers;
     model.layers.insert(model.layers.end(), layers.begin(), layers.end());
   }
-  require_bitwise({.model = model, .schedule = schedule, .ranks = ranks, .chunks = chunks});
+  for (const TransportKind& transport : transport_kinds()) {
+    require_bitwise({.model = model, .schedule = schedule, .ranks = ranks, .chunks = chunks}, transport);
+  }
 }
 
 TEST_CASE("Every model family trains like a single device on two ranks") {
@@ -45,7 +48,9 @@ TEST_CASE("Every model family trains like a single device on two ranks") {
 }
 
 TEST_CASE("A tied table is the sum of both copies, wherever these are") {
-  require_bitwise({.model = test::gpt2(4, true), .schedule = "zb-h1", .ranks = 4});
+  for (const TransportKind& transport : transport_kinds()) {
+    require_bitwise({.model = test::gpt2(4, true), .schedule = "zb-h1", .ranks = 4}, transport);
+  }
   require_bitwise({.model = test::gpt2(4, true), .schedule = "interleaved-1f1b", .ranks = 2, .chunks = 2});
   require_bitwise({.model = test::gpt2(4, true), .schedule = "gpipe", .ranks = 1});
 }
