@@ -1,0 +1,122 @@
+// Messages between two ranks over Gloo, in order, with credits; each queue on a thread of its own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
+
+#include "exec/transport/ending.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+enum class QueueKind : int { forward, backward, collective };
+
+[[nodiscard]] std::string first_line(const std::exception& error);  // LibTorch's errors carry a page of stack
+
+[[nodiscard]] Payload plain_memory(std::size_t bytes);
+
+using GlooWork = c10::intrusive_ptr<c10d::Work>;
+
+// What all queues of a rank share.
+struct GlooFabric {
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  Ending ending;
+
+  [[nodiscard]] GlooWork post(const at::Tensor& tensor, int peer, int tag, bool send) const;
+};
+
+// One number, or what travels for an empty message, in memory that outlives its travel.
+struct Word {
+  std::shared_ptr<std::int64_t> value;
+  at::Tensor tensor;
+};
+
+// Messages to one peer: the rank never waits for a peer that is not ready.
+class Outgoing {
+ public:
+  Outgoing(GlooFabric& fabric, int peer, QueueKind kind);
+  Outgoing(const Outgoing&) = delete;
+  Outgoing& operator=(const Outgoing&) = delete;
+  ~Outgoing();
+
+  void push(Payload payload);
+
+  // Lets go of what the peer has: on the rank's thread, whose memory it was.
+  void release();
+
+  // Returns when everything has reached the peer, or at the deadline.
+  void drain(Clock::time_point deadline);
+
+ private:
+  struct Credit {
+    Word bytes;
+    GlooWork work;
+  };
+
+  void run();
+  void ask_for_credit();
+  bool send_next();
+
+  GlooFabric& fabric_;
+  int peer_;
+  QueueKind kind_;
+  std::uint64_t asked_ = 0;  // of the thread alone, as is sent_
+  std::uint64_t sent_ = 0;
+  std::mutex mutex_;  // of all below; taken before the ending's
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::deque<Payload> messages_;
+  std::vector<Payload> delivered_;
+  std::deque<Credit> credits_;
+  GlooWork sending_;
+  std::thread thread_;
+};
+
+// Messages from one peer. The thread notes when each arrives, whatever the rank is doing.
+class Incoming {
+ public:
+  Incoming(GlooFabric& fabric, int peer, QueueKind kind);
+  Incoming(const Incoming&) = delete;
+  Incoming& operator=(const Incoming&) = delete;
+  ~Incoming();
+
+  void expect(Payload buffer);
+  [[nodiscard]] Received receive(Clock::time_point deadline);
+
+ private:
+  struct Announced {
+    Payload payload;
+    Word granted;
+    Word empty;  // where an empty message's word lands
+    GlooWork work;
+    GlooWork credit;
+  };
+
+  void run();
+  bool take_next();
+
+  GlooFabric& fabric_;
+  int peer_;
+  QueueKind kind_;
+  std::uint64_t expected_ = 0;  // of the rank's thread alone, as is received_
+  std::uint64_t received_ = 0;
+  std::deque<Received> arrived_;     // under the ending's mutex
+  std::optional<std::string> lost_;  // under the ending's mutex
+  std::mutex mutex_;                 // of all below; taken before the ending's
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::deque<Announced> announced_;
+  std::thread thread_;
+};
+
+}  // namespace plumb::exec
