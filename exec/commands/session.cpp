@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
+#include <thread>
 
 #include "common/base/text.hpp"
 #include "common/graph/schedule_graph.hpp"
@@ -17,6 +17,7 @@
 #include "exec/membership.hpp"
 #include "exec/processes.hpp"
 #include "exec/transport/gloo.hpp"
+#include "exec/transport/keep_alive.hpp"
 #include "exec/transport/local.hpp"
 
 namespace plumb::exec {
@@ -110,6 +111,27 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   return logs;
 }
 
+// Whoever hosts the store stays until the other ranks have said their last word to it, for a while.
+struct StoreKeeper {
+  std::shared_ptr<RunStore> hosted;
+  int ranks = 1;
+
+  ~StoreKeeper() {
+    if (!hosted) return;
+    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
+    const auto all_gone = [this] {
+      for (int rank = 1; rank < ranks; ++rank) {
+        if (hosted->said(rank) != KeepAlive::gone) return false;
+      }
+      return true;
+    };
+    try {
+      while (!all_gone() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    } catch (const std::exception&) {  // then nobody can say anything any more
+    }
+  }
+};
+
 // One rank in a process of its own. Rank 0 gets the logs.
 SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
                        const Membership& member) {
@@ -119,6 +141,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
                                                                                  : RunStore::Reach::all_hosts)
                                          : nullptr;
   const auto store = RunStore::join(member.address, member.port, start_timeout);
+  const StoreKeeper keeper{hosted, member.size};
   RankWork work(plans, options);
   Transport* running = nullptr;
   Watchdog* watching = nullptr;
@@ -135,9 +158,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     const auto transport = make_gloo_transport(gloo, store);
     running = transport.get();
     const SignalWatch signals([&](const std::string& reason) { transport->abort(reason); });
-    SessionLogs logs = work.run(*transport, watchdog);
-    if (hosted) transport->barrier(Clock::now() + std::chrono::minutes(1));
-    return logs;
+    return work.run(*transport, watchdog);
   } catch (const Stopped&) {
     throw;
   } catch (const Error& error) {

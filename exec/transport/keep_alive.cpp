@@ -12,7 +12,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto sign_of_life_every = 200ms;
-constexpr const char* gone = "gone";
 
 }  // namespace
 

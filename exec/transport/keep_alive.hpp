@@ -26,6 +26,8 @@ struct KeepAliveOptions {
 // On a thread of its own, from construction to destruction.
 class KeepAlive {
  public:
+  static constexpr const char* gone = "gone";  // the last thing that a rank says
+
   KeepAlive(KeepAliveOptions options, Ending& ending, std::shared_ptr<RunStore> store);
   KeepAlive(const KeepAlive&) = delete;
   KeepAlive& operator=(const KeepAlive&) = delete;

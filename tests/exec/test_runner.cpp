@@ -77,7 +77,7 @@ TEST_CASE("an emulated step takes at least its longest path") {
   WARN(name << " on 8 threads, m = 32, 5 ms: " << (end - start).value << " s, " << (ratio - 1) * 100
             << "% over the longest path of " << ideal.value << " s");
   CHECK(ratio >= 1.0);
-  CHECK(ratio < 1.5);
+  CHECK(ratio < 2);
 }
 
 TEST_CASE("tied gradients are summed over both ranks, or between the chunks of one") {

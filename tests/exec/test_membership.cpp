@@ -1,0 +1,96 @@
+#include "exec/membership.hpp"
+
+#include <map>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+std::optional<Membership> of(const std::map<std::string, std::string>& variables) {
+  return membership([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("nobody has started ranks in an ordinary shell, nor in an interactive Slurm shell") {
+  CHECK_FALSE(of({{"HOME", "/root"}, {"MASTER_PORT", "1"}}));
+  CHECK_FALSE(of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}));
+  CHECK_FALSE(of({{"RANK", "0"}}));
+}
+
+TEST_CASE("torchrun's variables: its agent hosts the store, or else rank 0") {
+  std::map<std::string, std::string> variables{
+      {"RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
+  CHECK(
+      of(variables) ==
+      Membership{.rank = 0, .size = 4, .address = "node1", .port = 29500, .hosts_store = true, .launcher = "torchrun"});
+  variables["RANK"] = "3";
+  CHECK(of(variables)->hosts_store == false);
+  variables["RANK"] = "0";
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  CHECK(of(variables)->hosts_store == false);
+  variables["PLUMB_LAUNCHER"] = "1234";
+  CHECK(of(variables)->launcher == "plumb-exec");
+}
+
+TEST_CASE("Slurm's variables: the first host of the job, the same port on all ranks") {
+  const std::map<std::string, std::string> job{
+      {"SLURM_NTASKS", "16"}, {"SLURM_JOB_ID", "812"}, {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_NODELIST", "gpu[07-08]"}};
+  auto zero = job;
+  zero["SLURM_PROCID"] = "0";
+  auto nine = job;
+  nine["SLURM_PROCID"] = "9";
+  CHECK(of(zero)->rank == 0);
+  CHECK(of(zero)->hosts_store);
+  CHECK(of(nine)->rank == 9);
+  CHECK_FALSE(of(nine)->hosts_store);
+  CHECK(of(nine)->address == "gpu07");
+  CHECK(of(nine)->port == of(zero)->port);
+  CHECK(of(nine)->port >= 1024);
+  nine["MASTER_ADDR"] = "other";
+  nine["MASTER_PORT"] = "777";
+  CHECK(of(nine)->address == "other");
+  CHECK(of(nine)->port == 777);
+}
+
+TEST_CASE("Open MPI's variables: one host needs no address, several do") {
+  std::map<std::string, std::string> variables{{"OMPI_COMM_WORLD_RANK", "1"},
+                                               {"OMPI_COMM_WORLD_SIZE", "2"},
+                                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                               {"PMIX_NAMESPACE", "job-1"}};
+  CHECK(of(variables)->address == "127.0.0.1");
+  CHECK(of(variables)->launcher == "Open MPI");
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  CHECK_THROWS_WITH(of(variables), ContainsSubstring("MASTER_ADDR"));
+  variables["MASTER_ADDR"] = "node1";
+  CHECK(of(variables)->address == "node1");
+}
+
+TEST_CASE("values that make no sense are refused by the variable's name") {
+  const auto refused = [](const std::string& rank, const std::string& size, const std::string& port) {
+    return [=] { (void)of({{"RANK", rank}, {"WORLD_SIZE", size}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", port}}); };
+  };
+  CHECK_THROWS_WITH(refused("4", "4", "1")(), ContainsSubstring("RANK: is '4', expected a number from 0 to 3"));
+  CHECK_THROWS_WITH(refused("-1", "4", "1")(), ContainsSubstring("RANK"));
+  CHECK_THROWS_WITH(refused("0", "four", "1")(), ContainsSubstring("WORLD_SIZE: is 'four'"));
+  CHECK_THROWS_WITH(refused("0", "99999999999", "1")(), ContainsSubstring("WORLD_SIZE"));
+  CHECK_THROWS_WITH(refused("0", "4", "65536")(), ContainsSubstring("MASTER_PORT"));
+  CHECK_THROWS_WITH(refused("0", "4", "80x")(), ContainsSubstring("MASTER_PORT"));
+  CHECK_THROWS_WITH(of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), ContainsSubstring("MASTER_ADDR"));
+}
+
+TEST_CASE("the first host of Slurm's node lists") {
+  CHECK(first_host("node1") == "node1");
+  CHECK(first_host("node1,node2") == "node1");
+  CHECK(first_host("node[03-07,12],other") == "node03");
+  CHECK(first_host("node[5,9]") == "node5");
+  CHECK(first_host("rack2-node[008]") == "rack2-node008");
+}

@@ -1,0 +1,311 @@
+// The program as its users meet it: options, exit statuses, files, and what happens when a rank dies.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "common/base/error.hpp"
+#include "common/timeline/trace.hpp"
+#include "exec/transport/run_store.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/tiny_plan.hpp"
+
+extern char** environ;
+
+using namespace plumb;
+using namespace plumb::exec;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+const std::string program = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec";
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Ended {
+  int status = -1;  // exit status, or 128 + signal
+  std::string out;
+  std::string err;
+};
+
+class Running {
+ public:
+  Running(const TemporaryFolder& folder, std::vector<std::string> words, const std::vector<std::string>& variables = {})
+      : out_(folder / ("out" + std::to_string(++count))), err_(folder / ("err" + std::to_string(count))) {
+    words.insert(words.begin(), program);
+    std::vector<std::string> environment(variables);
+    for (char** variable = environ; *variable != nullptr; ++variable) environment.emplace_back(*variable);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT, 0600);
+    ::posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT, 0600);
+    const int error =
+        ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, pointers(words).data(), pointers(environment).data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    REQUIRE(error == 0);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+  [[nodiscard]] Ended wait() {
+    int status = 0;
+    for (int i = 0; i < 1200; ++i) {
+      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = 0;
+        return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                .out = content(out_),
+                .err = content(err_)};
+      }
+      std::this_thread::sleep_for(50ms);
+    }
+    FAIL("plumb-exec still runs after a minute: " << content(err_));
+    return {};
+  }
+
+  // The process of a rank that this one has started; 0: not there yet.
+  [[nodiscard]] pid_t rank_process(int rank) const {
+    std::istringstream children(
+        content("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children"));
+    for (pid_t child = 0; children >> child;) {
+      const std::string variables = content("/proc/" + std::to_string(child) + "/environ");
+      if (variables.find(std::string("\0RANK=", 6) + std::to_string(rank) + '\0') != std::string::npos) return child;
+    }
+    return 0;
+  }
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  static std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> made;
+    for (std::string& text : texts) made.push_back(text.data());
+    made.push_back(nullptr);
+    return made;
+  }
+
+  inline static int count = 0;
+  std::string out_;
+  std::string err_;
+  pid_t pid_ = 0;
+};
+
+Ended run(const TemporaryFolder& folder, const std::vector<std::string>& words,
+          const std::vector<std::string>& variables = {}) {
+  Running running(folder, words, variables);
+  return running.wait();
+}
+
+// Its F, I and W are waited for 2 ms each.
+std::string write_slow_plan(const TemporaryFolder& folder, int ranks, int microbatches,
+                            const std::string& name = "plan.json") {
+  Plan plan = tiny_plan({.ranks = ranks, .microbatches = microbatches});
+  for (ComputeCost& cost : plan.costs.stages) cost.forward = cost.input_gradient = cost.weight_gradient = {0.002};
+  return folder.write(name, to_json(plan));
+}
+
+void wait_for_ranks(const Running& running, int ranks) {
+  for (int i = 0; i < 400 && running.rank_process(ranks - 1) == 0; ++i) std::this_thread::sleep_for(50ms);
+  REQUIRE(running.rank_process(ranks - 1) != 0);
+  std::this_thread::sleep_for(2s);  // loads LibTorch, connects, is in the middle of its steps
+}
+
+}  // namespace
+
+TEST_CASE("run trains, checks and writes a timeline, on threads and on processes") {
+  const std::string transport = GENERATE("local", "gloo");
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  const Ended ended = run(folder, {"run", plan, "--transport", transport, "--steps", "2", "--check", "--json", "-o",
+                                   folder / "measured.json"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  const json result = json::parse(ended.out);
+  CHECK(result.at("step_s").size() == 2);
+  CHECK(result.at("loss").size() == 2);
+  CHECK(result.at("warm_up_s").size() == 1);
+  // Untrained: about ln 256 = 5.5 per token; AdamW moved it.
+  CHECK(result.at("warm_up_loss").at(0).get<double>() == Approx(5.55).margin(0.3));
+  CHECK(result.at("loss").at(1) != result.at("warm_up_loss").at(0));
+  CHECK(std::abs(result.at("replay_error_fraction").get<double>()) < 0.5);
+  CHECK(result.at("passed") == true);
+  CHECK(result.at("bitwise_equal") == true);
+  REQUIRE(result.at("ranks").size() == 2);
+  // 4 microbatches × 16 tokens × 16 values × 4 bytes each way.
+  CHECK(result.at("ranks").at(0).at("received_bytes") == 4096);
+  CHECK(result.at("ranks").at(1).at("received_bytes") == 4096);
+  CHECK(result.at("ranks").at(1).at("peak_bytes").get<std::int64_t>() > 4096);
+  const Timeline timeline = read_timeline(folder / "measured.json");
+  CHECK(timeline.source == TimelineSource::measured);
+  CHECK(timeline.steps.size() == 2);
+  CHECK(timeline.ranks.size() == 2);
+}
+
+TEST_CASE("compare alternates plans and writes their timelines") {
+  const TemporaryFolder folder;
+  const std::string one = write_slow_plan(folder, 2, 4, "one.json");
+  const std::string two = write_slow_plan(folder, 2, 8, "two.json");
+  const Ended ended = run(folder, {"compare", one, two, "--emulate", "--steps", "5", "--json", "-o", folder / ""});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  const json result = json::parse(ended.out);
+  REQUIRE(result.at("plans").size() == 2);
+  REQUIRE(result.at("ratios").size() == 1);
+  // (m + p − 1) · 6 ms: 5 against 9 slots.
+  const double ratio = result.at("ratios").at(0).at("median").get<double>();
+  CHECK(ratio > 1.5);
+  CHECK(ratio < 2.1);
+  CHECK(result.at("ratios").at(0).at("low").get<double>() <= ratio);
+  CHECK(read_timeline(folder / "one.measured.json").steps.size() == 5);
+  CHECK(read_timeline(folder / "two.measured.json").steps.size() == 5);
+  const std::string other = write_slow_plan(folder, 1, 4, "other.json");
+  CHECK(run(folder, {"compare", one, other, "--emulate"}).status == 2);
+}
+
+TEST_CASE("a rank that is killed is named with what it did, and all others end") {
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 3, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "-o", folder / "measured.json"});
+  wait_for_ranks(running, 3);
+  const pid_t victim = running.rank_process(1);
+  const pid_t other = running.rank_process(2);
+  REQUIRE(victim != 0);
+  ::kill(victim, SIGKILL);
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = running.wait();
+  CHECK(std::chrono::steady_clock::now() - start < 15s);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("rank 1, step ") && ContainsSubstring("killed by signal 9") &&
+                            ContainsSubstring("where each rank stood") && ContainsSubstring("rank 2: step"));
+  CHECK(::kill(other, 0) != 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
+}
+
+TEST_CASE("a rank that is stopped is named within seconds") {
+  const int stopped = 1;
+  const TemporaryFolder folder;
+  Running running(folder,
+                  {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps", "100000"});
+  wait_for_ranks(running, 2);
+  ::kill(running.rank_process(stopped), SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = running.wait();
+  CHECK(std::chrono::steady_clock::now() - start < 25s);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("rank " + std::to_string(stopped) + ", step ") &&
+                            ContainsSubstring("gives no sign of life"));
+}
+
+TEST_CASE("Ctrl-C stops cleanly, with status 3 and no file") {
+  const std::string transport = GENERATE("local", "gloo");
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", transport, "--steps",
+                           "100000", "-o", folder / "measured.json"});
+  std::this_thread::sleep_for(2s);
+  ::kill(running.pid(), SIGINT);
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("SIGINT"));
+  CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
+}
+
+TEST_CASE("ranks that others have started find each other; a port in use is named") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  const auto variables = [](int rank, int port) {
+    return std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                    "MASTER_PORT=" + std::to_string(port)};
+  };
+  const std::vector<std::string> words{"run", plan, "--emulate", "--transport", "gloo", "--steps", "2", "--json"};
+  const int free_port = RunStore::host(0)->port();
+  Running zero(folder, words, variables(0, free_port));
+  Running one(folder, words, variables(1, free_port));
+  const Ended first = zero.wait();
+  const Ended second = one.wait();
+  INFO(first.err << second.err);
+  CHECK(first.status == 0);
+  CHECK(second.status == 0);
+  CHECK(json::parse(first.out).at("step_s").size() == 2);
+  CHECK(second.out.empty());
+
+  const auto taken = RunStore::host(0);
+  const Ended refused = run(folder, words, variables(0, taken->port()));
+  CHECK(refused.status == 3);
+  CHECK_THAT(refused.err,
+             ContainsSubstring("port " + std::to_string(taken->port())) && ContainsSubstring("MASTER_PORT"));
+}
+
+TEST_CASE("what is refused is refused by its name, with status 2 and no output") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  const std::string cut = folder.write("cut.json", content(plan).substr(0, 200));
+  const std::string short_text = folder.write("short.txt", "abc");
+  const std::string output = folder / "measured.json";
+  struct Case {
+    std::vector<std::string> words;
+    std::string named;
+  };
+  const std::vector<Case> cases{
+      {{"run", plan, "--device", "cuda"}, "'cuda' is not built yet"},
+      {{"run", plan, "--transport", "nccl"}, "'nccl' is not built yet"},
+      {{"run", plan, "--transport", "globo"}, "did you mean 'gloo'"},
+      {{"run", plan, "--steps", "0"}, "--steps"},
+      {{"run", plan, "--deadline", "-1"}, "--deadline"},
+      {{"run", plan, "--emulate", "--check"}, "--check"},
+      {{"run", plan, "--inject", "swapped-receive"}, "rank 1"},
+      {{"run", plan, "--data", short_text}, "short.txt"},
+      {{"run", plan, "--data", folder / "missing.txt"}, "missing.txt"},
+      {{"run", cut}, "cut.json"},
+      {{"run", plan, "--stepz", "2"}, "did you mean '--steps'"},
+      {{"compare", plan}, "two plans"},
+      {{"calibrate", folder / "missing.yaml"}, "missing.yaml"},
+  };
+  for (const Case& refused : cases) {
+    std::vector<std::string> words = refused.words;
+    if (words.front() == "run") words.insert(words.end(), {"-o", output});
+    const Ended ended = run(folder, words);
+    INFO(refused.named << "\n" << ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring(refused.named));
+    CHECK(ended.out.empty());
+    CHECK_FALSE(std::filesystem::exists(output));
+  }
+  CHECK(run(folder, {"run", plan, "-o", folder / "no/such/folder/x.json"}).status == 2);
+  const Ended help = run(folder, {"run", "--help"});
+  CHECK(help.status == 0);
+  CHECK_THAT(help.out, ContainsSubstring("Example:"));
+}
+
+TEST_CASE("a wrong schedule that is forced does not pass the check") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.schedule = "gpipe"})));
+  const Ended swapped = run(
+      folder, {"run", plan, "--inject", "swapped-receive", "--force-unchecked", "--check", "--json", "--steps", "1"});
+  INFO(swapped.err);
+  CHECK(swapped.status == 1);
+  CHECK(json::parse(swapped.out).at("passed") == false);
+  const Ended dropped =
+      run(folder, {"run", plan, "--inject", "dropped-weight-gradient", "--force-unchecked", "--check", "--steps", "1"});
+  CHECK(dropped.status == 3);
+  CHECK_THAT(dropped.err, ContainsSubstring("rank 1, after step 0"));
+}

@@ -1,0 +1,87 @@
+#include <mutex>
+
+#include "common/schedule/validate.hpp"
+#include "exec/commands/faults.hpp"
+#include "exec/commands/gradients_text.hpp"
+#include "exec/commands/rank_work.hpp"
+#include "exec/launch.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/tiny_plan.hpp"
+#include "tests/exec/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
+  const int ranks = plans.front().lowered.ranks;
+  RankWork work(plans, options);
+  Watchdog watchdog(ranks, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
+  SessionLogs logs;
+  run_on_threads(kind.make(ranks), [&](Transport& transport) {
+    SessionLogs mine = work.run(transport, watchdog);
+    if (transport.rank() == 0) logs = std::move(mine);
+  });
+  return logs;
+}
+
+std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared) {
+  std::vector<double> all;
+  const auto last = static_cast<std::size_t>(prepared.lowered.rank_of_stage.back());
+  for (const RankStep& step : logs.ranks.front()[last].steps) all.push_back(step.loss);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every schedule on every transport trains to the single device's bits") {
+  const TransportKind kind = transport_kinds()[GENERATE(range(std::size_t{0}, transport_kinds().size()))];
+  const std::string schedule = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
+  const int ranks = GENERATE(1, 2, 4);
+  CAPTURE(kind.name, schedule, ranks);
+  const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = ranks == 2});
+  const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+  SessionOptions options;
+  options.steps = 2;
+  options.warm_up = 0;
+  options.transport = kind.name;
+  options.check = true;
+  const SessionLogs logs = train(kind, plans, options);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  INFO(check.problem);
+  CHECK(check.passed);
+  CHECK(check.bitwise_equal);
+}
+
+TEST_CASE("a wrong schedule is refused before it runs; forced, the check or the stage notices") {
+  const std::string fault = GENERATE("swapped-receive", "dropped-weight-gradient");
+  const Plan plan = tiny_plan({.schedule = "gpipe"});
+  const std::vector<PreparedPlan> plans{{plan, with_fault(lowered_schedule(plan), fault)}};
+  CHECK_THROWS_AS(require_valid(plans.front().lowered), InputError);
+  SessionOptions options;
+  options.steps = 1;
+  options.warm_up = 0;
+  options.check = true;
+  if (fault == "dropped-weight-gradient") {
+    CHECK_THROWS_WITH(train(transport_kinds().front(), plans, options), ContainsSubstring("after step 0"));
+    return;
+  }
+  const SessionLogs logs = train(transport_kinds().front(), plans, options);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  CHECK_FALSE(check.passed);
+  CHECK_FALSE(check.problem.empty());
+}
+
+TEST_CASE("gradients survive as bytes, and bytes that are cut short are refused") {
+  const NamedGradients gradients{{"a", {1.5F, -0.0F, 3e-45F}}, {"b.c", {}}};
+  const std::string bytes = to_bytes(gradients);
+  NamedGradients read;
+  add_from_bytes(bytes, read);
+  CHECK(read == gradients);
+  for (std::size_t size = 1; size < bytes.size(); ++size) {
+    if (size == 8 + 1 + 8 + 12) continue;  // after the first tensor
+    NamedGradients partial;
+    CHECK_THROWS_AS(add_from_bytes(std::string_view(bytes).substr(0, size), partial), RunError);
+  }
+}

@@ -1,0 +1,39 @@
+// A complete plan of a tiny model that trains in milliseconds, as `plumb plan` would settle it.
+#pragma once
+
+#include <string>
+
+#include "common/plan/plan.hpp"
+#include "tests/exec/temporary_folder.hpp"
+
+namespace plumb::exec {
+
+struct TinyPlan {
+  int ranks = 2;
+  int microbatches = 4;
+  std::string schedule = "1f1b";
+  bool tied = false;
+};
+
+inline Plan tiny_plan(const TinyPlan& wanted) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write(
+      "tiny.yaml",
+      "model:\n  {name: tiny, vocabulary: 256, hidden: 16, heads: 2, ffn: 32, window: 8, tied_embeddings: " +
+          std::string(wanted.tied ? "true" : "false") +
+          ",\n   experts: {count: 2, top_k: 1, ffn: 16}, layers: \"full/dense*4, sliding/moe*2, linear/dense*2\"}\n"
+          "cluster: {machine: local-cpu, ranks: " +
+          std::to_string(wanted.ranks) +
+          "}\n"
+          "training: {sequence: 16, global_batch: " +
+          std::to_string(wanted.microbatches) +
+          ", microbatch: 1, precision: fp32}\n"
+          "layout: {pipeline: " +
+          std::to_string(wanted.ranks) + "}\n" + "schedule: {name: " + wanted.schedule +
+          (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") + "}\nsplit: uniform\n");
+  const Scenario scenario = read_scenario(path);
+  return make_plan(scenario,
+                   {.microbatch = 1, .schedule = scenario.schedules.front(), .split = scenario.splits.front()});
+}
+
+}  // namespace plumb::exec
