@@ -10,7 +10,6 @@
 #include "common/timeline/diff.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
-#include "common/timeline/time_axis.hpp"
 
 namespace plumb {
 namespace {

@@ -88,6 +88,15 @@ TEST_CASE("a report of a prediction and its run says what made the difference") 
   }
 }
 
+TEST_CASE("a run that took several times as long is told so, and one as predicted too") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  std::vector<Seconds> threefold = durations(made.graph);
+  for (Seconds& duration : threefold) duration = duration * 3;
+  const Timeline predicted = test::predicted_of(made);
+  REQUIRE(count(html_report({predicted, test::measured_of(made, threefold)}), "<b>3.0 times as long</b>") == 1);
+  REQUIRE(count(html_report({predicted, test::measured_of(made, durations(made.graph))}), "as long as predicted") == 1);
+}
+
 TEST_CASE("timelines find their partner by plan, whatever the order they are given in") {
   const std::vector<Timeline> first = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
   std::vector<Timeline> second = predicted_and_measured("gpipe", {.ranks = 3, .microbatches = 6, .chunks = 1});
