@@ -38,7 +38,11 @@ std::string to_string(const Place& place) {
 }
 
 Error::Error(ExitStatus status, const std::string& where, const std::string& problem, const std::string& hint)
-    : std::runtime_error(compose(where, problem, hint)), status_(status), where_(where), problem_(problem), hint_(hint) {}
+    : std::runtime_error(compose(where, problem, hint)),
+      status_(status),
+      where_(where),
+      problem_(problem),
+      hint_(hint) {}
 
 InputError::InputError(const std::string& where, const std::string& problem, const std::string& hint)
     : Error(ExitStatus::wrong_input, where, problem, hint) {}

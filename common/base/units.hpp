@@ -13,8 +13,14 @@ struct Quantity {
   Number value{};
 
   friend constexpr auto operator<=>(const Quantity&, const Quantity&) = default;
-  constexpr Quantity& operator+=(Quantity other) { value += other.value; return *this; }
-  constexpr Quantity& operator-=(Quantity other) { value -= other.value; return *this; }
+  constexpr Quantity& operator+=(Quantity other) {
+    value += other.value;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity other) {
+    value -= other.value;
+    return *this;
+  }
   friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.value + b.value}; }
   friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.value - b.value}; }
   friend constexpr Quantity operator-(Quantity a) { return {-a.value}; }
@@ -42,11 +48,14 @@ enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp64, int64 };
 
 [[nodiscard]] constexpr std::int64_t element_bytes(ElementType type) {
   switch (type) {
-    case ElementType::fp32: return 4;
+    case ElementType::fp32:
+      return 4;
     case ElementType::bf16:
-    case ElementType::fp16: return 2;
+    case ElementType::fp16:
+      return 2;
     case ElementType::fp64:
-    case ElementType::int64: return 8;
+    case ElementType::int64:
+      return 8;
   }
   return 0;
 }
@@ -54,11 +63,16 @@ enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp64, int64 };
 // "fp32", "bf16": as in scenarios, plans and profiles.
 [[nodiscard]] constexpr std::string_view name_of(ElementType type) {
   switch (type) {
-    case ElementType::fp32: return "fp32";
-    case ElementType::bf16: return "bf16";
-    case ElementType::fp16: return "fp16";
-    case ElementType::fp64: return "fp64";
-    case ElementType::int64: return "int64";
+    case ElementType::fp32:
+      return "fp32";
+    case ElementType::bf16:
+      return "bf16";
+    case ElementType::fp16:
+      return "fp16";
+    case ElementType::fp64:
+      return "fp64";
+    case ElementType::int64:
+      return "int64";
   }
   return "";
 }

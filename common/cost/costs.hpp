@@ -13,8 +13,8 @@ namespace plumb {
 struct ComputeCost {
   Seconds forward;
   Seconds input_gradient;
-  Seconds weight_gradient;   // a full backward B costs input_gradient + weight_gradient
-  Seconds optimizer;         // once per step
+  Seconds weight_gradient;  // a full backward B costs input_gradient + weight_gradient
+  Seconds optimizer;        // once per step
   std::int64_t parameters = 0;
   Bytes parameter_bytes;
   Bytes gradient_bytes;
@@ -29,8 +29,8 @@ struct ComputeCost {
   bool operator==(const ComputeCost&) const = default;
 };
 
-// Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F goes
-// forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
+// Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
+// goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
 [[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
 
 // A message between two ranks that is alone on its way: latency + bytes / bandwidth.
@@ -45,14 +45,14 @@ struct TransferCost {
 // Everything that a schedule graph needs besides the schedule.
 struct PipelineCosts {
   std::vector<ComputeCost> stages;
-  std::vector<bool> recomputed;         // per stage: F keeps only its input, R redoes it
-  Bytes boundary_bytes;                 // of one microbatch between two stages, each direction
-  Bytes tied_bytes;                     // of a tied embedding's gradient; 0 if not tied or on one rank
-  TransferCost inside;                  // ranks of one machine
-  TransferCost outside;                 // ranks of two machines
+  std::vector<bool> recomputed;  // per stage: F keeps only its input, R redoes it
+  Bytes boundary_bytes;          // of one microbatch between two stages, each direction
+  Bytes tied_bytes;              // of a tied embedding's gradient; 0 if not tied or on one rank
+  TransferCost inside;           // ranks of one machine
+  TransferCost outside;          // ranks of two machines
   int ranks_per_machine = 1;
-  int cores_per_machine = 0;            // 0: every rank computes on a device of its own
-  std::string provenance;               // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
+  int cores_per_machine = 0;  // 0: every rank computes on a device of its own
+  std::string provenance;     // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
   bool operator==(const PipelineCosts&) const = default;
 };
 

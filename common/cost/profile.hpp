@@ -52,8 +52,8 @@ struct Profile {
 // Over all shapes of the model, for the refusal of a foreign profile. 16 hexadecimal digits.
 [[nodiscard]] std::string model_digest(const Model& model);
 
-// By how much the machine has moved between two profiles: the sum over all blocks of the model of |change of F + I + W|,
-// over the sum of F + I + W before. Slower blocks do not make up for faster ones. Throws InputError for profiles of
+// By how much the machine has moved between two profiles: the sum over all blocks of the model of |change of F + I +
+// W|, over the sum of F + I + W before. Slower blocks do not make up for faster ones. Throws InputError for profiles of
 // different shapes, and naming a block that the second lacks.
 [[nodiscard]] double moved_fraction(const Profile& before, const Profile& after);
 

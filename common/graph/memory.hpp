@@ -19,15 +19,15 @@ struct RankMemory {
   Bytes activation_bytes;  // at its own peak, workspace included
   Bytes peak_bytes;        // of all together
   Seconds peak_time;
-  Action peak_action;      // that runs then
+  Action peak_action;                  // that runs then
   std::vector<MemoryPoint> over_time;  // level from each time on
 };
 
-// F allocates kept bytes (only its input, one boundary, if R redoes it later; the first stage's input weighs nothing), R
-// the rest; I frees all but what W needs; W frees that; B frees all. Each action's workspace is alive while it runs; of an
-// F that is redone it is taken to be as large as without. A received activation counts from its arrival until F takes it
-// as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy counts until it is
-// there. What lives for no time counts nothing.
+// F allocates kept bytes (only its input, one boundary, if R redoes it later; the first stage's input weighs nothing),
+// R the rest; I frees all but what W needs; W frees that; B frees all. Each action's workspace is alive while it runs;
+// of an F that is redone it is taken to be as large as without. A received activation counts from its arrival until F
+// takes it as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy counts
+// until it is there. What lives for no time counts nothing.
 [[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                                        const PipelineCosts& costs, const Schedule& schedule);
 

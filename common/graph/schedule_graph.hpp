@@ -17,11 +17,11 @@ enum class NodeKind : std::uint8_t { compute, transfer, collective, host_copy, r
 
 struct Node {
   NodeKind kind = NodeKind::compute;
-  Action action;             // of a transfer: the receive; of a collective: its first rank's action
-  std::int32_t rank = 0;     // where it runs; of a transfer: the receiver
-  std::int32_t peer = -1;    // of a transfer: the sender; of a collective of two: the other rank
-  Bytes bytes;               // payload of a transfer or collective
-  Seconds duration;          // alone on its device and on its way
+  Action action;           // of a transfer: the receive; of a collective: its first rank's action
+  std::int32_t rank = 0;   // where it runs; of a transfer: the receiver
+  std::int32_t peer = -1;  // of a transfer: the sender; of a collective of two: the other rank
+  Bytes bytes;             // payload of a transfer or collective
+  Seconds duration;        // alone on its device and on its way
   bool operator==(const Node&) const = default;
 };
 
@@ -33,9 +33,9 @@ struct ScheduleGraph {
   using Edges = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
                                                    boost::no_property, NodeId, NodeId>;
   std::vector<Node> nodes;
-  Edges edges;                               // successors
-  std::vector<NodeId> predecessor_count;     // per node
-  std::vector<NodeId> topological_order;     // deterministic: ties by id
+  Edges edges;                                  // successors
+  std::vector<NodeId> predecessor_count;        // per node
+  std::vector<NodeId> topological_order;        // deterministic: ties by id
   std::vector<std::vector<NodeId>> rank_order;  // per rank, nodes that occupy it, in its order: compute, optimizer
   int ranks = 1;
 };
@@ -46,9 +46,9 @@ struct ScheduleGraph {
 }
 
 // Edges: order of a rank's compute and optimizer actions (its one stream); producer → transfer → consumer; producer →
-// consumer where a stage boundary lies within a rank; all that stands before REDUCE_TIED on its two ranks → the collective
-// → the next optimizer step of each. Transfers and collectives overlap compute.
-// Throws InputError when the schedule is not lowered or has a cycle; run `require_valid` first for the full story.
+// consumer where a stage boundary lies within a rank; all that stands before REDUCE_TIED on its two ranks → the
+// collective → the next optimizer step of each. Transfers and collectives overlap compute. Throws InputError when the
+// schedule is not lowered or has a cycle; run `require_valid` first for the full story.
 [[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
 
 // The edges above without durations; replays and diffs put measured ones in.

@@ -11,22 +11,22 @@ namespace plumb {
 // The closed set of what a rank can do. Letters as in torch.distributed.pipelining: B = full backward,
 // I = input gradient, W = weight gradient; R = recompute of the forward.
 enum class ActionKind : std::uint8_t {
-  forward,            // F
-  backward,           // B
-  input_gradient,     // I
-  weight_gradient,    // W
-  recompute,          // R
-  send_forward,       // SEND_F: the activation of `stage` to the rank of stage+1
-  receive_forward,    // RECV_F: the activation for `stage` from the rank of stage−1
-  send_backward,      // SEND_B: the input gradient of `stage` to the rank of stage−1
-  receive_backward,   // RECV_B: the output gradient for `stage` from the rank of stage+1
-  reduce_tied,        // REDUCE_TIED: sum of the tied embedding's gradients over the ranks of the first and last stage
-  reduce_gradient,    // REDUCE_GRAD: data-parallel reduction of a stage's gradients
-  unshard,            // UNSHARD
-  reshard,            // RESHARD
-  evict,              // EVICT: activations to a peer or the host
-  load,               // LOAD: and back
-  optimizer_step,     // STEP
+  forward,           // F
+  backward,          // B
+  input_gradient,    // I
+  weight_gradient,   // W
+  recompute,         // R
+  send_forward,      // SEND_F: the activation of `stage` to the rank of stage+1
+  receive_forward,   // RECV_F: the activation for `stage` from the rank of stage−1
+  send_backward,     // SEND_B: the input gradient of `stage` to the rank of stage−1
+  receive_backward,  // RECV_B: the output gradient for `stage` from the rank of stage+1
+  reduce_tied,       // REDUCE_TIED: sum of the tied embedding's gradients over the ranks of the first and last stage
+  reduce_gradient,   // REDUCE_GRAD: data-parallel reduction of a stage's gradients
+  unshard,           // UNSHARD
+  reshard,           // RESHARD
+  evict,             // EVICT: activations to a peer or the host
+  load,              // LOAD: and back
+  optimizer_step,    // STEP
 };
 
 inline constexpr std::int32_t no_microbatch = -1;
@@ -46,8 +46,9 @@ struct Action {
 [[nodiscard]] constexpr bool is_receive(ActionKind kind) {
   return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
 }
-[[nodiscard]] constexpr bool has_microbatch(ActionKind kind) { return kind <= ActionKind::receive_backward ||
-                                                                kind == ActionKind::evict || kind == ActionKind::load; }
+[[nodiscard]] constexpr bool has_microbatch(ActionKind kind) {
+  return kind <= ActionKind::receive_backward || kind == ActionKind::evict || kind == ActionKind::load;
+}
 
 // "F", "SEND_F", "STEP": the letters above.
 [[nodiscard]] std::string_view letters(ActionKind kind);

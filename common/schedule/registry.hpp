@@ -11,10 +11,10 @@
 namespace plumb {
 
 struct ScheduleEntry {
-  std::string name;         // as in a scenario: "zb-h1"
-  std::string title;        // as in the paper: "ZB-H1"
-  std::string source;       // paper and section
-  std::string requirement;  // what the shape must satisfy, in words
+  std::string name;              // as in a scenario: "zb-h1"
+  std::string title;             // as in the paper: "ZB-H1"
+  std::string source;            // paper and section
+  std::string requirement;       // what the shape must satisfy, in words
   bool splits_backward = false;  // uses I and W instead of B
   bool uses_chunks = false;
   std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold

@@ -23,7 +23,7 @@ struct Schedule {
   int ranks = 1;
   int microbatches = 1;
   int chunks = 1;
-  std::vector<int> rank_of_stage;           // placement; size = number of stages
+  std::vector<int> rank_of_stage;            // placement; size = number of stages
   std::vector<std::vector<Action>> actions;  // one list per rank, in the order of execution
   bool operator==(const Schedule&) const = default;
 };

@@ -19,9 +19,9 @@ struct ScheduleProblem {
     crossed_messages,   // per directed pair of ranks and direction, the n-th send is not the n-th receive
     deadlock,           // ranks wait for each other; `actions` is the cycle
   } kind;
-  std::vector<int> ranks;       // of each action
+  std::vector<int> ranks;  // of each action
   std::vector<Action> actions;
-  std::string text;             // one sentence: rank, action, what was expected
+  std::string text;  // one sentence: rank, action, what was expected
 };
 
 // All problems, in a deterministic order; empty if the schedule is valid. Takes compute-only schedules, whose transfers

@@ -51,8 +51,8 @@ struct SplitProblem {
 // The slowest stage's time is minimal under every rank's memory limit: proven optimal, every stage has at least one
 // block. Among equal ones the lexicographically largest counts. nullopt: no split fits.
 // Bisection on the bottleneck; each step is a reachability over cuts, O(n·stages), and where ranks with several stages
-// couple these under a memory limit, Lagrange multipliers of the ranks' limits and a dynamic program over what they leave
-// open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
+// couple these under a memory limit, Lagrange multipliers of the ranks' limits and a dynamic program over what they
+// leave open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
 [[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
 
 // Among the splits whose slowest stage is no slower than under `split` and whose ranks fit, the one with the least sum
