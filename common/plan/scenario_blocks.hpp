@@ -25,7 +25,7 @@ struct TrainingBlock {
   std::optional<YamlValue> global_batch = {};
   std::optional<YamlValue> microbatch = {};
 };
-[[nodiscard]] TrainingBlock read_training(const std::optional<YamlValue>& block);
+[[nodiscard]] TrainingBlock read_training(const std::optional<YamlValue>& given);
 
 // Machine, nodes and cores; `ranks` is 0 where the block leaves it to the layout. Without a block: this machine.
 struct ClusterBlock {
@@ -36,7 +36,7 @@ struct ClusterBlock {
 [[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
 
 // Degrees and order; settles the number of ranks of `cluster` and, where it is left out, of pipeline stages.
-[[nodiscard]] Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& block, ClusterBlock& cluster);
+[[nodiscard]] Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster);
 
 [[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value, int pipeline,
                                                          int layers);

@@ -62,7 +62,7 @@ std::filesystem::path find_file(const YamlValue& value) {
 
 YamlValue block_or_file(const YamlValue& value, const std::string& key) {
   if (!value.is_text()) return value;
-  const YamlValue file = YamlValue::load(find_file(value));
+  YamlValue file = YamlValue::load(find_file(value));
   if (!file.is_map()) return file;
   const std::vector<std::string> keys = file.keys();
   if (keys.size() == 1 && keys.front() == key) return file.require(key);
