@@ -209,7 +209,8 @@ std::optional<std::vector<int>> CoupledCuts::walk_ranks() {
     }
     const std::vector<int> frontier = frontier_after(rank);
     std::unordered_map<Positions, Positions> further;
-    for (auto& [key, cuts] : ways) {
+    for (auto& way : ways) {
+      Positions& cuts = way.second;
       place_rank(own, 0, 0, cuts, [&] {
         steps_ += steps_of_state;
         Positions positions;

@@ -78,7 +78,8 @@ class DynamicSplit {
     }
   }
   std::size_t time_index(int start, int end) const {
-    return static_cast<std::size_t>(start * blocks_ - start * (start - 1) / 2 + (end - start - 1));
+    const int index = start * blocks_ - start * (start - 1) / 2 + (end - start - 1);
+    return static_cast<std::size_t>(index);
   }
 
   void sum_memory() {
