@@ -42,11 +42,16 @@ RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions&
 
 SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
   const int rank = transport.rank();
-  if (!options_.emulate) begin_rank_thread(rank);
   require_same_plans(transport);
   std::vector<std::vector<std::unique_ptr<Stage>>> stages;
   std::vector<RankLog> logs;
-  for (const PreparedPlan& prepared : plans_) {
+  // Plans that alternate keep accounts of their own: the peak of one has nothing of the other's weights.
+  const auto account = [&](std::size_t plan, int of_rank) {
+    return static_cast<int>(plan) * transport.size() + of_rank;
+  };
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    const PreparedPlan& prepared = plans_[i];
+    if (!options_.emulate) begin_rank_thread(account(i, rank));
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
                                       : make_stages(prepared.plan, rank, options_.stage));
     logs.push_back({.rank = rank, .steps = {}});
@@ -56,16 +61,23 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
   RunOptions run;
   run.deadline_floor = options_.deadline;
   run.watchdog = &watchdog;
-  if (!options_.emulate) {
-    if (options_.transport == "local") run.memory.moved = memory_moved;
-    run.memory.reset_peak = reset_peak;
-    run.memory.peak = peak_bytes;
-  }
+  const auto use_account_of = [&](std::size_t plan) {
+    if (options_.emulate) return;
+    begin_rank_thread(account(plan, rank));
+    if (options_.transport == "local") {
+      run.memory.moved = [account, plan](const std::byte* data, int to_rank) {
+        memory_moved(data, account(plan, to_rank));
+      };
+    }
+    run.memory.reset_peak = [account, plan](int of_rank) { reset_peak(account(plan, of_rank)); };
+    run.memory.peak = [account, plan](int of_rank) { return peak_bytes(account(plan, of_rank)); };
+  };
   Progress progress("steps");
   const int steps = options_.warm_up + options_.steps;
   for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(i);
+      use_account_of(i);
       RankLog step = run_rank(plans_[i].plan, plans_[i].lowered, transport, stages[i], run);
       logs[i].steps.push_back(std::move(step.steps.front()));
     }
