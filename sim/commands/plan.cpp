@@ -112,7 +112,11 @@ ExitStatus plan(const Options& options) {
   // `plan` weighs a uniform split in any case; one that was asked for is written also where uniform is faster.
   const Candidate& chosen =
       options.overrides.split.empty() ? best_fitting(result, scenario) : best_of_own_splits(result, scenario);
-  if (!options.output.empty()) write_file(options.output, to_json(chosen.plan));
+  if (!options.output.empty()) {
+    Plan plan = chosen.plan;
+    plan.name += ", " + describe(chosen.choice.split) + " split";  // plans of one scenario stay apart in reports
+    write_file(options.output, to_json(plan));
+  }
   if (options.json) {
     std::cout << to_text(to_json(result, scenario, options));
   } else {

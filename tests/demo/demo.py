@@ -125,11 +125,11 @@ def main():
         prediction[name] = ask("plumb", "simulate", plan[name])
         print(f"{name}: {milliseconds(prediction[name]['iteration_s'])}")
     title("4. Run both, their steps alternating, so that they share the machine's mood")
-    comparison = ask("plumb-exec", "compare", plan["uniform"], plan["dynamic"], "--steps", STEPS, "-o", OUT)
+    comparison = ask("plumb-exec", "compare", plan["uniform"], plan["dynamic"], "--steps", STEPS)
     for name, answer in zip(PLANS, comparison["plans"]):
         print(f"{name}: {milliseconds(answer['median_s'])}")
     title("5. Train with each, and check losses and gradients against a single device")
-    run = {name: ask("plumb-exec", "run", plan[name], "--check") for name in PLANS}
+    run = {name: ask("plumb-exec", "run", plan[name], "--check", "-o", measured[name]) for name in PLANS}
     for name in PLANS:
         losses = run[name]["loss"]
         print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f}, bitwise equal: {run[name]['bitwise_equal']}")
