@@ -29,7 +29,8 @@ TEST_CASE("each rank finds torchrun's variables") {
   const std::string check =
       R"([ "$WORLD_SIZE" = 3 ] && [ "$MASTER_PORT" = 4711 ] && [ "$LOCAL_RANK" = "$RANK" ] && [ "$RANK" -lt 3 ] || exit 9)";
   CHECK(run_shells(check, 3).failures.empty());
-  CHECK(run_shells(check, 4).failures.size() == 4);  // the check can fail
+  // The check can fail; the first to do so may end others before they could.
+  CHECK_FALSE(run_shells(check, 4).failures.empty());
 }
 
 TEST_CASE("an exit status of 1 is rank 0's answer, not a failure") {
