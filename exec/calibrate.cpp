@@ -198,8 +198,8 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
   Scenario scenario = given;
   scenario.training = training_of(given);
   require_executed(scenario.model, scenario.training);
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int threads = std::clamp(scenario.cluster.ranks, 1, cores);
+  // Never more than the cores: what the others then cost a rank is the simulator's to say, and would count twice.
+  const int threads = std::clamp(scenario.cluster.ranks, 1, usable_cores());
   const std::vector<ThreadResult> results = Calibration(scenario, options, threads).run();
 
   Profile profile{.machine = machine_text(),

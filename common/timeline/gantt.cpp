@@ -133,7 +133,7 @@ std::string line_of(const std::vector<Cover>& covers, Seconds cell, const GanttS
 
 // Two lines: labels, and the axis with a mark under each.
 std::string time_axis(Seconds duration, std::size_t indent, const GanttStyle& style) {
-  const TimeUnit unit = time_unit(duration, style.unicode);
+  const TimeUnit unit = style.in_seconds ? time_unit(duration, style.unicode) : TimeUnit{};
   const auto width = static_cast<std::size_t>(style.width);
   std::string labels(indent + width + 24, ' ');
   std::vector<bool> marks(width + 1);
@@ -141,8 +141,9 @@ std::string time_axis(Seconds duration, std::size_t indent, const GanttStyle& st
   for (const Tick& tick : round_ticks(duration, style.width / 8 + 1, unit)) {
     const auto column = std::min(width, static_cast<std::size_t>(std::llround(tick.time / duration * style.width)));
     marks[column] = true;
-    const std::string label =
-        tick.time.value > 0 ? tick.label : tick.label + " " + (unit.name == "µs" ? "us" : unit.name);
+    const std::string label = tick.time.value > 0 || unit.name.empty()
+                                  ? tick.label
+                                  : tick.label + " " + (unit.name == "µs" ? "us" : unit.name);
     if (indent + column < free || indent + column + label.size() > labels.size()) continue;
     labels.replace(indent + column, label.size(), label);
     free = indent + column + label.size() + 1;

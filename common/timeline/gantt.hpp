@@ -11,6 +11,7 @@ struct GanttStyle {
   int width = 100;  // columns of the chart
   bool colour = false;
   bool unicode = true;
+  bool in_seconds = true;  // false: times are in a unit of the user's own, which the axis does not name
 };
 
 [[nodiscard]] std::string gantt(const StepTimeline& step, int ranks, const GanttStyle& style);

@@ -71,7 +71,8 @@ int chart_width() {
   constexpr int without_terminal = 100;
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return without_terminal;
-  return std::clamp<int>(size.ws_col, 40, 200);
+  constexpr int beside = 26;  // the rank before a line and its share of busy time behind
+  return std::clamp<int>(size.ws_col - beside, 40, 200);
 }
 
 }  // namespace plumb::sim

@@ -127,8 +127,9 @@ ExitStatus show(const ShowOptions& options) {
   std::string list;
   for (const double peak : peaks) list += fmt::format("{}{:.6g}", list.empty() ? "" : ", ", peak);
   std::cout << "  activations " << list << " at the peak of each rank\n\n";
-  std::cout << gantt(step_of(graph, evaluation), schedule.ranks,
-                     {.width = chart_width(), .colour = colour_allowed(Stream::out), .unicode = true});
+  std::cout << gantt(
+      step_of(graph, evaluation), schedule.ranks,
+      {.width = chart_width(), .colour = colour_allowed(Stream::out), .unicode = true, .in_seconds = false});
   std::cout
       << "\nTimes are in the unit of --times, of one rank's share of a microbatch; activations count such shares.\n";
   return ExitStatus::done;

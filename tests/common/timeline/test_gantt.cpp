@@ -49,6 +49,11 @@ TEST_CASE("a Gantt chart in plain ASCII shows every action in its cell") {
   REQUIRE(chart[4].find("0-9 F   a-j B   a-j I   A-J W   r R   # optimizer   - waits for a message   . idle") == 0);
 }
 
+TEST_CASE("an axis in the user's own unit names none") {
+  const GanttStyle style{.width = 20, .colour = false, .unicode = false, .in_seconds = false};
+  REQUIRE(lines(gantt(by_hand(), 2, style))[0] == "        0         5         10");
+}
+
 TEST_CASE("colour changes nothing but colour and letters") {
   const GanttStyle plain{.width = 20, .colour = false, .unicode = true};
   GanttStyle coloured = plain;
