@@ -58,7 +58,8 @@ TEST_CASE("the first reason to stop a run counts, and signs of life are read bac
   CHECK(other->stop_reason().empty());
   other->say(3, "step 1, 3F7");
   // The store takes note of what is said without an answer: it is there soon, not at once.
-  for (int tries = 0; tries < 500 && store->said(3).empty(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int tries = 0; tries < 500 && store->said(3).empty(); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   CHECK(store->said(3) == "step 1, 3F7");
   CHECK(store->said(2).empty());
   store->stop("rank 1 failed");
