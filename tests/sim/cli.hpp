@@ -1,6 +1,7 @@
 // Runs the built program `plumb` as a user would, and hands back what it wrote and its exit status.
 #pragma once
 
+#include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,26 @@ inline Outcome run_plumb(const Folder& folder, const std::string& arguments, con
   std::filesystem::remove(out);
   std::filesystem::remove(err);
   return outcome;
+}
+
+// All that the program writes to a terminal of its own.
+inline std::string on_terminal(const std::string& arguments, const std::string& environment) {
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    const std::string command =
+        "exec env " + environment + " '" + std::string(PLUMB_BINARY_DIR) + "/bin/plumb' " + arguments;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count = 0; child > 0 && (count = ::read(terminal, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  if (terminal >= 0) ::close(terminal);
+  return text;
 }
 
 // A scenario of this repository.

@@ -316,6 +316,14 @@ TEST_CASE("damaged plans are refused") {
   refuses(run_plumb(folder, "simulate " + plan + " -o " + folder.file("missing/trace.json")), {"cannot be written"});
 }
 
+TEST_CASE("on a terminal there is colour, unless NO_COLOR is set") {
+  const Folder folder;
+  const std::string command = "schedule show 1f1b --ranks 2 --microbatches 2";
+  CHECK(plumb::tests::on_terminal(command, "").find('\033') != std::string::npos);
+  CHECK(plumb::tests::on_terminal(command, "NO_COLOR=").find('\033') != std::string::npos);
+  CHECK(plumb::tests::on_terminal(command, "NO_COLOR=1").find('\033') == std::string::npos);
+}
+
 TEST_CASE("without a terminal there is no escape code and no progress, with or without NO_COLOR") {
   const Folder folder;
   for (const std::string environment : {"", "NO_COLOR=1", "TERM=xterm-256color"}) {
