@@ -3,7 +3,10 @@
 #include <atomic>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 
 namespace plumb::exec {
@@ -41,17 +44,23 @@ void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, c
   FirstError first;
   std::vector<std::thread> threads;
   threads.reserve(transports.size());
-  for (const auto& transport : transports) {
-    threads.emplace_back([&first, &rank_main, &transport] {
-      try {
-        rank_main(*transport);
-      } catch (const Stopped&) {
-        first.offer(std::current_exception(), false);
-      } catch (const std::exception& error) {
-        first.offer(std::current_exception(), true);
-        transport->abort(error.what());
-      }
-    });
+  const auto run_rank_main = [&first, &rank_main](Transport& transport) {
+    try {
+      rank_main(transport);
+    } catch (const Stopped&) {
+      first.offer(std::current_exception(), false);
+    } catch (const std::exception& error) {
+      first.offer(std::current_exception(), true);
+      transport.abort(error.what());
+    }
+  };
+  try {
+    for (const auto& transport : transports) threads.emplace_back(run_rank_main, std::ref(*transport));
+  } catch (const std::system_error& error) {
+    const std::string problem = std::string("no thread for it could be started: ") + error.what();
+    const RunError refused("rank " + std::to_string(threads.size()), problem, "take fewer ranks, or see `ulimit -u`");
+    first.offer(std::make_exception_ptr(refused), true);
+    for (const auto& transport : transports) transport->abort(problem);
   }
   for (std::thread& thread : threads) thread.join();
   first.rethrow_if_any();

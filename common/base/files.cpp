@@ -11,6 +11,37 @@
 #include "common/base/error.hpp"
 
 namespace plumb {
+namespace {
+
+// False: errno says why.
+bool write_all(int file, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+// Devices and pipes are written to, not replaced.
+void write_through(const std::filesystem::path& path, std::string_view content) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno));
+  const bool written = write_all(file, content);
+  const std::string reason = std::strerror(errno);
+  ::close(file);
+  if (!written) throw RunError(path.string(), "could not be written: " + reason, "is the disk full?");
+}
+
+std::filesystem::path behind_link(const std::filesystem::path& link) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(link, error);
+  if (error) throw InputError(link.string(), "is a link that cannot be followed: " + error.message());
+  return target;
+}
+
+}  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -23,8 +54,16 @@ std::string read_file(const std::filesystem::path& path) {
   return std::move(content).str();
 }
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
-  if (std::filesystem::is_directory(path)) throw InputError(path.string(), "is a folder, expected a file name");
+void write_file(const std::filesystem::path& name, std::string_view content) {
+  if (name.empty()) throw InputError("output file", "has an empty name", "name a file");
+  std::error_code none;
+  // The file behind a link is renewed, not the link.
+  const std::filesystem::path path = std::filesystem::is_symlink(name, none) ? behind_link(name) : name;
+  if (std::filesystem::is_directory(path, none)) throw InputError(path.string(), "is a folder, expected a file name");
+  if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none)) {
+    write_through(path, content);
+    return;
+  }
   const std::filesystem::path temporary = path.string() + ".part" + std::to_string(::getpid());
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) {
@@ -37,12 +76,7 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     ::unlink(temporary.c_str());
     throw RunError(path.string(), "could not be written: " + reason, "nothing was left behind; is the disk full?");
   };
-  for (std::string_view rest = content; !rest.empty();) {
-    const ssize_t written = ::write(file, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail();
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (!write_all(file, content)) fail();
   if (::fsync(file) != 0 && errno != EINVAL) fail();
   ::close(file);
   if (::rename(temporary.c_str(), path.c_str()) != 0) {

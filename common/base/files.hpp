@@ -10,8 +10,9 @@ namespace plumb {
 // The content of `path`. Throws InputError when it is missing, a folder, or unreadable.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 
-// Writes to a temporary name beside `path`, flushes to disk and renames. Throws InputError when the folder does not
-// exist or may not be written, RunError when the disk is full; leaves no temporary file behind in either case.
-void write_file(const std::filesystem::path& path, std::string_view content);
+// Writes to a temporary name beside a new or regular file (the one behind a link), flushes to disk and renames; devices
+// and pipes are written to as they are. Throws InputError when the folder does not exist or may not be written,
+// RunError when the disk is full; leaves no temporary file behind in either case.
+void write_file(const std::filesystem::path& name, std::string_view content);
 
 }  // namespace plumb

@@ -117,7 +117,7 @@ int JsonValue::small_integer(int least, int most) const { return static_cast<int
 
 Seconds JsonValue::seconds() const {
   const double value = number();
-  if (value < 0) fail("is " + value_->dump() + ", expected seconds, not negative");
+  if (!(value >= 0) || value > longest_time.value) fail("is " + value_->dump() + ", expected seconds from 0 to 1e9");
   return {value};
 }
 

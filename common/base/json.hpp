@@ -51,7 +51,7 @@ class JsonValue {
   [[nodiscard]] std::int64_t integer(std::int64_t least = 0,
                                      std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   [[nodiscard]] int small_integer(int least = 0, int most = std::numeric_limits<int>::max()) const;
-  [[nodiscard]] Seconds seconds() const;  // not negative
+  [[nodiscard]] Seconds seconds() const;  // 0 to longest_time
   [[nodiscard]] Bytes bytes() const;      // not negative
 
   [[noreturn]] void fail(const std::string& problem, const std::string& hint = "") const;

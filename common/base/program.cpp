@@ -19,6 +19,7 @@ int descriptor(Stream stream) { return stream == Stream::out ? STDOUT_FILENO : S
 
 int run_program(std::string_view name, const std::function<ExitStatus()>& command) {
   std::signal(SIGPIPE, SIG_DFL);
+  std::signal(SIGXFSZ, SIG_IGN);  // write() then says EFBIG, and the half-written file is removed
   const auto report = [&](const char* message) {
     std::cout.flush();
     // Usage errors begin with the command, and so with the program's name.

@@ -35,6 +35,9 @@ struct Quantity {
 using Seconds = Quantity<struct SecondUnit, double>;
 using Bytes = Quantity<struct ByteUnit, std::int64_t>;
 using Flops = Quantity<struct FlopUnit, double>;
+// No time that is read from outside may be longer (30 years): sums of such times stay finite and simulators sane.
+inline constexpr Seconds longest_time{1e9};
+
 using BytesPerSecond = Quantity<struct BytesPerSecondUnit, double>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondUnit, double>;
 

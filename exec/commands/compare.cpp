@@ -41,7 +41,7 @@ ordered_json to_json(const std::vector<PlanRun>& runs, const std::vector<RatioSp
     ordered_json entry{{"plan", run.plan.name},
                        {"median_s", median_step(run.timeline).duration.value},
                        {"step_s", ordered_json::array()},
-                       {"loss", run.losses},
+                       {"loss", std::vector<double>(run.losses.begin() + std::ssize(run.warm_up), run.losses.end())},
                        {"replay_error_fraction", run.replay_error_fraction}};
     for (const Seconds time : step_times(run)) entry["step_s"].push_back(time.value);
     json["plans"].push_back(entry);

@@ -51,13 +51,16 @@ class GlooTransport : public Transport {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
 
-  void send(int peer, Channel channel, Payload payload) override { post(peer, kind_of(channel), std::move(payload)); }
+  void send(int peer, Channel channel, Payload payload) override {
+    release_delivered();
+    post(peer, kind_of(channel), std::move(payload));
+  }
 
   void expect(int peer, Channel channel, std::size_t bytes) override { announce(peer, kind_of(channel), bytes); }
 
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     Received received = incoming(peer, kind_of(channel)).receive(deadline);
-    for (auto& entry : outgoing_) entry.second->release();
+    release_delivered();
     received_ += Bytes{static_cast<std::int64_t>(received.payload.size)};
     return received;
   }
@@ -120,6 +123,11 @@ class GlooTransport : public Transport {
   Bytes received_bytes() const override { return received_; }
 
  private:
+  // On the rank's own thread, whose memory the payloads count as.
+  void release_delivered() {
+    for (auto& entry : outgoing_) entry.second->release();
+  }
+
   void require_peer(int peer) const {
     if (peer >= 0 && peer < size() && peer != rank()) return;
     throw RunError(fmt::format("rank {}", rank()), fmt::format("has no peer {} among {} ranks", peer, size()));

@@ -62,8 +62,8 @@ Times parse_times(const std::string& text) {
   for (std::string item; std::getline(items, item, ',');) {
     double number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
-    if (error != std::errc() || end != item.data() + item.size() || !std::isfinite(number) || number < 0) {
-      throw InputError("--times", "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each zero or more");
+    if (error != std::errc() || end != item.data() + item.size() || !(number >= 0) || number > longest_time.value) {
+      throw InputError("--times", "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each from zero to 1e9");
     }
     numbers.push_back(number);
   }

@@ -223,7 +223,7 @@ TEST_CASE("schedule show has the keys that design names, and ZB-H1's bubble is (
   CHECK(shown["makespan"].get<double>() == Approx(8 * 6 + 12));
   CHECK(shown["peak_activations"] == Json::array({4.0, 4.0, 4.0, 4.0}));
   refuses(run_plumb(folder, "schedule show zbh1 --ranks 4 --microbatches 8"), {"did you mean 'zb-h1'?"});
-  for (const std::string times : {"1,x,1", "1,1", "1,-1,1", "nan,1,1", "1,1,1,1,1"}) {
+  for (const std::string times : {"1,x,1", "1,1", "1,-1,1", "nan,1,1", "1e308,1e308,1e308", "1,1,1,1,1"}) {
     refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 --times=" + times), {"--times"});
   }
   CHECK(run_plumb(folder, "schedule show gpipe --ranks 2 --microbatches 2 --times 0,0,0").status == 0);

@@ -21,3 +21,25 @@ TEST_CASE("a file is written whole under its name, and nothing is left beside it
   CHECK_THROWS_AS(read_file(folder / "b.json"), InputError);
   std::filesystem::remove_all(folder);
 }
+
+TEST_CASE("what is not a regular file is written to, not replaced, and a link stays a link") {
+  const auto folder = std::filesystem::temp_directory_path() / "plumb_test_special_files";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  write_file(folder / "target", "old");
+  std::filesystem::create_symlink("target", folder / "link");
+  write_file(folder / "link", "new");
+  CHECK(std::filesystem::is_symlink(folder / "link"));
+  CHECK(read_file(folder / "target") == "new");
+
+  std::filesystem::create_symlink("/dev/null", folder / "nothing");
+  write_file(folder / "nothing", "x");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  if (std::filesystem::is_character_file("/dev/full")) {
+    std::filesystem::create_symlink("/dev/full", folder / "full");
+    CHECK_THROWS_AS(write_file(folder / "full", "x"), RunError);
+    CHECK(std::filesystem::is_character_file("/dev/full"));
+  }
+  CHECK_THROWS_AS(write_file("", "x"), InputError);
+  std::filesystem::remove_all(folder);
+}

@@ -166,6 +166,19 @@ TEST_CASE("tied embeddings are exchanged between the first and the last rank, bo
   CHECK(reductions[1].action.stage == 1);
   CHECK(reductions[1].start == reductions[0].start);
   CHECK(timeline.ranks[0].received_bytes == table + Bytes{2 * 32 * 64 * 4});
+  // On one rank no exchange, but two stages still hold two tables.
+  Scenario one_rank = scenario;
+  one_rank.layout.pipeline = 1;
+  one_rank.cluster.ranks = 1;
+  const auto held = [&](const ScheduleChoice& schedule) {
+    const Plan on_one = make_plan(one_rank, {.microbatch = 1, .schedule = schedule, .split = {SplitMethod::uniform}});
+    CHECK(on_one.costs.tied_bytes == Bytes{0});
+    std::int64_t parameters = 0;
+    for (const ComputeCost& stage : on_one.costs.stages) parameters += stage.parameters;
+    return parameters;
+  };
+  const std::int64_t rows = scenario.model.vocabulary * scenario.model.hidden;
+  CHECK(held({.name = "interleaved-1f1b", .chunks = 2}) == held({.name = "1f1b", .chunks = 1}) + rows);
   // The last stage has the table, its gradient and its states as well.
   Scenario untied = scenario;
   untied.model.tied_embeddings = false;
