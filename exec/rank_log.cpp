@@ -82,11 +82,13 @@ StepTimeline merge_step(const std::vector<RankLog>& logs, std::size_t index) {
   StepTimeline step;
   Seconds start = logs.front().steps.at(index).start;
   for (const RankLog& log : logs) {
-    start = std::min(start, log.steps.at(index).start);
+    start = std::max(start, log.steps.at(index).start);
     step.events.insert(step.events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
   }
   place_receives(step.events);
   place_reductions(step.events);
+  // How unevenly the ranks leave the barrier is no part of the step.
+  for (const Event& event : step.events) start = std::min(start, event.start);
   for (Event& event : step.events) {
     event.start -= start;
     event.end -= start;

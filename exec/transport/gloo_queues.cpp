@@ -183,6 +183,7 @@ Received Incoming::receive(Clock::time_point deadline) {
                    fmt::format("receives from rank {} without expecting a message", peer_));
   }
   std::unique_lock lock(fabric_.ending.mutex);
+  const bool waited = arrived_.empty();
   while (arrived_.empty()) {
     fabric_.ending.throw_if_over();
     if (lost_) {
@@ -198,6 +199,7 @@ Received Incoming::receive(Clock::time_point deadline) {
   Received received = std::move(arrived_.front());
   arrived_.pop_front();
   ++received_;
+  if (waited) received.arrived = Clock::now();
   return received;
 }
 
