@@ -41,9 +41,10 @@ ordered_json to_json(const std::vector<PlanRun>& runs, const std::vector<RatioSp
     ordered_json entry{{"plan", run.plan.name},
                        {"median_s", median_step(run.timeline).duration.value},
                        {"step_s", ordered_json::array()},
-                       {"loss", std::vector<double>(run.losses.begin() + std::ssize(run.warm_up), run.losses.end())},
+                       {"loss", ordered_json::array()},
                        {"replay_error_fraction", run.replay_error_fraction}};
     for (const Seconds time : step_times(run)) entry["step_s"].push_back(time.value);
+    for (std::size_t i = run.warm_up.size(); i < run.losses.size(); ++i) entry["loss"].push_back(run.losses[i]);
     json["plans"].push_back(entry);
   }
   for (std::size_t i = 0; i < ratios.size(); ++i) {
