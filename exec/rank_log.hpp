@@ -32,7 +32,8 @@ struct RankLog {
 [[nodiscard]] RankLog parse_rank_log(std::string_view text);
 
 // The logs of all ranks, by rank, as one timeline of measured steps: a step's time counts from its first action (at the
-// latest from when the last rank left the barrier); a receive starts when its sender handed the message over; a tied reduction spans what both ranks saw.
+// latest from when the last rank left the barrier); a receive starts when its sender handed the message over; a tied
+// reduction spans what both ranks saw.
 [[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                                   const std::string& producer);
 
