@@ -10,7 +10,8 @@
 namespace plumb::exec {
 namespace {
 
-constexpr int credits_ahead = 4;
+constexpr std::size_t small_message = 64 << 10;  // bytes; less than a socket's buffer
+constexpr std::size_t unreaped_messages = 16;
 
 const char* name(QueueKind kind) {
   switch (kind) {
@@ -25,8 +26,9 @@ const char* name(QueueKind kind) {
 }
 
 // Gloo matches by tag and neither compares sizes nor survives a message larger than its buffer. So a receiver first
-// grants a credit, which says how many bytes it expects, and the sender sends only what was granted.
-enum class Leg : int { credit, payload };
+// grants what it expects, and the sender sends only what was granted. One grant is under way at a time, and what is
+// announced meanwhile shares the next one: announced at the start of a step, all messages of a queue need two.
+enum class Leg : int { grant, payload };
 
 int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
   constexpr std::uint64_t in_flight = 1U << 24U;  // far more than a queue ever holds
@@ -34,14 +36,14 @@ int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
 }
 
 // Not LibTorch's memory: it counts what each thread allocates and frees, and these words cross threads.
-Word word() {
-  auto value = std::make_shared<std::int64_t>(0);
-  at::Tensor tensor = at::from_blob(value.get(), {1}, at::kLong);
-  return {.value = std::move(value), .tensor = std::move(tensor)};
+TravellingGrant travelling(Grant content) {
+  auto grant = std::make_shared<Grant>(content);
+  at::Tensor tensor = at::from_blob(grant.get(), {static_cast<std::int64_t>(sizeof(Grant))}, at::kByte);
+  return {.grant = std::move(grant), .tensor = std::move(tensor)};
 }
 
-// A view; the caller keeps the bytes alive. Gloo has no empty messages: those travel as one word.
-at::Tensor tensor_of(const Payload& payload, const Word& empty) {
+// A view; the caller keeps the bytes alive. Gloo has no empty messages: in their place travels `empty`.
+at::Tensor tensor_of(const Payload& payload, const TravellingGrant& empty) {
   if (payload.size == 0) return empty.tensor;
   return at::from_blob(payload.data, {static_cast<std::int64_t>(payload.size)}, at::kByte);
 }
@@ -70,8 +72,8 @@ Outgoing::~Outgoing() {
   {
     const std::scoped_lock lock(mutex_);
     closing_ = true;
-    for (const Credit& credit : credits_) credit.work->abort();
-    if (sending_) sending_->abort();
+    if (asking_) asking_->abort();
+    for (const Sending& message : sending_) message.work->abort();
   }
   changed_.notify_all();
   thread_.join();
@@ -80,7 +82,11 @@ Outgoing::~Outgoing() {
 void Outgoing::push(Payload payload) {
   {
     const std::scoped_lock lock(mutex_);
-    messages_.push_back(std::move(payload));
+    waiting_.push_back(std::move(payload));
+    send_what_is_granted();
+    // Small messages have left by now; the thread need not wake for each to find that out.
+    const bool all_left = waiting_.empty() && granted_.count > 0 && sending_.size() <= unreaped_messages;
+    if (all_left && sending_.back().payload.size <= small_message) return;
   }
   changed_.notify_all();
 }
@@ -92,14 +98,15 @@ void Outgoing::release() {
 }
 
 void Outgoing::drain(Clock::time_point deadline) {
+  changed_.notify_all();
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return messages_.empty(); });
+  changed_.wait_until(lock, deadline, [this] { return waiting_.empty() && sending_.empty(); });
 }
 
 void Outgoing::run() {
   try {
-    for (int i = 0; i < credits_ahead; ++i) ask_for_credit();
-    while (send_next()) {
+    ask();
+    while (proceed()) {
     }
   } catch (const std::exception& error) {
     const std::scoped_lock lock(mutex_);
@@ -109,43 +116,53 @@ void Outgoing::run() {
   }
 }
 
-void Outgoing::ask_for_credit() {
-  const Word bytes = word();
-  const GlooWork work = fabric_.post(bytes.tensor, peer_, tag_of(kind_, Leg::credit, asked_++), false);
+void Outgoing::ask() {
   const std::scoped_lock lock(mutex_);
-  if (closing_) work->abort();
-  credits_.push_back({bytes, work});
+  if (closing_) return;
+  answer_ = travelling({});
+  asking_ = fabric_.post(answer_.tensor, peer_, tag_of(kind_, Leg::grant, asked_++), false);
 }
 
-bool Outgoing::send_next() {
+// Waits for one thing: that the peer has the oldest message, or else, when there is no grant left, for the next.
+bool Outgoing::proceed() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closing_ || !messages_.empty(); });
+  changed_.wait(lock, [this] { return closing_ || !sending_.empty() || granted_.count == 0; });
   if (closing_) return false;
-  // It stays in the queue, and alive, until the peer has it.
-  const Payload& message = messages_.front();
-  const Credit credit = credits_.front();
+  const bool sending = !sending_.empty();
+  const GlooWork work = sending ? sending_.front().work : asking_;
   lock.unlock();
-  credit.work->wait();
-  const std::int64_t granted = *credit.bytes.value;
-  lock.lock();
-  if (closing_) return false;
-  if (granted != static_cast<std::int64_t>(message.size)) {
-    fabric_.ending.fail(fmt::format("sends {} bytes to rank {} on the {} channel, which expects {}", message.size,
-                                    peer_, name(kind_), granted));
-    return false;
-  }
-  credits_.pop_front();
-  sending_ = fabric_.post(tensor_of(message, credit.bytes), peer_, tag_of(kind_, Leg::payload, sent_++), true);
-  const GlooWork work = sending_;
-  lock.unlock();
-  ask_for_credit();
   work->wait();
   lock.lock();
-  sending_.reset();
-  delivered_.push_back(std::move(messages_.front()));
-  messages_.pop_front();
-  changed_.notify_all();
+  if (closing_) return false;
+  if (sending) {
+    delivered_.push_back(std::move(sending_.front().payload));
+    sending_.pop_front();
+    changed_.notify_all();
+    return true;
+  }
+  granted_ = *answer_.grant;
+  send_what_is_granted();
+  lock.unlock();
+  ask();
   return true;
+}
+
+// Of the caller: the lock.
+void Outgoing::send_what_is_granted() {
+  while (!closing_ && granted_.count > 0 && !waiting_.empty()) {
+    Sending message{.payload = std::move(waiting_.front()), .empty = travelling({}), .work = {}};
+    waiting_.pop_front();
+    if (granted_.bytes != static_cast<std::int64_t>(message.payload.size)) {
+      closing_ = true;
+      fabric_.ending.fail(fmt::format("sends {} bytes to rank {} on the {} channel, which expects {}",
+                                      message.payload.size, peer_, name(kind_), granted_.bytes));
+      return;
+    }
+    --granted_.count;
+    message.work =
+        fabric_.post(tensor_of(message.payload, message.empty), peer_, tag_of(kind_, Leg::payload, sent_++), true);
+    sending_.push_back(std::move(message));
+  }
 }
 
 Incoming::Incoming(GlooFabric& fabric, int peer, QueueKind kind)
@@ -155,10 +172,8 @@ Incoming::~Incoming() {
   {
     const std::scoped_lock lock(mutex_);
     closing_ = true;
-    for (const Announced& message : announced_) {
-      message.work->abort();
-      message.credit->abort();
-    }
+    for (const Announced& message : announced_) message.work->abort();
+    if (giving_) giving_->abort();
   }
   changed_.notify_all();
   thread_.join();
@@ -167,14 +182,26 @@ Incoming::~Incoming() {
 void Incoming::expect(Payload buffer) {
   const std::uint64_t sequence = expected_++;
   const auto bytes = static_cast<std::int64_t>(buffer.size);
-  Announced message{.payload = std::move(buffer), .granted = word(), .empty = word(), .work = {}, .credit = {}};
-  *message.granted.value = bytes;
-  const std::scoped_lock lock(mutex_);
-  message.work =
-      fabric_.post(tensor_of(message.payload, message.empty), peer_, tag_of(kind_, Leg::payload, sequence), false);
-  message.credit = fabric_.post(message.granted.tensor, peer_, tag_of(kind_, Leg::credit, sequence), true);
-  announced_.push_back(std::move(message));
+  Announced message{.payload = std::move(buffer), .empty = travelling({}), .work = {}};
+  {
+    const std::scoped_lock lock(mutex_);
+    message.work =
+        fabric_.post(tensor_of(message.payload, message.empty), peer_, tag_of(kind_, Leg::payload, sequence), false);
+    announced_.push_back(std::move(message));
+    if (ungranted_.empty() || ungranted_.back().bytes != bytes) ungranted_.push_back({.bytes = bytes, .count = 0});
+    ++ungranted_.back().count;
+    if (granted_ == 0) grant();
+  }
   changed_.notify_all();
+}
+
+// Of the caller: the lock. The last grant has been used up, so it has long arrived and its memory may be let go.
+void Incoming::grant() {
+  if (ungranted_.empty()) return;
+  given_ = travelling(ungranted_.front());
+  ungranted_.pop_front();
+  granted_ = given_.grant->count;
+  giving_ = fabric_.post(given_.tensor, peer_, tag_of(kind_, Leg::grant, grants_++), true);
 }
 
 Received Incoming::receive(Clock::time_point deadline) {
@@ -221,18 +248,22 @@ bool Incoming::take_next() {
   changed_.wait(lock, [this] { return closing_ || !announced_.empty(); });
   if (closing_) return false;
   const GlooWork work = announced_.front().work;
-  const GlooWork credit = announced_.front().credit;
   lock.unlock();
   work->wait();
   const Clock::time_point now = Clock::now();
-  credit->wait();
   lock.lock();
   if (closing_) return false;
   Payload payload = std::move(announced_.front().payload);
   announced_.pop_front();
-  const std::scoped_lock ending_lock(fabric_.ending.mutex);
-  arrived_.push_back({std::move(payload), now});
+  {
+    const std::scoped_lock ending_lock(fabric_.ending.mutex);
+    arrived_.push_back({std::move(payload), now});
+  }
+  lock.unlock();
   fabric_.ending.changed.notify_all();
+  lock.lock();
+  if (closing_) return false;
+  if (--granted_ == 0) grant();
   return true;
 }
 

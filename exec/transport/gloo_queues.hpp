@@ -35,13 +35,20 @@ struct GlooFabric {
   [[nodiscard]] GlooWork post(const at::Tensor& tensor, int peer, int tag, bool send) const;
 };
 
-// One number, or what travels for an empty message, in memory that outlives its travel.
-struct Word {
-  std::shared_ptr<std::int64_t> value;
+// What a receiver tells a sender: the next `count` messages have so many bytes each.
+struct Grant {
+  std::int64_t bytes = 0;
+  std::int64_t count = 0;
+};
+
+// A grant in memory that outlives its travel. Also what travels for an empty message.
+struct TravellingGrant {
+  std::shared_ptr<Grant> grant;
   at::Tensor tensor;
 };
 
-// Messages to one peer: the rank never waits for a peer that is not ready.
+// Messages to one peer: the rank never waits for a peer that is not ready. What is granted already leaves on the rank's
+// own thread, the rest on the queue's.
 class Outgoing {
  public:
   Outgoing(GlooFabric& fabric, int peer, QueueKind kind);
@@ -58,27 +65,31 @@ class Outgoing {
   void drain(Clock::time_point deadline);
 
  private:
-  struct Credit {
-    Word bytes;
+  struct Sending {
+    Payload payload;  // alive until the peer has it
+    TravellingGrant empty;
     GlooWork work;
   };
 
   void run();
-  void ask_for_credit();
-  bool send_next();
+  void ask();
+  bool proceed();
+  void send_what_is_granted();
 
   GlooFabric& fabric_;
   int peer_;
   QueueKind kind_;
-  std::uint64_t asked_ = 0;  // of the thread alone, as is sent_
-  std::uint64_t sent_ = 0;
   std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;
-  std::deque<Payload> messages_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t sent_ = 0;
+  TravellingGrant answer_;  // of the grant that was asked for
+  GlooWork asking_;
+  Grant granted_;
+  std::deque<Payload> waiting_;
+  std::deque<Sending> sending_;
   std::vector<Payload> delivered_;
-  std::deque<Credit> credits_;
-  GlooWork sending_;
   std::thread thread_;
 };
 
@@ -96,14 +107,13 @@ class Incoming {
  private:
   struct Announced {
     Payload payload;
-    Word granted;
-    Word empty;  // where an empty message's word lands
+    TravellingGrant empty;
     GlooWork work;
-    GlooWork credit;
   };
 
   void run();
   bool take_next();
+  void grant();
 
   GlooFabric& fabric_;
   int peer_;
@@ -116,6 +126,11 @@ class Incoming {
   std::condition_variable changed_;
   bool closing_ = false;
   std::deque<Announced> announced_;
+  std::deque<Grant> ungranted_;
+  std::int64_t granted_ = 0;  // of the announced messages
+  std::uint64_t grants_ = 0;
+  TravellingGrant given_;  // the last one
+  GlooWork giving_;
   std::thread thread_;
 };
 
