@@ -25,9 +25,9 @@
 namespace plumb::exec {
 namespace {
 
-constexpr int warm_up_rounds = 2;
-constexpr int optimizer_steps = 5;
-constexpr int most_tries = 3;  // of each round that is asked for
+constexpr int most_rounds_of_a_step = 8;
+constexpr int optimizer_steps = 5;  // at least
+constexpr int most_tries = 3;       // of each round that is asked for
 
 std::string machine_text() {
   std::array<char, 256> host{};
@@ -107,27 +107,38 @@ class Calibration {
   void measure(int thread, ThreadResult& result) {
     begin_rank_thread(thread);
     BlockBench bench(scenario_, corpus_, thread);
-    for (int round = 0; round < warm_up_rounds; ++round) {
+    // It trains, and one step is warm-up, as in a run: experts are chosen differently by weights that learnt nothing.
+    const int rounds_of_a_step = std::max(microbatches_per_step(), 1);
+    for (int round = 0; round < rounds_of_a_step; ++round) {
       (void)bench.round();
     }
+    (void)bench.optimizer_step();
     bool had_enough = false;
     while (enough_ < static_cast<int>(results_.size()) && !failed_) {
       result.rounds.push_back(bench.round());
+      const auto made = static_cast<int>(result.rounds.size());
+      if (made % rounds_of_a_step == 0) {
+        result.optimizer.push_back(bench.optimizer_step());
+      }
       const auto kept = static_cast<int>(undisturbed(result.rounds).size());
       if (thread == 0 && options_.progress) {
         options_.progress(std::min(kept, options_.rounds), options_.rounds);
       }
-      const bool tired = static_cast<int>(result.rounds.size()) >= most_tries * options_.rounds;
-      if (!had_enough && (kept >= options_.rounds || tired)) {
+      if (!had_enough && (kept >= options_.rounds || made >= most_tries * options_.rounds)) {
         had_enough = true;
         ++enough_;
       }
     }
-    for (int step = 0; step < optimizer_steps; ++step) {
+    while (static_cast<int>(result.optimizer.size()) < optimizer_steps) {
       result.optimizer.push_back(bench.optimizer_step());
     }
     result.memory = bench.memory();
     result.blocks = bench.blocks();
+  }
+
+  [[nodiscard]] int microbatches_per_step() const {
+    const Training& training = scenario_.training;
+    return static_cast<int>(std::min<std::int64_t>(training.global_batch / training.microbatch, most_rounds_of_a_step));
   }
 
   const Scenario& scenario_;
