@@ -66,6 +66,11 @@ void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, c
   first.rethrow_if_any();
 }
 
+std::string SignalWatch::reason() const {
+  const int signal = caught_signal;
+  return signal == 0 ? "" : signal == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)";
+}
+
 struct SignalWatch::State {
   std::function<void(const std::string&)> on_signal;
   std::atomic<bool> stop = false;
@@ -73,12 +78,9 @@ struct SignalWatch::State {
   struct sigaction old_terminate = {};
   std::thread thread;
 
-  void watch() const {
+  void watch(const SignalWatch& signals) const {
     while (!stop) {
-      if (caught_signal != 0) {
-        on_signal(caught_signal == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");
-        return;
-      }
+      if (const std::string reason = signals.reason(); !reason.empty()) return on_signal(reason);
       std::this_thread::sleep_for(50ms);
     }
   }
@@ -92,7 +94,7 @@ SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signa
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, &state_->old_interrupt);
   ::sigaction(SIGTERM, &action, &state_->old_terminate);
-  state_->thread = std::thread([state = state_.get()] { state->watch(); });
+  state_->thread = std::thread([this] { state_->watch(*this); });
 }
 
 SignalWatch::~SignalWatch() {

@@ -26,6 +26,9 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
   ~SignalWatch();
 
+  // Of the signal that came, at once; empty: none did.
+  [[nodiscard]] std::string reason() const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -125,18 +125,20 @@ bool failed(const RankEnd& end) { return end.signal != 0 || end.exit_status > 1;
 ProcessesEnd run_as_processes(const ProcessOptions& options) {
   Processes processes(options);
   ProcessesEnd result;
+  bool told = false;
   auto kill_at = std::chrono::steady_clock::time_point::max();
   while (processes.any()) {
     std::vector<RankEnd> ends = processes.poll();
     std::stable_sort(ends.begin(), ends.end(), [](const RankEnd& a, const RankEnd& b) { return a.signal > b.signal; });
-    const bool told = !result.failures.empty();
+    const bool tell = !told && options.told_to_end && options.told_to_end();
     for (const RankEnd& end : ends) {
       if (end.rank == 0 && end.exit_status == 1) result.answer = 1;
       // What ends after SIGTERM ends because of it.
-      if (failed(end) && !told) result.failures.push_back(end);
+      if (failed(end) && !told && !tell) result.failures.push_back(end);
     }
-    if (!told && !result.failures.empty()) {
-      if (options.on_failure) options.on_failure(result.failures.front());
+    if (tell || (!told && !result.failures.empty())) {
+      told = true;
+      if (options.before_ending) options.before_ending();
       processes.send(SIGTERM);
       kill_at = std::chrono::steady_clock::now() +
                 std::chrono::milliseconds(static_cast<std::int64_t>(options.grace.value * 1e3));

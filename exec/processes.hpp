@@ -18,16 +18,18 @@ struct RankEnd {
 
 struct ProcessOptions {
   int ranks = 1;
-  int store_port = 0;                                         // the ranks find the run's store there, on this host
-  std::string program;                                        // empty: this program …
-  std::vector<std::string> arguments;                         // … empty: with the same arguments
-  Seconds grace{3};                                           // between SIGTERM and SIGKILL
-  std::function<void(const RankEnd& first)> on_failure = {};  // before the others are told to end
+  int store_port = 0;                        // the ranks find the run's store there, on this host
+  std::string program;                       // empty: this program …
+  std::vector<std::string> arguments;        // … empty: with the same arguments
+  Seconds grace{3};                          // between SIGTERM and SIGKILL
+  std::function<bool()> told_to_end = {};    // looked at all the time: true ends all ranks
+  std::function<void()> before_ending = {};  // called once, before ranks are told to end
 };
 
 // Starts one process per rank with torchrun's variables and waits for all. When one fails (a signal, or an exit status
 // other than 0 and 1), the others get SIGTERM, then SIGKILL. Returns those that failed by themselves, first failures
-// first, killed ones before others that were seen at the same time; empty if none did. `answer` is 1 if rank 0 said no.
+// first, killed ones before others that were seen at the same time; empty if none did or all were told to end. `answer`
+// is 1 if rank 0 said no.
 struct ProcessesEnd {
   std::vector<RankEnd> failures;
   int answer = 0;

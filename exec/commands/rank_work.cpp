@@ -123,6 +123,7 @@ std::string RankWork::doing(int rank, const Watchdog& watchdog) const {
 }
 
 std::string RankWork::describe(int rank, const std::string& doing) const {
+  if (doing.empty()) return "before the run";  // it has not said anything yet
   const std::optional<Doing> parsed = parse(doing);
   if (!parsed || parsed->plan < 0 || parsed->plan >= static_cast<int>(plans_.size())) return doing;
   const PreparedPlan& prepared = plans_[static_cast<std::size_t>(parsed->plan)];
@@ -139,8 +140,7 @@ std::string RankWork::describe_all(const std::vector<std::string>& doing) const 
       // Not all known, or not in the same plan: without who waits for whom.
       std::string lines;
       for (std::size_t rank = 0; rank < doing.size(); ++rank) {
-        lines += fmt::format("  rank {}: {}\n", rank,
-                             doing[rank].empty() ? "not known" : describe(static_cast<int>(rank), doing[rank]));
+        lines += fmt::format("  rank {}: {}\n", rank, describe(static_cast<int>(rank), doing[rank]));
       }
       return lines;
     }

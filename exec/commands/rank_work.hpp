@@ -35,7 +35,7 @@ class RankWork {
   [[nodiscard]] std::string doing(int rank, const Watchdog& watchdog) const;
   [[nodiscard]] std::string describe(int rank, const std::string& doing) const;
 
-  // One line per rank, from what each is doing; an empty text: nothing is known of it.
+  // One line per rank, from what each is doing; an empty text: it has not begun.
   [[nodiscard]] std::string describe_all(const std::vector<std::string>& doing) const;
 
  private:

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "common/base/text.hpp"
@@ -132,6 +134,23 @@ struct StoreKeeper {
   }
 };
 
+// Lets a watchdog, which outlives the transport, stop it while it is there.
+class Stoppable {
+ public:
+  void set(Transport* transport) {
+    const std::scoped_lock lock(mutex_);
+    transport_ = transport;
+  }
+  void abort(const std::string& reason) {
+    const std::scoped_lock lock(mutex_);
+    if (transport_ != nullptr) transport_->abort(reason);
+  }
+
+ private:
+  std::mutex mutex_;
+  Transport* transport_ = nullptr;
+};
+
 // One rank in a process of its own. Rank 0 gets the logs.
 SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
                        const Membership& member) {
@@ -143,11 +162,11 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   const auto store = RunStore::join(member.address, member.port, start_timeout);
   const StoreKeeper keeper{hosted, member.size};
   RankWork work(plans, options);
-  Transport* running = nullptr;
+  Stoppable running;
   Watchdog* watching = nullptr;
   Watchdog watchdog(member.size,
                     {.on_hang = [&](int rank, const Position&,
-                                    Seconds since) { running->abort(hang_reason(work, rank, *watching, since)); },
+                                    Seconds since) { running.abort(hang_reason(work, rank, *watching, since)); },
                      .on_stuck = leave_hanging});
   watching = &watchdog;
   GlooOptions gloo{.rank = member.rank, .size = member.size, .address = member.address, .port = member.port};
@@ -156,8 +175,10 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   gloo.describe = [&](int rank, const std::string& doing) { return work.describe(rank, doing); };
   try {
     const auto transport = make_gloo_transport(gloo, store);
-    running = transport.get();
     const SignalWatch signals([&](const std::string& reason) { transport->abort(reason); });
+    running.set(transport.get());
+    const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };
+    const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
     return work.run(*transport, watchdog);
   } catch (const Stopped&) {
     throw;
@@ -176,14 +197,21 @@ ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOpt
   const RankWork work(plans, options);
   const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
   std::vector<std::string> doing;
-  const auto look = [&](const RankEnd& /*first*/) {
+  const auto look = [&] {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::string said = store->said(rank);
       doing.push_back(said.substr(std::min(said.size(), said.find(' ') + 1)));
     }
   };
-  const ProcessesEnd end = run_as_processes(
-      {.ranks = ranks, .store_port = store->port(), .program = {}, .arguments = {}, .on_failure = look});
+  const ProcessesEnd end = run_as_processes({.ranks = ranks,
+                                             .store_port = store->port(),
+                                             .program = {},
+                                             .arguments = {},
+                                             .told_to_end = [&] { return !signals.reason().empty(); },
+                                             .before_ending = look});
+  if (const std::string told = signals.reason(); !told.empty()) {
+    throw RunError("", told, doing.empty() ? "" : with_places("", work.describe_all(doing)));
+  }
   if (end.failures.empty()) return static_cast<ExitStatus>(end.answer);
   const RankEnd& first = end.failures.front();
   if (first.signal != 0) {

@@ -12,6 +12,7 @@
 #include "common/base/error.hpp"
 #include "exec/transport/gloo_queues.hpp"
 #include "exec/transport/keep_alive.hpp"
+#include "exec/transport/torch_error.hpp"
 
 namespace plumb::exec {
 namespace {

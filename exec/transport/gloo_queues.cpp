@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "exec/transport/torch_error.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -49,11 +50,6 @@ at::Tensor tensor_of(const Payload& payload, const TravellingGrant& empty) {
 }
 
 }  // namespace
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 Payload plain_memory(std::size_t bytes) {
   std::shared_ptr<std::byte[]> buffer(new std::byte[bytes]);

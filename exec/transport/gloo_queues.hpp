@@ -21,8 +21,6 @@ namespace plumb::exec {
 
 enum class QueueKind : int { forward, backward, collective };
 
-[[nodiscard]] std::string first_line(const std::exception& error);  // LibTorch's errors carry a page of stack
-
 [[nodiscard]] Payload plain_memory(std::size_t bytes);
 
 using GlooWork = c10::intrusive_ptr<c10d::Work>;

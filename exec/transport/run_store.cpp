@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "common/base/error.hpp"
+#include "exec/transport/torch_error.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -61,12 +62,6 @@ Listening listen(int port, RunStore::Reach reach) {
     throw failed(error);
   }
   return {.socket = socket, .port = ntohs(address.sin_port)};
-}
-
-// LibTorch's errors carry a page of stack; the first line says what happened.
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace

@@ -14,13 +14,13 @@ namespace {
 
 // Ranks that are shells.
 ProcessesEnd run_shells(const std::string& script, int ranks, double grace = 0.3,
-                        const std::function<void(const RankEnd&)>& on_failure = {}) {
+                        const std::function<void()>& before_ending = {}) {
   return run_as_processes({.ranks = ranks,
                            .store_port = 4711,
                            .program = "/bin/sh",
                            .arguments = {"sh", "-c", script},
                            .grace = {grace},
-                           .on_failure = on_failure});
+                           .before_ending = before_ending});
 }
 
 }  // namespace
@@ -42,13 +42,22 @@ TEST_CASE("an exit status of 1 is rank 0's answer, not a failure") {
 TEST_CASE("when one rank dies the others are ended, and it is the one that is named") {
   const auto start = std::chrono::steady_clock::now();
   int calls = 0;
-  const ProcessesEnd end = run_shells("[ $RANK = 1 ] && kill -9 $$; sleep 60", 3, 0.3, [&](const RankEnd& first) {
-    ++calls;
-    CHECK(first.rank == 1);
-  });
+  const ProcessesEnd end = run_shells("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", 3, 0.3, [&] { ++calls; });
   REQUIRE(end.failures.size() == 1);
   CHECK(end.failures.front() == RankEnd{.rank = 1, .exit_status = 0, .signal = SIGKILL});
   CHECK(calls == 1);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("told to end, all ranks end, and none of them failed") {
+  const auto start = std::chrono::steady_clock::now();
+  const auto told = [&] { return std::chrono::steady_clock::now() - start > std::chrono::milliseconds(200); };
+  const ProcessesEnd end = run_as_processes({.ranks = 2,
+                                             .store_port = 4711,
+                                             .program = "/bin/sh",
+                                             .arguments = {"sh", "-c", "exec sleep 60"},
+                                             .told_to_end = told});
+  CHECK(end.failures.empty());
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 

@@ -127,6 +127,13 @@ void wait_for_ranks(const Running& running, int ranks) {
   std::this_thread::sleep_for(2s);  // loads LibTorch, connects, is in the middle of its steps
 }
 
+template <class Condition>
+void wait_until(const Condition& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (!holds() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  REQUIRE(holds());
+}
+
 }  // namespace
 
 TEST_CASE("run trains, checks and writes a timeline, on threads and on processes") {
@@ -227,6 +234,34 @@ TEST_CASE("Ctrl-C stops cleanly, with status 3 and no file") {
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("SIGINT"));
   CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
+}
+
+TEST_CASE("Ctrl-C while ranks still start is a Ctrl-C, not a rank that was killed") {
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "-o", folder / "measured.json"});
+  wait_until([&] { return running.rank_process(0) != 0 && running.rank_process(1) != 0; });
+  // A terminal tells the whole group.
+  for (const pid_t process : {running.rank_process(0), running.rank_process(1), running.pid()}) ::kill(process, SIGINT);
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = running.wait();
+  CHECK(std::chrono::steady_clock::now() - start < 10s);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("interrupted (SIGINT)") && !ContainsSubstring("killed by"));
+  CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
+}
+
+TEST_CASE("a rank that is killed before the run is named so") {
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "-o", folder / "measured.json"});
+  wait_until([&] { return running.rank_process(1) != 0; });
+  ::kill(running.rank_process(1), SIGKILL);
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("rank 1, before the run: killed by signal 9"));
 }
 
 TEST_CASE("ranks that others have started find each other; a port in use is named") {
