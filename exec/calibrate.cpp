@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -77,12 +78,18 @@ class Calibration {
         results_(static_cast<std::size_t>(threads)) {}
 
   std::vector<ThreadResult> run() {
+    // All measure on threads made here: LibTorch's settings are per thread, and the caller's stay as they are.
     std::vector<std::thread> threads;
-    for (std::size_t index = 1; index < results_.size(); ++index) {
-      threads.emplace_back([this, index] { guarded(index); });
+    threads.reserve(results_.size());
+    try {
+      for (std::size_t index = 0; index < results_.size(); ++index) {
+        threads.emplace_back([this, index] { guarded(index); });
+      }
+    } catch (const std::system_error& error) {
+      failed_ = true;
+      errors_[threads.size()] = std::make_exception_ptr(
+          RunError("calibration", std::string("a thread could not be started: ") + error.what(), "see `ulimit -u`"));
     }
-    std::thread first([this] { guarded(0); });
-    first.join();
     for (std::thread& thread : threads) {
       thread.join();
     }
