@@ -186,6 +186,39 @@ TEST_CASE("compare alternates plans and writes their timelines") {
   CHECK(run(folder, {"compare", one, other, "--emulate"}).status == 2);
 }
 
+TEST_CASE("every schedule on 1, 2 and 4 ranks learns the single device's bits, on threads and on processes") {
+  const std::string transport = GENERATE("local", "gloo");
+  const std::string schedule = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
+  const int ranks = GENERATE(1, 2, 4);
+  const TemporaryFolder folder;
+  const std::string plan =
+      folder.write("plan.json", to_json(tiny_plan({.ranks = ranks, .microbatches = 8, .schedule = schedule})));
+  const Ended ended = run(folder, {"run", plan, "--transport", transport, "--steps", "1", "--check", "--json"});
+  INFO(schedule << " on " << ranks << " ranks over " << transport << ": " << ended.out << ended.err);
+  CHECK(ended.status == 0);
+  CHECK(json::parse(ended.out).at("bitwise_equal") == true);
+}
+
+// GPipe sends all microbatches before the first comes back: what the peer has must be let go, over either transport.
+TEST_CASE("processes peak at the memory at which threads do") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = 16, .schedule = "gpipe"})));
+  const auto peaks = [&](const std::string& transport) {
+    const Ended ended = run(folder, {"run", plan, "--transport", transport, "--steps", "2", "--json"});
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    const json answer = json::parse(ended.out);
+    std::vector<double> bytes;
+    for (const json& rank : answer.at("ranks")) bytes.push_back(rank.at("peak_bytes").get<double>());
+    return bytes;
+  };
+  const std::vector<double> threads = peaks("local");
+  const std::vector<double> processes = peaks("gloo");
+  REQUIRE(threads.size() == 2);
+  REQUIRE(processes.size() == 2);
+  for (std::size_t rank = 0; rank < 2; ++rank) CHECK(processes[rank] == Approx(threads[rank]).epsilon(0.05));
+}
+
 TEST_CASE("a rank that is killed is named with what it did, and all others end") {
   const TemporaryFolder folder;
   Running running(folder, {"run", write_slow_plan(folder, 3, 16), "--emulate", "--transport", "gloo", "--steps",
