@@ -4,28 +4,17 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/json_place.hpp"
 
 namespace plumb {
-namespace {
-
-Place place_of_byte(std::string_view text, std::size_t byte, const std::string& file) {
-  const std::string_view before = text.substr(0, std::min(byte, text.size()));
-  const auto lines = std::count(before.begin(), before.end(), '\n');
-  const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0: the first line
-  return {.file = file,
-          .line = static_cast<int>(lines) + 1,
-          .column = static_cast<int>(std::max<std::size_t>(before.size() - line_start, 1))};
-}
-
-}  // namespace
-
 void throw_json_error(const nlohmann::json::exception& error, std::string_view text, const std::string& file) {
   const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
   if (parse_error == nullptr) throw InputError(file, std::string("cannot be read as JSON: ") + error.what());
   std::string message = error.what();
   // "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error …": the place is ours to say.
   if (const std::size_t colon = message.find(": "); colon != std::string::npos) message.erase(0, colon + 2);
-  const Place place = place_of_byte(text, parse_error->byte, file);
+  // The reader counts from 1, and the byte that it does not like as read.
+  const Place place = place_of_byte(text, std::max<std::size_t>(parse_error->byte, 1) - 1, file);
   // The reader counts the end of the text as one more byte.
   if (parse_error->byte > text.size()) {
     throw InputError(place, "the JSON ends here, before it is complete", "the file is truncated; write it again");
@@ -45,11 +34,22 @@ std::string to_line(const Json& value) { return value.dump(-1, ' ', false, Json:
 
 std::string to_text(const Json& value) { return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-JsonValue::JsonValue(const Json& value, std::string file, std::string path)
-    : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
+JsonValue::JsonValue(const Json& value, std::string file, std::string path, std::string_view text)
+    : value_(&value), file_(std::move(file)), path_(std::move(path)), text_(text) {}
 
-void JsonValue::fail(const std::string& problem, const std::string& hint) const {
-  throw InputError(path_.empty() ? file_ : file_ + ": " + path_, problem, hint);
+void JsonValue::fail_at(const std::string& path, const std::string& problem, const std::string& hint) const {
+  const std::string where = text_.empty() ? file_ : to_string(place_in_json(text_, path, file_));
+  throw InputError(path_.empty() ? where : where + ": " + path_, problem, hint);
+}
+
+void JsonValue::fail(const std::string& problem, const std::string& hint) const { fail_at(path_, problem, hint); }
+
+void JsonValue::fail_unknown_key(std::string_view key, const std::vector<std::string>& known) const {
+  fail_at(path_of(key), "has an unknown key '" + std::string(key) + "'", did_you_mean(key, known));
+}
+
+std::string JsonValue::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
 }
 
 JsonValue JsonValue::at(std::string_view key) const {
@@ -62,14 +62,14 @@ std::optional<JsonValue> JsonValue::find(std::string_view key) const {
   if (!value_->is_object()) fail(std::string("is ") + value_->type_name() + ", expected an object");
   const auto found = value_->find(std::string(key));
   if (found == value_->end()) return std::nullopt;
-  return JsonValue(*found, file_, path_.empty() ? std::string(key) : path_ + "." + std::string(key));
+  return JsonValue(*found, file_, path_of(key), text_);
 }
 
 void JsonValue::require_only(std::initializer_list<std::string_view> keys) const {
   if (!value_->is_object()) fail(std::string("is ") + value_->type_name() + ", expected an object");
   for (const auto& item : value_->items()) {
     if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
-      fail("has an unknown key '" + item.key() + "'", did_you_mean(item.key(), {keys.begin(), keys.end()}));
+      fail_unknown_key(item.key(), {keys.begin(), keys.end()});
     }
   }
 }
@@ -81,7 +81,7 @@ std::size_t JsonValue::size() const {
 
 JsonValue JsonValue::operator[](std::size_t index) const {
   if (index >= size()) fail("has " + std::to_string(size()) + " entries, expected more");
-  return {(*value_)[index], file_, path_ + "[" + std::to_string(index) + "]"};
+  return {(*value_)[index], file_, path_ + "[" + std::to_string(index) + "]", text_};
 }
 
 std::string JsonValue::text() const {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/units.hpp"
 
@@ -29,10 +30,11 @@ using Json = nlohmann::ordered_json;
 // Two spaces a level; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_text(const Json& value);
 
-// One value of a document together with where it stands ("plan.json: costs.stages[2].forward_s").
+// One value of a document together with where it stands ("plan.json:41:12: costs.stages[2].forward_s"). Line and column
+// need the document's text; it and the values must outlive this.
 class JsonValue {
  public:
-  JsonValue(const Json& value, std::string file, std::string path = "");
+  JsonValue(const Json& value, std::string file, std::string path = "", std::string_view text = {});
 
   [[nodiscard]] const Json& raw() const { return *value_; }
 
@@ -55,11 +57,17 @@ class JsonValue {
   [[nodiscard]] Bytes bytes() const;      // not negative
 
   [[noreturn]] void fail(const std::string& problem, const std::string& hint = "") const;
+  // Of objects: at the key's own place.
+  [[noreturn]] void fail_unknown_key(std::string_view key, const std::vector<std::string>& known) const;
 
  private:
+  [[noreturn]] void fail_at(const std::string& path, const std::string& problem, const std::string& hint) const;
+  [[nodiscard]] std::string path_of(std::string_view key) const;
+
   const Json* value_;
   std::string file_;
   std::string path_;
+  std::string_view text_;
 };
 
 }  // namespace plumb

@@ -128,7 +128,7 @@ class JsonReader {
   void finish() const {
     for (const auto& [key, value] : json_.raw().items()) {
       if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) continue;
-      json_.fail("has an unknown key '" + key + "'", did_you_mean(key, keys_));
+      json_.fail_unknown_key(key, keys_);
     }
   }
 

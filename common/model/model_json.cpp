@@ -185,6 +185,27 @@ void require_sizes(const JsonValue& json) {
   }
 }
 
+void require_multiple(const JsonValue& block, const char* key, std::int64_t value, const char* of_key,
+                      std::int64_t divisor) {
+  if (value % divisor == 0) return;
+  block.at(key).fail("is " + std::to_string(value) + ", expected a multiple of " + of_key + " (" +
+                     std::to_string(divisor) + ")");
+}
+
+// What a model block is held to as well.
+void require_possible(const Layer& layer, const JsonValue& json) {
+  if (const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer)) {
+    require_multiple(json.at("mixer"), "heads", attention->heads, "kv_heads", attention->kv_heads);
+  } else if (const auto* delta = std::get_if<GatedDelta>(&layer.mixer)) {
+    require_multiple(json.at("mixer"), "value_heads", delta->value_heads, "key_heads", delta->key_heads);
+  } else if (const auto* mamba = std::get_if<Mamba2>(&layer.mixer)) {
+    require_multiple(json.at("mixer"), "heads", mamba->heads, "groups", mamba->groups);
+  }
+  if (const auto* moe = std::get_if<MoeMlp>(&layer.mlp)) {
+    (void)json.at("mlp").at("top_k").integer(1, moe->experts);
+  }
+}
+
 }  // namespace
 
 Json to_json(const Layer& layer) { return write_fields(layer); }
@@ -198,7 +219,14 @@ Model model_from_json(const JsonValue& value) {
   } catch (const InputError& error) {
     value.fail(error.problem(), error.hint());
   }
-  if (model.vocabulary == 0 && !model.vision) value.at("vocabulary").fail("is 0, and there is no vision either");
+  for (std::size_t i = 0; i < model.layers.size(); ++i) require_possible(model.layers[i], value.at("layers")[i]);
+  if (model.vision) {
+    require_multiple(value.at("vision"), "image_size", model.vision->image_size, "patch_size",
+                     model.vision->patch_size);
+  }
+  if (model.vocabulary == 0 && !model.vision) {
+    value.at("vocabulary").fail("is 0, and there is no vision either", "expected the number of token ids, at least 1");
+  }
   return model;
 }
 

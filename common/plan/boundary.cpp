@@ -46,17 +46,21 @@ BoundaryManifest boundary_manifest(const Model& model, const Training& training)
                        .type = training.precision}}};
 }
 
-void require_equal(const BoundaryManifest& sender, const BoundaryManifest& receiver, int sending_stage) {
-  const std::size_t tensors = std::max(sender.tensors.size(), receiver.tensors.size());
+std::pair<std::string, std::string> first_difference(const BoundaryManifest& a, const BoundaryManifest& b) {
+  const std::size_t tensors = std::max(a.tensors.size(), b.tensors.size());
   for (std::size_t i = 0; i < tensors; ++i) {
-    const bool both = i < sender.tensors.size() && i < receiver.tensors.size();
-    if (both && sender.tensors[i] == receiver.tensors[i]) continue;
-    throw InputError(
-        "boundary between stages " + std::to_string(sending_stage) + " and " + std::to_string(sending_stage + 1),
-        "tensor " + std::to_string(i) + ": the sender has " + describe_at(sender, i) + ", the receiver expects " +
-            describe_at(receiver, i),
-        "do all ranks run the same plan?");
+    const bool both = i < a.tensors.size() && i < b.tensors.size();
+    if (!both || a.tensors[i] != b.tensors[i]) return {describe_at(a, i), describe_at(b, i)};
   }
+  return {};
+}
+
+void require_equal(const BoundaryManifest& sender, const BoundaryManifest& receiver, int sending_stage) {
+  if (sender == receiver) return;
+  const auto [sent, expected] = first_difference(sender, receiver);
+  throw InputError(
+      "boundary between stages " + std::to_string(sending_stage) + " and " + std::to_string(sending_stage + 1),
+      "the sender has " + sent + ", the receiver expects " + expected, "do all ranks run the same plan?");
 }
 
 }  // namespace plumb

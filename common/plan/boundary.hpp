@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/units.hpp"
@@ -35,6 +36,10 @@ struct BoundaryManifest {
 
 // Between any two stages of this model: the hidden states of one microbatch, in the training precision.
 [[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training);
+
+// The first tensor that is not the same, as each of the two describes it ("nothing": it has no such tensor).
+[[nodiscard]] std::pair<std::string, std::string> first_difference(const BoundaryManifest& a,
+                                                                   const BoundaryManifest& b);
 
 // Throws InputError naming the boundary, the first tensor that differs and both sides' view of it.
 void require_equal(const BoundaryManifest& sender, const BoundaryManifest& receiver, int sending_stage);

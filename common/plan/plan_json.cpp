@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "common/base/error.hpp"
@@ -7,6 +8,7 @@
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/schedule/interchange.hpp"
+#include "common/schedule/registry.hpp"
 #include "common/schedule/validate.hpp"
 
 namespace plumb {
@@ -26,8 +28,20 @@ Json to_json(const Schedule& schedule) {
           {"actions", std::move(actions)}};
 }
 
+void require_known(const JsonValue& name, const JsonValue& chunks) {
+  try {
+    const ScheduleEntry& entry = find_schedule(name.text());
+    if (!entry.uses_chunks && chunks.small_integer(1) > 1)
+      chunks.fail("must be 1, since " + entry.name + " has no chunks");
+  } catch (const InputError& error) {
+    if (error.where() != "schedule") throw;
+    name.fail(error.problem(), error.hint());
+  }
+}
+
 Schedule schedule_from_json(const JsonValue& value) {
   value.require_only({"name", "ranks", "microbatches", "chunks", "rank_of_stage", "actions"});
+  require_known(value.at("name"), value.at("chunks"));
   Schedule schedule{.name = value.at("name").text(),
                     .ranks = value.at("ranks").small_integer(1, most_ranks),
                     .microbatches = value.at("microbatches").small_integer(1),
@@ -73,6 +87,23 @@ Split split_from_json(const JsonValue& value) {
   return split;
 }
 
+std::string split_method_from_json(const JsonValue& value) {
+  constexpr auto last = static_cast<int>(SplitMethod::megatron);
+  std::vector<std::string> names;
+  for (int method = 0; method <= last; ++method) names.emplace_back(name_of(static_cast<SplitMethod>(method)));
+  if (std::find(names.begin(), names.end(), value.text()) != names.end()) return value.text();
+  value.fail("has the unknown value '" + value.text() + "'", did_you_mean(value.text(), names));
+}
+
+// Scenarios are what most often stands in a plan's place.
+void require_json(const std::string& text, const std::filesystem::path& path) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
+  if (first == std::string::npos || text[first] == '{' || !yaml) return;
+  throw InputError(path.string(), "is not a plan: it looks like a scenario",
+                   "first: plumb plan " + path.string() + " -o plan.json");
+}
+
 void require_version(const JsonValue& file) {
   const auto format = file.find("format");
   if (!format || !format->raw().is_string() || format->text() != format_name) {
@@ -86,10 +117,14 @@ void require_version(const JsonValue& file) {
   }
 }
 
+constexpr const char* edit_hint =
+    "times and bandwidths in 'costs' may be edited; for anything else write the plan again: plumb plan SCENARIO -o "
+    "plan.json";
+
 // The first of the facts that does not hold.
 struct Fact {
   bool holds;
-  const char* key;
+  JsonValue value;
   std::string problem;
 };
 
@@ -99,49 +134,64 @@ void require_split(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
   const JsonValue value = file.at("split").at("layers");
   if (layers.size() != count) {
-    value.fail("has " + std::to_string(layers.size()) + " entries for " + std::to_string(count) + " stages");
+    value.fail("has " + std::to_string(layers.size()) + " entries for " + std::to_string(count) + " stages", edit_hint);
   }
   if (sum != static_cast<std::int64_t>(plan.model.layers.size())) {
-    value.fail("adds up to " + std::to_string(sum) + " layers, the model has " +
-               std::to_string(plan.model.layers.size()));
+    value.fail(
+        "adds up to " + std::to_string(sum) + " layers, the model has " + std::to_string(plan.model.layers.size()),
+        edit_hint);
   }
   for (std::size_t stage = 1; stage + 1 < layers.size(); ++stage) {
-    if (layers[stage] == 0) value.fail("leaves stage " + std::to_string(stage) + " without a layer");
+    if (layers[stage] == 0) value.fail("leaves stage " + std::to_string(stage) + " without a layer", edit_hint);
   }
 }
 
-void require_consistent(const Plan& plan, const JsonValue& file) {
-  require_split(plan, file);
+std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
   const auto stage_count = static_cast<std::int64_t>(plan.schedule.ranks) * plan.schedule.chunks;
   const double batch = static_cast<double>(plan.training.microbatch) * plan.layout.data.degree *
                        static_cast<double>(plan.schedule.microbatches);
   const bool tied_over_ranks =
       plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back();
-  const Fact facts[] = {
-      {stage_count == static_cast<std::int64_t>(count), "schedule",
+  const JsonValue schedule = file.at("schedule");
+  const JsonValue training = file.at("training");
+  const JsonValue costs = file.at("costs");
+  const auto entries = [count](std::size_t found) {
+    return "has " + std::to_string(found) + " entries for " + std::to_string(count) + " stages";
+  };
+  return {
+      {stage_count == static_cast<std::int64_t>(count), schedule.at("rank_of_stage"),
        "has " + std::to_string(count) + " stages for " + std::to_string(stage_count) + " chunks of its ranks"},
-      {plan.schedule.ranks == plan.layout.pipeline, "schedule",
-       "has " + std::to_string(plan.schedule.ranks) + " ranks, the layout's pipeline " +
-           std::to_string(plan.layout.pipeline)},
-      {plan.cluster.ranks == ranks(plan.layout), "layout",
-       "needs " + std::to_string(ranks(plan.layout)) + " ranks, the cluster has " + std::to_string(plan.cluster.ranks)},
-      {batch == static_cast<double>(plan.training.global_batch), "training",
-       "has a global batch of " + std::to_string(plan.training.global_batch) +
+      {plan.schedule.ranks == plan.layout.pipeline, schedule.at("ranks"),
+       "is " + std::to_string(plan.schedule.ranks) + ", the layout's pipeline " + std::to_string(plan.layout.pipeline)},
+      {plan.cluster.ranks == ranks(plan.layout), file.at("cluster").at("ranks"),
+       "is " + std::to_string(plan.cluster.ranks) + ", the layout needs " + std::to_string(ranks(plan.layout)) +
+           " ranks"},
+      {batch == static_cast<double>(plan.training.global_batch), training.at("global_batch"),
+       "is " + std::to_string(plan.training.global_batch) +
            " sequences, which is not microbatch × data degree × the schedule's " +
            std::to_string(plan.schedule.microbatches) + " microbatches"},
-      {plan.costs.stages.size() == count && plan.costs.recomputed.size() == count, "costs",
-       "are not those of " + std::to_string(count) + " stages"},
-      {plan.costs.boundary_bytes == bytes(plan.boundary), "costs", "have another 'boundary_bytes' than the boundary"},
-      {(plan.costs.tied_bytes.value > 0) == tied_over_ranks, "costs",
-       "have 'tied_bytes' that do not agree with the model's embeddings"}};
-  for (const Fact& fact : facts) {
-    if (!fact.holds) file.at(fact.key).fail(fact.problem);
+      {plan.model.positions != Positions::learned || plan.training.sequence <= plan.model.max_positions,
+       training.at("sequence"),
+       "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
+           std::to_string(plan.model.max_positions) + " tokens"},
+      {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
+      {plan.costs.recomputed.size() == count, costs.at("recomputed"), entries(plan.costs.recomputed.size())},
+      {plan.costs.boundary_bytes == bytes(plan.boundary), costs.at("boundary_bytes"),
+       "is " + std::to_string(plan.costs.boundary_bytes.value) + ", the boundary has " +
+           std::to_string(bytes(plan.boundary).value) + " bytes"},
+      {(plan.costs.tied_bytes.value > 0) == tied_over_ranks, costs.at("tied_bytes"),
+       "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
+}
+
+void require_consistent(const Plan& plan, const JsonValue& file) {
+  require_split(plan, file);
+  for (const Fact& fact : facts_of(plan, file)) {
+    if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }
-  try {
-    require_equal(plan.boundary, boundary_manifest(plan.model, plan.training), 0);
-  } catch (const InputError& error) {
-    file.at("boundary").fail(error.problem(), error.hint());
+  if (plan.boundary != boundary_manifest(plan.model, plan.training)) {
+    const auto [found, expected] = first_difference(plan.boundary, boundary_manifest(plan.model, plan.training));
+    file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
   try {
     require_valid(plan.schedule);
@@ -168,8 +218,9 @@ std::string to_json(const Plan& plan) {
 
 Plan read_plan(const std::filesystem::path& path) {
   const std::string text = read_file(path);
+  require_json(text, path);
   const Json json = parse_json(text, path.string());
-  const JsonValue file(json, path.string());
+  const JsonValue file(json, path.string(), "", text);
   require_version(file);
   file.require_only({"format", "version", "name", "model", "cluster", "training", "layout", "split", "schedule",
                      "boundary", "costs"});
@@ -178,7 +229,7 @@ Plan read_plan(const std::filesystem::path& path) {
             .cluster = cluster_from_json(file.at("cluster")),
             .training = training_from_json(file.at("training")),
             .layout = layout_from_json(file.at("layout")),
-            .split_method = file.at("split").at("method").text(),
+            .split_method = split_method_from_json(file.at("split").at("method")),
             .split = split_from_json(file.at("split")),
             .schedule = schedule_from_json(file.at("schedule")),
             .costs = pipeline_costs_from_json(file.at("costs")),

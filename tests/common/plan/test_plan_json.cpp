@@ -151,8 +151,10 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
              ContainsSubstring("split.layers") && ContainsSubstring("3 entries for 2 stages"));
   CHECK_THAT(message_of([](Plan& p) { p.split.layers[0] += 1; }),
              ContainsSubstring("adds up to 9 layers, the model has 8"));
-  CHECK_THAT(message_of([](Plan& p) { p.cluster.ranks = 3; }), ContainsSubstring("needs 2 ranks, the cluster has 3"));
-  CHECK_THAT(message_of([](Plan& p) { p.training.global_batch = 9; }), ContainsSubstring("global batch of 9"));
+  CHECK_THAT(message_of([](Plan& p) { p.cluster.ranks = 3; }),
+             ContainsSubstring("cluster.ranks: is 3, the layout needs 2 ranks"));
+  CHECK_THAT(message_of([](Plan& p) { p.training.global_batch = 9; }),
+             ContainsSubstring("training.global_batch: is 9"));
   CHECK_THAT(message_of([](Plan& p) { p.training.microbatch = 1; }), ContainsSubstring("training"));
   CHECK_THAT(message_of([](Plan& p) { p.layout.pipeline = 3; }), ContainsSubstring("the layout's pipeline 3"));
   CHECK_THAT(message_of([](Plan& p) {
@@ -178,6 +180,49 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
   CHECK_THAT(message_for_plan(replaced(to_json(plan), "\"hidden\": 64", "\"hiden\": 64")), ContainsSubstring("hid"));
   CHECK_THAT(message_for_plan(replaced(to_json(plan), "\"kind\": \"softmax\"", "\"kind\": \"softmix\"")),
              ContainsSubstring("did you mean 'softmax'?"));
+}
+
+TEST_CASE("what is wrong with a plan is told with its line and column") {
+  const std::string text = to_json(small_plan());
+  const auto refused = [&](const std::string& from, const std::string& to, const std::string& key,
+                           const std::string& said) {
+    const std::string changed = replaced(text, from, to);
+    const std::string message = message_for_plan(changed);
+    const std::size_t at = changed.find(to);
+    const auto line = 1 + std::count(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    CAPTURE(message);
+    CHECK(message.starts_with("plan.json:" + std::to_string(line) + ":"));
+    CHECK_THAT(message, ContainsSubstring(": " + key + ": ") && ContainsSubstring(said));
+  };
+  refused("\"name\": \"1f1b\"", "\"name\": \"foo\"", "schedule.name", "unknown schedule 'foo'");
+  refused("\"name\": \"1f1b\"", "\"name\": \"1f1c\"", "schedule.name", "did you mean '1f1b'?");
+  refused("\"name\": \"1f1b\"", "\"name\": \"dualpipe\"", "schedule.name", "not built yet");
+  refused("\"chunks\": 1", "\"chunks\": 2", "schedule.chunks", "1f1b has no chunks");
+  refused("\"kv_heads\": 2", "\"heads\": 4, \"kv_heads\": 3", "model.layers[0].mixer.heads",
+          "a multiple of kv_heads (3)");
+  refused("\"vocabulary\": 512", "\"vocabulary\": 0", "model.vocabulary", "at least 1");
+  refused("\"top_k\": 2", "\"top_k\": 5", "model.layers[4].mlp.top_k", "from 1 to 4");
+  refused("\"method\": \"dynamic\"", "\"method\": \"dinamic\"", "split.method", "did you mean 'dynamic'?");
+  refused("\"global_batch\": 8", "\"global_batch\": 16", "training.global_batch", "is 16 sequences");
+  refused("\"seed\": ", "\"sead\": 1, \"seed\": ", "training", "did you mean 'seed'?");
+  refused("\"ranks_per_machine\": ", "\"ranks_per_machine\": -", "costs.ranks_per_machine", "at least 1");
+  CHECK_THAT(message_for_plan(replaced(text, "\"hidden\": 64", "\"hidden\": 128")),
+             ContainsSubstring("boundary: has hidden_states (microbatch 2 × sequence 32 × hidden 64") &&
+                 ContainsSubstring("hidden 128") && ContainsSubstring("hint: times and bandwidths in 'costs' may be"));
+}
+
+TEST_CASE("times and bandwidths of a plan may be edited") {
+  Plan plan = small_plan();
+  plan.costs.stages[1].forward = {12.5};
+  plan.costs.inside.bandwidth = {1e6};
+  plan.costs.provenance = "by hand";
+  CHECK(read_back(plan) == plan);
+}
+
+TEST_CASE("a scenario in a plan's place is told how it becomes one") {
+  const TemporaryFolder folder;
+  CHECK_THROWS_WITH(read_plan(folder.write("s.yaml", scenario_text("split: dynamic\n"))),
+                    ContainsSubstring("looks like a scenario") && ContainsSubstring("first: plumb plan "));
 }
 
 TEST_CASE("a plan of 64 stages and 1024 microbatches is read in a moment") {
