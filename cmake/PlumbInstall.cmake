@@ -6,6 +6,8 @@ include(GNUInstallDirs)
 function(plumb_install)
   foreach(program plumb plumb-exec)
     if(TARGET ${program})
+      # Where SimGrid and LibTorch were found: they are not installed with us.
+      set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
       install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
   endforeach()

@@ -41,6 +41,16 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+// An empty word is most likely a shell variable that is not set, never what was meant.
+void refuse_empty_values(CLI::App& app) {
+  const CLI::Validator filled([](const std::string& word) { return word.empty() ? "is empty" : std::string(); }, "",
+                              "filled");
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_min() > 0) option->check(filled);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
+}
+
 [[noreturn]] void report(const CLI::App& app, const CLI::ParseError& error) {
   const Named named = innermost(app);
   const std::string help = "see " + named.words + " --help";
@@ -58,6 +68,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
 }  // namespace
 
 std::optional<ExitStatus> parse_command_line(CLI::App& app, int argc, const char* const* argv) {
+  refuse_empty_values(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -41,6 +41,17 @@ std::filesystem::path behind_link(const std::filesystem::path& link) {
   return target;
 }
 
+// The file behind a link is renewed, not the link.
+std::filesystem::path written_path(const std::filesystem::path& name) {
+  std::error_code none;
+  return std::filesystem::is_symlink(name, none) ? behind_link(name) : name;
+}
+
+bool is_written_through(const std::filesystem::path& path) {
+  std::error_code none;
+  return std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none);
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -54,21 +65,33 @@ std::string read_file(const std::filesystem::path& path) {
   return std::move(content).str();
 }
 
-void write_file(const std::filesystem::path& name, std::string_view content) {
+void require_writable(const std::filesystem::path& name) {
   if (name.empty()) throw InputError("output file", "has an empty name", "name a file");
   std::error_code none;
-  // The file behind a link is renewed, not the link.
-  const std::filesystem::path path = std::filesystem::is_symlink(name, none) ? behind_link(name) : name;
+  const std::filesystem::path path = written_path(name);
   if (std::filesystem::is_directory(path, none)) throw InputError(path.string(), "is a folder, expected a file name");
-  if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none)) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (!std::filesystem::is_directory(folder, none)) {
+    throw InputError(path.string(), "cannot be written: its folder does not exist", "mkdir -p " + folder.string());
+  }
+  const bool through = is_written_through(path);
+  if (::access(through ? path.c_str() : folder.c_str(), through ? W_OK : W_OK | X_OK) != 0) {
+    throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno),
+                     "name a file in a folder that you may write to");
+  }
+}
+
+void write_file(const std::filesystem::path& name, std::string_view content) {
+  require_writable(name);
+  const std::filesystem::path path = written_path(name);
+  if (is_written_through(path)) {
     write_through(path, content);
     return;
   }
   const std::filesystem::path temporary = path.string() + ".part" + std::to_string(::getpid());
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) {
-    throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno),
-                     "name a folder that exists and that you may write to");
+    throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno));
   }
   const auto fail = [&] {
     const std::string reason = std::strerror(errno);

@@ -15,4 +15,7 @@ namespace plumb {
 // RunError when the disk is full; leaves no temporary file behind in either case.
 void write_file(const std::filesystem::path& name, std::string_view content);
 
+// Throws the InputError of `write_file` now, for work that takes long before it writes.
+void require_writable(const std::filesystem::path& name);
+
 }  // namespace plumb

@@ -13,17 +13,43 @@ std::vector<std::filesystem::path> searched_folders(const YamlValue& value) {
 }
 
 // Names of the files beside the one that was looked for, as they would be written.
-std::vector<std::string> neighbours(const std::filesystem::path& name, const YamlValue& value) {
+std::vector<std::string> neighbours(const std::filesystem::path& inside, const YamlValue& value) {
   std::vector<std::string> names;
   for (const auto& folder : searched_folders(value)) {
     std::error_code missing;
-    for (const auto& entry : std::filesystem::directory_iterator(folder / name.parent_path(), missing)) {
-      if (entry.is_regular_file(missing)) names.push_back((name.parent_path() / entry.path().filename()).string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder / inside, missing)) {
+      if (entry.is_regular_file(missing)) names.push_back((inside / entry.path().filename()).string());
     }
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
+}
+
+// `model: tiny-hybrid` means models/tiny-hybrid.yaml: a name without folder and ending is looked for in the folder that
+// is called like the key, too.
+std::string nearest_file(const std::filesystem::path& name, const YamlValue& value) {
+  const bool bare = !name.has_parent_path() && !name.has_extension();
+  if (bare) {
+    const std::string key = value.path().substr(value.path().find_last_of('.') + 1);
+    std::vector<std::string> stems;
+    const std::vector<std::string> files = neighbours(key + "s", value);
+    for (const std::string& file : files) stems.push_back(std::filesystem::path(file).stem().string());
+    const std::string hint = did_you_mean(name.string(), stems);
+    for (std::size_t i = 0; i < stems.size(); ++i) {
+      if (hint == "did you mean '" + stems[i] + "'?") return "did you mean '" + files[i] + "'?";
+    }
+    if (!files.empty()) return did_you_mean(name.string(), files);
+  }
+  const std::vector<std::string> others = neighbours(name.parent_path(), value);
+  return others.empty() ? "" : did_you_mean(name.string(), others);
+}
+
+// Where an installation beside the running program keeps them; empty where /proc does not say.
+std::filesystem::path beside_program() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : (program.parent_path() / PLUMB_SCENARIOS_FROM_PROGRAM).lexically_normal();
 }
 
 }  // namespace
@@ -32,9 +58,9 @@ std::vector<std::filesystem::path> shipped_scenarios() {
   const char* given = std::getenv("PLUMB_SCENARIOS");
   if (given != nullptr && *given != '\0') return {given};
   std::vector<std::filesystem::path> folders;
-  for (const char* folder : {PLUMB_SCENARIOS_SOURCE, PLUMB_SCENARIOS_INSTALLED}) {
+  for (const std::filesystem::path& folder : {beside_program(), std::filesystem::path(PLUMB_SCENARIOS_SOURCE)}) {
     std::error_code missing;
-    if (std::filesystem::is_directory(folder, missing)) folders.emplace_back(folder);
+    if (std::filesystem::is_directory(folder, missing)) folders.push_back(folder);
   }
   return folders;
 }
@@ -55,9 +81,7 @@ std::filesystem::path find_file(const YamlValue& value) {
   for (const auto& folder : searched_folders(value)) {
     looked += (looked.empty() ? "" : ", ") + (folder.empty() ? std::string(".") : folder.string());
   }
-  const std::vector<std::string> others = neighbours(name, value);
-  value.fail(value.path() + ": there is no file '" + name + "' (looked in " + looked + ")",
-             others.empty() ? "" : did_you_mean(name, others));
+  value.fail(value.path() + ": there is no file '" + name + "' (looked in " + looked + ")", nearest_file(name, value));
 }
 
 YamlValue block_or_file(const YamlValue& value, const std::string& key) {

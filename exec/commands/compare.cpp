@@ -90,7 +90,7 @@ ExitStatus compare_command(const CompareArguments& arguments) {
   const SessionOptions options = session_options(arguments.session);
   if (arguments.plans.size() < 2) throw InputError("plumb-exec compare", "expected at least two plans");
   const std::vector<std::filesystem::path> files = output_files(arguments);
-  if (!arguments.folder.empty()) require_folder_of(files.front().string());
+  if (!arguments.folder.empty()) require_writable(files.front());
   std::vector<Plan> plans;
   for (const std::string& path : arguments.plans) plans.push_back(read_plan(path));
   const SessionResult result = run_session(std::move(plans), options);

@@ -98,7 +98,7 @@ void print(const PlanRun& run, const SessionOptions& options) {
 
 ExitStatus run_command(const RunArguments& arguments) {
   const SessionOptions options = session_options(arguments.session);
-  if (!arguments.output.empty()) require_folder_of(arguments.output);
+  if (!arguments.output.empty()) require_writable(arguments.output);
   const SessionResult result = run_session({read_plan(arguments.plan)}, options);
   if (result.runs.empty()) return result.status;
   const PlanRun& run = result.runs.front();

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <filesystem>
 
 namespace plumb::exec {
 
@@ -46,13 +45,6 @@ SessionOptions session_options(const SessionArguments& arguments) {
     options.emulate_bytes = arguments.emulate_bytes;
   }
   return options;
-}
-
-void require_folder_of(const std::string& output) {
-  const std::filesystem::path folder = std::filesystem::path(output).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
-    throw InputError(output, "its folder does not exist", "mkdir -p " + folder.string());
-  }
 }
 
 }  // namespace plumb::exec

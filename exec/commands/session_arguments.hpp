@@ -22,7 +22,4 @@ struct SessionArguments {
 void add_session_arguments(CLI::App& command, SessionArguments& arguments);
 [[nodiscard]] SessionOptions session_options(const SessionArguments& arguments);
 
-// Throws InputError now rather than after the run: the folder of an output file must exist.
-void require_folder_of(const std::string& output);
-
 }  // namespace plumb::exec

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,11 +39,19 @@ struct Verdict {
   [[nodiscard]] bool conclusive() const { return !moved_fraction || *moved_fraction <= steady_fraction; }
 };
 
-Verdict judge(const Options& options, const TimelineDiff& difference) {
+void require_sense(const Options& options) {
+  if (options.fail_above && !(*options.fail_above >= 0 && std::isfinite(*options.fail_above))) {
+    throw InputError("plumb diff",
+                     fmt::format("--fail-above is {}, expected a fraction from 0 on", *options.fail_above),
+                     "--fail-above 0.05 allows 5%");
+  }
   if (options.profile_before.empty() != options.profile_after.empty()) {
     throw InputError("plumb diff", "--profile-before and --profile-after belong together",
                      "give both, or neither: they say whether the machine itself changed");
   }
+}
+
+Verdict judge(const Options& options, const TimelineDiff& difference) {
   Verdict verdict;
   verdict.error_fraction = std::abs(difference.predicted / difference.measured - 1);
   if (!options.profile_before.empty()) {
@@ -122,6 +129,7 @@ void print(const Options& options, const TimelineDiff& difference, const Verdict
 }
 
 ExitStatus diff_command(const Options& options) {
+  require_sense(options);
   const Timeline predicted = read_timeline(options.predicted);
   const Timeline measured = read_timeline(options.measured);
   const TimelineDiff difference = diff(predicted, measured);
@@ -142,10 +150,8 @@ void add_diff(CLI::App& program, Body& body) {
   const auto options = std::make_shared<Options>();
   command.add_option("PREDICTED", options->predicted, "What plumb simulate wrote with -o.")->required();
   command.add_option("MEASURED", options->measured, "What plumb-exec run wrote with -o.")->required();
-  command
-      .add_option("--fail-above", options->fail_above,
-                  "Exit status 1 if the predicted step is off by more than this fraction of the measured one.")
-      ->check(CLI::Range(0.0, std::numeric_limits<double>::max()));
+  command.add_option("--fail-above", options->fail_above,
+                     "Exit status 1 if the predicted step is off by more than this fraction of the measured one.");
   command.add_option("--profile-before", options->profile_before, "Calibration before the run …");
   command.add_option("--profile-after", options->profile_after,
                      "… and after it: if the machine moved by more than 2%, the answer is `inconclusive`.");

@@ -102,6 +102,7 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
 }
 
 ExitStatus plan(const Options& options) {
+  if (!options.output.empty()) require_writable(options.output);
   const Scenario scenario = read_scenario_with(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
   PlanningResult result;

@@ -22,6 +22,7 @@ struct Options {
 };
 
 ExitStatus report(const Options& options) {
+  require_writable(options.output);
   std::vector<Timeline> timelines;
   for (const std::string& path : options.timelines) timelines.push_back(read_timeline(path));
   const std::string page = html_report(timelines);

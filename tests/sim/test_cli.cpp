@@ -83,6 +83,34 @@ TEST_CASE("usage errors name what was meant and exit with 2") {
   refuses(run_plumb(folder, "show nosuch.yaml"), {"nosuch.yaml: cannot be read"});
 }
 
+TEST_CASE("an empty word is refused, not taken for none") {
+  const Folder folder;
+  refuses(run_plumb(folder, "plan " + scenario("demo") + " -o ''"), {"plumb plan: --output: is empty"});
+  refuses(run_plumb(folder, "plan " + scenario("demo") + " --split=''"), {"--split"});
+  refuses(run_plumb(folder, "simulate ''"), {"SCENARIO|PLAN: is empty"});
+  refuses(run_plumb(folder, "report a.json -o ''"), {"--output: is empty"});
+}
+
+TEST_CASE("a limit that nothing can be above is refused") {
+  const Folder folder;
+  for (const std::string limit : {"nan", "-1", "inf"}) {
+    refuses(run_plumb(folder, "diff a.json b.json --fail-above=" + limit), {"--fail-above is " + limit, "0.05"});
+  }
+}
+
+TEST_CASE("an installed program finds the scenarios that are installed with it") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path / "bin");
+  std::filesystem::create_directories(folder.path / "share/plumb/scenarios/models");
+  std::filesystem::copy(std::string(PLUMB_BINARY_DIR) + "/bin/plumb", folder.path / "bin/plumb");
+  folder.file("share/plumb/scenarios/models/own.yaml", small.substr(0, small.find("cluster:")));
+  const std::string file =
+      folder.file("s.yaml", replaced(small, small.substr(0, small.find("cluster:")), "model: models/own.yaml\n"));
+  refuses(run_plumb(folder, "show " + file), {"own.yaml"});
+  const std::string installed = "'" + folder.file("bin/plumb") + "' show '" + file + "' >'" + folder.file("out") + "'";
+  CHECK(std::system(installed.c_str()) == 0);
+}
+
 TEST_CASE("what is not built yet is refused by its name") {
   const Folder folder;
   refuses(run_plumb(folder, "validate some-folder"), {"plumb validate", "not built yet"});

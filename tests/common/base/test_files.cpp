@@ -1,5 +1,7 @@
 #include "common/base/files.hpp"
 
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "common/base/error.hpp"
@@ -19,6 +21,25 @@ TEST_CASE("a file is written whole under its name, and nothing is left beside it
   CHECK_THROWS_AS(write_file(folder, "x"), InputError);
   CHECK_THROWS_AS(read_file(folder), InputError);
   CHECK_THROWS_AS(read_file(folder / "b.json"), InputError);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("whether a file can be written is known before it is") {
+  const auto folder = std::filesystem::temp_directory_path() / "plumb_test_writable";
+  std::filesystem::create_directories(folder);
+  CHECK_NOTHROW(require_writable(folder / "new.json"));
+  CHECK_NOTHROW(require_writable("new.json"));
+  CHECK_NOTHROW(require_writable("/dev/null"));
+  CHECK(std::filesystem::is_empty(folder));
+  CHECK_THROWS_WITH(require_writable(folder / "missing/a.json"), ContainsSubstring("mkdir -p "));
+  CHECK_THROWS_WITH(require_writable(folder), ContainsSubstring("is a folder"));
+  CHECK_THROWS_AS(require_writable(""), InputError);
+  // Whose folder belongs to somebody else; root may write to it nevertheless.
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  if (::access(folder.c_str(), W_OK) != 0) {
+    CHECK_THROWS_WITH(require_writable(folder / "a.json"), ContainsSubstring("Permission denied"));
+  }
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
   std::filesystem::remove_all(folder);
 }
 
