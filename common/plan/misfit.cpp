@@ -121,11 +121,11 @@ std::string describe_misfit(const Candidate& candidate) {
 
 void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) {
   if (result.candidates.empty() || !result.candidates.front().built) {
-    throw InputError(scenario.name,
+    throw InputError(scenario.place,
                      "no candidate can be built: " +
                          (result.candidates.empty() ? "there is none" : result.candidates.front().reason));
   }
-  throw InputError(scenario.name, "nothing fits in memory: " + result.candidates.front().reason,
+  throw InputError(scenario.place, "nothing fits in memory: " + result.candidates.front().reason,
                    what_would_fit(scenario));
 }
 

@@ -119,10 +119,16 @@ void require_splits_fit(const YamlValue& file, const Scenario& scenario) {
 
 Scenario read_scenario(const std::filesystem::path& path) {
   const YamlValue file = YamlValue::load(path);
+  if (file.is_map() && file.find("format")) {
+    throw InputError(path.string(), "is not a scenario: it looks like a plan",
+                     "plumb simulate " + path.string() + ", or plumb-exec run " + path.string());
+  }
   file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
   if (const auto software = file.find("software")) fail_planned(*software, "software");
 
-  Scenario scenario{.name = path.stem().string(), .model = read_model_of(file.require("model"))};
+  Scenario scenario{
+      .name = path.stem().string(), .place = path.string(), .model = read_model_of(file.require("model"))};
+  if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
   const TrainingBlock training = read_training(file.find("training"));
   ClusterBlock cluster = read_cluster(file, training.precision);
   scenario.layout = read_layout(file, file.find("layout"), cluster);

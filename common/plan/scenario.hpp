@@ -52,7 +52,8 @@ struct ScheduleChoice {
 
 // Where the user left a choice open (`auto` or a list) several values stand; `plan` weighs all combinations.
 struct Scenario {
-  std::string name = {};  // of the file, without its ending
+  std::string name = {};   // of the file, without its ending
+  std::string place = {};  // file, and line of its cluster: for what only shows when candidates are weighed
   Model model = {};
   Cluster cluster = {};
   Training training = {};

@@ -29,6 +29,14 @@ YamlValue machine_block(const YamlValue& value) {
   value.fail(value.path() + ": unknown machine '" + text + "'", did_you_mean(text, machine_names()));
 }
 
+// A machine's name or a number where the keys should stand that they belong to.
+void require_block(const YamlValue& value) {
+  const bool machine = is_machine_name(value.text());
+  if (value.is_text() && !machine) return;
+  value.fail("cluster: expected keys and values, not '" + value.text() + "'",
+             std::string("cluster: {") + (machine ? "machine" : "ranks") + ": " + value.text() + "}");
+}
+
 ElementType usual_precision(const YamlValue& machine) {
   const bool cpu = machine.require("device").require("type").choice({"cpu", "cuda"}) == 0;
   return cpu ? ElementType::fp32 : ElementType::bf16;
@@ -56,6 +64,7 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
 
 ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision) {
   const std::optional<YamlValue> given = file.find("cluster");
+  if (given && given->is_scalar()) require_block(*given);
   const YamlValue block =
       given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
   block.check_keys({"machine", "nodes", "ranks", "cores", "memory"});

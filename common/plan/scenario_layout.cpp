@@ -14,7 +14,18 @@ void refuse_degree(const YamlValue& value, int degree, const std::string& what) 
   if (degree > 1) fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline parallelism");
 }
 
+// A number where a block of keys stands is most likely its degree.
+void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
+  if (!value.is_scalar()) return;
+  const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
+  const bool more = degree_key == "degree" && value.text() != "1";
+  value.fail(value.path() + ": expected keys and values, not '" + value.text() + "'",
+             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}" +
+                 (more ? "; only degree 1 is built so far: leave it out" : ""));
+}
+
 TensorLayout read_tensor(const YamlValue& block) {
+  require_block(block, "tensor", "degree");
   block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous"});
   TensorLayout tensor;
   if (const auto degree = block.find("degree")) {
@@ -34,6 +45,7 @@ TensorLayout read_tensor(const YamlValue& block) {
 }
 
 DataLayout read_data(const YamlValue& block) {
+  require_block(block, "data", "degree");
   block.check_keys({"degree", "sharding"});
   DataLayout data;
   if (const auto degree = block.find("degree")) {
@@ -105,7 +117,12 @@ Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& given,
     settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, false, cluster);
     return layout;
   }
+  if (given->is_text() && given->text() == "auto") {
+    given->fail("layout: 'auto' may stand for microbatch, chunks, schedule and split, not for the layout",
+                "layout: {pipeline: 4}, or leave it out: then every rank is a pipeline stage");
+  }
   const YamlValue block = block_or_file(*given, "layout");
+  require_block(block, "layout", "pipeline");
   block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert"});
   if (const auto order = block.find("order")) layout.order = read_order(*order);
   if (const auto tensor = block.find("tensor")) layout.tensor = read_tensor(*tensor);

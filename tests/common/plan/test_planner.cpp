@@ -217,12 +217,15 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
   }
   std::string hint;
   std::string problem;
+  std::string where;
   try {
     (void)best_fitting(result, tight);
   } catch (const InputError& error) {
     problem = error.problem();
+    where = error.where();
     hint = error.hint();
   }
+  CHECK_THAT(where, ContainsSubstring("scenario.yaml:11:10"));  // its cluster
   CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("most of it activations"));
   CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
   CHECK_THAT(hint, ContainsSubstring("recompute: full"));

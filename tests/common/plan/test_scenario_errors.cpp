@@ -111,7 +111,25 @@ TEST_CASE("what is planned and not built yet is refused by its name") {
          {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
 }
 
+TEST_CASE("one word where a block belongs") {
+  check({{"layout: auto\n", {"scenario.yaml:11:9: ", "not for the layout", "layout: {pipeline: 4}"}},
+         {"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
+         {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}", "only degree 1 is built"}},
+         {"layout: {tensor: 2}\n", {"scenario.yaml:11:18: ", "tensor: {degree: 2}"}},
+         {"cluster: dgx-h100\n", {"scenario.yaml:11:10: ", "hint: cluster: {machine: dgx-h100}"}},
+         {"cluster: 8\n", {"scenario.yaml:11:10: ", "hint: cluster: {ranks: 8}"}}});
+}
+
+TEST_CASE("a plan in a scenario's place") {
+  CHECK_THAT(message_for("{\"format\": \"plumb plan\", \"version\": 1}"),
+             ContainsSubstring("looks like a plan") && ContainsSubstring("plumb simulate "));
+}
+
 TEST_CASE("files that are not there") {
+  const std::string tiny = "did you mean 'models/tiny-hybrid.yaml'?";
+  CHECK_THAT(message_for("model: tiny-hybrid\n"), ContainsSubstring("scenario.yaml:1:8: ") && ContainsSubstring(tiny));
+  CHECK_THAT(message_for("model: tiny-hybird\n"), ContainsSubstring(tiny));
+  CHECK_THAT(message_for("model: something-else\n"), ContainsSubstring("one of: models/"));
   check({{"profile: profil.yaml\n", {"scenario.yaml:11:10: ", "there is no file 'profil.yaml'", "looked in"}},
          {"cluster: {machine: machines/dgx-h1000.yaml}\n",
           {"scenario.yaml:11:20: ", "did you mean 'machines/dgx-h100.yaml'?"}}});
