@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/time_axis.hpp"
 
@@ -51,9 +52,20 @@ std::string_view escape_of(Ink ink) {
   return escapes[static_cast<std::size_t>(ink)];
 }
 
+constexpr std::string_view mixed_escape = "\033[30;47m";
+
 struct Cell {
   Ink ink = Ink::idle;
   std::int32_t microbatch = no_microbatch;
+  // What matters where a column holds several actions.
+  bool mixed = false;   // several kinds of compute, none of which has nearly all of it
+  bool sparse = false;  // some compute, but less than half
+};
+
+// Where a column holds several actions, its microbatch says nothing: columns then stand for kinds.
+struct Drawing {
+  GanttStyle style;
+  bool dense = false;
 };
 
 // How much of one cell each ink covers, and the longest action of each.
@@ -87,12 +99,29 @@ Cell dominant(const Cover& cover, Seconds cell) {
     compute += cover.seconds[ink];
     if (cover.seconds[ink] > cover.seconds[most]) most = ink;
   }
-  if (compute * 2 >= cell.value) return {.ink = static_cast<Ink>(most), .microbatch = cover.microbatch[most]};
+  if (compute * 2 >= cell.value) {
+    constexpr double nearly_all = 0.9;
+    return {.ink = static_cast<Ink>(most),
+            .microbatch = cover.microbatch[most],
+            .mixed = cover.seconds[most] < nearly_all * compute};
+  }
   const double waiting = cover.seconds[static_cast<std::size_t>(Ink::waiting)];
-  return {.ink = waiting * 2 >= cell.value - compute ? Ink::waiting : Ink::idle, .microbatch = no_microbatch};
+  constexpr double some = 0.05;
+  return {.ink = waiting * 2 >= cell.value - compute ? Ink::waiting : Ink::idle,
+          .sparse = compute >= some * cell.value};
 }
 
-std::string symbol(const Cell& cell, const GanttStyle& style) {
+// Of an action whose microbatch is not drawn.
+std::string kind_letter(Ink ink) {
+  constexpr std::array<std::string_view, ink_count> letters{"", "", "F", "B", "I", "W", "R", ""};
+  return std::string(letters[static_cast<std::size_t>(ink)]);
+}
+
+std::string symbol(const Cell& cell, const Drawing& drawing) {
+  const GanttStyle& style = drawing.style;
+  if (drawing.dense && cell.mixed) return "+";
+  if (drawing.dense && cell.sparse) return ":";
+  if (drawing.dense && !kind_letter(cell.ink).empty()) return kind_letter(cell.ink);
   const auto digit = static_cast<char>(std::max(0, cell.microbatch) % 10);
   const bool coloured = style.colour;
   switch (cell.ink) {
@@ -115,17 +144,18 @@ std::string symbol(const Cell& cell, const GanttStyle& style) {
   return " ";
 }
 
-std::string line_of(const std::vector<Cover>& covers, Seconds cell, const GanttStyle& style) {
+std::string line_of(const std::vector<Cover>& covers, Seconds cell, const Drawing& drawing) {
   std::string line;
   std::string_view escape;
   for (const Cover& cover : covers) {
     const Cell shown = dominant(cover, cell);
-    if (style.colour && escape_of(shown.ink) != escape) {
+    const std::string_view wanted = drawing.dense && shown.mixed ? mixed_escape : escape_of(shown.ink);
+    if (drawing.style.colour && wanted != escape) {
       if (!escape.empty()) line += "\033[0m";
-      escape = escape_of(shown.ink);
+      escape = wanted;
       line += escape;
     }
-    line += symbol(shown, style);
+    line += symbol(shown, drawing);
   }
   if (!escape.empty()) line += "\033[0m";
   return line;
@@ -160,21 +190,63 @@ std::string time_axis(Seconds duration, std::size_t indent, const GanttStyle& st
   return labels + "\n" + axis + "\n";
 }
 
-std::string legend(const std::array<bool, ink_count>& used, const GanttStyle& style) {
+// Entries beside each other, on as many lines of `width` columns as they need.
+std::string wrapped(const std::vector<std::string>& entries, const std::vector<std::size_t>& widths,
+                    std::size_t width) {
+  std::string text;
+  std::size_t column = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const bool fits = column + 3 + widths[i] <= width;
+    if (column > 0) text += fits ? "   " : "\n";
+    column = (column > 0 && fits ? column + 3 : 0) + widths[i];
+    text += entries[i];
+  }
+  return text + "\n";
+}
+
+// What is drawn in a chart: kinds of ink, and columns of several kinds.
+struct Used {
+  std::array<bool, ink_count> inks{};
+  bool mixed = false;
+  bool sparse = false;
+};
+
+std::string legend(const Used& used, const Drawing& drawing, std::size_t width) {
   constexpr std::array<std::string_view, ink_count> names{"idle",     "waits for a message", "F", "B", "I", "W", "R",
                                                           "optimizer"};
   constexpr std::array<std::size_t, ink_count> order{2, 3, 4, 5, 6, 7, 1, 0};
-  std::string text;
+  std::vector<std::string> entries;
+  std::vector<std::size_t> widths;
+  const auto add_entry = [&](const std::string& sample, std::string_view escape, std::string_view name) {
+    const bool coloured = drawing.style.colour && !escape.empty();
+    const std::string shown = coloured ? fmt::format("{}{}\033[0m", escape, sample) : sample;
+    entries.push_back(name.empty() ? shown : fmt::format("{} {}", shown, name));
+    widths.push_back(text_width(sample) + (name.empty() ? 0 : 1 + text_width(name)));
+  };
   for (const std::size_t ink : order) {
-    if (!used[ink]) continue;
+    if (!used.inks[ink]) continue;
     const auto kind = static_cast<Ink>(ink);
-    const std::string first = symbol({.ink = kind, .microbatch = 0}, style);
+    const std::string first = symbol({.ink = kind, .microbatch = 0}, drawing);
     const bool range = first == "0" || first == "a" || first == "A";
-    std::string sample = range ? first + "-" + symbol({.ink = kind, .microbatch = 9}, style) : first;
-    if (style.colour && !escape_of(kind).empty()) sample = fmt::format("{}{}\033[0m", escape_of(kind), sample);
-    text += fmt::format("{}{} {}", text.empty() ? "" : "   ", sample, names[ink]);
+    const std::string sample = range ? first + "-" + symbol({.ink = kind, .microbatch = 9}, drawing) : first;
+    add_entry(sample, escape_of(kind), first == names[ink] ? "" : names[ink]);
   }
-  return text.empty() ? "" : text + "   (digits and letters: microbatch, its last digit)\n";
+  if (used.mixed) add_entry("+", mixed_escape, "several kinds");
+  if (used.sparse) add_entry(":", "", "busy less than half");
+  if (entries.empty()) return "";
+  add_entry(drawing.dense ? "(a column holds several actions: their kind)"
+                          : "(digits and letters: microbatch, its last digit)",
+            "", "");
+  return wrapped(entries, widths, width);
+}
+
+// More actions than columns on some rank.
+bool is_dense(const StepTimeline& step, int ranks, int width) {
+  std::vector<int> actions(static_cast<std::size_t>(ranks), 0);
+  for (const Event& event : step.events) {
+    if (track_of(event.action.kind) == Track::compute) ++actions[static_cast<std::size_t>(event.rank)];
+  }
+  return *std::max_element(actions.begin(), actions.end()) > width;
 }
 
 std::string chart(const StepTimeline& step, int ranks, const GanttStyle& style) {
@@ -191,13 +263,20 @@ std::string chart(const StepTimeline& step, int ranks, const GanttStyle& style) 
   const std::size_t digits = std::to_string(ranks - 1).size();
   const std::string_view edge = style.unicode ? "│" : "|";
   std::string text = time_axis(step.duration, 5 + digits + 2, style);
-  std::array<bool, ink_count> used{};
+  const Drawing drawing{.style = style, .dense = is_dense(step, ranks, style.width)};
+  Used used;
   for (std::size_t rank = 0; rank < covers.size(); ++rank) {
-    for (const Cover& cover : covers[rank]) used[static_cast<std::size_t>(dominant(cover, cell).ink)] = true;
-    text += fmt::format("rank {:>{}} {}{}{} {:5.1f}% busy\n", rank, digits, edge, line_of(covers[rank], cell, style),
+    for (const Cover& cover : covers[rank]) {
+      const Cell shown = dominant(cover, cell);
+      const bool mixed = drawing.dense && shown.mixed;
+      const bool sparse = drawing.dense && shown.sparse;
+      (mixed ? used.mixed : sparse ? used.sparse : used.inks[static_cast<std::size_t>(shown.ink)]) = true;
+    }
+    text += fmt::format("rank {:>{}} {}{}{} {:5.1f}% busy\n", rank, digits, edge, line_of(covers[rank], cell, drawing),
                         edge, 100 * (statistics.ranks[rank].compute / step.duration));
   }
-  return text + legend(used, style);
+  constexpr std::size_t beside = 20;  // "rank ", the edges and the share
+  return text + legend(used, drawing, std::max<std::size_t>(width + beside + digits, 60));
 }
 
 }  // namespace

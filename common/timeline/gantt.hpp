@@ -1,4 +1,5 @@
-// A step as text: one line per rank, one column per slice of time.
+// A step as text: one line per rank, one column per slice of time. Columns show microbatches; where a rank has more
+// actions than columns they show the kind of these actions.
 #pragma once
 
 #include <string>

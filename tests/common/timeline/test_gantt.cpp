@@ -1,8 +1,10 @@
 #include "common/timeline/gantt.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
+#include "common/base/text.hpp"
 #include "common/timeline/time_axis.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/fixtures.hpp"
@@ -41,12 +43,14 @@ std::vector<std::string> lines(const std::string& text) {
 
 TEST_CASE("a Gantt chart in plain ASCII shows every action in its cell") {
   const std::vector<std::string> chart = lines(gantt(by_hand(), 2, {.width = 20, .colour = false, .unicode = false}));
-  REQUIRE(chart.size() == 5);
+  REQUIRE(chart.size() == 7);
   REQUIRE(chart[0] == "        0 s       5         10");
   REQUIRE(chart[1] == "        +---------+---------");
   REQUIRE(chart[2] == "rank 0 |00001111..--aaaaBB##|  80.0% busy");
   REQUIRE(chart[3] == "rank 1 |....--00aarr........|  30.0% busy");
-  REQUIRE(chart[4].find("0-9 F   a-j B   a-j I   A-J W   r R   # optimizer   - waits for a message   . idle") == 0);
+  REQUIRE(chart[4] == "0-9 F   a-j B   a-j I   A-J W   r R   # optimizer");
+  REQUIRE(chart[5] == "- waits for a message   . idle");
+  REQUIRE(chart[6] == "(digits and letters: microbatch, its last digit)");
 }
 
 TEST_CASE("an axis in the user's own unit names none") {
@@ -75,11 +79,52 @@ TEST_CASE("charts of any width, of nothing, and of many ranks stay in shape") {
   for (const int width : {-5, 10, 37, 100, 333}) {
     const std::vector<std::string> chart =
         lines(gantt(timeline.steps[0], 12, {.width = width, .colour = false, .unicode = false}));
-    REQUIRE(chart.size() == 2 + 12 + 1);
+    REQUIRE(chart.size() >= 2 + 12 + 1);
     for (int rank = 0; rank < 12; ++rank) {
       const std::string& line = chart[static_cast<std::size_t>(rank + 2)];
       REQUIRE(line.find('|') == 8);
       REQUIRE(line.rfind('|') == 9 + static_cast<std::size_t>(std::max(10, width)));
+    }
+  }
+}
+
+TEST_CASE("with more actions than columns a chart shows kinds, and says so") {
+  // 40 F of a second each, then 40 pairs of F and B of equal length, then 40 B; ten seconds a column.
+  std::vector<Event> events;
+  double now = 0;
+  const auto add = [&](ActionKind kind, int microbatch) {
+    events.push_back(compute(kind, 0, microbatch, now, now + 1));
+    now += 1;
+  };
+  for (int i = 0; i < 40; ++i) add(ActionKind::forward, i);
+  for (int i = 0; i < 40; ++i) {
+    add(ActionKind::forward, 40 + i);
+    add(ActionKind::backward, i);
+  }
+  for (int i = 0; i < 40; ++i) add(ActionKind::backward, 40 + i);
+  const StepTimeline step = ordered_step(events);
+  const GanttStyle style{.width = 16, .colour = false, .unicode = false};
+  const std::vector<std::string> chart = lines(gantt(step, 1, style));
+  REQUIRE(chart[2] == "rank 0 |FFFF++++++++BBBB| 100.0% busy");
+  REQUIRE(chart[3] == "F   B   + several kinds");
+  REQUIRE(chart[4] == "(a column holds several actions: their kind)");
+  // Of three seconds out of ten the column is not idle, and not of one kind either.
+  std::erase_if(events, [](const Event& event) { return std::fmod(event.start.value, 10) >= 3; });
+  const std::vector<std::string> sparse = lines(gantt(ordered_step(events), 1, style));
+  REQUIRE(sparse[2].find(":::::::::::::::") != std::string::npos);
+  REQUIRE(sparse[3].find(": busy less than half") != std::string::npos);
+  // As many columns as actions: every microbatch has its own.
+  REQUIRE(lines(gantt(step, 1, {.width = 160, .colour = false, .unicode = false}))[2].find("|0123456789012") == 7);
+  GanttStyle coloured = style;
+  coloured.colour = true;
+  REQUIRE_THAT(gantt(step, 1, coloured), ContainsSubstring("\033[30;104mFFFF\033[0m"));
+}
+
+TEST_CASE("no line of a chart is wider than its bars, their labels and shares") {
+  const Timeline timeline = test::random_gpipe(12, 7, 1, 3);
+  for (const int width : {40, 60, 100}) {
+    for (const std::string& line : lines(gantt(timeline.steps[0], 12, {.width = width, .colour = false}))) {
+      REQUIRE(text_width(line) <= static_cast<std::size_t>(width) + 22);
     }
   }
 }
