@@ -23,6 +23,27 @@ struct Pair {
   std::optional<TimelineDiff> difference;  // if there are both
 };
 
+const Timeline& first_of(const Pair& pair) { return pair.predicted != nullptr ? *pair.predicted : *pair.measured; }
+
+std::string sides_of(const Pair& pair) {
+  if (pair.predicted != nullptr && pair.measured != nullptr) return "predicted and measured";
+  return pair.predicted != nullptr ? "predicted" : "measured";
+}
+
+// "demo, 1f1b, dynamic split"; of several with the same name and the same sides, each with its number.
+std::vector<std::string> titles_of(const std::vector<Pair>& pairs) {
+  std::vector<std::string> titles;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto same = [&](const Pair& other) {
+      return first_of(other).plan_name == first_of(pairs[i]).plan_name && sides_of(other) == sides_of(pairs[i]);
+    };
+    const auto before = std::count_if(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(i), same);
+    const std::string& name = first_of(pairs[i]).plan_name;
+    titles.push_back(std::ranges::count_if(pairs, same) > 1 ? fmt::format("{} ({})", name, before + 1) : name);
+  }
+  return titles;
+}
+
 // In the order given: each timeline of a plan that has no pair yet begins one.
 std::vector<Pair> pairs_of(const std::vector<Timeline>& timelines) {
   std::vector<Pair> pairs;
@@ -81,14 +102,14 @@ std::string timeline_section(const Timeline& timeline, Seconds longest) {
   return text + html::timeline_picture(step, timeline.schedule, longest);
 }
 
-std::string pair_sections(const Pair& pair, Seconds longest) {
+std::string pair_sections(const Pair& pair, const std::string& title, Seconds longest) {
   std::vector<const Timeline*> shown;
   for (const Timeline* timeline : {pair.predicted, pair.measured}) {
     if (timeline != nullptr) shown.push_back(timeline);
   }
   const Timeline& first = *shown.front();
-  std::string text = fmt::format("<section><h2>{}</h2><p class=\"quiet\">{}</p>\n", escaped(first.plan_name),
-                                 shape_of(first.schedule));
+  std::string text = fmt::format("<section><h2>{} <span class=\"quiet\">{}</span></h2><p class=\"quiet\">{}</p>\n",
+                                 escaped(title), sides_of(pair), shape_of(first.schedule));
   std::vector<const StepTimeline*> steps;
   steps.reserve(shown.size());
   for (const Timeline* timeline : shown) steps.push_back(&median_step(*timeline));
@@ -111,14 +132,15 @@ std::string pair_sections(const Pair& pair, Seconds longest) {
 }
 
 // The page's first words: of the pair if there is just one, else of all.
-std::string headline(const std::vector<Pair>& pairs) {
+std::string headline(const std::vector<Pair>& pairs, const std::vector<std::string>& titles) {
   std::string names;
   std::string lead;
-  for (const Pair& pair : pairs) {
-    const Timeline& first = pair.predicted != nullptr ? *pair.predicted : *pair.measured;
-    if (names.find(first.plan_name) == std::string::npos) names += (names.empty() ? "" : ", ") + first.plan_name;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const Pair& pair = pairs[i];
+    const Timeline& first = first_of(pair);
+    if (names.find(first.plan_name) == std::string::npos) names += (names.empty() ? "" : "; ") + first.plan_name;
     if (pairs.size() > 1)
-      lead += "<p class=\"lead\"><b>" + escaped(first.plan_name) + "</b>: ";
+      lead += "<p class=\"lead\"><b>" + escaped(titles[i]) + "</b>: ";
     else
       lead += "<p class=\"lead\">";
     if (pair.difference) {
@@ -141,10 +163,11 @@ std::string html_report(const std::vector<Timeline>& timelines) {
   Seconds longest;
   for (const Timeline& timeline : timelines) longest = std::max(longest, median_step(timeline).duration);
   const std::vector<Pair> pairs = pairs_of(timelines);
-  std::string body = headline(pairs);
+  const std::vector<std::string> titles = titles_of(pairs);
+  std::string body = headline(pairs, titles);
   body +=
       "<section><h2>At a glance</h2><div class=\"scroll\">" + html::overview_table(timelines) + "</div></section>\n";
-  for (const Pair& pair : pairs) body += pair_sections(pair, longest);
+  for (std::size_t i = 0; i < pairs.size(); ++i) body += pair_sections(pairs[i], titles[i], longest);
   body += html::explanation();
   body += "<footer>";
   for (const Timeline& timeline : timelines) {
@@ -153,7 +176,8 @@ std::string html_report(const std::vector<Timeline>& timelines) {
                         escaped(timeline.costs_digest), escaped(timeline.costs.provenance));
   }
   body += "</footer>\n";
-  return html::page(timelines.front().plan_name + " – plumb", body);
+  const std::string more = pairs.size() > 1 ? fmt::format(" and {} more", pairs.size() - 1) : "";
+  return html::page(titles.front() + more + " – plumb", body);
 }
 
 }  // namespace plumb

@@ -107,7 +107,20 @@ TEST_CASE("timelines find their partner by plan, whatever the order they are giv
   const std::string page = html_report({second[1], first[0], first[1], second[0]});
   REQUIRE(nesting_problem(page) == "");
   REQUIRE(count(page, "Why they differ") == 2);
-  REQUIRE(count(page, "<h1>other plan, test plan</h1>") == 1);
+  REQUIRE(count(page, "<h1>other plan; test plan</h1>") == 1);
+}
+
+TEST_CASE("timelines with one name are told apart") {
+  const std::vector<Timeline> first = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  std::vector<Timeline> second = predicted_and_measured("gpipe", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  for (Timeline& timeline : second) timeline.plan_digest = "1111111111111111";
+  const std::string both = html_report({first[0], first[1], second[0], second[1]});
+  REQUIRE(count(both, "<h2>test plan (1) <span class=\"quiet\">predicted and measured</span></h2>") == 1);
+  REQUIRE(count(both, "<h2>test plan (2) <span class=\"quiet\">predicted and measured</span></h2>") == 1);
+  REQUIRE(count(both, "<title>test plan (1) and 1 more – plumb</title>") == 1);
+  const std::string sides = html_report({first[0], second[1]});
+  REQUIRE(count(sides, "<h2>test plan <span class=\"quiet\">predicted</span></h2>") == 1);
+  REQUIRE(count(sides, "<h2>test plan <span class=\"quiet\">measured</span></h2>") == 1);
 }
 
 TEST_CASE("names from outside stay text") {
