@@ -13,6 +13,9 @@
 namespace plumb {
 namespace {
 
+// Without a terminal: a line of a log now and then.
+constexpr std::chrono::milliseconds log_every{5000};
+
 int descriptor(Stream stream) { return stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO; }
 
 }  // namespace
@@ -67,10 +70,12 @@ Progress::~Progress() {
 void Progress::update(int done, int total) {
   using namespace std::chrono_literals;
   const auto now = std::chrono::steady_clock::now();
-  if (!is_terminal(Stream::err) || now - state_->begin < 1s || now - state_->shown < 100ms) return;
-  state_->visible = true;
+  const bool terminal = is_terminal(Stream::err);
+  if (now - state_->begin < 1s || now - state_->shown < (terminal ? 100ms : log_every)) return;
+  state_->visible = terminal;
   state_->shown = now;
-  std::cerr << '\r' << state_->what << ": " << done << " of " << total << "\033[K" << std::flush;
+  std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (terminal ? "\033[K" : "\n")
+            << std::flush;
 }
 
 }  // namespace plumb

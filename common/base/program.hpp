@@ -18,7 +18,8 @@ enum class Stream { out, err };
 [[nodiscard]] bool colour_allowed(Stream stream);
 [[nodiscard]] bool is_terminal(Stream stream);
 
-// A line on stderr that is rewritten as work proceeds: only on a terminal, and only after the first second.
+// On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere a line now and
+// then.
 class Progress {
  public:
   explicit Progress(std::string_view what);

@@ -60,6 +60,31 @@ std::string describe(ElementType type) {
   return "";
 }
 
+std::string layers_text(const Split& split) {
+  constexpr std::size_t all_shown = 8;
+  constexpr std::size_t longest = 36;
+  if (split.layers.size() <= all_shown) return plumb::describe(split);
+  std::string text;
+  for (std::size_t first = 0; first < split.layers.size();) {
+    std::size_t last = first;
+    while (last < split.layers.size() && split.layers[last] == split.layers[first]) ++last;
+    const std::string run = last - first == 1 ? std::to_string(split.layers[first])
+                                              : fmt::format("{} × {}", split.layers[first], last - first);
+    if (text_width(text) + text_width(run) > longest)
+      return fmt::format("[{}, …] {} stages", text, split.layers.size());
+    text += (text.empty() ? "" : ", ") + run;
+    first = last;
+  }
+  return "[" + text + "]";
+}
+
+std::string plan_title(const Plan& plan) {
+  const bool by_name =
+      plan.split_method != name_of(SplitMethod::counts) && plan.split_method != name_of(SplitMethod::megatron);
+  return fmt::format("{}, {}, {}", plan.name, describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
+                     by_name ? plan.split_method + " split" : "split " + layers_text(plan.split));
+}
+
 std::string tokens_text(double tokens) { return tokens < 1e6 ? fmt::format("{:.0f}", tokens) : count_text(tokens); }
 
 double flops_utilisation(const Plan& plan, Flops model_flops, Seconds iteration) {
@@ -72,7 +97,7 @@ int chart_width() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return without_terminal;
   constexpr int beside = 26;  // the rank before a line and its share of busy time behind
-  return std::clamp<int>(size.ws_col - beside, 40, 200);
+  return std::clamp<int>(size.ws_col - beside, 10, 200);
 }
 
 }  // namespace plumb::sim

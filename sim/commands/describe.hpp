@@ -12,6 +12,13 @@ namespace plumb::sim {
 [[nodiscard]] std::string describe(const ScheduleChoice& choice);  // "interleaved-1f1b, 2 chunks"
 [[nodiscard]] std::string describe(ElementType type);
 
+// The layers of each stage, runs of equal ones folded from nine stages on: "[6, 6]", "[3 × 4, 2 × 28]" for four stages
+// of 3 and 28 of 2; cut where that is still long.
+[[nodiscard]] std::string layers_text(const Split& split);
+
+// "demo, 1f1b, dynamic split": tells the plans of one scenario apart.
+[[nodiscard]] std::string plan_title(const Plan& plan);
+
 // "2048", and from a million on "2.100 M".
 [[nodiscard]] std::string tokens_text(double tokens);
 

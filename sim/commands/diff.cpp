@@ -123,8 +123,11 @@ void print(const Options& options, const TimelineDiff& difference, const Verdict
   table.rows.push_back({"sum", (gap.value >= 0 ? "+" : "") + to_text(gap),
                         fmt::format("{:+.1f}%", gap / difference.measured * 100), "measured − predicted"});
   std::cout << to_text(table, colour_allowed(Stream::out));
-  std::cout << "  Each line puts the measured durations of one kind in place of the predicted ones; + makes the step "
-               "longer.\n";
+  std::cout
+      << "  Each line puts the measured durations of one kind in place of the predicted ones; + makes the step "
+         "longer.\n"
+         "  Largest contributors: the actions of that kind whose own duration changed most, those on the critical "
+         "path first.\n";
   print_verdict(options, verdict);
 }
 

@@ -11,6 +11,7 @@
 #include "common/base/json.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/plan/bottleneck.hpp"
 #include "common/plan/planner.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
@@ -30,6 +31,7 @@ struct Options {
 
 Json to_json(const Candidate& candidate, const Scenario& scenario) {
   const bool built = candidate.built;
+  const Bottleneck bound = built ? bottleneck(candidate.plan) : Bottleneck{};
   return {{"layout", describe(scenario.layout)},
           {"schedule", candidate.choice.schedule.name},
           {"chunks", candidate.choice.schedule.chunks},
@@ -39,6 +41,9 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
           {"recompute", describe(scenario.training.recompute)},
           {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
           {"peak_bytes", built ? Json(candidate.peak_bytes.value) : Json(nullptr)},
+          {"bound_by_rank", built ? Json(bound.rank) : Json(nullptr)},
+          {"bound_by_s", built ? Json(bound.time.value) : Json(nullptr)},
+          {"mean_rank_s", built ? Json(bound.mean.value) : Json(nullptr)},
           {"fits", candidate.fits},
           {"reason", candidate.reason}};
 }
@@ -55,16 +60,30 @@ Json to_json(const PlanningResult& result, const Scenario& scenario, const Optio
           {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
 }
 
-// How much faster than the uniform split with the same schedule and microbatch.
-std::string against_uniform(const Candidate& candidate, const PlanningResult& result) {
-  if (candidate.choice.split.method == SplitMethod::uniform) return "";
+// With the uniform split, the same schedule and microbatch; none if that is this one or could not be built.
+const Candidate* uniform_of(const Candidate& candidate, const PlanningResult& result) {
+  if (candidate.choice.split.method == SplitMethod::uniform) return nullptr;
   for (const Candidate& other : result.candidates) {
     if (other.choice.split.method == SplitMethod::uniform && other.choice.schedule == candidate.choice.schedule &&
-        other.choice.microbatch == candidate.choice.microbatch && other.iteration.value > 0) {
-      return fmt::format("{:+.1f}%", (candidate.iteration / other.iteration - 1) * 100);
+        other.choice.microbatch == candidate.choice.microbatch && other.built) {
+      return &other;
     }
   }
-  return "";
+  return nullptr;
+}
+
+// How much faster than that.
+std::string against_uniform(const Candidate& candidate, const PlanningResult& result) {
+  const Candidate* uniform = uniform_of(candidate, result);
+  if (uniform == nullptr || !(uniform->iteration.value > 0)) return "";
+  return fmt::format("{:+.1f}%", (candidate.iteration / uniform->iteration - 1) * 100);
+}
+
+void print_bottlenecks(const PlanningResult& result, const Candidate& chosen) {
+  std::cout << "  bound by, best:    " << describe_bottleneck(chosen.plan) << '\n';
+  if (const Candidate* uniform = uniform_of(chosen, result)) {
+    std::cout << "  bound by, uniform: " << describe_bottleneck(uniform->plan) << '\n';
+  }
 }
 
 Table candidate_table(const PlanningResult& result, const Candidate& chosen) {
@@ -75,7 +94,7 @@ Table candidate_table(const PlanningResult& result, const Candidate& chosen) {
   for (const Candidate& candidate : result.candidates) {
     const bool built = candidate.built;
     table.rows.push_back({&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule),
-                          describe(candidate.choice.split), built ? describe(candidate.plan.split) : "",
+                          describe(candidate.choice.split), built ? layers_text(candidate.plan.split) : "",
                           std::to_string(candidate.choice.microbatch), built ? to_text(candidate.iteration) : "",
                           built ? against_uniform(candidate, result) : "", built ? to_text(candidate.peak_bytes) : "",
                           candidate.fits ? "fits" : candidate.reason});
@@ -93,10 +112,13 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
   if (built != result.candidates.end()) {
     std::cout << fmt::format("costs from {}; engine {}\n\n", built->plan.costs.provenance, engine_text(options.engine));
   }
+  const bool folded = layers_text(chosen.plan.split) != describe(chosen.plan.split);
   std::cout << to_text(candidate_table(result, chosen), colour_allowed(Stream::out));
   std::cout
       << "\n  step: predicted time of one optimizer step; to uniform: against the uniform split of the same schedule;"
-         "\n  peak: memory of the fullest rank.\n";
+         "\n  peak: memory of the fullest rank."
+      << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
+  print_bottlenecks(result, chosen);
   std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
                            result.evaluated, result.simulated, result.pruned);
 }
@@ -115,7 +137,7 @@ ExitStatus plan(const Options& options) {
       options.overrides.split.empty() ? best_fitting(result, scenario) : best_of_own_splits(result, scenario);
   if (!options.output.empty()) {
     Plan plan = chosen.plan;
-    plan.name += ", " + describe(chosen.choice.split) + " split";  // plans of one scenario stay apart in reports
+    plan.name = plan_title(plan);  // plans of one scenario stay apart in reports
     write_file(options.output, to_json(plan));
   }
   if (options.json) {

@@ -67,6 +67,7 @@ Prediction predict(const Options& options) {
     Overrides overrides;
     overrides.profile = options.profile;
     prediction.plan = choose(read_scenario_with(options.input, overrides), evaluator, prediction.note);
+    prediction.plan.name = plan_title(prediction.plan);
   }
   prediction.timeline = evaluator(prediction.plan);
   prediction.statistics = step_statistics(median_step(prediction.timeline), prediction.plan.schedule.ranks);
@@ -131,7 +132,7 @@ std::string memory_line(const Prediction& prediction) {
 }
 
 Table rank_table(const Prediction& prediction) {
-  Table table{.header = {"rank", "compute", "waits for data", "idle", "transfers", "peak", "parameters", "gradients",
+  Table table{.header = {"rank", "compute", "exposed", "idle", "transfers", "peak", "parameters", "gradients",
                          "optimizer", "activations", "received"},
               .rows = {}};
   for (std::size_t rank = 0; rank < prediction.timeline.ranks.size(); ++rank) {
@@ -154,7 +155,7 @@ void print(const Prediction& prediction, const Options& options) {
   std::cout << fmt::format("{}: {} on {} ranks of {}\n", plan.name, plan.model.name, plan.cluster.ranks,
                            plan.cluster.machine.name);
   std::cout << fmt::format("  layout      {}, split {} {}\n", describe(plan.layout), plan.split_method,
-                           describe(plan.split));
+                           layers_text(plan.split));
   std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}\n",
                            describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
                            plan.schedule.microbatches, plan.training.microbatch, describe(plan.training.recompute));
@@ -172,7 +173,9 @@ void print(const Prediction& prediction, const Options& options) {
                            percent_text(statistics.bubble_span_fraction));
   std::cout << fmt::format("  memory      {}\n\n", memory_line(prediction));
   std::cout << to_text(rank_table(prediction), colour);
-  std::cout << "  compute + waits for data + idle = step; transfers is when anything is on its way to the rank.\n\n";
+  std::cout
+      << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"
+         "\n  idle: nor is any on its way (the bubble). Transfers: all time with a message on its way to the rank.\n\n";
   std::cout << gantt(median_step(timeline), plan.schedule.ranks,
                      {.width = chart_width(), .colour = colour, .unicode = true});
 }

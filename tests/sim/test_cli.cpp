@@ -167,6 +167,35 @@ TEST_CASE("plan has the keys that design names, best first, uniform among them")
   CHECK(splits == std::set<std::string>{"dynamic", "parameters", "uniform"});
 }
 
+TEST_CASE("plan says which rank bounds the step, and folds the layers of many stages") {
+  const Folder folder;
+  const std::string many = folder.file(
+      "many.yaml", replaced(replaced(replaced(small, "full/dense*6", "full/dense*26"), "ranks: 2", "ranks: 12"),
+                            "pipeline: 2", "pipeline: 12"));
+  const Outcome outcome = run_plumb(folder, "plan " + many + " --split uniform");
+  CHECK_THAT(outcome.out, ContainsSubstring("bound by, best:    rank ") && ContainsSubstring("above the mean"));
+  CHECK_THAT(outcome.out, ContainsSubstring(" × ") && ContainsSubstring("3 × 4 are four stages of 3"));
+  const Json planned = json_of(run_plumb(folder, "plan " + many + " --json"));
+  for (const Json& candidate : planned["candidates"]) {
+    require_keys(candidate, {"bound_by_rank", "bound_by_s", "mean_rank_s"});
+    CHECK(candidate["bound_by_s"].get<double>() >= candidate["mean_rank_s"].get<double>());
+    CHECK(candidate["split_layers"].size() == 12);
+  }
+}
+
+TEST_CASE("the plans of one scenario have names that tell them apart") {
+  const Folder folder;
+  std::set<std::string> headings;
+  for (const std::string choice : {"--split uniform", "--split dynamic", "--schedule gpipe", "--split '[7, 5]'"}) {
+    const std::string plan = folder.file("plan.json");
+    REQUIRE(run_plumb(folder, "plan " + scenario("demo") + " " + choice + " -o " + plan).status == 0);
+    const std::string shown = run_plumb(folder, "simulate " + plan).out;
+    headings.insert(shown.substr(0, shown.find(':')));
+  }
+  CHECK(headings == std::set<std::string>{"demo, 1f1b, uniform split", "demo, 1f1b, dynamic split",
+                                          "demo, gpipe, dynamic split", "demo, 1f1b, split [7, 5]"});
+}
+
 TEST_CASE("a plan is written for the split and the schedule that are asked for") {
   const Folder folder;
   for (const std::string split : {"uniform", "dynamic", "parameters"}) {

@@ -1,0 +1,38 @@
+#include "common/plan/bottleneck.hpp"
+
+#include <algorithm>
+
+#include "common/base/text.hpp"
+
+namespace plumb {
+
+Bottleneck bottleneck(const Plan& plan) {
+  std::vector<Seconds> times(static_cast<std::size_t>(plan.schedule.ranks));
+  Seconds sum;
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    const ComputeCost& cost = plan.costs.stages[stage];
+    const Seconds time =
+        cost.forward * (plan.costs.recomputed[stage] ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
+    times[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])] += time;
+    sum += time;
+  }
+  const auto longest = std::max_element(times.begin(), times.end());
+  return {.rank = static_cast<int>(longest - times.begin()),
+          .time = *longest,
+          .mean = sum / static_cast<double>(times.size())};
+}
+
+std::string describe_bottleneck(const Plan& plan) {
+  const Bottleneck found = bottleneck(plan);
+  std::string list;
+  int count = 0;
+  for (std::size_t stage = 0; stage < plan.schedule.rank_of_stage.size(); ++stage) {
+    if (plan.schedule.rank_of_stage[stage] != found.rank) continue;
+    list += (count++ == 0 ? "" : ", ") + std::to_string(stage);
+  }
+  const double above = found.mean.value > 0 ? found.time / found.mean - 1 : 0;
+  return "rank " + std::to_string(found.rank) + (count == 1 ? " (stage " : " (stages ") + list +
+         "): " + to_text(found.time) + " a microbatch, " + percent_text(above) + " above the mean of the ranks";
+}
+
+}  // namespace plumb
