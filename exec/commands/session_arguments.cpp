@@ -12,10 +12,10 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
       ->capture_default_str();
   command.add_option("--device", options.device, "cpu (cuda is not built yet)")->capture_default_str();
   command
-      .add_option("--transport", options.transport,
+      .add_option("--transport", arguments.transport,
                   "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI "
                   "(nccl is not built yet)")
-      ->capture_default_str();
+      ->default_str("gloo where one of these has started it, else local");
   command.add_option("--data", arguments.data, "Text to train on (default: the licence texts of this system)");
   command.add_flag("--deterministic", options.stage.deterministic,
                    "Only operations whose result does not depend on timing");
@@ -26,8 +26,24 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
       ->capture_default_str();
 }
 
+std::string chosen_transport(const std::string& wanted, const Environment& environment) {
+  const std::optional<Membership> member = membership(environment);
+  // A batch script of Slurm has a task's variables, too, but runs once: only srun makes a step.
+  const bool batch_script = member && member->launcher == "Slurm" && !environment("SLURM_STEP_ID");
+  const bool one_of_several = member && member->size > 1 && !batch_script;
+  if (wanted.empty()) return one_of_several ? "gloo" : "local";
+  if (wanted == "local" && one_of_several) {
+    throw InputError("--transport",
+                     "'local' ranks are threads of one process, but " + member->launcher + " has started " +
+                         std::to_string(member->size) + " processes",
+                     "each would train alone: leave --transport out, or start one process");
+  }
+  return wanted;
+}
+
 SessionOptions session_options(const SessionArguments& arguments) {
   SessionOptions options = arguments.options;
+  options.transport = chosen_transport(arguments.transport, environment_variable);
   constexpr int most_steps = 1'000'000;
   if (options.steps < 1 || options.steps > most_steps) throw InputError("--steps", "expected 1 to 1000000");
   if (options.warm_up < 0 || options.warm_up > most_steps) throw InputError("--warm-up", "expected 0 to 1000000");

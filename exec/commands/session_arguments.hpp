@@ -4,6 +4,7 @@
 #include <string>
 
 #include "exec/commands/session.hpp"
+#include "exec/membership.hpp"
 
 namespace CLI {
 class App;
@@ -17,9 +18,13 @@ struct SessionArguments {
   std::int64_t emulate_bytes = -1;
   double deadline_s = 60;
   std::string data;
+  std::string transport;  // empty: gloo where a launcher has started ranks, else local
 };
 
 void add_session_arguments(CLI::App& command, SessionArguments& arguments);
+// What `--transport` means here; empty text is the default. Throws InputError for threads in each of several processes.
+[[nodiscard]] std::string chosen_transport(const std::string& wanted, const Environment& environment);
+
 [[nodiscard]] SessionOptions session_options(const SessionArguments& arguments);
 
 }  // namespace plumb::exec

@@ -112,7 +112,9 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
   if (built != result.candidates.end()) {
     std::cout << fmt::format("costs from {}; engine {}\n\n", built->plan.costs.provenance, engine_text(options.engine));
   }
-  const bool folded = layers_text(chosen.plan.split) != describe(chosen.plan.split);
+  const bool folded = std::any_of(result.candidates.begin(), result.candidates.end(), [](const Candidate& candidate) {
+    return layers_text(candidate.plan.split) != describe(candidate.plan.split);
+  });
   std::cout << to_text(candidate_table(result, chosen), colour_allowed(Stream::out));
   std::cout
       << "\n  step: predicted time of one optimizer step; to uniform: against the uniform split of the same schedule;"

@@ -1,9 +1,11 @@
+#include <map>
 #include <mutex>
 
 #include "common/schedule/validate.hpp"
 #include "exec/commands/faults.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/commands/rank_work.hpp"
+#include "exec/commands/session_arguments.hpp"
 #include "exec/launch.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/tiny_plan.hpp"
@@ -34,6 +36,31 @@ std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared
 }
 
 }  // namespace
+
+TEST_CASE("ranks that a launcher has started talk over gloo, and are not trained by threads each") {
+  using Variables = std::map<std::string, std::string>;
+  const auto chosen = [](const std::string& wanted, const Variables& variables) {
+    return chosen_transport(wanted, [&](const std::string& name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  Variables torchrun{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  Variables batch_script{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}};
+  CHECK(chosen("", {}) == "local");
+  CHECK(chosen("gloo", {}) == "gloo");
+  CHECK(chosen("", torchrun) == "gloo");
+  CHECK(chosen("gloo", torchrun) == "gloo");
+  CHECK_THROWS_WITH(chosen("local", torchrun), ContainsSubstring("torchrun has started 2 processes"));
+  CHECK(chosen("", batch_script) == "local");
+  CHECK(chosen("local", batch_script) == "local");
+  batch_script["SLURM_STEP_ID"] = "0";
+  CHECK(chosen("", batch_script) == "gloo");
+  torchrun["WORLD_SIZE"] = "1";
+  torchrun["RANK"] = "0";
+  CHECK(chosen("", torchrun) == "local");
+  CHECK(chosen("local", torchrun) == "local");
+}
 
 TEST_CASE("every schedule on every transport trains to the single device's bits") {
   const TransportKind kind = transport_kinds()[GENERATE(range(std::size_t{0}, transport_kinds().size()))];
