@@ -123,7 +123,7 @@ struct StoreKeeper {
     const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
     const auto all_gone = [this] {
       for (int rank = 1; rank < ranks; ++rank) {
-        if (hosted->said(rank) != KeepAlive::gone) return false;
+        if (!KeepAlive::is_gone(hosted->said(rank))) return false;
       }
       return true;
     };
@@ -198,10 +198,7 @@ ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOpt
   const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
   std::vector<std::string> doing;
   const auto look = [&] {
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::string said = store->said(rank);
-      doing.push_back(said.substr(std::min(said.size(), said.find(' ') + 1)));
-    }
+    for (int rank = 0; rank < ranks; ++rank) doing.push_back(KeepAlive::doing_of(store->said(rank)));
   };
   const ProcessesEnd end = run_as_processes({.ranks = ranks,
                                              .store_port = store->port(),

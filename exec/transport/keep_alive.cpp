@@ -47,7 +47,7 @@ void KeepAlive::run() {
     }
     lock.unlock();
     announce();
-    store_->say(options_.rank, gone);
+    store_->say(options_.rank, fmt::format("{} {}", gone, options_.doing ? options_.doing() : ""));
   } catch (const std::exception& error) {
     ending_.fail(error.what());
   }
@@ -73,14 +73,14 @@ void KeepAlive::announce() {
 // Counts our own ticks, not time: when the whole machine pauses, nobody is to blame.
 void KeepAlive::watch(int peer) {
   const std::string said = store_->said(peer);
-  if (said.empty() || said == gone || said != last_said_) {
+  if (said.empty() || is_gone(said) || said != last_said_) {
     last_said_ = said;
     silent_ticks_ = 0;
     return;
   }
   const auto silence = std::chrono::duration<double>(sign_of_life_every * ++silent_ticks_);
   if (silence.count() < options_.silence_limit.value) return;
-  const std::string doing = said.substr(std::min(said.size(), said.find(' ') + 1));
+  const std::string doing = doing_of(said);
   ending_.stop(fmt::format("rank {}{}: gives no sign of life since {:.1f} s", peer,
                            doing.empty() ? "" : ", " + (options_.describe ? options_.describe(peer, doing) : doing),
                            silence.count()),

@@ -1,12 +1,14 @@
 // Signs of life: tells the other ranks that this one lives and what it does, listens for a stop, watches the next rank.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "common/base/units.hpp"
@@ -26,7 +28,12 @@ struct KeepAliveOptions {
 // On a thread of its own, from construction to destruction.
 class KeepAlive {
  public:
-  static constexpr const char* gone = "gone";  // the last thing that a rank says
+  // What a rank says is "COUNT DOING", and at last "gone DOING".
+  static constexpr std::string_view gone = "gone";
+  [[nodiscard]] static bool is_gone(std::string_view said) { return said.starts_with(gone); }
+  [[nodiscard]] static std::string doing_of(const std::string& said) {
+    return said.substr(std::min(said.size(), said.find(' ') + 1));
+  }
 
   KeepAlive(KeepAliveOptions options, Ending& ending, std::shared_ptr<RunStore> store);
   KeepAlive(const KeepAlive&) = delete;

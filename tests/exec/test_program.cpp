@@ -234,7 +234,8 @@ TEST_CASE("a rank that is killed is named with what it did, and all others end")
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("rank 1, step ") && ContainsSubstring("killed by signal 9") &&
-                            ContainsSubstring("where each rank stood") && ContainsSubstring("rank 2: step"));
+                            ContainsSubstring("where each rank stood"));
+  CHECK_THAT(ended.err, ContainsSubstring("rank 2: step") || ContainsSubstring("rank 2: before step"));
   CHECK(::kill(other, 0) != 0);
   CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
 }
