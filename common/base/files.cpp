@@ -36,7 +36,7 @@ void write_through(const std::filesystem::path& path, std::string_view content) 
 
 std::filesystem::path behind_link(const std::filesystem::path& link) {
   std::error_code error;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(link, error);
+  std::filesystem::path target = std::filesystem::weakly_canonical(link, error);
   if (error) throw InputError(link.string(), "is a link that cannot be followed: " + error.message());
   return target;
 }

@@ -74,7 +74,7 @@ class EvenSplit {
 }  // namespace
 
 Split evened(const SplitProblem& problem, const Split& split) {
-  const Split even = EvenSplit(problem, bottleneck(problem, split)).run().value_or(split);
+  Split even = EvenSplit(problem, bottleneck(problem, split)).run().value_or(split);
   if (!problem.memory_per_rank) return even;
   // Ranks with several stages couple them: the given split stands where the even one takes too much.
   const std::vector<Bytes> memory = rank_memory(problem, even);

@@ -4,6 +4,8 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include <mutex>
+
 #include "common/base/error.hpp"
 #include "exec/check.hpp"
 #include "exec/data.hpp"
@@ -20,10 +22,25 @@ std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& op
   return load_corpus(options.data, plan.model, plan.training.sequence);
 }
 
+// At the first call of its vector functions MKL looks at the processor and picks kernels, and not in a way that bears
+// several threads: at about one start in 150 one of four rank threads got another kernel, and with it other last bits
+// in its tables of rotary positions. So the first calls are made by one thread while the others wait.
+void let_mkl_pick_kernels() {
+  static std::once_flag picked;
+  std::call_once(picked, [] {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      const at::Tensor x = at::ones({8, 8}, type);
+      (void)at::exp(x);
+      (void)at::mm(x, x);
+    }
+  });
+}
+
 }  // namespace
 
 void begin_rank_thread(int rank) {
   at::set_num_threads(1);
+  let_mkl_pick_kernels();
   track_memory_of_thread(rank);
 }
 
