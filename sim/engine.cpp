@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
+#include <optional>
+#include <queue>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -98,6 +101,9 @@ constexpr double unit_latency = 0.5;
 // Stands for an infinite bandwidth; messages through it carry no bytes.
 constexpr double endless = 1e18;
 
+// Of the times that are told.
+constexpr double picoseconds = 1e12;
+
 }  // namespace
 
 class FluidEngine::Impl {
@@ -126,6 +132,8 @@ class FluidEngine::Impl {
   // SimGrid crashes on activities that are dropped while under way, so what is left is run to its end, unheard.
   ~Impl() {
     ended_ = nullptr;
+    alarms_ = {};
+    disarm();
     if (free_.size() < under_way_.size()) engine_->run();
     retired_.clear();
     under_way_.clear();
@@ -134,11 +142,18 @@ class FluidEngine::Impl {
   }
 
   void compute(ActivityId id, int rank, Seconds alone) {
-    s4u::ExecPtr exec = s4u::Exec::init();
-    exec->set_flops_amount(alone.value)->set_host(devices_[static_cast<std::size_t>(rank)]);
-    const std::size_t slot = keep(id, exec);
-    exec->set_data(reinterpret_cast<void*>(slot));
-    begin(*exec);
+    Device& device = devices_[static_cast<std::size_t>(rank)];
+    const double clock = s4u::Engine::get_clock();
+    if (!device.shared && device.fluids == 0 && !device.timed) {
+      device.timed = Timed{.id = id, .end = clock + alone.value};
+      alarms_.push({.date = device.timed->end, .rank = rank});
+      return;
+    }
+    if (device.timed && device.timed->end > clock) {
+      start_fluid(device.timed->id, rank, device.timed->end - clock);
+      device.timed.reset();
+    }
+    start_fluid(id, rank, alone.value);
   }
 
   void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
@@ -149,18 +164,18 @@ class FluidEngine::Impl {
     s4u::CommPtr comm =
         s4u::Comm::sendto_init(ports[static_cast<std::size_t>(from)], ports[static_cast<std::size_t>(to)]);
     comm->set_payload_size(instant ? 0 : static_cast<std::uint64_t>(bytes.value));
-    const std::size_t slot = keep(id, comm);
+    const std::size_t slot = keep(id, nobody, comm);
     comm->set_data(reinterpret_cast<void*>(slot));
     begin(*comm);
   }
 
   [[nodiscard]] Seconds now() const {
-    constexpr double picoseconds = 1e12;
     return {std::round((s4u::Engine::get_clock() - begin_) * picoseconds) / picoseconds};
   }
 
   void run(const Ended& ended) {
     ended_ = &ended;
+    arm();
     engine_->run();
     retired_.clear();
     ended_ = nullptr;
@@ -181,7 +196,7 @@ class FluidEngine::Impl {
     for (int rank = first; rank < last; ++rank) {
       const std::string suffix = std::to_string(rank);
       s4u::Host* device = make_host(zone, "rank" + suffix)->seal();
-      devices_.push_back(shared != nullptr ? shared : device);
+      devices_.push_back({.host = shared != nullptr ? shared : device, .shared = shared != nullptr, .timed = {}});
       inside_ports_.push_back(device);
       connect(zone, device, port(zone, "inside" + suffix, platform_.inside));
       s4u::Host* nic = make_host(fabric, "nic" + suffix)->seal();
@@ -196,19 +211,51 @@ class FluidEngine::Impl {
     return make_duplex(zone, name, usable ? cost.bandwidth.value : endless, unit_latency);
   }
 
+  // A computation that has its device for itself needs no fluid: its end is known when it starts. It becomes a fluid if
+  // another one starts on the device before that end.
+  struct Timed {
+    ActivityId id = 0;
+    double end = 0;  // by SimGrid's clock
+  };
+
+  struct Device {
+    s4u::Host* host = nullptr;
+    bool shared = false;  // by several ranks, whose computations are fluids from the start
+    int fluids = 0;       // under way, of this rank
+    std::optional<Timed> timed;
+  };
+
+  // When a timed computation ends; out of date if the device's has another end.
+  struct Alarm {
+    double date = 0;
+    int rank = 0;
+    bool operator>(const Alarm& other) const { return date > other.date; }
+  };
+
   struct Slot {
     s4u::ActivityPtr activity;
     ActivityId id = 0;
+    int rank = nobody;  // whose computation it is
   };
 
-  std::size_t keep(ActivityId id, s4u::ActivityPtr activity) {
+  void start_fluid(ActivityId id, int rank, double alone) {
+    Device& device = devices_[static_cast<std::size_t>(rank)];
+    s4u::ExecPtr exec = s4u::Exec::init();
+    exec->set_flops_amount(alone)->set_host(device.host);
+    const std::size_t slot = keep(id, rank, exec);
+    exec->set_data(reinterpret_cast<void*>(slot));
+    ++device.fluids;
+    begin(*exec);
+  }
+
+  std::size_t keep(ActivityId id, int rank, s4u::ActivityPtr activity) {
     if (free_.empty()) {
       free_.push_back(under_way_.size());
       under_way_.emplace_back();
     }
     const std::size_t slot = free_.back();
     free_.pop_back();
-    under_way_[slot] = {.activity = std::move(activity), .id = id};
+    under_way_[slot] = {.activity = std::move(activity), .id = id, .rank = rank};
     return slot;
   }
 
@@ -218,6 +265,7 @@ class FluidEngine::Impl {
     const auto slot = reinterpret_cast<std::size_t>(activity.get_data<void>());
     if (activity.get_state() != s4u::Activity::State::FINISHED) ++failures_;
     ids_.push_back(under_way_[slot].id);
+    if (under_way_[slot].rank != nobody) --devices_[static_cast<std::size_t>(under_way_[slot].rank)].fluids;
     retired_.push_back(std::move(under_way_[slot].activity));
     free_.push_back(slot);
     if (ids_.size() == 1) {
@@ -225,11 +273,44 @@ class FluidEngine::Impl {
     }
   }
 
+  // One SimGrid timer stands at the earliest end of a timed computation.
+  void arm() {
+    while (!alarms_.empty() && !is_due(alarms_.top())) alarms_.pop();
+    if (timer_ != nullptr && !alarms_.empty() && timer_->get_date() == alarms_.top().date) return;
+    disarm();
+    if (alarms_.empty()) return;
+    timer_ = simgrid::kernel::timer::Timer::set(alarms_.top().date, [this] {
+      timer_ = nullptr;  // SimGrid deletes it
+      ring();
+    });
+  }
+
+  void disarm() {
+    if (timer_ != nullptr) std::exchange(timer_, nullptr)->remove();
+  }
+
+  [[nodiscard]] bool is_due(const Alarm& alarm) const {
+    const Device& device = devices_[static_cast<std::size_t>(alarm.rank)];
+    return device.timed && device.timed->end == alarm.date;
+  }
+
+  // Sums of the same times in another order differ in their last bits: what ends in the same picosecond ends together.
+  void ring() {
+    const double moment = s4u::Engine::get_clock() + 1 / picoseconds;
+    for (; !alarms_.empty() && alarms_.top().date <= moment; alarms_.pop()) {
+      if (!is_due(alarms_.top())) continue;
+      Device& device = devices_[static_cast<std::size_t>(alarms_.top().rank)];
+      ids_.push_back(device.timed->id);
+      device.timed.reset();
+    }
+    deliver();
+  }
+
   void deliver() {
     retired_.clear();
     delivered_.swap(ids_);
     std::sort(delivered_.begin(), delivered_.end());
-    if (ended_ != nullptr && !error_ && failures_ == 0) {
+    if (ended_ != nullptr && !delivered_.empty() && !error_ && failures_ == 0) {
       try {
         (*ended_)(delivered_);
       } catch (...) {
@@ -237,13 +318,15 @@ class FluidEngine::Impl {
       }
     }
     delivered_.clear();
+    arm();
   }
 
+  static constexpr int nobody = -1;
   static inline Impl* current_ = nullptr;
 
   Platform platform_;
   std::unique_ptr<s4u::Engine> engine_;
-  std::vector<s4u::Host*> devices_;
+  std::vector<Device> devices_;
   std::vector<s4u::Host*> inside_ports_;
   std::vector<s4u::Host*> outside_ports_;
   double begin_ = 0;
@@ -251,6 +334,8 @@ class FluidEngine::Impl {
   std::vector<Slot> under_way_;
   std::vector<std::size_t> free_;
   std::vector<s4u::ActivityPtr> retired_;
+  std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms_;
+  simgrid::kernel::timer::Timer* timer_ = nullptr;
   std::vector<ActivityId> ids_;
   std::vector<ActivityId> delivered_;
   const Ended* ended_ = nullptr;

@@ -93,6 +93,7 @@ class MemoryWalk {
   }
 
   void add_compute(std::size_t rank) {
+    changes_[rank].reserve(3 * schedule_.actions[rank].size());
     // A rank computes one thing at a time; engines that round must not make two of them overlap.
     Seconds free_from;
     for (const NodeId node : graph_.rank_order[rank]) {
