@@ -157,7 +157,7 @@ class FluidEngine::Impl {
   }
 
   void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
-    const bool inside = machine_of(platform_, from) == machine_of(platform_, to);
+    const bool inside = one_machine(platform_, from, to);
     const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
     const bool instant = std::isinf(port_between(platform_, from, to).bandwidth.value);
     latency_of_next_ = latency.value;
@@ -355,11 +355,5 @@ void FluidEngine::transfer(ActivityId id, int from, int to, Bytes bytes, Seconds
 }
 Seconds FluidEngine::now() const { return impl_->now(); }
 void FluidEngine::run(const Ended& ended) { impl_->run(ended); }
-
-const char* engine_version() {
-  static const std::string version =
-      "SimGrid " + std::to_string(SIMGRID_VERSION_MAJOR) + "." + std::to_string(SIMGRID_VERSION_MINOR);
-  return version.c_str();
-}
 
 }  // namespace plumb::sim

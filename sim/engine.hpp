@@ -44,7 +44,4 @@ class FluidEngine {
   std::unique_ptr<Impl> impl_;
 };
 
-// "SimGrid 3.32".
-[[nodiscard]] const char* engine_version();
-
 }  // namespace plumb::sim

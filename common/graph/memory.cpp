@@ -126,8 +126,8 @@ class MemoryWalk {
 
   void add_transfer(NodeId id) {
     const Node& node = graph_.nodes[id];
-    const bool forward = node.action.kind == ActionKind::receive_forward;
-    const Seconds made = producer_end(forward, node.action.stage + (forward ? -1 : 1), node.action.microbatch);
+    const Action& receive = node.action;
+    const Seconds made = producer_end(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
     const Seconds arrived = std::max(evaluation_.end[id], made);
     auto& sender = changes_[static_cast<std::size_t>(node.peer)];
     sender.push_back({made, node.bytes});

@@ -4,8 +4,8 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
-#include "common/model/operations.hpp"
 #include "common/plan/misfit.hpp"
+#include "common/plan/timeline_head.hpp"
 
 namespace plumb {
 namespace {
@@ -123,17 +123,8 @@ bool better(const Candidate& a, const Candidate& b) {
 
 Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
                             const Evaluation& evaluation, const std::string& engine) {
-  Timeline timeline{.source = TimelineSource::predicted,
-                    .producer = engine,
-                    .plan_name = plan.name,
-                    .plan_digest = plan_digest(plan),
-                    .costs_digest = costs_digest(plan.costs),
-                    .tokens_per_step = plan.training.global_batch * plan.training.sequence,
-                    .model_flops = model_flops(plan.model, plan.training.sequence, plan.training.global_batch),
-                    .schedule = lowered,
-                    .costs = plan.costs,
-                    .ranks = {},
-                    .steps = {step_of(lowered, graph, evaluation)}};
+  Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, engine);
+  timeline.steps.push_back(step_of(lowered, graph, evaluation));
   for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
     timeline.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
                               .gradient_bytes = memory.gradient_bytes,

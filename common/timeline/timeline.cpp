@@ -18,6 +18,14 @@ const StepTimeline& median_step(const Timeline& timeline) {
   return timeline.steps[order[(order.size() - 1) / 2]];
 }
 
+FullestRank fullest_rank(const std::vector<RankSummary>& ranks) {
+  const auto fullest = std::max_element(ranks.begin(), ranks.end(), [](const RankSummary& a, const RankSummary& b) {
+    return a.peak_bytes < b.peak_bytes;
+  });
+  if (fullest == ranks.end()) return {};
+  return {.rank = static_cast<int>(fullest - ranks.begin()), .summary = *fullest};
+}
+
 StepTimeline ordered_step(std::vector<Event> events) {
   const auto by_rank = [](const Event& a, const Event& b) { return a.rank < b.rank; };
   const auto by_time = [](const Event& a, const Event& b) {

@@ -17,7 +17,8 @@ inline Schedule lowered(const Schedule& schedule) {
 
 // 16 MiB cross each boundary. Where all stages take the same time, ranks move in lockstep and much ends at one moment.
 inline PipelineCosts costs(bool even_stages = false) {
-  PipelineCosts costs = even_costs(shape.ranks, 1, {1e-3}, {1e-3}, {1e-3}, {0});
+  PipelineCosts costs =
+      even_costs(shape.ranks, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}});
   double factor = 1;
   for (ComputeCost& stage : costs.stages) {
     if (even_stages) break;
