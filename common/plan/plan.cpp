@@ -162,8 +162,10 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   }
   std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
   // Two stages hold two tables, also where one rank holds both stages.
-  if (plan.model.tied_embeddings && stages(plan.schedule) > 1) {
-    blocks.back() = with_table_copy(blocks.back(), plan.model, plan.training, blocks.front());
+  if (plan.model.tied_embeddings) {
+    blocks.back() = stages(plan.schedule) > 1
+                        ? with_table_copy(blocks.back(), plan.model, plan.training, blocks.front())
+                        : with_table_gradient(blocks.back(), plan.model);
   }
   plan.split = choose_split(plan, choice.split, blocks);
   plan.costs = pipeline_costs(plan, scenario, blocks);
