@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "common/base/error.hpp"
-#include "common/model/operations.hpp"
+#include "common/plan/timeline_head.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -17,11 +17,9 @@ using nlohmann::json;
 // A message by its receive: what it carries, for which stage and microbatch.
 using MessageKey = std::tuple<ActionKind, std::int32_t, std::int32_t>;
 
-// SEND_F of stage s is RECV_F of s+1, SEND_B of s is RECV_B of s−1.
 MessageKey key_of_send(const Action& send) {
-  const bool forward = send.kind == ActionKind::send_forward;
-  return {forward ? ActionKind::receive_forward : ActionKind::receive_backward, send.stage + (forward ? 1 : -1),
-          send.microbatch};
+  const Action receive = other_end(send);
+  return {receive.kind, receive.stage, receive.microbatch};
 }
 
 RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
@@ -79,25 +77,21 @@ void place_reductions(std::vector<Event>& events) {
 }
 
 StepTimeline merge_step(const std::vector<RankLog>& logs, std::size_t index) {
-  StepTimeline step;
+  std::vector<Event> events;
   Seconds start = logs.front().steps.at(index).start;
   for (const RankLog& log : logs) {
     start = std::max(start, log.steps.at(index).start);
-    step.events.insert(step.events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
+    events.insert(events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
   }
-  place_receives(step.events);
-  place_reductions(step.events);
+  place_receives(events);
+  place_reductions(events);
   // How unevenly the ranks leave the barrier is no part of the step.
-  for (const Event& event : step.events) start = std::min(start, event.start);
-  for (Event& event : step.events) {
+  for (const Event& event : events) start = std::min(start, event.start);
+  for (Event& event : events) {
     event.start -= start;
     event.end -= start;
-    step.duration = std::max(step.duration, event.end);
   }
-  std::sort(step.events.begin(), step.events.end(), [](const Event& a, const Event& b) {
-    return std::tie(a.rank, a.start, a.action) < std::tie(b.rank, b.start, b.action);
-  });
-  return step;
+  return ordered_step(std::move(events));
 }
 
 }  // namespace
@@ -148,17 +142,7 @@ RankLog parse_rank_log(std::string_view text) {
 
 Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                     const std::string& producer) {
-  Timeline timeline{.source = TimelineSource::measured,
-                    .producer = producer,
-                    .plan_name = plan.name,
-                    .plan_digest = plan_digest(plan),
-                    .costs_digest = costs_digest(plan.costs),
-                    .tokens_per_step = plan.training.global_batch * plan.training.sequence,
-                    .model_flops = model_flops(plan.model, plan.training.sequence, plan.training.global_batch),
-                    .schedule = lowered,
-                    .costs = plan.costs,
-                    .ranks = {},
-                    .steps = {}};
+  Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);
   for (const RankLog& log : logs) timeline.ranks.push_back(summarise(plan, log.rank, log.steps));
   for (std::size_t step = 0; step < logs.front().steps.size(); ++step) timeline.steps.push_back(merge_step(logs, step));
   return timeline;

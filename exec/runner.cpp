@@ -178,22 +178,21 @@ class RankRun {
 
   // Value for the action's stage: none at the ends of the pipeline.
   Payload input_of(Channel channel, const Action& action) {
-    const int producer = action.stage + (channel == Channel::forward ? -1 : 1);
+    const int producer = producer_stage(action);
     if (producer < 0 || producer == stages(lowered_)) return {};
     return take({channel, action.stage, action.microbatch});
   }
 
   // The value's consumer is a stage of this rank, or SEND takes it from here.
   void hand_on(Channel channel, const Action& action, Payload payload) {
-    const int consumer = action.stage + (channel == Channel::forward ? 1 : -1);
+    const int consumer = consumer_stage(action);
     if (consumer < 0 || consumer == stages(lowered_)) return;
     put({channel, consumer, action.microbatch}, std::move(payload));
   }
 
   void send(const Action& action, Event& event) {
-    const bool forward = action.kind == ActionKind::send_forward;
-    const int consumer = action.stage + (forward ? 1 : -1);
-    const Channel channel = forward ? Channel::forward : Channel::backward;
+    const int consumer = consumer_stage(action);
+    const Channel channel = goes_forward(action.kind) ? Channel::forward : Channel::backward;
     Payload payload = take({channel, consumer, action.microbatch});
     event.peer = rank_of(consumer);
     event.bytes = {static_cast<std::int64_t>(payload.size)};
@@ -225,7 +224,7 @@ class RankRun {
   // Where one rank holds both copies of a tied table, no message is needed, only the sum.
   void add_tied_gradients_of_this_rank() {
     const int last = stages(lowered_) - 1;
-    if (tied_added_ || last == 0 || rank_of(0) != rank_of(last)) return;
+    if (tied_added_ || last == 0 || ends_on_two_ranks(lowered_)) return;
     tied_added_ = true;
     const std::span<float> a = stage_of(0).tied_gradient();
     const std::span<float> b = stage_of(last).tied_gradient();
@@ -251,8 +250,7 @@ class RankRun {
   }
 
   [[nodiscard]] Queue queue_of(const Action& receive) const {
-    const bool forward = receive.kind == ActionKind::receive_forward;
-    return {rank_of(receive.stage + (forward ? -1 : 1)), forward ? Channel::forward : Channel::backward};
+    return {rank_of(producer_stage(receive)), goes_forward(receive.kind) ? Channel::forward : Channel::backward};
   }
 
   void put(const ValueKey& key, Payload payload) {

@@ -41,11 +41,9 @@ struct Awaited {
 std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Action& action) {
   const auto rank_of = [&](int stage) { return lowered.rank_of_stage[static_cast<std::size_t>(stage)]; };
   const int last = stages(lowered) - 1;
-  if (action.kind == ActionKind::receive_forward && action.stage > 0) {
-    return Awaited{rank_of(action.stage - 1), {ActionKind::send_forward, action.stage - 1, action.microbatch}};
-  }
-  if (action.kind == ActionKind::receive_backward && action.stage < last) {
-    return Awaited{rank_of(action.stage + 1), {ActionKind::send_backward, action.stage + 1, action.microbatch}};
+  if (is_receive(action.kind)) {
+    const Action send = other_end(action);
+    if (send.stage >= 0 && send.stage <= last) return Awaited{rank_of(send.stage), send};
   }
   if (action.kind == ActionKind::reduce_tied) {
     const int stage = rank == rank_of(0) ? last : 0;

@@ -10,8 +10,12 @@
 #include <xbt/log.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
+#include <functional>
+#include <limits>
+#include <queue>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -98,11 +102,25 @@ constexpr double unit_latency = 0.5;
 // Stands for an infinite bandwidth; messages through it carry no bytes.
 constexpr double endless = 1e18;
 
+// SimGrid sends whole units, and what is left of a message is no whole number of bytes.
+constexpr double parts_of_byte = 1024;
+
+std::uint64_t payload(double bytes) {
+  constexpr double most = 1e18;
+  return static_cast<std::uint64_t>(std::round(std::min(bytes * parts_of_byte, most)));
+}
+
+// Of the times that are told.
+constexpr double picoseconds = 1e12;
+
 }  // namespace
 
 class FluidEngine::Impl {
  public:
-  explicit Impl(const Platform& platform) : platform_(platform), engine_(new_engine()) {
+  explicit Impl(const Platform& platform)
+      : platform_(platform),
+        engine_(new_engine()),
+        resources_(static_cast<std::size_t>(platform.ranks) * uses_of_rank) {
     s4u::NetZone* root = make_root(*engine_);
     const int machines = (platform.ranks + platform.ranks_per_machine - 1) / platform.ranks_per_machine;
     s4u::NetZone* fabric = make_star(root, "fabric");
@@ -126,6 +144,8 @@ class FluidEngine::Impl {
   // SimGrid crashes on activities that are dropped while under way, so what is left is run to its end, unheard.
   ~Impl() {
     ended_ = nullptr;
+    alarms_ = {};
+    disarm();
     if (free_.size() < under_way_.size()) engine_->run();
     retired_.clear();
     under_way_.clear();
@@ -134,38 +154,36 @@ class FluidEngine::Impl {
   }
 
   void compute(ActivityId id, int rank, Seconds alone) {
-    s4u::ExecPtr exec = s4u::Exec::init();
-    exec->set_flops_amount(alone.value)->set_host(devices_[static_cast<std::size_t>(rank)]);
-    const std::size_t slot = keep(id, exec);
-    exec->set_data(reinterpret_cast<void*>(slot));
-    begin(*exec);
+    const double clock = s4u::Engine::get_clock();
+    const std::size_t device = resource(rank, Use::device);
+    start({.id = id, .from = rank, .to = rank, .uses = {device, device}, .begin = clock, .end = clock + alone.value});
   }
 
   void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
-    const bool inside = machine_of(platform_, from) == machine_of(platform_, to);
-    const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
-    const bool instant = std::isinf(port_between(platform_, from, to).bandwidth.value);
-    latency_of_next_ = latency.value;
-    s4u::CommPtr comm =
-        s4u::Comm::sendto_init(ports[static_cast<std::size_t>(from)], ports[static_cast<std::size_t>(to)]);
-    comm->set_payload_size(instant ? 0 : static_cast<std::uint64_t>(bytes.value));
-    const std::size_t slot = keep(id, comm);
-    comm->set_data(reinterpret_cast<void*>(slot));
-    begin(*comm);
+    const bool inside = one_machine(platform_, from, to);
+    const double begin = s4u::Engine::get_clock() + latency.value;
+    start({.id = id,
+           .from = from,
+           .to = to,
+           .uses = {resource(from, inside ? Use::inside_out : Use::outside_out),
+                    resource(to, inside ? Use::inside_in : Use::outside_in)},
+           .begin = begin,
+           .end = begin + (bytes / port_between(platform_, from, to).bandwidth).value});
   }
 
   [[nodiscard]] Seconds now() const {
-    constexpr double picoseconds = 1e12;
     return {std::round((s4u::Engine::get_clock() - begin_) * picoseconds) / picoseconds};
   }
 
   void run(const Ended& ended) {
     ended_ = &ended;
+    arm();
     engine_->run();
     retired_.clear();
     ended_ = nullptr;
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-    if (failures_ > 0) throw RunError("simulation", std::to_string(failures_) + " simulated activities failed");
+    if (failures_ == 0) return;
+    throw RunError("simulation", std::to_string(std::exchange(failures_, 0)) + " simulated activities failed");
   }
 
  private:
@@ -182,6 +200,7 @@ class FluidEngine::Impl {
       const std::string suffix = std::to_string(rank);
       s4u::Host* device = make_host(zone, "rank" + suffix)->seal();
       devices_.push_back(shared != nullptr ? shared : device);
+      resources_[resource(rank, Use::device)].shared = shared != nullptr;
       inside_ports_.push_back(device);
       connect(zone, device, port(zone, "inside" + suffix, platform_.inside));
       s4u::Host* nic = make_host(fabric, "nic" + suffix)->seal();
@@ -193,23 +212,113 @@ class FluidEngine::Impl {
 
   static s4u::Link* port(s4u::NetZone* zone, const std::string& name, const TransferCost& cost) {
     const bool usable = std::isfinite(cost.bandwidth.value) && cost.bandwidth.value > 0;
-    return make_duplex(zone, name, usable ? cost.bandwidth.value : endless, unit_latency);
+    return make_duplex(zone, name, usable ? cost.bandwidth.value * parts_of_byte : endless, unit_latency);
   }
 
+  // What activities contend for: the device of each rank and both directions of its ports.
+  enum class Use : std::uint8_t { device, inside_out, inside_in, outside_out, outside_in };
+  static constexpr std::size_t uses_of_rank = 5;
+
+  [[nodiscard]] static std::size_t resource(int rank, Use use) {
+    return static_cast<std::size_t>(rank) * uses_of_rank + static_cast<std::size_t>(use);
+  }
+
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+  // An activity that has all that it uses to itself is timed: its end is known when it starts (no device and no port
+  // changes its speed), and SimGrid need not know of it. It becomes a fluid if another one comes to one of its
+  // resources before that end.
   struct Slot {
-    s4u::ActivityPtr activity;
     ActivityId id = 0;
+    int from = 0;  // of a computation both are its rank
+    int to = 0;
+    std::array<std::size_t, 2> uses = {};  // of a computation twice the same
+    double begin = 0;                      // by SimGrid's clock, after the latency; while it is timed
+    double end = 0;
+    s4u::ActivityPtr fluid = {};  // none while it is timed
   };
 
-  std::size_t keep(ActivityId id, s4u::ActivityPtr activity) {
+  struct Resource {
+    bool shared = false;  // cores of several ranks: all is fluid from the start
+    int fluids = 0;
+    std::size_t timed = none;  // its slot
+  };
+
+  // When a timed activity ends; out of date if its slot has another end.
+  struct Alarm {
+    double date = 0;
+    std::size_t slot = 0;
+    bool operator>(const Alarm& other) const { return date > other.date; }
+  };
+
+  void start(Slot activity) {
+    const double clock = s4u::Engine::get_clock();
+    const std::array<std::size_t, 2> uses = activity.uses;
+    bool alone = true;
+    for (const std::size_t use : uses) {
+      const std::size_t other = resources_[use].timed;
+      if (other != none && under_way_[other].end > clock) make_fluid(other);
+      alone = alone && !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
+    }
+    const std::size_t slot = keep(std::move(activity));
+    if (!alone) return make_fluid(slot);
+    for (const std::size_t use : uses) resources_[use].timed = slot;
+    alarms_.push({.date = under_way_[slot].end, .slot = slot});
+  }
+
+  // What is left of it goes on in SimGrid.
+  void make_fluid(std::size_t slot) {
+    const Slot& activity = under_way_[slot];
+    for (const std::size_t use : activity.uses) {
+      if (resources_[use].timed == slot) resources_[use].timed = none;
+      ++resources_[use].fluids;
+    }
+    const double clock = s4u::Engine::get_clock();
+    const double left = activity.end - std::max(clock, activity.begin);
+    if (activity.from == activity.to) {
+      s4u::ExecPtr exec = s4u::Exec::init();
+      exec->set_flops_amount(left)->set_host(devices_[static_cast<std::size_t>(activity.from)]);
+      launch(slot, *exec, exec);
+      return;
+    }
+    const bool inside = one_machine(platform_, activity.from, activity.to);
+    const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
+    const double bandwidth = port_between(platform_, activity.from, activity.to).bandwidth.value;
+    latency_of_next_ = std::max(0.0, activity.begin - clock);
+    s4u::CommPtr comm = s4u::Comm::sendto_init(ports[static_cast<std::size_t>(activity.from)],
+                                               ports[static_cast<std::size_t>(activity.to)]);
+    comm->set_payload_size(std::isinf(bandwidth) ? 0 : payload(left * bandwidth));
+    launch(slot, *comm, comm);
+  }
+
+  template <class Fluid>
+  void launch(std::size_t slot, Fluid& fluid, s4u::ActivityPtr held) {
+    fluid.set_data(reinterpret_cast<void*>(slot));
+    under_way_[slot].fluid = std::move(held);
+    begin(fluid);
+  }
+
+  [[nodiscard]] std::size_t keep(Slot activity) {
     if (free_.empty()) {
       free_.push_back(under_way_.size());
       under_way_.emplace_back();
     }
     const std::size_t slot = free_.back();
     free_.pop_back();
-    under_way_[slot] = {.activity = std::move(activity), .id = id};
+    under_way_[slot] = std::move(activity);
     return slot;
+  }
+
+  // It has ended.
+  void let_go(std::size_t slot) {
+    Slot& activity = under_way_[slot];
+    for (const std::size_t use : activity.uses) {
+      if (activity.fluid) --resources_[use].fluids;
+      if (!activity.fluid) resources_[use].timed = none;
+    }
+    ids_.push_back(activity.id);
+    if (activity.fluid) retired_.push_back(std::move(activity.fluid));
+    free_.push_back(slot);
   }
 
   // Called by SimGrid in its own order. An exception must not pass through SimGrid, and an activity must outlive this
@@ -217,19 +326,47 @@ class FluidEngine::Impl {
   void completed(const s4u::Activity& activity) {
     const auto slot = reinterpret_cast<std::size_t>(activity.get_data<void>());
     if (activity.get_state() != s4u::Activity::State::FINISHED) ++failures_;
-    ids_.push_back(under_way_[slot].id);
-    retired_.push_back(std::move(under_way_[slot].activity));
-    free_.push_back(slot);
+    let_go(slot);
     if (ids_.size() == 1) {
       simgrid::kernel::timer::Timer::set(s4u::Engine::get_clock(), [this] { deliver(); });
     }
+  }
+
+  // One SimGrid timer stands at the earliest end of a timed activity.
+  void arm() {
+    while (!alarms_.empty() && !is_due(alarms_.top())) alarms_.pop();
+    if (timer_ != nullptr && !alarms_.empty() && timer_->get_date() == alarms_.top().date) return;
+    disarm();
+    if (alarms_.empty()) return;
+    timer_ = simgrid::kernel::timer::Timer::set(alarms_.top().date, [this] {
+      timer_ = nullptr;  // SimGrid deletes it
+      ring();
+    });
+  }
+
+  void disarm() {
+    if (timer_ != nullptr) std::exchange(timer_, nullptr)->remove();
+  }
+
+  [[nodiscard]] bool is_due(const Alarm& alarm) const {
+    const Slot& activity = under_way_[alarm.slot];
+    return resources_[activity.uses[0]].timed == alarm.slot && activity.end == alarm.date;
+  }
+
+  // Sums of the same times in another order differ in their last bits: what ends in the same picosecond ends together.
+  void ring() {
+    const double moment = s4u::Engine::get_clock() + 1 / picoseconds;
+    for (; !alarms_.empty() && alarms_.top().date <= moment; alarms_.pop()) {
+      if (is_due(alarms_.top())) let_go(alarms_.top().slot);
+    }
+    deliver();
   }
 
   void deliver() {
     retired_.clear();
     delivered_.swap(ids_);
     std::sort(delivered_.begin(), delivered_.end());
-    if (ended_ != nullptr && !error_ && failures_ == 0) {
+    if (ended_ != nullptr && !delivered_.empty() && !error_ && failures_ == 0) {
       try {
         (*ended_)(delivered_);
       } catch (...) {
@@ -237,6 +374,7 @@ class FluidEngine::Impl {
       }
     }
     delivered_.clear();
+    arm();
   }
 
   static inline Impl* current_ = nullptr;
@@ -246,11 +384,14 @@ class FluidEngine::Impl {
   std::vector<s4u::Host*> devices_;
   std::vector<s4u::Host*> inside_ports_;
   std::vector<s4u::Host*> outside_ports_;
+  std::vector<Resource> resources_;
   double begin_ = 0;
   double latency_of_next_ = 0;
   std::vector<Slot> under_way_;
   std::vector<std::size_t> free_;
   std::vector<s4u::ActivityPtr> retired_;
+  std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms_;
+  simgrid::kernel::timer::Timer* timer_ = nullptr;
   std::vector<ActivityId> ids_;
   std::vector<ActivityId> delivered_;
   const Ended* ended_ = nullptr;
@@ -270,11 +411,5 @@ void FluidEngine::transfer(ActivityId id, int from, int to, Bytes bytes, Seconds
 }
 Seconds FluidEngine::now() const { return impl_->now(); }
 void FluidEngine::run(const Ended& ended) { impl_->run(ended); }
-
-const char* engine_version() {
-  static const std::string version =
-      "SimGrid " + std::to_string(SIMGRID_VERSION_MAJOR) + "." + std::to_string(SIMGRID_VERSION_MINOR);
-  return version.c_str();
-}
 
 }  // namespace plumb::sim

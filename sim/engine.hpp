@@ -17,7 +17,8 @@ using ActivityId = std::uint32_t;
 // may be made when the first is gone.
 class FluidEngine {
  public:
-  // Called with all activities that ended at one moment, in ascending order; it may start others.
+  // Called with the activities that ended at one moment, in ascending order; it may start others. Those that had their
+  // device or ports to themselves come first; what else ended at the moment, if anything, comes in a second call.
   using Ended = std::function<void(std::span<const ActivityId>)>;
 
   explicit FluidEngine(const Platform& platform);
@@ -42,8 +43,5 @@ class FluidEngine {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// "SimGrid 3.32".
-[[nodiscard]] const char* engine_version();
 
 }  // namespace plumb::sim

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "common/cluster/machine.hpp"
 
 namespace plumb::sim {
 
@@ -16,7 +17,9 @@ Platform platform_of(const PipelineCosts& costs, int ranks) {
           .outside = costs.outside};
 }
 
-int machine_of(const Platform& platform, int rank) { return rank / platform.ranks_per_machine; }
+bool one_machine(const Platform& platform, int from, int to) {
+  return machine_of(from, platform.ranks_per_machine) == machine_of(to, platform.ranks_per_machine);
+}
 
 int ranks_on_machine(const Platform& platform, int machine) {
   return std::clamp(platform.ranks - machine * platform.ranks_per_machine, 0, platform.ranks_per_machine);
@@ -27,7 +30,7 @@ bool shares_cores(const Platform& platform, int machine) {
 }
 
 const TransferCost& port_between(const Platform& platform, int from, int to) {
-  return machine_of(platform, from) == machine_of(platform, to) ? platform.inside : platform.outside;
+  return one_machine(platform, from, to) ? platform.inside : platform.outside;
 }
 
 void require_valid(const Platform& platform) {
@@ -42,9 +45,9 @@ void require_valid(const Platform& platform) {
       throw InputError("platform", "the bandwidth " + name + " a machine must be above zero bytes per second");
     }
   };
-  const bool one_machine = platform.ranks <= platform.ranks_per_machine;
+  const bool single = platform.ranks <= platform.ranks_per_machine;
   if (platform.ranks > 1 && platform.ranks_per_machine > 1) check(platform.inside, "inside");
-  if (!one_machine) check(platform.outside, "outside");
+  if (!single) check(platform.outside, "outside");
 }
 
 }  // namespace plumb::sim

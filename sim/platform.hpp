@@ -5,7 +5,7 @@
 
 namespace plumb::sim {
 
-// Rank r stands on machine r / ranks_per_machine. Each rank has one full-duplex port to the ranks of its machine and
+// Each rank has one full-duplex port to the ranks of its machine and
 // one to all others; a machine's ranks compute on its cores.
 struct Platform {
   int ranks = 1;
@@ -18,7 +18,8 @@ struct Platform {
 
 [[nodiscard]] Platform platform_of(const PipelineCosts& costs, int ranks);
 
-[[nodiscard]] int machine_of(const Platform& platform, int rank);
+// True if one machine has both ranks.
+[[nodiscard]] bool one_machine(const Platform& platform, int from, int to);
 [[nodiscard]] int ranks_on_machine(const Platform& platform, int machine);
 
 // True if the ranks of this machine are more than its cores, so that they slow each other down.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -71,6 +72,13 @@ void read(const JsonValue& json, Quantity<Unit, Number>& quantity) {
   read(json, quantity.value);
   if (quantity.value < 0) json.fail("must not be negative");
 }
+inline void read(const JsonValue& json, Seconds& time) { time = json.seconds(); }
+// Null is no limit: JSON has no number for it, and an infinite one is written as null.
+inline void read(const JsonValue& json, BytesPerSecond& rate) {
+  rate.value = std::numeric_limits<double>::infinity();
+  if (!json.raw().is_null()) read(json, rate.value);
+  if (rate.value < 0) json.fail("must not be negative");
+}
 template <class T>
 void read(const JsonValue& json, std::vector<T>& values) {
   for (std::size_t i = 0; i < json.size(); ++i) values.push_back(read_fields<T>(json[i]));
@@ -115,7 +123,9 @@ class JsonReader {
   template <class T>
   void operator()(const char* key, T& value) {
     keys_.emplace_back(key);
-    value = read_fields<T>(json_.at(key));
+    const std::optional<JsonValue> found = json_.find(key);
+    if (found) value = read_fields<T>(*found);
+    if (!found && missing_.empty()) missing_ = key;
   }
   template <class T>
   void operator()(const char* key, std::optional<T>& value) {
@@ -124,17 +134,20 @@ class JsonReader {
     if (found) value = read_fields<T>(*found);
   }
 
-  // Throws InputError for a key that was not asked for.
+  // Throws InputError for a key that was not asked for, or else for one that is missing: a slip in a key is both, and
+  // the first tells more.
   void finish() const {
     for (const auto& [key, value] : json_.raw().items()) {
       if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) continue;
       json_.fail_unknown_key(key, keys_);
     }
+    if (!missing_.empty()) static_cast<void>(json_.at(missing_));
   }
 
  private:
   const JsonValue& json_;
   std::vector<std::string> keys_;
+  std::string missing_;  // the first one
 };
 
 template <class T>
@@ -165,8 +178,8 @@ void read_alternative(JsonReader& reader, Variant& variant, std::size_t chosen, 
 template <class... Alternatives>
 void read(const JsonValue& json, std::variant<Alternatives...>& variant) {
   const std::vector<std::string> names = alternative_names(variant);
+  std::string kind = json.at("kind").text();
   JsonReader reader(json);
-  std::string kind;
   reader("kind", kind);
   const auto found = std::find(names.begin(), names.end(), kind);
   if (found == names.end()) json.fail("has the unknown kind '" + kind + "'", did_you_mean(kind, names));

@@ -9,13 +9,6 @@
 
 namespace plumb {
 
-int node_of_rank(const Cluster& cluster, int rank) { return rank / std::max(1, cluster.machine.devices); }
-
-const Link& link_between(const Cluster& cluster, int from, int to) {
-  const bool same_node = node_of_rank(cluster, from) == node_of_rank(cluster, to);
-  return same_node ? cluster.machine.inside : cluster.machine.outside;
-}
-
 int usable_cores() {
   cpu_set_t affinity;
   CPU_ZERO(&affinity);

@@ -49,12 +49,12 @@ struct Machine {
 struct Cluster {
   Machine machine = {};
   int nodes = 1;
-  int ranks = 1;  // rank r stands on node r / devices
+  int ranks = 1;  // on the nodes by `machine_of`
   bool operator==(const Cluster&) const = default;
 };
 
-[[nodiscard]] int node_of_rank(const Cluster& cluster, int rank);
-[[nodiscard]] const Link& link_between(const Cluster& cluster, int from, int to);
+// Ranks fill one machine after the other.
+[[nodiscard]] constexpr int machine_of(int rank, int ranks_per_machine) { return rank / ranks_per_machine; }
 
 // The cores that this process may use: its affinity, and no more than its control group's CPU quota.
 [[nodiscard]] int usable_cores();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/cluster/machine.hpp"
+
 namespace plumb {
 namespace {
 
@@ -50,8 +52,8 @@ Seconds transfer_time(const TransferCost& cost, Bytes amount) {
 }
 
 const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to) {
-  const int machine = std::max(1, costs.ranks_per_machine);
-  return from / machine == to / machine ? costs.inside : costs.outside;
+  const int each = std::max(1, costs.ranks_per_machine);
+  return machine_of(from, each) == machine_of(to, each) ? costs.inside : costs.outside;
 }
 
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {
@@ -59,16 +61,15 @@ ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& spli
   return in_sequence({blocks.begin() + range.first, blocks.begin() + range.last});
 }
 
-PipelineCosts even_costs(int stages, int chunks, Seconds forward, Seconds input_gradient, Seconds weight_gradient,
-                         Seconds hop) {
-  const double share = chunks;
+PipelineCosts even_costs(int stages, const EvenTimes& times) {
+  const double share = times.chunks;
   // Nothing is carried, so any bandwidth will do; simulators want a positive one.
-  const TransferCost way{.latency = hop, .bandwidth = {1e9}};
+  const TransferCost way{.latency = times.hop, .bandwidth = {1e9}};
   PipelineCosts costs;
   ComputeCost stage;
-  stage.forward = forward / share;
-  stage.input_gradient = input_gradient / share;
-  stage.weight_gradient = weight_gradient / share;
+  stage.forward = times.forward / share;
+  stage.input_gradient = times.input_gradient / share;
+  stage.weight_gradient = times.weight_gradient / share;
   costs.stages.assign(static_cast<std::size_t>(stages), stage);
   costs.recomputed.assign(static_cast<std::size_t>(stages), false);
   costs.inside = way;

@@ -62,8 +62,16 @@ struct PipelineCosts {
 // The blocks of one stage in sequence; `blocks` has layers + 2 entries.
 [[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);
 
-// Every stage alike: F, I and W are the times of one rank's share, divided by `chunks`. For `plumb schedule show`.
-[[nodiscard]] PipelineCosts even_costs(int stages, int chunks, Seconds forward, Seconds input_gradient,
-                                       Seconds weight_gradient, Seconds hop);
+// Of one rank's share of a microbatch, all its chunks together; a message takes `hop`.
+struct EvenTimes {
+  Seconds forward = {};
+  Seconds input_gradient = {};
+  Seconds weight_gradient = {};
+  Seconds hop = {};
+  int chunks = 1;
+};
+
+// Every stage alike. For `plumb schedule show`.
+[[nodiscard]] PipelineCosts even_costs(int stages, const EvenTimes& times);
 
 }  // namespace plumb

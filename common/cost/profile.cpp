@@ -13,7 +13,6 @@ namespace plumb {
 namespace {
 
 constexpr int profile_version = 1;
-constexpr double longest_s = 1e9;
 constexpr double most_bytes_per_s = 1e18;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 
@@ -43,20 +42,20 @@ MeasuredBlock read_block(const YamlValue& value) {
   value.check_keys(keys);
   for (auto& [key, number] : cost.items()) {
     if (number.is_number_float()) {
-      number = value.require(key).number(0, longest_s);
+      number = value.require(key).number(0, longest_time.value);
     } else {
       number = value.require(key).integer(0, most_bytes);
     }
   }
   return {.block = value.require("block").text(),
           .cost = compute_cost_from_json(JsonValue(cost, to_string(value.place()))),
-          .spread_fraction = value.require("spread_fraction").number(0, longest_s),
+          .spread_fraction = value.require("spread_fraction").number(0, longest_time.value),
           .count = static_cast<int>(value.require("count").integer(1))};
 }
 
 TransferCost read_transfer(const YamlValue& value) {
   value.check_keys({"latency_s", "bandwidth_bytes_per_s"});
-  TransferCost cost{.latency = {value.require("latency_s").number(0, longest_s)},
+  TransferCost cost{.latency = {value.require("latency_s").number(0, longest_time.value)},
                     .bandwidth = {std::numeric_limits<double>::infinity()}};
   const std::optional<YamlValue> bandwidth = value.find("bandwidth_bytes_per_s");
   if (bandwidth) cost.bandwidth = {bandwidth->number(1, most_bytes_per_s)};

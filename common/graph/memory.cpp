@@ -93,6 +93,7 @@ class MemoryWalk {
   }
 
   void add_compute(std::size_t rank) {
+    changes_[rank].reserve(3 * schedule_.actions[rank].size());
     // A rank computes one thing at a time; engines that round must not make two of them overlap.
     Seconds free_from;
     for (const NodeId node : graph_.rank_order[rank]) {
@@ -125,8 +126,8 @@ class MemoryWalk {
 
   void add_transfer(NodeId id) {
     const Node& node = graph_.nodes[id];
-    const bool forward = node.action.kind == ActionKind::receive_forward;
-    const Seconds made = producer_end(forward, node.action.stage + (forward ? -1 : 1), node.action.microbatch);
+    const Action& receive = node.action;
+    const Seconds made = producer_end(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
     const Seconds arrived = std::max(evaluation_.end[id], made);
     auto& sender = changes_[static_cast<std::size_t>(node.peer)];
     sender.push_back({made, node.bytes});

@@ -98,7 +98,7 @@ class GraphBuilder {
   }
 
   void set_transfer(Node& node) const {
-    const int sender_stage = node.action.stage + (node.action.kind == ActionKind::receive_forward ? -1 : 1);
+    const int sender_stage = producer_stage(node.action);
     if (sender_stage < 0 || sender_stage >= stages(schedule_)) {
       refuse(static_cast<std::size_t>(node.rank), node.action, "no stage sends this");
     }
@@ -144,13 +144,15 @@ class GraphBuilder {
     }
   }
 
+  // Of the action that makes the stage's activation, or its gradient.
+  std::int32_t position_of(bool forward, std::int32_t stage, std::int32_t microbatch) const {
+    return forward ? index_.find(ActionKind::forward, stage, microbatch) : index_.find_gradient(stage, microbatch);
+  }
+
   // Producer → transfer → consumer.
   void add_transfer(std::size_t rank, const Action& receive, NodeId node) {
-    const bool forward = receive.kind == ActionKind::receive_forward;
-    const std::int32_t producer = forward ? index_.find(ActionKind::forward, receive.stage - 1, receive.microbatch)
-                                          : index_.find_gradient(receive.stage + 1, receive.microbatch);
-    const std::int32_t consumer = forward ? index_.find(ActionKind::forward, receive.stage, receive.microbatch)
-                                          : index_.find_gradient(receive.stage, receive.microbatch);
+    const std::int32_t producer = position_of(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
+    const std::int32_t consumer = position_of(goes_forward(receive.kind), receive.stage, receive.microbatch);
     if (producer == nowhere) refuse(rank, receive, "nothing makes what it receives");
     if (consumer == nowhere) refuse(rank, receive, "nothing uses what it receives");
     add_edge(node_at_[static_cast<std::size_t>(producer)], node);
@@ -159,10 +161,10 @@ class GraphBuilder {
 
   // Within a rank a boundary is an edge; between ranks the receive must be there.
   void add_input(std::size_t rank, const Action& action, NodeId node, NodeId previous) {
-    const bool forward = action.kind == ActionKind::forward;
+    const bool forward = goes_forward(action.kind);
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-    if (!(forward && action.stage > 0) && !(gradient && action.stage + 1 < stages(schedule_))) return;
-    const int neighbour = action.stage + (forward ? -1 : 1);
+    const int neighbour = producer_stage(action);
+    if (!(forward || gradient) || neighbour < 0 || neighbour == stages(schedule_)) return;
     if (crosses_ranks(schedule_, std::min(neighbour, action.stage))) {
       const ActionKind receive = forward ? ActionKind::receive_forward : ActionKind::receive_backward;
       if (index_.find(receive, action.stage, action.microbatch) == nowhere) {
@@ -170,8 +172,7 @@ class GraphBuilder {
       }
       return;
     }
-    const std::int32_t producer = forward ? index_.find(ActionKind::forward, neighbour, action.microbatch)
-                                          : index_.find_gradient(neighbour, action.microbatch);
+    const std::int32_t producer = position_of(forward, neighbour, action.microbatch);
     if (producer == nowhere) refuse(rank, action, "nothing makes its input");
     const NodeId source = node_at_[static_cast<std::size_t>(producer)];
     if (source != previous) add_edge(source, node);

@@ -163,6 +163,11 @@ ComputeCost with_table_copy(ComputeCost head, const Model& model, const Training
   return head;
 }
 
+ComputeCost with_table_gradient(ComputeCost head, const Model& model) {
+  head.gradient_bytes += Bytes{model.vocabulary * model.hidden * fp32_bytes};
+  return head;
+}
+
 std::string provenance(const Scenario& scenario) {
   if (scenario.profile) {
     return "profile of " + scenario.profile->machine + ", " + std::to_string(scenario.profile->samples) + " rounds";

@@ -22,13 +22,18 @@ namespace plumb {
 // that an operation keeps, of W its largest gradient in fp32 before it is added.
 //
 // Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
-// table: without a copy of its own here, see `with_table_copy`.
+// table: without a copy or gradient of its own here, see
+// `with_table_copy` and `with_table_gradient`.
 [[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch);
 
-// The head's cost where its tied table cannot be the embedding's own, because they stand on two ranks: a copy with
+// The head's cost where its tied table cannot be the embedding's own, because they stand in two stages: a copy with
 // gradient, optimizer states and optimizer time.
 [[nodiscard]] ComputeCost with_table_copy(ComputeCost head, const Model& model, const Training& training,
                                           const ComputeCost& embedding);
+
+// The head's cost where one stage has both: the table is the embedding's, and the head collects a gradient of its own,
+// which is added to the embedding's before the optimizer steps.
+[[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Model& model);
 
 // "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);

@@ -97,14 +97,6 @@ std::string what_would_fit(const Scenario& scenario) {
 
 }  // namespace
 
-FullestRank fullest_rank(const std::vector<RankSummary>& ranks) {
-  const auto fullest = std::max_element(ranks.begin(), ranks.end(), [](const RankSummary& a, const RankSummary& b) {
-    return a.peak_bytes < b.peak_bytes;
-  });
-  if (fullest == ranks.end()) return {};
-  return {.rank = static_cast<int>(fullest - ranks.begin()), .summary = *fullest};
-}
-
 std::string describe_misfit(const Candidate& candidate) {
   const auto [rank, summary] = fullest_rank(candidate.ranks);
   const Bytes memory = candidate.plan.cluster.machine.device.memory.value;

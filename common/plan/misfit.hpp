@@ -9,14 +9,6 @@
 
 namespace plumb {
 
-struct FullestRank {
-  int rank = 0;
-  RankSummary summary = {};
-};
-
-// The rank with the highest peak; the first of equal ones.
-[[nodiscard]] FullestRank fullest_rank(const std::vector<RankSummary>& ranks);
-
 // "rank 0 needs 91.20 GiB of 74.00 GiB, 17.20 GiB too much; most of it activations (60.10 GiB)".
 [[nodiscard]] std::string describe_misfit(const Candidate& candidate);
 

@@ -103,14 +103,12 @@ TransferCost transfer_cost(const Link& link) {
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
   const Machine& machine = plan.cluster.machine;
-  const bool tied_over_ranks =
-      plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back();
   const std::int64_t table = plan.model.vocabulary * plan.model.hidden;
   PipelineCosts costs{
       .stages = {},
       .recomputed = std::vector<bool>(plan.split.layers.size(), plan.training.recompute.mode == RecomputeMode::full),
       .boundary_bytes = bytes(plan.boundary),
-      .tied_bytes = {tied_over_ranks ? table * element_bytes(ElementType::fp32) : 0},
+      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(ElementType::fp32) : 0},
       .inside = transfer_cost(machine.inside),
       .outside = transfer_cost(machine.outside),
       .ranks_per_machine = machine.devices,
@@ -164,13 +162,17 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   }
   std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
   // Two stages hold two tables, also where one rank holds both stages.
-  if (plan.model.tied_embeddings && stages(plan.schedule) > 1) {
-    blocks.back() = with_table_copy(blocks.back(), plan.model, plan.training, blocks.front());
+  if (plan.model.tied_embeddings) {
+    blocks.back() = stages(plan.schedule) > 1
+                        ? with_table_copy(blocks.back(), plan.model, plan.training, blocks.front())
+                        : with_table_gradient(blocks.back(), plan.model);
   }
   plan.split = choose_split(plan, choice.split, blocks);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   return plan;
 }
+
+bool tied_over_ranks(const Plan& plan) { return plan.model.tied_embeddings && ends_on_two_ranks(plan.schedule); }
 
 Schedule lowered_schedule(const Plan& plan) {
   return lower(plan.schedule, {.optimizer = true, .tied_embeddings = plan.model.tied_embeddings});

@@ -47,6 +47,9 @@ struct PlanChoice {
 // that it holds at its peak. Sums of the stages' peaks, so a bound on the rank's.
 [[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks);
 
+// True if two ranks hold the tied embedding's table and exchange its gradients.
+[[nodiscard]] bool tied_over_ranks(const Plan& plan);
+
 // The plan's schedule with transfers, tied reductions and optimizer steps: what both halves run.
 [[nodiscard]] Schedule lowered_schedule(const Plan& plan);
 

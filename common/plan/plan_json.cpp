@@ -151,8 +151,6 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const auto stage_count = static_cast<std::int64_t>(plan.schedule.ranks) * plan.schedule.chunks;
   const double batch = static_cast<double>(plan.training.microbatch) * plan.layout.data.degree *
                        static_cast<double>(plan.schedule.microbatches);
-  const bool tied_over_ranks =
-      plan.model.tied_embeddings && plan.schedule.rank_of_stage.front() != plan.schedule.rank_of_stage.back();
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");
   const JsonValue costs = file.at("costs");
@@ -180,7 +178,7 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
       {plan.costs.boundary_bytes == bytes(plan.boundary), costs.at("boundary_bytes"),
        "is " + std::to_string(plan.costs.boundary_bytes.value) + ", the boundary has " +
            std::to_string(bytes(plan.boundary).value) + " bytes"},
-      {(plan.costs.tied_bytes.value > 0) == tied_over_ranks, costs.at("tied_bytes"),
+      {(plan.costs.tied_bytes.value > 0) == tied_over_ranks(plan), costs.at("tied_bytes"),
        "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
 

@@ -1,12 +1,11 @@
 #include "common/plan/planner.hpp"
 
 #include <algorithm>
-#include <tuple>
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
-#include "common/model/operations.hpp"
 #include "common/plan/misfit.hpp"
+#include "common/plan/timeline_head.hpp"
 
 namespace plumb {
 namespace {
@@ -15,38 +14,41 @@ namespace {
 class IdleTime {
  public:
   IdleTime(const ScheduleGraph& graph, const Evaluation& evaluation, std::size_t rank) {
+    spans_.reserve(graph.rank_order[rank].size());
     Seconds free_from;
     Seconds idle;
     for (const NodeId node : graph.rank_order[rank]) {
       const Seconds start = std::max(evaluation.start[node], free_from);
-      starts_.push_back(start);
-      ends_.push_back(std::max(evaluation.end[node], start));
-      idle_at_start_.push_back(idle += start - free_from);
-      free_from = ends_.back();
+      idle += start - free_from;
+      free_from = std::max(evaluation.end[node], start);
+      spans_.push_back({.start = start, .end = free_from, .idle_before = idle});
     }
   }
 
-  [[nodiscard]] Seconds until(Seconds time) const {
-    const auto next = std::upper_bound(starts_.begin(), starts_.end(), time);
-    if (next == starts_.begin()) return time;
-    const auto before = static_cast<std::size_t>(next - starts_.begin()) - 1;
-    return idle_at_start_[before] + std::max(time - ends_[before], Seconds{0});
+  // A rank's messages come nearly in the order of time, so the search begins where the last one ended.
+  [[nodiscard]] Seconds until(Seconds time) {
+    while (next_ < spans_.size() && spans_[next_].start <= time) ++next_;
+    while (next_ > 0 && spans_[next_ - 1].start > time) --next_;
+    if (next_ == 0) return time;
+    const Span& before = spans_[next_ - 1];
+    return before.idle_before + std::max(time - before.end, Seconds{0});
   }
 
  private:
-  std::vector<Seconds> starts_;
-  std::vector<Seconds> ends_;
-  std::vector<Seconds> idle_at_start_;
+  struct Span {
+    Seconds start;
+    Seconds end;
+    Seconds idle_before;  // this one's start
+  };
+  std::vector<Span> spans_;
+  std::size_t next_ = 0;  // the first that starts after the last time asked for
 };
-
-bool earlier(const Event& a, const Event& b) {
-  return std::tie(a.rank, a.start, a.action) < std::tie(b.rank, b.start, b.action);
-}
 
 StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const Evaluation& evaluation) {
   std::vector<IdleTime> idle;
   for (std::size_t rank = 0; rank < graph.rank_order.size(); ++rank) idle.emplace_back(graph, evaluation, rank);
-  StepTimeline step{.events = {}, .duration = evaluation.makespan};
+  std::vector<Event> events;
+  events.reserve(graph.nodes.size() + 1);  // the tied collective stands for two
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     Event event{.action = node.action,
@@ -58,9 +60,9 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
                 .bytes = node.bytes};
     const bool message = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
     const auto add = [&] {
-      const IdleTime& rank = idle[static_cast<std::size_t>(event.rank)];
+      IdleTime& rank = idle[static_cast<std::size_t>(event.rank)];
       if (message) event.waited = rank.until(event.end) - rank.until(event.start);
-      step.events.push_back(event);
+      events.push_back(event);
     };
     add();
     if (node.kind != NodeKind::collective) continue;
@@ -69,8 +71,7 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
     event.action.stage = stages(lowered) - 1;
     add();
   }
-  std::sort(step.events.begin(), step.events.end(), earlier);
-  return step;
+  return ordered_step(std::move(events));
 }
 
 std::vector<SplitChoice> with_uniform(std::vector<SplitChoice> splits) {
@@ -122,17 +123,8 @@ bool better(const Candidate& a, const Candidate& b) {
 
 Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
                             const Evaluation& evaluation, const std::string& engine) {
-  Timeline timeline{.source = TimelineSource::predicted,
-                    .producer = engine,
-                    .plan_name = plan.name,
-                    .plan_digest = plan_digest(plan),
-                    .costs_digest = costs_digest(plan.costs),
-                    .tokens_per_step = plan.training.global_batch * plan.training.sequence,
-                    .model_flops = model_flops(plan.model, plan.training.sequence, plan.training.global_batch),
-                    .schedule = lowered,
-                    .costs = plan.costs,
-                    .ranks = {},
-                    .steps = {step_of(lowered, graph, evaluation)}};
+  Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, engine);
+  timeline.steps.push_back(step_of(lowered, graph, evaluation));
   for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
     timeline.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
                               .gradient_bytes = memory.gradient_bytes,

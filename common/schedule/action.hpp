@@ -1,6 +1,7 @@
 // One step of a rank's program: what it does, for which stage, for which microbatch.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -29,6 +30,10 @@ enum class ActionKind : std::uint8_t {
   optimizer_step,    // STEP
 };
 
+// The kinds that compute, each at the place of its own number.
+inline constexpr std::array compute_kinds{ActionKind::forward, ActionKind::backward, ActionKind::input_gradient,
+                                          ActionKind::weight_gradient, ActionKind::recompute};
+
 inline constexpr std::int32_t no_microbatch = -1;
 
 struct Action {
@@ -39,7 +44,7 @@ struct Action {
   friend auto operator<=>(const Action&, const Action&) = default;
 };
 
-[[nodiscard]] constexpr bool is_compute(ActionKind kind) { return kind <= ActionKind::recompute; }
+[[nodiscard]] constexpr bool is_compute(ActionKind kind) { return kind <= compute_kinds.back(); }
 [[nodiscard]] constexpr bool is_send(ActionKind kind) {
   return kind == ActionKind::send_forward || kind == ActionKind::send_backward;
 }
@@ -48,6 +53,27 @@ struct Action {
 }
 [[nodiscard]] constexpr bool has_microbatch(ActionKind kind) {
   return kind <= ActionKind::receive_backward || kind == ActionKind::evict || kind == ActionKind::load;
+}
+
+// Activations go forward through the stages, gradients backward: which way goes what F, B, I, a send or a receive hands
+// on, and the stages at both ends of it. They may lie outside the pipeline.
+[[nodiscard]] constexpr bool goes_forward(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::send_forward || kind == ActionKind::receive_forward;
+}
+[[nodiscard]] constexpr std::int32_t producer_stage(const Action& action) {
+  return goes_forward(action.kind) ? action.stage - 1 : action.stage + 1;
+}
+[[nodiscard]] constexpr std::int32_t consumer_stage(const Action& action) {
+  return goes_forward(action.kind) ? action.stage + 1 : action.stage - 1;
+}
+
+// The receive of a send, the send of a receive.
+[[nodiscard]] constexpr Action other_end(const Action& message) {
+  const bool sent = is_send(message.kind);
+  const ActionKind forward = sent ? ActionKind::receive_forward : ActionKind::send_forward;
+  const ActionKind backward = sent ? ActionKind::receive_backward : ActionKind::send_backward;
+  return {goes_forward(message.kind) ? forward : backward, sent ? consumer_stage(message) : producer_stage(message),
+          message.microbatch};
 }
 
 // "F", "SEND_F", "STEP": the letters above.

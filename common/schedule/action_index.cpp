@@ -77,13 +77,13 @@ bool makes_message(const Schedule& schedule, const Action& producer) {
 }
 
 Message message_of(const Schedule& schedule, const Action& producer) {
-  const bool forward = producer.kind == ActionKind::forward;
-  const std::int32_t consumer = producer.stage + (forward ? 1 : -1);
-  return {
-      .send = {forward ? ActionKind::send_forward : ActionKind::send_backward, producer.stage, producer.microbatch},
-      .receive = {forward ? ActionKind::receive_forward : ActionKind::receive_backward, consumer, producer.microbatch},
-      .from = schedule.rank_of_stage[static_cast<std::size_t>(producer.stage)],
-      .to = schedule.rank_of_stage[static_cast<std::size_t>(consumer)]};
+  const ActionKind kind = goes_forward(producer.kind) ? ActionKind::send_forward : ActionKind::send_backward;
+  const Action send{kind, producer.stage, producer.microbatch};
+  const Action receive = other_end(send);
+  return {.send = send,
+          .receive = receive,
+          .from = schedule.rank_of_stage[static_cast<std::size_t>(send.stage)],
+          .to = schedule.rank_of_stage[static_cast<std::size_t>(receive.stage)]};
 }
 
 int MessageQueues::queue_of(const Action& message) const {

@@ -14,8 +14,7 @@ bool is_built(ActionKind kind) {
 
 // Why this message cannot be, or empty: it has no stage at its other end, or that stands on the same rank.
 std::string message_fault(const Schedule& schedule, const Action& action) {
-  const bool upwards = action.kind == ActionKind::send_forward || action.kind == ActionKind::receive_backward;
-  const int other = action.stage + (upwards ? 1 : -1);
+  const int other = is_send(action.kind) ? consumer_stage(action) : producer_stage(action);
   if (other < 0 || other >= stages(schedule)) return "there is no stage at its other end";
   if (!crosses_ranks(schedule, std::min(action.stage, other))) {
     return fmt::format("stage {} stands on the same rank, which needs no message", other);

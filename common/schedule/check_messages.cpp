@@ -51,20 +51,6 @@ class MessageCheck {
     checks_.report(kind, {message.from, message.to}, {message.send, message.receive}, std::move(text));
   }
 
-  // The matching end of a message.
-  static Action other_end(const Action& action) {
-    switch (action.kind) {
-      case ActionKind::send_forward:
-        return {ActionKind::receive_forward, action.stage + 1, action.microbatch};
-      case ActionKind::receive_forward:
-        return {ActionKind::send_forward, action.stage - 1, action.microbatch};
-      case ActionKind::send_backward:
-        return {ActionKind::receive_backward, action.stage - 1, action.microbatch};
-      default:
-        return {ActionKind::send_backward, action.stage + 1, action.microbatch};
-    }
-  }
-
   // Sends and receives of every queue in the order of their lists; those that another check found wrong are left out.
   void check_queues() {
     std::vector<std::vector<Action>> sends(static_cast<std::size_t>(queues_.count));

@@ -55,7 +55,7 @@ std::vector<PlacedReceive> place_receives(const Schedule& schedule, const Action
 // STEP of every stage of the rank, tied stages last, each after its REDUCE_TIED.
 void append_steps(const Schedule& schedule, int rank, const LoweringOptions& options, std::vector<Action>& list) {
   const int last = stages(schedule) - 1;
-  const bool reduced = options.tied_embeddings && schedule.rank_of_stage.front() != schedule.rank_of_stage.back();
+  const bool reduced = options.tied_embeddings && ends_on_two_ranks(schedule);
   const auto is_tied = [&](int stage) { return reduced && (stage == 0 || stage == last); };
   for (const bool tied : {false, true}) {
     for (int stage = 0; stage <= last; ++stage) {

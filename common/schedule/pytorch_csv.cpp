@@ -49,11 +49,12 @@ class UnitSteps {
   std::int32_t input_of(const Action& action) const {
     switch (action.kind) {
       case ActionKind::forward:
-        return action.stage == 0 ? nowhere : index_.find(ActionKind::forward, action.stage - 1, action.microbatch);
+        return action.stage == 0 ? nowhere
+                                 : index_.find(ActionKind::forward, producer_stage(action), action.microbatch);
       case ActionKind::backward:
       case ActionKind::input_gradient:
         return action.stage + 1 == stages(schedule_) ? nowhere
-                                                     : index_.find_gradient(action.stage + 1, action.microbatch);
+                                                     : index_.find_gradient(producer_stage(action), action.microbatch);
       default:
         return nowhere;
     }

@@ -30,6 +30,11 @@ struct Schedule {
 
 [[nodiscard]] inline int stages(const Schedule& schedule) { return static_cast<int>(schedule.rank_of_stage.size()); }
 
+// True if two ranks hold the first and the last stage, so that a tied embedding's gradients are summed by messages.
+[[nodiscard]] inline bool ends_on_two_ranks(const Schedule& schedule) {
+  return schedule.rank_of_stage.front() != schedule.rank_of_stage.back();
+}
+
 // Stage s on rank s mod p: the "loop" placement of interleaved schedules.
 [[nodiscard]] std::vector<int> loop_placement(int ranks, int chunks);
 

@@ -12,9 +12,8 @@ namespace plumb {
 namespace {
 
 constexpr int multiplier_rounds = 80;
-constexpr std::int64_t most_steps = 100'000'000;  // some seconds
-constexpr std::int64_t steps_of_state = 8;        // a state costs as much as these
-constexpr std::size_t most_states = 1'000'000;    // at once: some 100 MB
+constexpr std::int64_t steps_of_state = 8;      // a state costs as much as these
+constexpr std::size_t most_states = 1'000'000;  // at once: some 100 MB
 constexpr char16_t unknown = 0xffff;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
@@ -34,23 +33,33 @@ void adapt(std::vector<double>& multipliers, const std::vector<std::int64_t>& he
 }  // namespace
 
 CoupledCuts::CoupledCuts(const StageMemory& memory, const std::vector<int>& rank_of_stage, int ranks,
-                         std::int64_t limit)
+                         std::int64_t limit, std::int64_t budget)
     : memory_(memory),
       rank_of_stage_(rank_of_stage),
       stages_(static_cast<int>(rank_of_stage.size())),
       blocks_(static_cast<int>(memory.before.front().size()) - 1),
       ranks_(ranks),
-      limit_(limit) {}
+      limit_(limit),
+      budget_(budget) {}
 
 std::optional<std::vector<int>> CoupledCuts::any(const StageWindows& windows) {
-  if (!collect_runs(windows)) return std::nullopt;
+  Search result = search(windows);
+  if (result.finished) return std::move(result.cuts);
+  throw InputError("split",
+                   "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " + std::to_string(stages_) +
+                       " stages takes too long to prove under this memory limit",
+                   "take fewer chunks, or give the split as a list");
+}
+
+CoupledCuts::Search CoupledCuts::search(const StageWindows& windows) {
+  if (!collect_runs(windows)) return {};
   std::vector<double> multipliers(static_cast<std::size_t>(ranks_), 1.0 / ranks_);
   for (int round = 0; round < multiplier_rounds; ++round) {
     switch (weigh(multipliers)) {
       case Verdict::impossible:
-        return std::nullopt;
+        return {};
       case Verdict::found:
-        return cuts_;
+        return {.cuts = cuts_};
       case Verdict::open:
         adapt(multipliers, held(), limit_, round);
     }
@@ -66,14 +75,10 @@ std::vector<int> CoupledCuts::largest(StageWindows windows, std::vector<int> kno
     EndWindow& own = windows[stage][static_cast<std::size_t>(start)];
     for (int end = own.last; end > known[stage]; --end) {
       own = {end, end};
-      std::optional<std::vector<int>> longer;
-      try {
-        longer = any(windows);
-      } catch (const InputError&) {
-        return known;
-      }
-      if (longer) {
-        known = std::move(*longer);
+      Search longer = search(windows);
+      if (!longer.finished) return known;
+      if (longer.cuts) {
+        known = std::move(*longer.cuts);
         break;
       }
     }
@@ -159,13 +164,6 @@ std::vector<std::int64_t> CoupledCuts::held() const {
   return bytes;
 }
 
-void CoupledCuts::give_up() const {
-  throw InputError("split",
-                   "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " + std::to_string(stages_) +
-                       " stages takes too long to prove under this memory limit",
-                   "take fewer chunks, or give the split as a list");
-}
-
 // The cuts (cut k ends stage k − 1) between a stage of a rank up to `rank` and one of a rank behind it.
 std::vector<int> CoupledCuts::frontier_after(int rank) const {
   std::vector<int> cuts;
@@ -177,15 +175,13 @@ std::vector<int> CoupledCuts::frontier_after(int rank) const {
   return cuts;
 }
 
-// Places the stages `own[next…]` of one rank in all ways that agree with the cuts known so far.
+// Places the stages `own[next…]` of one rank in all ways that agree with the cuts known so far, until a visit returns
+// false or the budget is used up, which is returned.
 template <class Visit>
-void CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
+bool CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
                              const Visit& visit) {
-  if (bytes > limit_) return;
-  if (next == own.size()) {
-    visit();
-    return;
-  }
+  if (bytes > limit_) return true;
+  if (next == own.size()) return visit();
   const int stage = own[next];
   const auto begin = static_cast<std::size_t>(stage);
   const char16_t known_start = cuts[begin];
@@ -196,16 +192,17 @@ void CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std:
     cuts[begin] = static_cast<char16_t>(start);
     for (const int end : ends_[at(stage, start)]) {
       if (known_end != unknown && known_end != end) continue;
-      if (++steps_ > most_steps) give_up();
+      if (++steps_ > budget_) return false;
       cuts[begin + 1] = static_cast<char16_t>(end);
-      place_rank(own, next + 1, bytes + memory_.of(stage, start, end), cuts, visit);
+      if (!place_rank(own, next + 1, bytes + memory_.of(stage, start, end), cuts, visit)) return false;
     }
   }
   cuts[begin] = known_start;
   cuts[begin + 1] = known_end;
+  return true;
 }
 
-std::optional<std::vector<int>> CoupledCuts::walk_ranks() {
+CoupledCuts::Search CoupledCuts::walk_ranks() {
   Positions none(static_cast<std::size_t>(stages_) + 1, unknown);
   none.front() = 0;
   none.back() = static_cast<char16_t>(blocks_);
@@ -220,19 +217,20 @@ std::optional<std::vector<int>> CoupledCuts::walk_ranks() {
     std::unordered_map<Positions, Positions> further;
     for (auto& way : ways) {
       Positions& cuts = way.second;
-      place_rank(own, 0, 0, cuts, [&] {
+      const bool finished = place_rank(own, 0, 0, cuts, [&] {
         steps_ += steps_of_state;
         Positions positions;
         for (const int cut : frontier) positions += cuts[static_cast<std::size_t>(cut)];
         further.try_emplace(std::move(positions), cuts);
-        if (further.size() > most_states) give_up();
+        return further.size() <= most_states;
       });
+      if (!finished) return {.finished = false};
     }
     ways = std::move(further);
   }
-  if (ways.empty()) return std::nullopt;
+  if (ways.empty()) return {};
   const Positions& cuts = ways.begin()->second;
-  return std::vector<int>(cuts.begin() + 1, cuts.end());
+  return {.cuts = std::vector<int>(cuts.begin() + 1, cuts.end())};
 }
 
 }  // namespace plumb

@@ -28,7 +28,10 @@ using StageWindows = std::vector<std::vector<EndWindow>>;  // by stage and start
 // is where the stages of ranks that are done meet those of ranks to come.
 class CoupledCuts {
  public:
-  CoupledCuts(const StageMemory& memory, const std::vector<int>& rank_of_stage, int ranks, std::int64_t limit);
+  static constexpr std::int64_t most_steps = 100'000'000;  // some seconds
+
+  CoupledCuts(const StageMemory& memory, const std::vector<int>& rank_of_stage, int ranks, std::int64_t limit,
+              std::int64_t budget = most_steps);
 
   // Any cuts that fit, or none. Throws InputError when that takes too long to tell.
   [[nodiscard]] std::optional<std::vector<int>> any(const StageWindows& windows);
@@ -40,12 +43,18 @@ class CoupledCuts {
 
   enum class Verdict { open, impossible, found };
 
+  struct Search {
+    bool finished = true;  // within the budget
+    std::optional<std::vector<int>> cuts = {};
+  };
+
+  [[nodiscard]] Search search(const StageWindows& windows);
+
   [[nodiscard]] bool collect_runs(const StageWindows& windows);
   [[nodiscard]] Verdict weigh(const std::vector<double>& multipliers);
   [[nodiscard]] std::vector<std::int64_t> held() const;
-  [[nodiscard]] std::optional<std::vector<int>> walk_ranks();
+  [[nodiscard]] Search walk_ranks();
   [[nodiscard]] std::vector<int> frontier_after(int rank) const;
-  [[noreturn]] void give_up() const;
 
   [[nodiscard]] std::size_t rank_of(int stage) const {
     return static_cast<std::size_t>(rank_of_stage_[static_cast<std::size_t>(stage)]);
@@ -55,8 +64,8 @@ class CoupledCuts {
   }
 
   template <class Visit>
-  void place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
-                  const Visit& visit);
+  [[nodiscard]] bool place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
+                                const Visit& visit);
 
   const StageMemory& memory_;
   const std::vector<int>& rank_of_stage_;
@@ -64,6 +73,7 @@ class CoupledCuts {
   int blocks_;
   int ranks_;
   std::int64_t limit_;
+  std::int64_t budget_;                 // of steps
   std::vector<std::vector<int>> ends_;  // by stage and start: the runs that are not ruled out
   std::vector<double> to_end_;          // by stage and start: least weight of what is behind
   std::vector<double> from_begin_;      // … and before

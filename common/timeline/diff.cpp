@@ -21,9 +21,6 @@ constexpr double small_fraction = 1e-4;      // causes below this part of the me
 constexpr double rounding_fraction = 1e-12;  // of the measured step: what sums of doubles leave over
 constexpr std::size_t listed_actions = 3;
 
-constexpr std::array compute_kinds{ActionKind::forward, ActionKind::backward, ActionKind::input_gradient,
-                                   ActionKind::weight_gradient, ActionKind::recompute};
-
 // Nodes by stage and kind of compute, and the others by their kind.
 struct NodeClasses {
   std::vector<std::array<std::vector<NodeId>, compute_kinds.size()>> compute;  // per stage
@@ -38,8 +35,8 @@ NodeClasses classes_of(const ScheduleGraph& graph, int stage_count) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.kind == NodeKind::compute) {
-      const auto kind = std::ranges::find(compute_kinds, node.action.kind) - compute_kinds.begin();
-      classes.compute[static_cast<std::size_t>(node.action.stage)][static_cast<std::size_t>(kind)].push_back(id);
+      const auto kind = static_cast<std::size_t>(node.action.kind);
+      classes.compute[static_cast<std::size_t>(node.action.stage)][kind].push_back(id);
     } else if (node.kind == NodeKind::optimizer) {
       classes.optimizer.push_back(id);
     } else {

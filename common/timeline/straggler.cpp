@@ -15,15 +15,13 @@ struct Sums {
   [[nodiscard]] double ratio() const { return predicted.value > 0 ? measured / predicted : 0; }
 };
 
-constexpr std::size_t compute_kinds = static_cast<std::size_t>(ActionKind::recompute) + 1;
-
 }  // namespace
 
 std::vector<std::optional<double>> stragglers(const ScheduleGraph& graph, const std::vector<Seconds>& predicted,
                                               const std::vector<Seconds>& measured) {
   const auto ranks = static_cast<std::size_t>(graph.ranks);
   std::vector<Sums> totals(ranks);
-  std::vector<std::array<Sums, compute_kinds>> by_kind(ranks);
+  std::vector<std::array<Sums, compute_kinds.size()>> by_kind(ranks);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     if (node.kind != NodeKind::compute) continue;

@@ -18,12 +18,28 @@ const StepTimeline& median_step(const Timeline& timeline) {
   return timeline.steps[order[(order.size() - 1) / 2]];
 }
 
+FullestRank fullest_rank(const std::vector<RankSummary>& ranks) {
+  const auto fullest = std::max_element(ranks.begin(), ranks.end(), [](const RankSummary& a, const RankSummary& b) {
+    return a.peak_bytes < b.peak_bytes;
+  });
+  if (fullest == ranks.end()) return {};
+  return {.rank = static_cast<int>(fullest - ranks.begin()), .summary = *fullest};
+}
+
 StepTimeline ordered_step(std::vector<Event> events) {
+  const auto by_rank = [](const Event& a, const Event& b) { return a.rank < b.rank; };
+  const auto by_time = [](const Event& a, const Event& b) {
+    return std::tie(a.start, a.action, a.end) < std::tie(b.start, b.action, b.end);
+  };
   StepTimeline step;
   for (const Event& event : events) step.duration = std::max(step.duration, event.end);
-  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-    return std::tie(a.rank, a.start, a.action, a.end) < std::tie(b.rank, b.start, b.action, b.end);
-  });
+  // Graphs and logs are in the order of the ranks already, and many short sorts are faster than one.
+  if (!std::ranges::is_sorted(events, by_rank)) std::ranges::stable_sort(events, by_rank);
+  for (auto first = events.begin(); first != events.end();) {
+    const auto last = std::upper_bound(first, events.end(), *first, by_rank);
+    std::sort(first, last, by_time);
+    first = last;
+  }
   step.events = std::move(events);
   return step;
 }

@@ -61,6 +61,14 @@ struct Timeline {
 // The step whose duration is the (lower) median, the first of equal ones. Throws InputError when there are no steps.
 [[nodiscard]] const StepTimeline& median_step(const Timeline& timeline);
 
+struct FullestRank {
+  int rank = 0;
+  RankSummary summary = {};
+};
+
+// The rank with the highest peak; the first of equal ones.
+[[nodiscard]] FullestRank fullest_rank(const std::vector<RankSummary>& ranks);
+
 // Puts the events in the order above and sets the duration to the last end.
 [[nodiscard]] StepTimeline ordered_step(std::vector<Event> events);
 

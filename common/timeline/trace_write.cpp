@@ -263,8 +263,7 @@ void TraceWriter::write_arrows(const StepTimeline& step, const std::vector<Drawn
   }
   for (const Event& event : step.events) {
     if (!is_receive(event.action.kind)) continue;
-    const int neighbour = event.action.stage + (event.action.kind == ActionKind::receive_forward ? -1 : 1);
-    const auto producer = computes.find(key_of(event, event.peer, neighbour));
+    const auto producer = computes.find(key_of(event, event.peer, producer_stage(event.action)));
     const auto consumer = computes.find(key_of(event, event.rank, event.action.stage));
     if (producer == computes.end() || consumer == computes.end()) continue;
     const Drawn& from = drawn[producer->second];

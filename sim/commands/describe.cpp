@@ -44,22 +44,6 @@ std::string describe(const ScheduleChoice& choice) {
   return choice.chunks > 1 ? choice.name + ", " + std::to_string(choice.chunks) + " chunks" : choice.name;
 }
 
-std::string describe(ElementType type) {
-  switch (type) {
-    case ElementType::fp32:
-      return "fp32";
-    case ElementType::bf16:
-      return "bf16";
-    case ElementType::fp16:
-      return "fp16";
-    case ElementType::fp64:
-      return "fp64";
-    case ElementType::int64:
-      return "int64";
-  }
-  return "";
-}
-
 std::string layers_text(const Split& split) {
   constexpr std::size_t all_shown = 8;
   constexpr std::size_t longest = 36;

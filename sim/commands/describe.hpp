@@ -10,7 +10,6 @@ namespace plumb::sim {
 [[nodiscard]] std::string describe(const Recompute& recompute);    // "none", "full", "3 layers"
 [[nodiscard]] std::string describe(const SplitChoice& split);      // "dynamic", "[6, 7, 7, 5]"
 [[nodiscard]] std::string describe(const ScheduleChoice& choice);  // "interleaved-1f1b, 2 chunks"
-[[nodiscard]] std::string describe(ElementType type);
 
 // The layers of each stage, runs of equal ones folded from nine stages on: "[6, 6]", "[3 × 4, 2 × 28]" for four stages
 // of 3 and 28 of 2; cut where that is still long.

@@ -98,8 +98,11 @@ StepTimeline step_of(const ScheduleGraph& graph, const Evaluation& evaluation) {
 ExitStatus show(const ShowOptions& options) {
   const Times times = parse_times(options.times);
   const Schedule schedule = generate(options);
-  const PipelineCosts costs = even_costs(stages(schedule), schedule.chunks, {times.forward}, {times.input_gradient},
-                                         {times.weight_gradient}, {times.hop});
+  const PipelineCosts costs = even_costs(stages(schedule), {.forward = {times.forward},
+                                                            .input_gradient = {times.input_gradient},
+                                                            .weight_gradient = {times.weight_gradient},
+                                                            .hop = {times.hop},
+                                                            .chunks = schedule.chunks});
   const Schedule lowered = lower(schedule, {.optimizer = false, .tied_embeddings = false});
   const ScheduleGraph graph = build_graph(lowered, costs);
   const Evaluation evaluation = evaluate(graph);

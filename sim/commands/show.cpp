@@ -184,7 +184,7 @@ void print_cluster(const Cluster& cluster) {
 
 void print_training(const Training& training, const Layout& layout) {
   std::cout << fmt::format("\ntraining: {} sequences of {} tokens a step, {}, recompute {}\n", training.global_batch,
-                           training.sequence, describe(training.precision), describe(training.recompute));
+                           training.sequence, name_of(training.precision), describe(training.recompute));
   std::cout << "layout:   " << describe(layout) << '\n';
 }
 

@@ -120,15 +120,12 @@ Json to_json(const Prediction& prediction, const Options& options) {
 }
 
 std::string memory_line(const Prediction& prediction) {
-  const auto& ranks = prediction.timeline.ranks;
-  const auto fullest = std::max_element(ranks.begin(), ranks.end(), [](const RankSummary& a, const RankSummary& b) {
-    return a.peak_bytes < b.peak_bytes;
-  });
+  const auto [rank, fullest] = fullest_rank(prediction.timeline.ranks);
   const Bytes memory = prediction.plan.cluster.machine.device.memory.value;
   const std::string verdict =
-      prediction.fits ? "fits" : "does NOT fit, " + to_text(fullest->peak_bytes - memory) + " too much";
-  return fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest->peak_bytes), to_text(memory),
-                     fullest - ranks.begin(), verdict);
+      prediction.fits ? "fits" : "does NOT fit, " + to_text(fullest.peak_bytes - memory) + " too much";
+  return fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank,
+                     verdict);
 }
 
 Table rank_table(const Prediction& prediction) {

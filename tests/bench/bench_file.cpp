@@ -12,7 +12,7 @@ namespace plumb::bench {
 namespace {
 
 // One layer a stage, one sequence of one token a microbatch; the times and sizes are those of `costs()`.
-Plan large_plan() {
+Plan large_plan(bool even_stages) {
   const Layer layer{.mixer = SoftmaxAttention{.heads = 1, .kv_heads = 1, .head_dim = 8, .value_dim = 8},
                     .mlp = DenseMlp{.width = 8}};
   Plan plan{.name = "bench"};
@@ -25,14 +25,14 @@ Plan large_plan() {
   plan.split.layers.assign(static_cast<std::size_t>(shape.ranks), 1);
   plan.schedule = generated();
   plan.boundary = boundary_manifest(plan.model, plan.training);
-  plan.costs = costs();
+  plan.costs = costs(even_stages);
   plan.costs.boundary_bytes = bytes(plan.boundary);
   return plan;
 }
 
 class PlanFile {
  public:
-  PlanFile() { write_file(path_, to_json(large_plan())); }
+  explicit PlanFile(bool even_stages = false) { write_file(path_, to_json(large_plan(even_stages))); }
   ~PlanFile() { std::filesystem::remove(path_); }
   PlanFile(const PlanFile&) = delete;
   PlanFile& operator=(const PlanFile&) = delete;
@@ -43,8 +43,8 @@ class PlanFile {
       std::filesystem::temp_directory_path() / ("plumb_bench" + std::to_string(::getpid()) + ".json");
 };
 
-void file_to_timeline(benchmark::State& state, const char* engine) {
-  const PlanFile file;
+void file_to_timeline(benchmark::State& state, const std::string& engine, bool even_stages) {
+  const PlanFile file(even_stages);
   const Evaluator evaluator = sim::find_engine(engine);
   std::size_t activities = 0;
   for (auto _ : state) {
@@ -63,9 +63,12 @@ BENCHMARK(read)->Unit(benchmark::kMillisecond);
 
 const bool registered = [] {
   for (const std::string& engine : sim::engine_names()) {
-    benchmark::RegisterBenchmark(("file_to_timeline/" + engine).c_str(), [engine](benchmark::State& state) {
-      file_to_timeline(state, engine.c_str());
-    })->Unit(benchmark::kMillisecond);
+    for (const bool even_stages : {false, true}) {
+      const std::string name = "file_to_timeline/" + engine + (even_stages ? "/even_stages" : "/uneven_stages");
+      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+        file_to_timeline(state, engine, even_stages);
+      })->Unit(benchmark::kMillisecond);
+    }
   }
   return true;
 }();

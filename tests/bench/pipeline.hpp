@@ -15,11 +15,13 @@ inline Schedule lowered(const Schedule& schedule) {
   return lower(schedule, {.optimizer = false, .tied_embeddings = false});
 }
 
-// Stages differ, so that ranks do not move in lockstep; 16 MiB cross each boundary.
-inline PipelineCosts costs() {
-  PipelineCosts costs = even_costs(shape.ranks, 1, {1e-3}, {1e-3}, {1e-3}, {0});
+// 16 MiB cross each boundary. Where all stages take the same time, ranks move in lockstep and much ends at one moment.
+inline PipelineCosts costs(bool even_stages = false) {
+  PipelineCosts costs =
+      even_costs(shape.ranks, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}});
   double factor = 1;
   for (ComputeCost& stage : costs.stages) {
+    if (even_stages) break;
     stage.forward.value *= factor;
     stage.input_gradient.value *= factor;
     factor = factor > 1.2 ? 1 : factor + 0.013;

@@ -22,7 +22,10 @@ inline Plan emulated_plan(const EmulatedPlan& wanted) {
   plan.training.sequence = 8;
   plan.training.global_batch = wanted.shape.microbatches;
   plan.schedule = generate_schedule(wanted.schedule, wanted.shape);
-  plan.costs = even_costs(stages(plan.schedule), wanted.shape.chunks, wanted.time, wanted.time, wanted.time, {0});
+  plan.costs = even_costs(stages(plan.schedule), {.forward = wanted.time,
+                                                  .input_gradient = wanted.time,
+                                                  .weight_gradient = wanted.time,
+                                                  .chunks = wanted.shape.chunks});
   plan.costs.boundary_bytes = {wanted.boundary_bytes};
   plan.cluster.ranks = wanted.shape.ranks;
   plan.layout.pipeline = wanted.shape.ranks;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -156,6 +157,35 @@ TEST_CASE("all that ends at one moment is told at once, in ascending order") {
   engine.run([&](std::span<const ActivityId> ended) { calls.emplace_back(ended.begin(), ended.end()); });
   REQUIRE(calls.size() == 1);
   CHECK(calls[0] == std::vector<ActivityId>{0, 1, 2, 3, 4, 5, 6, 7});
+}
+
+TEST_CASE("timers come before the ends of activities: of one moment, what was alone first, then what contended") {
+  FluidEngine engine(machine(4));
+  engine.transfer(0, 0, 1, {0}, {0.5});
+  engine.transfer(5, 0, 1, {0}, {0.5});
+  engine.compute(7, 3, {0.5});
+  engine.transfer(1, 1, 2, {0}, {0.5});
+  engine.compute(6, 2, {0.5});
+  std::vector<std::vector<ActivityId>> calls;
+  std::vector<double> times;
+  engine.run([&](std::span<const ActivityId> ended) {
+    calls.emplace_back(ended.begin(), ended.end());
+    times.push_back(engine.now().value);
+  });
+  CHECK(calls == std::vector<std::vector<ActivityId>>{{1, 6, 7}, {0, 5}});
+  CHECK(times == std::vector<double>{0.5, 0.5});
+}
+
+TEST_CASE("a timer can be moved to an earlier moment and back") {
+  FluidEngine engine(machine(3));
+  engine.compute(0, 0, {10.0});
+  engine.compute(1, 1, {1.0});
+  std::vector<std::pair<ActivityId, double>> calls;
+  engine.run([&](std::span<const ActivityId> ended) {
+    calls.emplace_back(ended[0], engine.now().value);
+    if (ended[0] == 1) engine.compute(2, 2, {2.0});
+  });
+  CHECK(calls == std::vector<std::pair<ActivityId, double>>{{1, 1.0}, {2, 3.0}, {0, 10.0}});
 }
 
 TEST_CASE("activities may start others when they end, at the same moment") {

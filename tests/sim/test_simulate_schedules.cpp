@@ -22,7 +22,7 @@ Case random_case(const ScheduleEntry& entry, int ranks, TransferCost port, std::
   const Schedule schedule =
       entry.generate({.ranks = ranks, .microbatches = microbatches, .chunks = ranks == 1 ? 1 : chunks});
   std::uniform_real_distribution<double> seconds(0.5, 2.0);
-  PipelineCosts costs = even_costs(stages(schedule), 1, {1}, {1}, {1}, {0});
+  PipelineCosts costs = even_costs(stages(schedule), {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   for (ComputeCost& stage : costs.stages) {
     stage.forward = {seconds(random)};
     stage.input_gradient = {seconds(random)};

@@ -94,7 +94,8 @@ TEST_CASE("a stage costs what its blocks do, the first with the embedding and th
 }
 
 TEST_CASE("even costs divide a rank's share by its chunks") {
-  const PipelineCosts costs = even_costs(8, 4, {4}, {6}, {2}, {0.5});
+  const PipelineCosts costs =
+      even_costs(8, {.forward = {4}, .input_gradient = {6}, .weight_gradient = {2}, .hop = {0.5}, .chunks = 4});
   REQUIRE(costs.stages.size() == 8);
   CHECK(costs.stages[7].forward.value == 1);
   CHECK(costs.stages[7].input_gradient.value == 1.5);

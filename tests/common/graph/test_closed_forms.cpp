@@ -37,8 +37,11 @@ double makespan(const Schedule& schedule, const PipelineCosts& costs) {
 
 double makespan(const Schedule& schedule, const Times& times) {
   const auto seconds = [](int value) { return Seconds{static_cast<double>(value)}; };
-  return makespan(schedule, even_costs(stages(schedule), schedule.chunks, seconds(times.f), seconds(times.i),
-                                       seconds(times.w), seconds(times.hop)));
+  return makespan(schedule, even_costs(stages(schedule), {.forward = seconds(times.f),
+                                                          .input_gradient = seconds(times.i),
+                                                          .weight_gradient = seconds(times.w),
+                                                          .hop = seconds(times.hop),
+                                                          .chunks = schedule.chunks}));
 }
 
 int naive_makespan(const Schedule& schedule, const Times& times) {
@@ -74,7 +77,7 @@ TEST_CASE("GPipe: makespan (m+p−1)(F+B), m activations") {
 TEST_CASE("GPipe with uneven stages: ΣF + (m−1)·max F + ΣB + (m−1)·max B") {
   for_all_shapes([](int p, int m, std::mt19937& random) {
     CAPTURE(p, m);
-    PipelineCosts costs = even_costs(p, 1, {}, {}, {}, {});
+    PipelineCosts costs = even_costs(p, {});
     std::vector<int> f, b;
     for (ComputeCost& stage : costs.stages) {
       const Times t = random_times(random);

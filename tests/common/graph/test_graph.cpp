@@ -29,7 +29,10 @@ std::vector<std::string> edges_of(const ScheduleGraph& graph) {
 
 ScheduleGraph graph_of(const char* name, ScheduleShape shape, const LoweringOptions& options = {}) {
   const Schedule schedule = lower(generate_schedule(name, shape), options);
-  return build_graph(schedule, even_costs(stages(schedule), shape.chunks, {4}, {4}, {2}, {1}));
+  return build_graph(
+      schedule,
+      even_costs(stages(schedule),
+                 {.forward = {4}, .input_gradient = {4}, .weight_gradient = {2}, .hop = {1}, .chunks = shape.chunks}));
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ TEST_CASE("a boundary within a rank is an edge, not a transfer") {
 
 TEST_CASE("transfers take the way inside a machine or between machines, by latency and bytes") {
   const Schedule schedule = lower(generate_schedule("gpipe", {.ranks = 4, .microbatches = 1}), {});
-  PipelineCosts costs = even_costs(4, 1, {1}, {1}, {1}, {});
+  PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   costs.boundary_bytes = {100};
   costs.inside = {.latency = {0.5}, .bandwidth = {100}};
   costs.outside = {.latency = {2}, .bandwidth = {50}};
@@ -72,7 +75,7 @@ TEST_CASE("transfers take the way inside a machine or between machines, by laten
 TEST_CASE("durations follow kind and stage; a recompute costs a forward") {
   const Schedule schedule =
       lower(with_recompute(generate_schedule("zb-h1", {.ranks = 2, .microbatches = 1}), {true, false}), {});
-  PipelineCosts costs = even_costs(2, 1, {3}, {5}, {7}, {});
+  PipelineCosts costs = even_costs(2, {.forward = {3}, .input_gradient = {5}, .weight_gradient = {7}});
   costs.stages[1].optimizer = {11};
   const ScheduleGraph graph = build_graph(schedule, costs);
   std::map<std::string, double> seconds;
@@ -90,7 +93,7 @@ TEST_CASE("the longest path is what a naive run takes, for random schedules and 
   for (int round = 0; round < 300; ++round) {
     const Schedule schedule = random_schedule(random);
     NaiveTimes times{.forward = {}, .input_gradient = {}, .weight_gradient = {}, .hop = static_cast<int>(random() % 6)};
-    PipelineCosts costs = even_costs(stages(schedule), 1, {}, {}, {}, {static_cast<double>(times.hop)});
+    PipelineCosts costs = even_costs(stages(schedule), {.hop = {static_cast<double>(times.hop)}});
     for (ComputeCost& stage : costs.stages) {
       for (auto& [ticks, seconds] : {std::pair{&times.forward, &stage.forward},
                                      {&times.input_gradient, &stage.input_gradient},
@@ -130,7 +133,9 @@ TEST_CASE("the critical path is a chain without gaps from 0 to the makespan") {
   std::mt19937 random(9);
   for (int round = 0; round < 100; ++round) {
     const Schedule schedule = lower(random_schedule(random), {});
-    const ScheduleGraph graph = build_graph(schedule, even_costs(stages(schedule), 1, {3}, {4}, {2}, {1}));
+    const ScheduleGraph graph = build_graph(
+        schedule,
+        even_costs(stages(schedule), {.forward = {3}, .input_gradient = {4}, .weight_gradient = {2}, .hop = {1}}));
     const Evaluation evaluation = evaluate(graph);
     const std::vector<NodeId> path = critical_path(graph, evaluation);
     REQUIRE(!path.empty());
@@ -168,10 +173,11 @@ TEST_CASE("bubbles: makespan and span, as fractions too") {
 
 TEST_CASE("what cannot be a graph is refused: not lowered, costs of another size, a cycle") {
   const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
-  const PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {});
+  const PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   CHECK_THROWS_WITH(build_graph(schedule, costs), ContainsSubstring("lower the schedule first"));
-  CHECK_THROWS_WITH(build_graph(lower(schedule, {}), even_costs(3, 1, {1}, {1}, {1}, {})),
-                    ContainsSubstring("2 stages, but costs for 3"));
+  CHECK_THROWS_WITH(
+      build_graph(lower(schedule, {}), even_costs(3, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}})),
+      ContainsSubstring("2 stages, but costs for 3"));
   Schedule stuck = schedule;
   stuck.actions = {parse_actions("0F0 0B0 0F1 0B1"), parse_actions("1F1 1B1 1F0 1B0")};
   CHECK_THROWS_WITH(build_graph(lower(stuck, {}), costs), ContainsSubstring("deadlock"));

@@ -25,7 +25,7 @@ struct Tensor {
 
 PipelineCosts random_costs(std::mt19937& random, int stages) {
   const auto pick = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
-  PipelineCosts costs = even_costs(stages, 1, {1}, {1}, {1}, {1});
+  PipelineCosts costs = even_costs(stages, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}});
   for (ComputeCost& stage : costs.stages) {
     stage.forward.value = pick(1, 8);
     stage.input_gradient.value = pick(1, 8);
@@ -156,7 +156,7 @@ TEST_CASE("memory over time is the sum of what is alive, for random schedules an
 }
 
 TEST_CASE("1F1B on two ranks, by hand") {
-  PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {});
+  PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   for (ComputeCost& stage : costs.stages) {
     stage.parameter_bytes = {1000};
     stage.kept_bytes = {100};
@@ -177,7 +177,7 @@ TEST_CASE("1F1B on two ranks, by hand") {
 }
 
 TEST_CASE("a recomputed stage keeps only its input between F and R") {
-  PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {1});
+  PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}});
   costs.boundary_bytes = {10};
   costs.inside.bandwidth = {1e9};
   for (ComputeCost& stage : costs.stages) stage.kept_bytes = {100};
@@ -192,7 +192,7 @@ TEST_CASE("a recomputed stage keeps only its input between F and R") {
 }
 
 TEST_CASE("memory of a graph of another plan is refused") {
-  const PipelineCosts costs = even_costs(2, 1, {1}, {1}, {1}, {});
+  const PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   const Schedule schedule = lower(generate_schedule("gpipe", {.ranks = 2, .microbatches = 2}), {});
   const ScheduleGraph graph = build_graph(schedule, costs);
   CHECK_THROWS_AS(memory_over_time(graph, Evaluation{}, costs, schedule), InputError);

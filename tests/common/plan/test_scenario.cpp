@@ -69,7 +69,7 @@ TEST_CASE("ranks follow from the layout where the cluster leaves them open, and 
   const Scenario more = read_text(scenario_text("cluster: {machine: local-cpu, ranks: 6, cores: 2}\n"));
   CHECK(more.layout.pipeline == 6);
   CHECK(more.cluster.machine.cores == 2);
-  CHECK(node_of_rank(more.cluster, 5) == 0);  // all on this machine, however many cores it has
+  CHECK(machine_of(5, more.cluster.machine.devices) == 0);  // all on this machine, however many cores it has
 }
 
 TEST_CASE("auto and lists become candidates") {

@@ -19,6 +19,23 @@ TEST_CASE("every kind of action survives its text") {
   CHECK(to_string(Action{ActionKind::optimizer_step, 1, no_microbatch}) == "1STEP");
 }
 
+TEST_CASE("activations go forward and gradients backward, and a message has two ends") {
+  using enum ActionKind;
+  for (const ActionKind kind : {forward, send_forward}) CHECK(consumer_stage({kind, 3, 0}) == 4);
+  for (const ActionKind kind : {backward, input_gradient, send_backward}) CHECK(consumer_stage({kind, 3, 0}) == 2);
+  for (const ActionKind kind : {forward, receive_forward}) CHECK(producer_stage({kind, 3, 0}) == 2);
+  for (const ActionKind kind : {backward, input_gradient, receive_backward}) CHECK(producer_stage({kind, 3, 0}) == 4);
+  CHECK(other_end({send_forward, 3, 7}) == Action{receive_forward, 4, 7});
+  CHECK(other_end({send_backward, 3, 7}) == Action{receive_backward, 2, 7});
+  for (const ActionKind kind : {send_forward, send_backward}) {
+    CHECK(other_end(other_end({kind, 3, 7})) == Action{kind, 3, 7});
+  }
+}
+
+TEST_CASE("every kind that computes stands at the place of its number") {
+  for (std::size_t i = 0; i < compute_kinds.size(); ++i) CHECK(static_cast<std::size_t>(compute_kinds[i]) == i);
+}
+
 TEST_CASE("what is not an action is refused with what was expected") {
   for (const char* text : {"", "F", "F0", "0", "0F", "0X1", "0f1", "-1F0", "+1F0", "0F-1", "0F+1", "0F1 ", "0F1x",
                            "0STEP1", "99999999999F0", "0F99999999999", "0BW0", "0F1F2"}) {

@@ -64,11 +64,14 @@ TEST_CASE("costs that are wrong are refused with file and key") {
   };
   refused("\"forward_s\": ", "\"forward_s\": -", "costs.stages[0].forward_s: is");
   refused("\"forward_s\"", "\"forwrd_s\"", "did you mean 'forward_s'?");
-  refused("\"parameters\": ", "\"parameters\": 0.5,\"kept\": ", "unknown key 'kept'");
+  refused("\"parameters\": ", "\"parameters\": 5,\"kept\": ", "unknown key 'kept'");
   refused("\"ranks_per_machine\": 8", "\"ranks_per_machine\": 0", "expected an integer of at least 1");
   refused("\"ranks_per_machine\": 8", "\"ranks_per_machine\": 18446744073709551615", "ranks_per_machine: is 184");
   refused("\"cores_per_machine\": 2", "\"cores_per_machine\": \"two\"", "cores_per_machine");
-  refused("\"bandwidth_bytes_per_s\": 3", "\"bandwidth_bytes_per_s\": -3", "expected a bandwidth above zero");
+  refused("\"bandwidth_bytes_per_s\": 3", "\"bandwidth_bytes_per_s\": -3", "must not be negative");
+  refused("\"bandwidth_bytes_per_s\": null", "\"bandwidth_bytes_per_s\": 0",
+          "costs.outside.bandwidth_bytes_per_s: expected a bandwidth above zero");
+  refused("\"latency_s\": ", "\"latency_s\": 1000000001, \"was\": ", "expected seconds from 0 to 1e9");
   refused("    true,\n", "", "has 4 entries for 5 stages");
 }
 

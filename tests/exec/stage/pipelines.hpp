@@ -36,7 +36,8 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.schedule = generate_schedule(
       wanted.schedule, {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks});
   const int count = stages(plan.schedule);
-  plan.costs = even_costs(count, wanted.chunks, {1e-3}, {1e-3}, {1e-3}, {0});
+  plan.costs = even_costs(
+      count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
   plan.costs.recomputed.assign(static_cast<std::size_t>(count), wanted.recompute);
   plan.costs.boundary_bytes = {2 * 32 * wanted.model.hidden * element_bytes(wanted.precision)};
   plan.schedule = with_recompute(plan.schedule, plan.costs.recomputed);
