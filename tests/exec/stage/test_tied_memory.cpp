@@ -19,7 +19,7 @@ TEST_CASE("One rank with a tied table holds one table and two of its gradients, 
   scenario.schedules = {{.name = chunks == 1 ? "1f1b" : "interleaved-1f1b", .chunks = chunks}};
   scenario.splits = {{.method = SplitMethod::uniform}};
   CalibrationOptions options;
-  options.rounds = 2;
+  options.rounds = 3;
   scenario.profile = calibrate(scenario, options);
   const Plan plan = make_plan(scenario, {1, scenario.schedules.front(), scenario.splits.front()});
   const Bytes predicted = predict_by_path(plan).ranks.at(0).peak_bytes;
