@@ -30,7 +30,10 @@ std::vector<CalibrationRound> undisturbed(const std::vector<CalibrationRound>& r
   if (rounds.empty()) {
     return kept;
   }
-  const Seconds middle = median(totals);
+  // One of the rounds, not the mean of the two in the middle: these may both be far from it, and none would be kept.
+  const auto lower_median = totals.begin() + static_cast<std::ptrdiff_t>((totals.size() - 1) / 2);
+  std::nth_element(totals.begin(), lower_median, totals.end());
+  const Seconds middle = *lower_median;
   std::copy_if(rounds.begin(), rounds.end(), std::back_inserter(kept), [&](const CalibrationRound& round) {
     return std::abs((total(round) - middle).value) <= largest_deviation * middle.value;
   });

@@ -19,7 +19,7 @@ struct CalibrationRound {
 
 [[nodiscard]] Seconds total(const CalibrationRound& round);
 
-// Rounds whose total is within a quarter of the median of all totals, in their order.
+// Rounds whose total is within a quarter of the (lower) median of all totals, in their order: at least one of them.
 [[nodiscard]] std::vector<CalibrationRound> undisturbed(const std::vector<CalibrationRound>& rounds);
 
 // By linear interpolation between the sorted values (0: smallest, 0.5: median, 1: largest); not of an empty list.

@@ -48,10 +48,12 @@ std::vector<std::string> titles_of(const std::vector<Pair>& pairs) {
 std::vector<Pair> pairs_of(const std::vector<Timeline>& timelines) {
   std::vector<Pair> pairs;
   for (const Timeline& timeline : timelines) {
-    const auto side = timeline.source == TimelineSource::predicted ? &Pair::predicted : &Pair::measured;
+    const bool predicted = timeline.source == TimelineSource::predicted;
+    const auto side = predicted ? &Pair::predicted : &Pair::measured;
+    const auto other_side = predicted ? &Pair::measured : &Pair::predicted;
     const auto partner = std::ranges::find_if(pairs, [&](const Pair& pair) {
-      const Timeline* other = pair.predicted != nullptr ? pair.predicted : pair.measured;
-      return pair.*side == nullptr && other->plan_digest == timeline.plan_digest &&
+      const Timeline* other = pair.*other_side;
+      return pair.*side == nullptr && other != nullptr && other->plan_digest == timeline.plan_digest &&
              other->schedule == timeline.schedule;
     });
     Pair& pair = partner != pairs.end() ? *partner : pairs.emplace_back();
