@@ -6,9 +6,10 @@
 #include "common/base/program.hpp"
 #include "sim/commands/command.hpp"
 
+namespace sim = plumb::sim;
+
 int main(int argc, char** argv) {
-  using namespace plumb;
-  return run_program("plumb", [&] {
+  return plumb::run_program("plumb", [&] {
     if (argc > 1 && std::string_view(argv[1]) == "run") sim::run_plumb_exec(argv);
     CLI::App program("Plans and simulates training pipelines, and shows where measured ones differ.", "plumb");
     program.set_version_flag("--version", std::string("plumb ") + PLUMB_VERSION);
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
     sim::add_validate(program, body);
     sim::add_report(program, body);
     sim::add_run(program);
-    if (const auto status = parse_command_line(program, argc, argv)) return *status;
+    if (const auto status = plumb::parse_command_line(program, argc, argv)) return *status;
     return body();
   });
 }

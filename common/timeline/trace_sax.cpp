@@ -18,7 +18,7 @@ class TreeBuilder {
  public:
   void add(Json value) { place(std::move(value)); }
   void begin(Json container) { open_.push_back(place(std::move(container))); }
-  void key(std::string& name) { key_ = std::move(name); }
+  void key(const std::string& name) { key_ = name; }
   void end() { open_.pop_back(); }
   [[nodiscard]] Json take() { return std::move(root_); }
 
@@ -222,7 +222,7 @@ class TraceHandler {
   }
   bool string(std::string& value) {
     if (in_event()) event_.text(value);
-    if (part_ == Part::plumb) tree_.add(std::move(value));
+    if (part_ == Part::plumb) tree_.add(value);  // the buffer stays the parser's
     return true;
   }
   static bool binary(Json::binary_t& /*value*/) { return true; }
