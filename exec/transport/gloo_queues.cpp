@@ -81,8 +81,8 @@ void Outgoing::push(Payload payload) {
     waiting_.push_back(std::move(payload));
     send_what_is_granted();
     // Small messages have left by now; the thread need not wake for each to find that out.
-    const bool all_left = waiting_.empty() && granted_.count > 0 && sending_.size() <= unreaped_messages;
-    if (all_left && sending_.back().payload.size <= small_message) return;
+    const bool all_left = !closing_ && waiting_.empty() && granted_.count > 0;
+    if (all_left && sending_.size() <= unreaped_messages && sending_.back().payload.size <= small_message) return;
   }
   changed_.notify_all();
 }
