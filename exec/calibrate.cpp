@@ -10,7 +10,6 @@
 #include <fstream>
 #include <map>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "exec/calibrate_transfer.hpp"
 #include "exec/calibration_rounds.hpp"
 #include "exec/data.hpp"
+#include "exec/launch.hpp"
 #include "exec/stage/block_bench.hpp"
 #include "exec/stage/factory.hpp"
 #include "exec/stage/supported.hpp"
@@ -79,20 +79,13 @@ class Calibration {
 
   std::vector<ThreadResult> run() {
     // All measure on threads made here: LibTorch's settings are per thread, and the caller's stay as they are.
-    std::vector<std::thread> threads;
-    threads.reserve(results_.size());
-    try {
-      for (std::size_t index = 0; index < results_.size(); ++index) {
-        threads.emplace_back([this, index] { guarded(index); });
-      }
-    } catch (const std::system_error& error) {
+    const auto refused = [this](std::size_t index, const std::string& reason) {
       failed_ = true;
-      errors_[threads.size()] = std::make_exception_ptr(
-          RunError("calibration", std::string("a thread could not be started: ") + error.what(), "see `ulimit -u`"));
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
+      errors_[index] = std::make_exception_ptr(
+          RunError("calibration", "a thread could not be started: " + reason, "see `ulimit -u`"));
+    };
+    run_threads(
+        results_.size(), [this](std::size_t index) { guarded(index); }, refused);
     for (const std::exception_ptr& error : errors_) {
       if (error) {
         std::rethrow_exception(error);
@@ -115,7 +108,8 @@ class Calibration {
     begin_rank_thread(thread);
     BlockBench bench(scenario_, corpus_, thread);
     // It trains, and one step is warm-up, as in a run: experts are chosen differently by weights that learnt nothing.
-    const int rounds_of_a_step = std::max(microbatches_per_step(), 1);
+    const std::int64_t microbatches = scenario_.training.global_batch / scenario_.training.microbatch;
+    const auto rounds_of_a_step = static_cast<int>(std::clamp<std::int64_t>(microbatches, 1, most_rounds_of_a_step));
     for (int round = 0; round < rounds_of_a_step; ++round) {
       (void)bench.round();
     }
@@ -141,11 +135,6 @@ class Calibration {
     }
     result.memory = bench.memory();
     result.blocks = bench.blocks();
-  }
-
-  [[nodiscard]] int microbatches_per_step() const {
-    const Training& training = scenario_.training;
-    return static_cast<int>(std::min<std::int64_t>(training.global_batch / training.microbatch, most_rounds_of_a_step));
   }
 
   const Scenario& scenario_;

@@ -19,6 +19,11 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it
 
 void remember_signal(int signal) { caught_signal = signal; }
 
+std::string reason_to_end() {
+  const int signal = caught_signal;
+  return signal == 0 ? "" : signal == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)";
+}
+
 // The error that explains the run: a rank's own before one that only says that another failed.
 class FirstError {
  public:
@@ -40,11 +45,22 @@ class FirstError {
 
 }  // namespace
 
+void run_threads(std::size_t count, const std::function<void(std::size_t)>& body,
+                 const std::function<void(std::size_t, const std::string&)>& refused) {
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  try {
+    for (std::size_t index = 0; index < count; ++index) threads.emplace_back(body, index);
+  } catch (const std::system_error& error) {
+    refused(threads.size(), error.what());
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, const RankMain& rank_main) {
   FirstError first;
-  std::vector<std::thread> threads;
-  threads.reserve(transports.size());
-  const auto run_rank_main = [&first, &rank_main](Transport& transport) {
+  const auto run_rank_main = [&](std::size_t rank) {
+    Transport& transport = *transports[rank];
     try {
       rank_main(transport);
     } catch (const Stopped&) {
@@ -54,21 +70,13 @@ void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, c
       transport.abort(error.what());
     }
   };
-  try {
-    for (const auto& transport : transports) threads.emplace_back(run_rank_main, std::ref(*transport));
-  } catch (const std::system_error& error) {
-    const std::string problem = std::string("no thread for it could be started: ") + error.what();
-    const RunError refused("rank " + std::to_string(threads.size()), problem, "take fewer ranks, or see `ulimit -u`");
-    first.offer(std::make_exception_ptr(refused), true);
+  run_threads(transports.size(), run_rank_main, [&](std::size_t rank, const std::string& reason) {
+    const std::string problem = "no thread for it could be started: " + reason;
+    const RunError error("rank " + std::to_string(rank), problem, "take fewer ranks, or see `ulimit -u`");
+    first.offer(std::make_exception_ptr(error), true);
     for (const auto& transport : transports) transport->abort(problem);
-  }
-  for (std::thread& thread : threads) thread.join();
+  });
   first.rethrow_if_any();
-}
-
-std::string SignalWatch::reason() const {
-  const int signal = caught_signal;
-  return signal == 0 ? "" : signal == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)";
 }
 
 struct SignalWatch::State {
@@ -78,9 +86,9 @@ struct SignalWatch::State {
   struct sigaction old_terminate = {};
   std::thread thread;
 
-  void watch(const SignalWatch& signals) const {
+  void watch() const {
     while (!stop) {
-      if (const std::string reason = signals.reason(); !reason.empty()) return on_signal(reason);
+      if (const std::string reason = reason_to_end(); !reason.empty()) return on_signal(reason);
       std::this_thread::sleep_for(50ms);
     }
   }
@@ -94,8 +102,10 @@ SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signa
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, &state_->old_interrupt);
   ::sigaction(SIGTERM, &action, &state_->old_terminate);
-  state_->thread = std::thread([this] { state_->watch(*this); });
+  state_->thread = std::thread([state = state_.get()] { state->watch(); });
 }
+
+std::string SignalWatch::reason() const { return reason_to_end(); }
 
 SignalWatch::~SignalWatch() {
   state_->stop = true;

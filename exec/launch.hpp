@@ -1,6 +1,7 @@
 // Starts the ranks of a run as threads of this process.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,12 @@ namespace plumb::exec {
 
 // What one rank does, on its own thread; returns when it is done.
 using RankMain = std::function<void(Transport& transport)>;
+
+// body(0), body(1) … body(count − 1), each on a thread of its own; returns when all have ended. When the system has no
+// more threads, `refused` gets the index of the first that could not be started and the reason, and is to see to it
+// that those that run come to an end.
+void run_threads(std::size_t count, const std::function<void(std::size_t)>& body,
+                 const std::function<void(std::size_t, const std::string&)>& refused);
 
 // Runs rank_main on one thread per transport. When one throws, the others are told to stop; after all have ended, the
 // first error that is a rank's own (not Stopped) is rethrown.

@@ -44,7 +44,7 @@ Seconds serial_time(const Plan& plan) {
   Seconds microbatch{0};
   Seconds optimizer{0};
   for (const ComputeCost& cost : plan.costs.stages) {
-    microbatch += 2 * cost.forward + cost.input_gradient + cost.weight_gradient;  // F and R
+    microbatch += microbatch_time(cost, true);  // whether it is redone or not: an upper bound
     optimizer += cost.optimizer;
   }
   return microbatch * plan.schedule.microbatches + optimizer;
@@ -287,8 +287,7 @@ class RankRun {
   [[nodiscard]] Seconds predicted(const Action& action) const {
     if (!is_compute(action.kind) && action.kind != ActionKind::optimizer_step) return waiting_time_;
     const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(action.stage)];
-    return action.kind == ActionKind::optimizer_step ? cost.optimizer
-                                                     : cost.forward + cost.input_gradient + cost.weight_gradient;
+    return action.kind == ActionKind::optimizer_step ? cost.optimizer : microbatch_time(cost, false);
   }
 
   [[nodiscard]] Clock::time_point deadline(Clock::time_point now, Seconds predicted) const {

@@ -5,8 +5,8 @@
 
 namespace plumb::sim {
 
-// Each rank has one full-duplex port to the ranks of its machine and
-// one to all others; a machine's ranks compute on its cores.
+// Each rank has one full-duplex port to the ranks of its machine and one to all others; a machine's ranks compute on
+// its cores.
 struct Platform {
   int ranks = 1;
   int ranks_per_machine = 1;

@@ -53,17 +53,21 @@ InputError::InputError(const Place& place, const std::string& problem, const std
 RunError::RunError(const std::string& where, const std::string& problem, const std::string& hint)
     : Error(ExitStatus::run_failed, where, problem, hint) {}
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string* nearest = nullptr;
+std::optional<std::size_t> nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
+  std::optional<std::size_t> nearest;
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const std::size_t distance = edit_distance(word, candidates[i]);
     if (distance < least) {
       least = distance;
-      nearest = &candidate;
+      nearest = i;
     }
   }
-  if (nearest != nullptr) return "did you mean '" + *nearest + "'?";
+  return nearest;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  if (const auto nearest = nearest_word(word, candidates)) return "did you mean '" + candidates[*nearest] + "'?";
   std::string list = "one of: ";
   for (std::size_t i = 0; i < candidates.size(); ++i) list += (i == 0 ? "" : ", ") + candidates[i];
   return list;

@@ -1,6 +1,8 @@
 // The two errors that plumb throws: what was given is wrong (exit status 2), or a run failed (exit status 3).
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,6 +54,11 @@ class RunError : public Error {
  public:
   RunError(const std::string& where, const std::string& problem, const std::string& hint = "");
 };
+
+// The index of the first candidate that is nearest to `word` by edit distance, if one is close: within a third of its
+// length.
+[[nodiscard]] std::optional<std::size_t> nearest_word(std::string_view word,
+                                                      const std::vector<std::string>& candidates);
 
 // "did you mean 'X'?" when a candidate is close to `word` by edit distance, otherwise "one of: a, b, c".
 [[nodiscard]] std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);

@@ -47,6 +47,10 @@ ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
   return sum;
 }
 
+Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
+  return cost.forward * (recomputed ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
+}
+
 Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }

@@ -29,6 +29,9 @@ struct ComputeCost {
   bool operator==(const ComputeCost&) const = default;
 };
 
+// F, I and W of one microbatch, and R where F is redone. Without I and W apart: B takes as long as both.
+[[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
+
 // Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
 // goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
 [[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);

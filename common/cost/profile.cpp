@@ -62,8 +62,6 @@ TransferCost read_transfer(const YamlValue& value) {
   return cost;
 }
 
-Seconds step_time(const ComputeCost& cost) { return cost.forward + cost.input_gradient + cost.weight_gradient; }
-
 const MeasuredBlock& find_block(const Profile& profile, const std::string& key) {
   const auto found = std::find_if(profile.blocks.begin(), profile.blocks.end(),
                                   [&](const MeasuredBlock& block) { return block.block == key; });
@@ -155,8 +153,8 @@ double moved_fraction(const Profile& before, const Profile& after) {
   Seconds moved;
   Seconds total;
   for (const MeasuredBlock& block : before.blocks) {
-    const Seconds first = step_time(block.cost);
-    const Seconds second = step_time(find_block(after, block.block).cost);
+    const Seconds first = microbatch_time(block.cost, false);
+    const Seconds second = microbatch_time(find_block(after, block.block).cost, false);
     moved += Seconds{std::abs((second - first).value)} * block.count;
     total += first * block.count;
   }

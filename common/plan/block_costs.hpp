@@ -22,8 +22,7 @@ namespace plumb {
 // that an operation keeps, of W its largest gradient in fp32 before it is added.
 //
 // Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
-// table: without a copy or gradient of its own here, see
-// `with_table_copy` and `with_table_gradient`.
+// table: without a copy or gradient of its own here, see `with_table_copy` and `with_table_gradient`.
 [[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch);
 
 // The head's cost where its tied table cannot be the embedding's own, because they stand in two stages: a copy with

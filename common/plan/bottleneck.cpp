@@ -10,9 +10,7 @@ Bottleneck bottleneck(const Plan& plan) {
   std::vector<Seconds> times(static_cast<std::size_t>(plan.schedule.ranks));
   Seconds sum;
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
-    const ComputeCost& cost = plan.costs.stages[stage];
-    const Seconds time =
-        cost.forward * (plan.costs.recomputed[stage] ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
+    const Seconds time = microbatch_time(plan.costs.stages[stage], plan.costs.recomputed[stage]);
     times[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])] += time;
     sum += time;
   }

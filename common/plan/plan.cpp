@@ -138,8 +138,7 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
                        .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks)};
   for (const int kept : kept_microbatches(plan.schedule)) problem.kept_microbatches.push_back(kept);
   for (const ComputeCost& block : blocks) {
-    const Seconds forward = block.forward * (recompute ? 2 : 1);
-    problem.block_times.push_back(forward + block.input_gradient + block.weight_gradient);
+    problem.block_times.push_back(microbatch_time(block, recompute));
     problem.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
     problem.block_kept_bytes.push_back(block.kept_bytes);
   }

@@ -29,13 +29,15 @@ Json to_json(const Schedule& schedule) {
 }
 
 void require_known(const JsonValue& name, const JsonValue& chunks) {
+  const std::string text = name.text();
+  const ScheduleEntry* entry = nullptr;
   try {
-    const ScheduleEntry& entry = find_schedule(name.text());
-    if (!entry.uses_chunks && chunks.small_integer(1) > 1)
-      chunks.fail("must be 1, since " + entry.name + " has no chunks");
+    entry = &find_schedule(text);
   } catch (const InputError& error) {
-    if (error.where() != "schedule") throw;
     name.fail(error.problem(), error.hint());
+  }
+  if (!entry->uses_chunks && chunks.small_integer(1) > 1) {
+    chunks.fail("must be 1, since " + entry->name + " has no chunks");
   }
 }
 
@@ -187,8 +189,9 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
   for (const Fact& fact : facts_of(plan, file)) {
     if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }
-  if (plan.boundary != boundary_manifest(plan.model, plan.training)) {
-    const auto [found, expected] = first_difference(plan.boundary, boundary_manifest(plan.model, plan.training));
+  const BoundaryManifest boundary = boundary_manifest(plan.model, plan.training);
+  if (plan.boundary != boundary) {
+    const auto [found, expected] = first_difference(plan.boundary, boundary);
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
   try {

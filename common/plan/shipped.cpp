@@ -35,10 +35,7 @@ std::string nearest_file(const std::filesystem::path& name, const YamlValue& val
     std::vector<std::string> stems;
     const std::vector<std::string> files = neighbours(key + "s", value);
     for (const std::string& file : files) stems.push_back(std::filesystem::path(file).stem().string());
-    const std::string hint = did_you_mean(name.string(), stems);
-    for (std::size_t i = 0; i < stems.size(); ++i) {
-      if (hint == "did you mean '" + stems[i] + "'?") return "did you mean '" + files[i] + "'?";
-    }
+    if (const auto nearest = nearest_word(name.string(), stems)) return "did you mean '" + files[*nearest] + "'?";
     if (!files.empty()) return did_you_mean(name.string(), files);
   }
   const std::vector<std::string> others = neighbours(name.parent_path(), value);

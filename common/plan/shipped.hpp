@@ -8,8 +8,8 @@
 
 namespace plumb {
 
-// $PLUMB_SCENARIOS if it is set; else the one that is installed with the running program and the source
-// tree's, those that exist.
+// $PLUMB_SCENARIOS if it is set; else the one that is installed with the running program and the source tree's,
+// those that exist.
 [[nodiscard]] std::vector<std::filesystem::path> shipped_scenarios();
 
 // The file that `value` names. Throws InputError at its place, saying where was looked and the nearest name there.

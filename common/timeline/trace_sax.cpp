@@ -222,7 +222,7 @@ class TraceHandler {
   }
   bool string(std::string& value) {
     if (in_event()) event_.text(value);
-    if (part_ == Part::plumb) tree_.add(value);  // the buffer stays the parser's
+    if (part_ == Part::plumb) tree_.add(std::move(value));
     return true;
   }
   static bool binary(Json::binary_t& /*value*/) { return true; }

@@ -49,9 +49,10 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
   const auto account = [&](std::size_t plan, int of_rank) {
     return static_cast<int>(plan) * transport.size() + of_rank;
   };
+  if (!options_.emulate) begin_rank_thread(rank);
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     const PreparedPlan& prepared = plans_[i];
-    if (!options_.emulate) begin_rank_thread(account(i, rank));
+    if (!options_.emulate) count_memory_as(account(i, rank));
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
                                       : make_stages(prepared.plan, rank, options_.stage));
     logs.push_back({.rank = rank, .steps = {}});
@@ -61,25 +62,23 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
   RunOptions run;
   run.deadline_floor = options_.deadline;
   run.watchdog = &watchdog;
-  const auto use_account_of = [&](std::size_t plan) {
-    if (options_.emulate) return;
-    begin_rank_thread(account(plan, rank));
+  std::size_t running = 0;  // the plan whose accounts count
+  if (!options_.emulate) {
     if (options_.transport == "local") {
-      run.memory.moved = [account, plan](const std::byte* data, int to_rank) {
-        memory_moved(data, account(plan, to_rank));
-      };
+      run.memory.moved = [&](const std::byte* data, int to_rank) { memory_moved(data, account(running, to_rank)); };
     }
-    run.memory.reset_peak = [account, plan](int of_rank) { reset_peak(account(plan, of_rank)); };
-    run.memory.peak = [account, plan](int of_rank) { return peak_bytes(account(plan, of_rank)); };
-  };
+    run.memory.reset_peak = [&](int of_rank) { reset_peak(account(running, of_rank)); };
+    run.memory.peak = [&](int of_rank) { return peak_bytes(account(running, of_rank)); };
+  }
   Progress progress("steps");
   const int steps = options_.warm_up + options_.steps;
   for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-      current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(i);
-      use_account_of(i);
-      RankLog step = run_rank(plans_[i].plan, plans_[i].lowered, transport, stages[i], run);
-      logs[i].steps.push_back(std::move(step.steps.front()));
+    for (running = 0; running < plans_.size(); ++running) {
+      const PreparedPlan& prepared = plans_[running];
+      current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
+      if (!options_.emulate) count_memory_as(account(running, rank));
+      RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
+      logs[running].steps.push_back(std::move(step.steps.front()));
     }
     if (rank == 0) progress.update(static_cast<int>(run.first_step) + 1, steps);
   }

@@ -41,8 +41,10 @@ void let_mkl_pick_kernels() {
 void begin_rank_thread(int rank) {
   at::set_num_threads(1);
   let_mkl_pick_kernels();
-  track_memory_of_thread(rank);
+  count_memory_as(rank);
 }
+
+void count_memory_as(int rank) { track_memory_of_thread(rank); }
 
 std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
   const std::shared_ptr<const Corpus> corpus = corpus_of(plan, options);

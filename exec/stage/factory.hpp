@@ -22,6 +22,9 @@ struct StageOptions {
 // On the thread of a rank, before anything else there: one intra-op thread; what it allocates counts as its rank's.
 void begin_rank_thread(int rank);
 
+// From now on, what this thread allocates counts as `rank`'s.
+void count_memory_as(int rank);
+
 // Entry s is null where another rank holds stage s. Throws InputError, naming layer or file, for layer kinds that are
 // not executed and data shorter than one sequence.
 [[nodiscard]] std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options);
