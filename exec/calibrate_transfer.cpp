@@ -32,8 +32,8 @@ Payload message(std::size_t bytes) {
 Seconds one_way(Transport& transport, std::size_t bytes) {
   const int peer = 1 - transport.rank();
   std::vector<Seconds> halves;
+  transport.expect(peer, Channel::forward, bytes, round_trips);
   for (int trip = 0; trip < round_trips; ++trip) {
-    transport.expect(peer, Channel::forward, bytes);
     Payload payload = message(bytes);
     const Clock::time_point start = Clock::now();
     if (transport.rank() == 0) {

@@ -202,7 +202,6 @@ class RankRun {
   void receive(const Action& action, Event& event, Clock::time_point start) {
     const Queue queue = queue_of(action);
     Received received = transport_.receive(queue.peer, queue.channel, deadline(start, waiting_time_));
-    expect_next(queue);
     if (options_.memory.moved && received.payload.data != nullptr) options_.memory.moved(received.payload.data, rank_);
     event.peer = queue.peer;
     event.bytes = {static_cast<std::int64_t>(received.payload.size)};
@@ -233,20 +232,11 @@ class RankRun {
   }
 
   void announce_receives() {
-    to_expect_.clear();
+    std::map<Queue, int> messages;
     for (const Action& action : actions_) {
-      if (is_receive(action.kind)) ++to_expect_[queue_of(action)];
+      if (is_receive(action.kind)) ++messages[queue_of(action)];
     }
-    for (const auto& entry : to_expect_) {
-      for (int ahead = 0; ahead < options_.expected_ahead; ++ahead) expect_next(entry.first);
-    }
-  }
-
-  void expect_next(const Queue& queue) {
-    int& left = to_expect_[queue];
-    if (left == 0) return;
-    --left;
-    transport_.expect(queue.peer, queue.channel, message_bytes_);
+    for (const auto& [queue, count] : messages) transport_.expect(queue.peer, queue.channel, message_bytes_, count);
   }
 
   [[nodiscard]] Queue queue_of(const Action& receive) const {
@@ -331,7 +321,6 @@ class RankRun {
   Position position_;
   RankStep step_;
   std::map<ValueKey, Payload> values_;  // received or produced here, not consumed yet
-  std::map<Queue, int> to_expect_;      // receives of the step that are not announced yet
   bool tied_added_ = false;
 };
 

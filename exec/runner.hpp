@@ -25,7 +25,6 @@ struct MemoryHooks {
 struct RunOptions {
   int steps = 1;
   std::int64_t first_step = 0;    // number of the first of them, for the stages' data
-  int expected_ahead = 2;         // messages of a queue that may travel before they are needed
   double deadline_factor = 20;    // an action's deadline: this many times its predicted time …
   Seconds deadline_floor = {60};  // … but never less
   Watchdog* watchdog = nullptr;   // learns where the rank stands; may be null

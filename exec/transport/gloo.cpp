@@ -57,7 +57,9 @@ class GlooTransport : public Transport {
     post(peer, kind_of(channel), std::move(payload));
   }
 
-  void expect(int peer, Channel channel, std::size_t bytes) override { announce(peer, kind_of(channel), bytes); }
+  void expect(int peer, Channel channel, std::size_t bytes, int count) override {
+    announce(peer, kind_of(channel), bytes, count);
+  }
 
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     Received received = incoming(peer, kind_of(channel)).receive(deadline);
@@ -74,7 +76,7 @@ class GlooTransport : public Transport {
     std::vector<float> own(values.begin(), values.end());
     for (const int peer : group) {
       if (peer == rank()) continue;
-      announce(peer, QueueKind::collective, values.size_bytes());
+      announce(peer, QueueKind::collective, values.size_bytes(), 1);
       Payload copy = plain_memory(values.size_bytes());
       std::copy_n(reinterpret_cast<const std::byte*>(own.data()), copy.size, copy.data);
       post(peer, QueueKind::collective, std::move(copy));
@@ -95,7 +97,7 @@ class GlooTransport : public Transport {
   void barrier(Clock::time_point deadline) override {
     for (int distance = 1; distance < size(); distance *= 2) {
       const int from = (rank() + size() - distance) % size();
-      announce(from, QueueKind::collective, 0);
+      announce(from, QueueKind::collective, 0, 1);
       post((rank() + distance) % size(), QueueKind::collective, {});
       (void)incoming(from, QueueKind::collective).receive(deadline);
     }
@@ -137,7 +139,10 @@ class GlooTransport : public Transport {
   Incoming& incoming(int peer, QueueKind kind) {
     require_peer(peer);
     auto& queue = incoming_[{peer, kind}];
-    if (!queue) queue = std::make_unique<Incoming>(fabric_, peer, kind);
+    if (!queue) {
+      const bool own = kind == QueueKind::collective || !options_.allocate;
+      queue = std::make_unique<Incoming>(fabric_, peer, kind, own ? plain_memory : options_.allocate);
+    }
     return *queue;
   }
 
@@ -152,10 +157,7 @@ class GlooTransport : public Transport {
     queue->push(std::move(payload));
   }
 
-  void announce(int peer, QueueKind kind, std::size_t bytes) {
-    const bool own = kind == QueueKind::collective || !options_.allocate;
-    incoming(peer, kind).expect(own ? plain_memory(bytes) : options_.allocate(bytes));
-  }
+  void announce(int peer, QueueKind kind, std::size_t bytes, int count) { incoming(peer, kind).expect(bytes, count); }
 
   void send_text(const std::string& text) {
     Payload size = plain_memory(sizeof(std::uint64_t));
@@ -168,11 +170,11 @@ class GlooTransport : public Transport {
   }
 
   std::string receive_text(int peer, Clock::time_point deadline) {
-    announce(peer, QueueKind::collective, sizeof(std::uint64_t));
+    announce(peer, QueueKind::collective, sizeof(std::uint64_t), 1);
     const Payload size = incoming(peer, QueueKind::collective).receive(deadline).payload;
     std::uint64_t bytes = 0;
     std::copy_n(size.data, sizeof bytes, reinterpret_cast<std::byte*>(&bytes));
-    announce(peer, QueueKind::collective, bytes);
+    announce(peer, QueueKind::collective, bytes, 1);
     const Payload text = incoming(peer, QueueKind::collective).receive(deadline).payload;
     return {reinterpret_cast<const char*>(text.data), text.size};
   }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t small_message = 64 << 10;  // bytes; less than a socket's buffer
 constexpr std::size_t unreaped_messages = 16;
+constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arrive before they are needed
 
 const char* name(QueueKind kind) {
   switch (kind) {
@@ -27,8 +28,9 @@ const char* name(QueueKind kind) {
 }
 
 // Gloo matches by tag and neither compares sizes nor survives a message larger than its buffer. So a receiver first
-// grants what it expects, and the sender sends only what was granted. One grant is under way at a time, and what is
-// announced meanwhile shares the next one: announced at the start of a step, all messages of a queue need two.
+// grants what it expects, and the sender sends only what was granted: expected at the start of a step, all messages of
+// a queue need one grant. That there is a buffer for a granted message is Gloo's to see to: it holds a send back until
+// the matching receive is posted. One grant is under way at a time; what is expected meanwhile shares the next one.
 enum class Leg : int { grant, payload };
 
 int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
@@ -161,34 +163,48 @@ void Outgoing::send_what_is_granted() {
   }
 }
 
-Incoming::Incoming(GlooFabric& fabric, int peer, QueueKind kind)
-    : fabric_(fabric), peer_(peer), kind_(kind), thread_([this] { run(); }) {}
+Incoming::Incoming(GlooFabric& fabric, int peer, QueueKind kind, std::function<Payload(std::size_t bytes)> allocate)
+    : fabric_(fabric), peer_(peer), kind_(kind), allocate_(std::move(allocate)), thread_([this] { run(); }) {}
 
 Incoming::~Incoming() {
   {
     const std::scoped_lock lock(mutex_);
     closing_ = true;
-    for (const Announced& message : announced_) message.work->abort();
+    for (const Posted& message : posted_) message.work->abort();
     if (giving_) giving_->abort();
   }
   changed_.notify_all();
   thread_.join();
 }
 
-void Incoming::expect(Payload buffer) {
-  const std::uint64_t sequence = expected_++;
-  const auto bytes = static_cast<std::int64_t>(buffer.size);
-  Announced message{.payload = std::move(buffer), .empty = travelling({}), .work = {}};
-  {
+void Incoming::expect(std::size_t bytes, int count) {
+  if (count == 0) return;
+  const Grant messages{.bytes = static_cast<std::int64_t>(bytes), .count = count};
+  const auto append = [&](std::deque<Grant>& list) {
+    if (list.empty() || list.back().bytes != messages.bytes) list.push_back({.bytes = messages.bytes, .count = 0});
+    list.back().count += messages.count;
+  };
+  append(expected_);
+  post_buffers();
+  const std::scoped_lock lock(mutex_);
+  append(ungranted_);
+  if (granted_ == 0) grant();
+}
+
+// On the rank's thread, whose memory the buffers are.
+void Incoming::post_buffers() {
+  bool posted = false;
+  while (!expected_.empty() && posted_ever_ - received_ < buffers_ahead) {
+    Posted message{
+        .payload = allocate_(static_cast<std::size_t>(expected_.front().bytes)), .empty = travelling({}), .work = {}};
+    if (--expected_.front().count == 0) expected_.pop_front();
+    const int tag = tag_of(kind_, Leg::payload, posted_ever_++);
     const std::scoped_lock lock(mutex_);
-    message.work =
-        fabric_.post(tensor_of(message.payload, message.empty), peer_, tag_of(kind_, Leg::payload, sequence), false);
-    announced_.push_back(std::move(message));
-    if (ungranted_.empty() || ungranted_.back().bytes != bytes) ungranted_.push_back({.bytes = bytes, .count = 0});
-    ++ungranted_.back().count;
-    if (granted_ == 0) grant();
+    message.work = fabric_.post(tensor_of(message.payload, message.empty), peer_, tag, false);
+    posted_.push_back(std::move(message));
+    posted = true;
   }
-  changed_.notify_all();
+  if (posted) changed_.notify_all();
 }
 
 // Of the caller: the lock. The last grant has been used up, so it has long arrived and its memory may be let go.
@@ -201,7 +217,7 @@ void Incoming::grant() {
 }
 
 Received Incoming::receive(Clock::time_point deadline) {
-  if (received_ == expected_) {
+  if (received_ == posted_ever_) {
     throw RunError(fmt::format("rank {}", fabric_.ending.rank),
                    fmt::format("receives from rank {} without expecting a message", peer_));
   }
@@ -221,8 +237,10 @@ Received Incoming::receive(Clock::time_point deadline) {
   }
   Received received = std::move(arrived_.front());
   arrived_.pop_front();
+  lock.unlock();
   ++received_;
   if (waited) received.arrived = Clock::now();
+  post_buffers();
   return received;
 }
 
@@ -241,16 +259,16 @@ void Incoming::run() {
 
 bool Incoming::take_next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closing_ || !announced_.empty(); });
+  changed_.wait(lock, [this] { return closing_ || !posted_.empty(); });
   if (closing_) return false;
-  const GlooWork work = announced_.front().work;
+  const GlooWork work = posted_.front().work;
   lock.unlock();
   work->wait();
   const Clock::time_point now = Clock::now();
   lock.lock();
   if (closing_) return false;
-  Payload payload = std::move(announced_.front().payload);
-  announced_.pop_front();
+  Payload payload = std::move(posted_.front().payload);
+  posted_.pop_front();
   {
     const std::scoped_lock ending_lock(fabric_.ending.mutex);
     arrived_.push_back({std::move(payload), now});

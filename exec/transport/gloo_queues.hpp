@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -94,16 +95,16 @@ class Outgoing {
 // Messages from one peer. The thread notes when each arrives, whatever the rank is doing.
 class Incoming {
  public:
-  Incoming(GlooFabric& fabric, int peer, QueueKind kind);
+  Incoming(GlooFabric& fabric, int peer, QueueKind kind, std::function<Payload(std::size_t bytes)> allocate);
   Incoming(const Incoming&) = delete;
   Incoming& operator=(const Incoming&) = delete;
   ~Incoming();
 
-  void expect(Payload buffer);
+  void expect(std::size_t bytes, int count);
   [[nodiscard]] Received receive(Clock::time_point deadline);
 
  private:
-  struct Announced {
+  struct Posted {  // a message that may arrive
     Payload payload;
     TravellingGrant empty;
     GlooWork work;
@@ -111,21 +112,25 @@ class Incoming {
 
   void run();
   bool take_next();
+  void post_buffers();
   void grant();
 
   GlooFabric& fabric_;
   int peer_;
   QueueKind kind_;
-  std::uint64_t expected_ = 0;  // of the rank's thread alone, as is received_
+  std::function<Payload(std::size_t bytes)> allocate_;
+  // Of the rank's thread alone: expected messages that have no buffer yet, how many have had one, how many were taken.
+  std::deque<Grant> expected_;
+  std::uint64_t posted_ever_ = 0;
   std::uint64_t received_ = 0;
   std::deque<Received> arrived_;     // under the ending's mutex
   std::optional<std::string> lost_;  // under the ending's mutex
   std::mutex mutex_;                 // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;
-  std::deque<Announced> announced_;
+  std::deque<Posted> posted_;
   std::deque<Grant> ungranted_;
-  std::int64_t granted_ = 0;  // of the announced messages
+  std::int64_t granted_ = 0;  // messages that have not arrived yet
   std::uint64_t grants_ = 0;
   TravellingGrant given_;  // the last one
   GlooWork giving_;

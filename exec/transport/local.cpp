@@ -86,9 +86,9 @@ class LocalTransport : public Transport {
     box.changed.notify_one();
   }
 
-  void expect(int peer, Channel channel, std::size_t bytes) override {
+  void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     (void)mailbox(peer);
-    expected_[{peer, channel}].push_back(bytes);
+    expected_[{peer, channel}].insert(expected_[{peer, channel}].end(), static_cast<std::size_t>(count), bytes);
   }
 
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {

@@ -53,8 +53,9 @@ class Transport {
   // Hands the payload over and returns at once; its owner is held until the peer has it.
   virtual void send(int peer, Channel channel, Payload payload) = 0;
 
-  // Announces the next message of a peer, in the order of its sends, so that it can travel before it is needed.
-  virtual void expect(int peer, Channel channel, std::size_t bytes) = 0;
+  // Announces the next `count` messages of a peer, in the order of its sends, each of so many bytes: they can travel
+  // before they are needed, as far ahead as the transport has buffers for.
+  virtual void expect(int peer, Channel channel, std::size_t bytes, int count) = 0;
 
   // Waits for the oldest expected message. A size other than expected is a RunError.
   [[nodiscard]] virtual Received receive(int peer, Channel channel, Clock::time_point deadline) = 0;

@@ -33,7 +33,7 @@ std::vector<std::unique_ptr<Transport>> two_ranks(const std::shared_ptr<RunStore
 TEST_CASE("a peer that has gone is named by whoever waits for it") {
   const auto store = RunStore::host(0);
   auto transports = two_ranks(store, {});
-  transports[1]->expect(0, Channel::forward, 8);
+  transports[1]->expect(0, Channel::forward, 8, 1);
   transports[0].reset();
   CHECK_THROWS_WITH(transports[1]->receive(0, Channel::forward, in_seconds(20)),
                     ContainsSubstring("rank 1: lost rank 0 while receiving from it on the forward channel"));
@@ -45,7 +45,7 @@ TEST_CASE("buffers of receives come from the given allocator") {
   GlooOptions options;
   options.allocate = [&](std::size_t bytes) { return Payload{.owner = {}, .data = memory.data(), .size = bytes}; };
   const auto transports = two_ranks(store, options);
-  transports[1]->expect(0, Channel::forward, 64);
+  transports[1]->expect(0, Channel::forward, 64, 1);
   transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 3, 64));
   const Received got = transports[1]->receive(0, Channel::forward, in_seconds(20));
   CHECK(got.payload.data == memory.data());

@@ -32,7 +32,7 @@ TEST_CASE("every message of a ring arrives in order, with its bytes, on its own 
     const int next = (transport.rank() + 1) % ranks;
     const int previous = (transport.rank() + ranks - 1) % ranks;
     for (const Channel channel : {Channel::forward, Channel::backward}) {
-      for (int i = 0; i < messages; ++i) transport.expect(previous, channel, bytes);
+      transport.expect(previous, channel, bytes, messages);
     }
     for (int i = 0; i < messages; ++i) {
       transport.send(next, Channel::forward, pattern(transport.rank(), Channel::forward, i, bytes));
@@ -59,7 +59,7 @@ TEST_CASE("all ranks talk to all others at once") {
     for (int round = 0; round < 20; ++round) {
       for (int peer = 0; peer < ranks; ++peer) {
         if (peer == transport.rank()) continue;
-        transport.expect(peer, Channel::forward, 64);
+        transport.expect(peer, Channel::forward, 64, 1);
         transport.send(peer, Channel::forward, pattern(transport.rank(), Channel::forward, round, 64));
       }
       for (int peer = ranks - 1; peer >= 0; --peer) {
@@ -76,7 +76,7 @@ TEST_CASE("a message of another size than expected is refused with both sizes") 
   const TransportKind& kind = each_kind();
   const auto transports = kind.make(2);
   transports[0]->send(1, Channel::backward, pattern(0, Channel::backward, 0, 12));
-  transports[1]->expect(0, Channel::backward, 16);
+  transports[1]->expect(0, Channel::backward, 16, 1);
   const auto receive = [&] { (void)transports[1]->receive(0, Channel::backward, in_seconds(20)); };
   // Where the receiver announces its size to the sender, it is the sender that notices.
   const std::string seen = kind.name == "local"
@@ -87,7 +87,7 @@ TEST_CASE("a message of another size than expected is refused with both sizes") 
 
 TEST_CASE("a receive nobody answers ends at its deadline and names the peer") {
   const auto transports = each_kind().make(3);
-  transports[2]->expect(1, Channel::forward, 8);
+  transports[2]->expect(1, Channel::forward, 8, 1);
   const auto start = Clock::now();
   CHECK_THROWS_WITH(transports[2]->receive(1, Channel::forward, in_seconds(0.05)),
                     ContainsSubstring("no message from rank 1") && ContainsSubstring("deadline"));
@@ -103,7 +103,7 @@ TEST_CASE("abort wakes every waiting rank, whatever it waits for, with the first
     try {
       switch (transport.rank()) {
         case 0:
-          transport.expect(1, Channel::forward, 8);
+          transport.expect(1, Channel::forward, 8, 1);
           (void)transport.receive(1, Channel::forward, in_seconds(60));
           break;
         case 1:

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "common/base/files.hpp"
@@ -52,10 +53,12 @@ inline Outcome run_plumb(const Folder& folder, const std::string& arguments, con
   return outcome;
 }
 
-// All that the program writes to a terminal of its own.
-inline std::string on_terminal(const std::string& arguments, const std::string& environment) {
+// All that the program writes to a terminal of its own; none where the system has no pseudo-terminals, as in a bare
+// chroot.
+inline std::optional<std::string> on_terminal(const std::string& arguments, const std::string& environment) {
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child < 0) return std::nullopt;
   if (child == 0) {
     const std::string command =
         "exec env " + environment + " '" + std::string(PLUMB_BINARY_DIR) + "/bin/plumb' " + arguments;
@@ -64,11 +67,11 @@ inline std::string on_terminal(const std::string& arguments, const std::string& 
   }
   std::string text;
   char buffer[4096];
-  for (ssize_t count = 0; child > 0 && (count = ::read(terminal, buffer, sizeof buffer)) > 0;) {
+  for (ssize_t count = 0; (count = ::read(terminal, buffer, sizeof buffer)) > 0;) {
     text.append(buffer, static_cast<std::size_t>(count));
   }
-  if (child > 0) ::waitpid(child, nullptr, 0);
-  if (terminal >= 0) ::close(terminal);
+  ::waitpid(child, nullptr, 0);
+  ::close(terminal);
   return text;
 }
 

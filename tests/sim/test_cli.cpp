@@ -1,8 +1,10 @@
 // The program `plumb` from outside: exit statuses, messages, and the JSON keys that scripts rely on.
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/cli.hpp"
 
@@ -326,6 +328,50 @@ TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
 }
 #endif
 
+TEST_CASE("diff judges nothing when the machine moved by more than 2% between two calibrations") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  const std::string faster = folder.file("faster.json");
+  const std::string slower = folder.file("slower.json");
+  const auto calibration = [&](const std::string& name, double forward) {
+    plumb::Profile profile;
+    profile.samples = 5;
+    profile.transport = "local";
+    profile.transfer.bandwidth = {1e9};
+    profile.shapes.model = "m";
+    profile.shapes.model_digest = "0123456789abcdef";
+    profile.shapes.sequence = 8;
+    profile.shapes.microbatch = 1;
+    profile.blocks.emplace_back();
+    profile.blocks.back().block = "head";
+    profile.blocks.back().cost.forward = {forward};
+    return folder.file(name, plumb::to_yaml(profile));
+  };
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + faster).status == 0);
+  Json slow = Json::parse(plumb::read_file(plan));
+  for (Json& stage : slow["costs"]["stages"]) stage["forward_s"] = 2 * stage["forward_s"].get<double>();
+  REQUIRE(
+      run_plumb(folder, "simulate " + folder.file("slow.json", slow.dump()) + " --engine path -o " + slower).status ==
+      0);
+  const std::string command =
+      "diff " + faster + " " + slower + " --fail-above 0.01 --profile-before " + calibration("before.yaml", 1.00);
+
+  const std::string steady = command + " --profile-after " + calibration("steady.yaml", 1.01);
+  const Outcome judged = run_plumb(folder, steady + " --json");
+  CHECK(judged.status == 1);
+  CHECK(Json::parse(judged.out)["verdict"] == "above");
+  CHECK(Json::parse(judged.out)["moved_fraction"] == Approx(0.01));
+  CHECK(Json::parse(judged.out)["inconclusive"] == false);
+
+  const std::string moved = command + " --profile-after " + calibration("moved.yaml", 1.05);
+  const Json open = json_of(run_plumb(folder, moved + " --json"));  // exit status 0
+  CHECK(open["verdict"] == "inconclusive");
+  CHECK(open["moved_fraction"] == Approx(0.05));
+  CHECK(open["inconclusive"] == true);
+  CHECK_THAT(run_plumb(folder, moved).out, ContainsSubstring("inconclusive: the machine itself moved by 5"));
+}
+
 TEST_CASE("a report is one page that needs no network") {
   const Folder folder;
   const std::string timeline = folder.file("predicted.json");
@@ -374,11 +420,18 @@ TEST_CASE("damaged plans are refused") {
 }
 
 TEST_CASE("on a terminal there is colour, unless NO_COLOR is set") {
-  const Folder folder;
-  const std::string command = "schedule show 1f1b --ranks 2 --microbatches 2";
-  CHECK(plumb::tests::on_terminal(command, "").find('\033') != std::string::npos);
-  CHECK(plumb::tests::on_terminal(command, "NO_COLOR=").find('\033') != std::string::npos);
-  CHECK(plumb::tests::on_terminal(command, "NO_COLOR=1").find('\033') == std::string::npos);
+  const auto shown = [](const std::string& environment) {
+    return plumb::tests::on_terminal("schedule show 1f1b --ranks 2 --microbatches 2", environment);
+  };
+  const std::optional<std::string> plain = shown("NO_COLOR=1");
+  if (!plain) {
+    WARN("this machine has no pseudo-terminals (is /dev/pts mounted?): not checked");
+    return;
+  }
+  CHECK_THAT(*plain, ContainsSubstring("0"));
+  CHECK(plain->find('\033') == std::string::npos);
+  CHECK(shown("").value().find('\033') != std::string::npos);
+  CHECK(shown("NO_COLOR=").value().find('\033') != std::string::npos);
 }
 
 TEST_CASE("without a terminal there is no escape code and no progress, with or without NO_COLOR") {
