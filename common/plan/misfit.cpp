@@ -43,10 +43,11 @@ Proposal with_ranks(Scenario scenario, int pipeline) {
 // Changes of one line each, the cheapest in time first, each starting from the scenario as it is.
 std::vector<Proposal> proposals(const Scenario& scenario) {
   std::vector<Proposal> list;
-  const SplitChoice dynamic{.method = SplitMethod::dynamic};
-  if (std::find(scenario.splits.begin(), scenario.splits.end(), dynamic) == scenario.splits.end()) {
-    list.push_back({"split: dynamic", scenario});
-    list.back().scenario.splits = {dynamic};
+  for (const SplitMethod method : {SplitMethod::dynamic, SplitMethod::uniform}) {
+    const SplitChoice split{.method = method};
+    if (std::find(scenario.splits.begin(), scenario.splits.end(), split) != scenario.splits.end()) continue;
+    list.push_back({"split: " + std::string(name_of(method)), scenario});
+    list.back().scenario.splits = {split};
   }
   std::int64_t microbatch = *std::min_element(scenario.microbatches.begin(), scenario.microbatches.end());
   while (microbatch > 1 && !scenario.profile) {
@@ -72,7 +73,8 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
 
 bool fits(const Scenario& scenario) {
   const PlanningResult result = plan_scenario(scenario, predict_by_path);
-  return !result.candidates.empty() && result.candidates.front().fits;
+  return std::any_of(result.candidates.begin(), result.candidates.end(),
+                     [](const Candidate& candidate) { return candidate.own && candidate.fits; });
 }
 
 std::string what_would_fit(const Scenario& scenario) {
@@ -91,7 +93,7 @@ std::string what_would_fit(const Scenario& scenario) {
     more_ranks |= is_ranks;
   }
   if (!text.empty()) return text;
-  return "no single change fits (dynamic split, smaller microbatch, 1f1b, full recompute, more pipeline ranks were "
+  return "no single change fits (other splits, smaller microbatch, 1f1b, full recompute, more pipeline ranks were "
          "tried)";
 }
 
@@ -112,13 +114,13 @@ std::string describe_misfit(const Candidate& candidate) {
 }
 
 void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) {
-  if (result.candidates.empty() || !result.candidates.front().built) {
-    throw InputError(scenario.place,
-                     "no candidate can be built: " +
-                         (result.candidates.empty() ? "there is none" : result.candidates.front().reason));
+  const auto first = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                  [](const Candidate& candidate) { return candidate.own; });
+  if (first == result.candidates.end() || !first->built) {
+    throw InputError(scenario.place, "no candidate can be built: " +
+                                         (first == result.candidates.end() ? "there is none" : first->reason));
   }
-  throw InputError(scenario.place, "nothing fits in memory: " + result.candidates.front().reason,
-                   what_would_fit(scenario));
+  throw InputError(scenario.place, "nothing fits in memory: " + first->reason, what_would_fit(scenario));
 }
 
 }  // namespace plumb

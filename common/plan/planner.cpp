@@ -74,9 +74,13 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
   return ordered_step(std::move(events));
 }
 
+bool holds(const std::vector<SplitChoice>& splits, const SplitChoice& split) {
+  return std::find(splits.begin(), splits.end(), split) != splits.end();
+}
+
 std::vector<SplitChoice> with_uniform(std::vector<SplitChoice> splits) {
   const SplitChoice uniform{.method = SplitMethod::uniform};
-  if (std::find(splits.begin(), splits.end(), uniform) == splits.end()) splits.push_back(uniform);
+  if (!holds(splits, uniform)) splits.push_back(uniform);
   return splits;
 }
 
@@ -94,7 +98,7 @@ std::vector<PlanChoice> all_choices(const Scenario& scenario) {
 
 // `engine` becomes the name of what predicted it.
 Candidate weigh(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator, std::string& engine) {
-  Candidate candidate{.choice = choice};
+  Candidate candidate{.choice = choice, .own = holds(scenario.splits, choice.split)};
   try {
     candidate.plan = make_plan(scenario, choice);
   } catch (const InputError& error) {
@@ -164,7 +168,9 @@ PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluato
 }
 
 const Candidate& best_fitting(const PlanningResult& result, const Scenario& scenario) {
-  if (!result.candidates.empty() && result.candidates.front().fits) return result.candidates.front();
+  for (const Candidate& candidate : result.candidates) {
+    if (candidate.own && candidate.fits) return candidate;
+  }
   throw_nothing_fits(result, scenario);
 }
 

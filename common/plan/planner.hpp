@@ -27,6 +27,7 @@ inline constexpr std::string_view path_engine = "path";
 
 struct Candidate {
   PlanChoice choice = {};
+  bool own = true;     // the scenario names its split; false: a uniform one, weighed to compare
   bool built = false;  // what follows is empty otherwise
   Plan plan = {};
   Seconds iteration = {};
@@ -45,12 +46,12 @@ struct PlanningResult {
 };
 
 // All combinations of the scenario's microbatches, schedules and splits, and of the uniform split, which is always
-// among them. `progress(done, total)` is called after each.
+// weighed, also where it is not one of the scenario's own. `progress(done, total)` is called after each.
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
                                            const std::function<void(int, int)>& progress = {});
 
-// The first that fits. Throws InputError that says by how much the smallest one exceeds the memory of a rank, what
-// takes most of it, and which one-line changes of the scenario (tried here) would fit.
+// The first of the scenario's own that fits. Throws InputError that says by how much the smallest one exceeds the memory
+// of a rank, what takes most of it, and which one-line changes of the scenario (tried here) would fit.
 [[nodiscard]] const Candidate& best_fitting(const PlanningResult& result, const Scenario& scenario);
 
 }  // namespace plumb

@@ -200,7 +200,7 @@ struct CausalConvolution : Function<CausalConvolution> {
     for (std::int64_t delay = 0; delay < std::min(kernel, time); ++delay) {
       const at::Tensor late = dy.narrow(1, delay, time - delay);
       dx.narrow(1, 0, time - delay).addcmul_(late, taps.select(1, kernel - 1 - delay));
-      dtaps.select(1, kernel - 1 - delay).copy_(late.mul(x.narrow(1, 0, time - delay)).sum({0, 1}));
+      dtaps.select(1, kernel - 1 - delay).copy_(late.mul(x.narrow(1, 0, time - delay)).sum(at::IntArrayRef({0, 1})));
     }
     push_part(kept<WeightQueue>(context, "queue"), weight, dtaps);
     return {dx.to(output_gradients[0].scalar_type()), Variable(), Variable()};

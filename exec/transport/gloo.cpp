@@ -20,8 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using Group = c10d::ProcessGroupGloo;
 
-constexpr auto drain_time = 5s;                 // for the last sends when a rank leaves
-constexpr auto never = std::chrono::hours(24);  // Gloo closes all connections when one operation times out: we watch
+constexpr auto drain_time = 5s;  // for the last sends when a rank leaves
 
 QueueKind kind_of(Channel channel) { return channel == Channel::forward ? QueueKind::forward : QueueKind::backward; }
 
@@ -213,7 +212,6 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));
     auto group = c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);
-    group->setTimeout(std::chrono::duration_cast<std::chrono::milliseconds>(never));
     return std::make_unique<GlooTransport>(options, std::move(store), std::move(group));
   } catch (const std::exception& error) {
     throw RunError(fmt::format("rank {}", options.rank),

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t small_message = 64 << 10;  // bytes; less than a socket's buffer
 constexpr std::size_t unreaped_messages = 16;
+constexpr std::chrono::milliseconds never = std::chrono::hours(24);  // Gloo closes all when one wait ends: we watch
 constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arrive before they are needed
 
 const char* name(QueueKind kind) {
@@ -129,7 +130,7 @@ bool Outgoing::proceed() {
   const bool sending = !sending_.empty();
   const GlooWork work = sending ? sending_.front().work : asking_;
   lock.unlock();
-  work->wait();
+  work->wait(never);
   lock.lock();
   if (closing_) return false;
   if (sending) {
@@ -263,7 +264,7 @@ bool Incoming::take_next() {
   if (closing_) return false;
   const GlooWork work = posted_.front().work;
   lock.unlock();
-  work->wait();
+  work->wait(never);
   const Clock::time_point now = Clock::now();
   lock.lock();
   if (closing_) return false;

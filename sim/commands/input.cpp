@@ -51,18 +51,6 @@ Scenario read_scenario_with(const std::string& path, const Overrides& overrides)
   return scenario;
 }
 
-const Candidate& best_of_own_splits(const PlanningResult& result, const Scenario& scenario) {
-  PlanningResult own;
-  for (const Candidate& candidate : result.candidates) {
-    const auto& splits = scenario.splits;
-    if (std::find(splits.begin(), splits.end(), candidate.choice.split) == splits.end()) continue;
-    if (candidate.fits) return candidate;
-    own.candidates.push_back(candidate);
-  }
-  static_cast<void>(best_fitting(own, scenario));
-  throw RunError("planning", "none of the scenario's own splits was weighed");
-}
-
 Plan with_profile(const Plan& plan, const std::string& profile) {
   const SplitChoice split{.method = SplitMethod::counts, .counts = plan.split.layers, .megatron = {}};
   const ScheduleChoice schedule{.name = plan.schedule.name, .chunks = plan.schedule.chunks};

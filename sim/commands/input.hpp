@@ -24,9 +24,6 @@ struct Overrides {
 };
 [[nodiscard]] Scenario read_scenario_with(const std::string& path, const Overrides& overrides);
 
-// The best fitting candidate among the splits that the scenario itself names. Throws as best_fitting does.
-[[nodiscard]] const Candidate& best_of_own_splits(const PlanningResult& result, const Scenario& scenario);
-
 // The plan's costs as the profile measures them.
 [[nodiscard]] Plan with_profile(const Plan& plan, const std::string& profile);
 

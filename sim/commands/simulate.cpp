@@ -44,7 +44,7 @@ bool fits(const Plan& plan, const Timeline& timeline) {
                      [&](const RankSummary& rank) { return rank.peak_bytes <= memory; });
 }
 
-// `plan` always weighs a uniform split as well; only what the scenario itself leaves open may be chosen here.
+// As `plan` chooses, but one combination alone need not be weighed.
 Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& note) {
   const std::size_t open = scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size();
   if (open == 1) {
@@ -54,7 +54,7 @@ Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& n
   const PlanningResult result =
       plan_scenario(scenario, evaluator, [&](int done, int total) { progress.update(done, total); });
   note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open", open);
-  return best_of_own_splits(result, scenario).plan;
+  return best_fitting(result, scenario).plan;
 }
 
 Prediction predict(const Options& options) {

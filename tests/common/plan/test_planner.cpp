@@ -83,6 +83,39 @@ TEST_CASE("all candidates are weighed, uniform among them, and the best is first
   CHECK(&best_fitting(result, scenario) == &result.candidates.front());
 }
 
+TEST_CASE("the uniform split is weighed to compare, and chosen only where the scenario names it") {
+  const std::string rest = "training: {sequence: 32, global_batch: 8}\n";
+  const Scenario uneven = read_text(scenario_text(two_ranks + rest + "split: [[1, 7], [2, 6]]\n"));
+  const PlanningResult result = plan_scenario(uneven, predict_by_path);
+  REQUIRE(result.candidates.size() == 3);
+  CHECK(result.candidates.front().choice.split.method == SplitMethod::uniform);  // [4, 4] is faster
+  CHECK_FALSE(result.candidates.front().own);
+  CHECK(best_fitting(result, uneven).plan.split == Split{{2, 6}});
+
+  const Scenario open = read_text(scenario_text(two_ranks + rest + "split: [uniform, [1, 7]]\n"));
+  CHECK(best_fitting(plan_scenario(open, predict_by_path), open).plan.split == Split{{4, 4}});
+}
+
+TEST_CASE("where only the uniform split fits, that is proposed and not taken") {
+  const std::string training = "training: {sequence: 32, global_batch: 8}\nsplit: [1, 7]\n";
+  const Scenario roomy = read_text(scenario_text(two_ranks + training));
+  const PlanningResult weighed = plan_scenario(roomy, predict_by_path);
+  Bytes uniform;
+  for (const Candidate& candidate : weighed.candidates) {
+    if (!candidate.own) uniform = candidate.peak_bytes;
+  }
+  const Scenario tight = read_text(
+      scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2, " + memory_line(uniform) + "}\n" + training));
+  const PlanningResult result = plan_scenario(tight, predict_by_path);
+  CHECK(result.candidates.front().fits);
+  try {
+    (void)best_fitting(result, tight);
+    FAIL("[1, 7] does not fit");
+  } catch (const InputError& error) {
+    CHECK_THAT(error.hint(), ContainsSubstring("split: uniform"));
+  }
+}
+
 TEST_CASE("candidates that cannot be built come last, with the reason") {
   const Scenario scenario =
       read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\nsplit: [[3, 5], [2, 2, 2, 2]]\n"

@@ -129,7 +129,8 @@ TEST_CASE("every shipped scenario has a plan that fits, and uniform is not the b
     CAPTURE(entry.path());
     const Scenario scenario = read_scenario(entry.path());
     const PlanningResult result = plan_scenario(scenario, predict_by_path);
-    CHECK(best_fitting(result, scenario).choice.split.method != SplitMethod::uniform);
+    CHECK(best_fitting(result, scenario).fits);
+    CHECK(result.candidates.front().choice.split.method != SplitMethod::uniform);
     ++read;
   }
   CHECK(read >= 4);
