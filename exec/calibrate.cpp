@@ -216,7 +216,8 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
                              .model_digest = model_digest(scenario.model),
                              .sequence = scenario.training.sequence,
                              .microbatch = scenario.training.microbatch,
-                             .precision = scenario.training.precision},
+                             .precision = scenario.training.precision,
+                             .optimizer = scenario.training.optimizer},
                   .transfer = measure_transfer(options.transport),
                   .transport = options.transport};
   for (const ThreadResult& result : results) {

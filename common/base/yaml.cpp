@@ -262,7 +262,11 @@ Bytes YamlValue::bytes() const {
   return {static_cast<std::int64_t>(std::llround(value))};
 }
 
-Seconds YamlValue::seconds() const { return {quantity(*this, second_units, "'5 us'")}; }
+Seconds YamlValue::seconds() const {
+  const Seconds value{quantity(*this, second_units, "'5 us'")};
+  if (value > longest_time) fail(path_ + ": '" + text() + "' is more than 10^9 seconds");
+  return value;
+}
 
 BytesPerSecond YamlValue::bytes_per_second() const { return {positive_quantity(*this, bandwidth_units, "'50 GB/s'")}; }
 

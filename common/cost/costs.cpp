@@ -47,6 +47,11 @@ ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
   return sum;
 }
 
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = {"sgd", "adam"};
+  return names;
+}
+
 Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
   return cost.forward * (recomputed ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
 }
@@ -75,7 +80,6 @@ PipelineCosts even_costs(int stages, const EvenTimes& times) {
   stage.input_gradient = times.input_gradient / share;
   stage.weight_gradient = times.weight_gradient / share;
   costs.stages.assign(static_cast<std::size_t>(stages), stage);
-  costs.recomputed.assign(static_cast<std::size_t>(stages), false);
   costs.inside = way;
   costs.outside = way;
   costs.ranks_per_machine = stages;

@@ -1,6 +1,7 @@
 // Seconds and bytes of every block, stage and transfer: what graphs, simulators and splits are fed with.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,11 @@
 #include "common/split/split.hpp"
 
 namespace plumb {
+
+enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
+
+// By the value of the enumeration, as in scenarios and files.
+[[nodiscard]] const std::vector<std::string>& optimizer_names();
 
 // One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
 struct ComputeCost {
@@ -48,14 +54,14 @@ struct TransferCost {
 // Everything that a schedule graph needs besides the schedule.
 struct PipelineCosts {
   std::vector<ComputeCost> stages;
-  std::vector<bool> recomputed;  // per stage: F keeps only its input, R redoes it
-  Bytes boundary_bytes;          // of one microbatch between two stages, each direction
-  Bytes tied_bytes;              // of a tied embedding's gradient; 0 if not tied or on one rank
-  TransferCost inside;           // ranks of one machine
-  TransferCost outside;          // ranks of two machines
+  Bytes boundary_bytes;  // of one microbatch between two stages, each direction
+  Bytes tied_bytes;      // of a tied embedding's gradient; 0 if not tied or on one rank
+  TransferCost inside;   // ranks of one machine
+  TransferCost outside;  // ranks of two machines
   int ranks_per_machine = 1;
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
   std::string provenance;     // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
+  std::string transport;      // over which `inside` was measured, "local" or "gloo"; empty: it was not
   bool operator==(const PipelineCosts&) const = default;
 };
 

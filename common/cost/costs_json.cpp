@@ -30,7 +30,6 @@ static void fields(Archive& archive, TransferCost& x) {
 template <class Archive>
 static void fields(Archive& archive, PipelineCosts& x) {
   archive("stages", x.stages);
-  archive("recomputed", x.recomputed);
   archive("boundary_bytes", x.boundary_bytes);
   archive("tied_bytes", x.tied_bytes);
   archive("inside", x.inside);
@@ -38,6 +37,7 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("ranks_per_machine", x.ranks_per_machine);
   archive("cores_per_machine", x.cores_per_machine);
   archive("provenance", x.provenance);
+  archive("transport", x.transport);
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }
@@ -52,11 +52,6 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
     if (way.bandwidth.value == 0) {
       value.at(name).at("bandwidth_bytes_per_s").fail("expected a bandwidth above zero");
     }
-  }
-  if (!costs.recomputed.empty() && costs.recomputed.size() != costs.stages.size()) {
-    value.at("recomputed")
-        .fail("has " + std::to_string(costs.recomputed.size()) + " entries for " + std::to_string(costs.stages.size()) +
-              " stages");
   }
   return costs;
 }

@@ -12,7 +12,7 @@
 namespace plumb {
 namespace {
 
-constexpr int profile_version = 1;
+constexpr int profile_version = 2;
 constexpr double most_bytes_per_s = 1e18;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 
@@ -25,13 +25,14 @@ const std::vector<std::string>& precisions() {
 }
 
 ProfileShapes read_shapes(const YamlValue& value) {
-  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision"});
+  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision", "optimizer"});
   constexpr std::int64_t most = std::int64_t{1} << 40;
   return {.model = value.require("model").text(),
           .model_digest = value.require("model_digest").text(),
           .sequence = value.require("sequence").integer(1, most),
           .microbatch = value.require("microbatch").integer(1, most),
-          .precision = static_cast<ElementType>(value.require("precision").choice(precisions()))};
+          .precision = static_cast<ElementType>(value.require("precision").choice(precisions())),
+          .optimizer = static_cast<Optimizer>(value.require("optimizer").choice(optimizer_names()))};
 }
 
 // The keys of a cost are those of its JSON, so that they stand in one place.
@@ -74,12 +75,13 @@ const MeasuredBlock& find_block(const Profile& profile, const std::string& key) 
 std::string to_yaml(const Profile& profile) {
   std::string text = "# What plumb-exec calibrate measured on one machine, for one microbatch of these shapes.\n";
   text += line("version", profile_version) + line("machine", profile.machine) + line("versions", profile.versions);
-  text += line("samples", profile.samples) + line("rejected", profile.rejected);
   text += line("busy_ranks", profile.busy_ranks);
+  text += line("samples", profile.samples) + line("rejected", profile.rejected);
   text += "shapes:\n  " + line("model", profile.shapes.model);
   text += "  " + line("model_digest", profile.shapes.model_digest);
   text += "  " + line("sequence", profile.shapes.sequence) + "  " + line("microbatch", profile.shapes.microbatch);
   text += "  " + line("precision", precisions().at(static_cast<std::size_t>(profile.shapes.precision)));
+  text += "  " + line("optimizer", optimizer_names().at(static_cast<std::size_t>(profile.shapes.optimizer)));
   text += line("transport", profile.transport);
   text += "transfer:\n  " + line("latency_s", profile.transfer.latency.value);
   if (std::isfinite(profile.transfer.bandwidth.value)) {
@@ -106,9 +108,9 @@ Profile read_profile(const std::filesystem::path& path) {
   }
   Profile profile{.machine = file.require("machine").text(),
                   .versions = file.require("versions").text(),
+                  .busy_ranks = static_cast<int>(file.require("busy_ranks").integer(1)),
                   .samples = static_cast<int>(file.require("samples").integer(0)),
                   .rejected = static_cast<int>(file.require("rejected").integer(0)),
-                  .busy_ranks = static_cast<int>(file.require("busy_ranks").integer(1)),
                   .shapes = read_shapes(file.require("shapes")),
                   .blocks = {},
                   .transfer = read_transfer(file.require("transfer")),

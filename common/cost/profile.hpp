@@ -18,6 +18,7 @@ struct ProfileShapes {
   std::int64_t sequence = 0;
   std::int64_t microbatch = 0;
   ElementType precision = ElementType::fp32;
+  Optimizer optimizer = Optimizer::adam;  // whose step was measured
   bool operator==(const ProfileShapes&) const = default;
 };
 
@@ -32,9 +33,9 @@ struct MeasuredBlock {
 struct Profile {
   std::string machine = {};   // host, processor, device
   std::string versions = {};  // LibTorch, transport
-  int samples = 0;            // rounds kept, of
-  int rejected = 0;           // rounds left out as disturbed
   int busy_ranks = 1;         // ranks that computed at the same time while measuring
+  int samples = 0;            // rounds kept, of all busy ranks together
+  int rejected = 0;           // rounds left out as disturbed, of all busy ranks together
   ProfileShapes shapes = {};
   std::vector<MeasuredBlock> blocks = {};
   TransferCost transfer = {};

@@ -66,6 +66,8 @@ int ranks(const Layout& layout) {
   return product;
 }
 
+std::int64_t batch_ways(const Layout& layout) { return std::int64_t{1} * layout.data.degree * layout.expert; }
+
 MeshCoordinates coordinates(const Layout& layout, int rank) {
   MeshCoordinates position{};
   for (const MeshAxis axis : layout.order) {

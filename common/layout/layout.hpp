@@ -31,7 +31,9 @@ struct DataLayout {
   bool operator==(const DataLayout&) const = default;
 };
 
-// Degrees of each axis and their nesting. The product of the degrees is the number of ranks.
+// Degrees of each axis and their nesting. The product of the degrees is the number of ranks. Ranks that differ on the
+// expert axis hold different experts and train on different sequences, as ranks of the data axis do: what Megatron-LM
+// calls expert parallelism of E inside data parallelism of D is here expert: E and data: D / E.
 struct Layout {
   std::array<MeshAxis, 5> order = {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data,
                                    MeshAxis::pipeline};  // innermost first
@@ -52,6 +54,8 @@ void require_consistent(const Layout& layout);
 // The functions below take a consistent layout.
 [[nodiscard]] int degree(const Layout& layout, MeshAxis axis);
 [[nodiscard]] int ranks(const Layout& layout);
+// Among how many the sequences of a batch are divided: the data and expert degrees.
+[[nodiscard]] std::int64_t batch_ways(const Layout& layout);
 
 // Position of a rank on each axis, indexed by MeshAxis.
 using MeshCoordinates = std::array<int, 5>;

@@ -94,7 +94,8 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, s
 
 std::string describe(const ProfileShapes& shapes) {
   return shapes.model + " (" + shapes.model_digest + "), sequence " + std::to_string(shapes.sequence) +
-         ", microbatch " + std::to_string(shapes.microbatch) + ", " + std::string(name_of(shapes.precision));
+         ", microbatch " + std::to_string(shapes.microbatch) + ", " + std::string(name_of(shapes.precision)) + ", " +
+         optimizer_names().at(static_cast<std::size_t>(shapes.optimizer));
 }
 
 void require_same_shapes(const Profile& profile, const ProfileShapes& wanted) {
@@ -131,7 +132,8 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .model_digest = model_digest(model),
                                             .sequence = scenario.training.sequence,
                                             .microbatch = microbatch,
-                                            .precision = scenario.training.precision});
+                                            .precision = scenario.training.precision,
+                                            .optimizer = scenario.training.optimizer});
   }
   const OperationContext context{.sequence = scenario.training.sequence, .activations = scenario.training.precision};
   std::vector<ComputeCost> costs;
@@ -170,7 +172,10 @@ ComputeCost with_table_gradient(ComputeCost head, const Model& model) {
 
 std::string provenance(const Scenario& scenario) {
   if (scenario.profile) {
-    return "profile of " + scenario.profile->machine + ", " + std::to_string(scenario.profile->samples) + " rounds";
+    const Profile& profile = *scenario.profile;
+    return "profile of " + profile.machine + ", " + std::to_string(profile.samples) + " rounds of " +
+           (profile.busy_ranks == 1 ? "one rank" : std::to_string(profile.busy_ranks) + " ranks at once") + ", " +
+           profile.transport + " transport";
   }
   const DeviceProfile& device = scenario.cluster.machine.device;
   return "peak (" + device.peak.source + ") × efficiency (" + device.matmul_efficiency.source + ")";

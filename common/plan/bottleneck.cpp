@@ -9,8 +9,9 @@ namespace plumb {
 Bottleneck bottleneck(const Plan& plan) {
   std::vector<Seconds> times(static_cast<std::size_t>(plan.schedule.ranks));
   Seconds sum;
+  const std::vector<bool> recomputed = recomputed_stages(plan.schedule);
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
-    const Seconds time = microbatch_time(plan.costs.stages[stage], plan.costs.recomputed[stage]);
+    const Seconds time = microbatch_time(plan.costs.stages[stage], recomputed[stage]);
     times[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])] += time;
     sum += time;
   }

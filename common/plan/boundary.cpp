@@ -55,12 +55,4 @@ std::pair<std::string, std::string> first_difference(const BoundaryManifest& a, 
   return {};
 }
 
-void require_equal(const BoundaryManifest& sender, const BoundaryManifest& receiver, int sending_stage) {
-  if (sender == receiver) return;
-  const auto [sent, expected] = first_difference(sender, receiver);
-  throw InputError(
-      "boundary between stages " + std::to_string(sending_stage) + " and " + std::to_string(sending_stage + 1),
-      "the sender has " + sent + ", the receiver expects " + expected, "do all ranks run the same plan?");
-}
-
 }  // namespace plumb

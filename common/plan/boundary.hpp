@@ -41,7 +41,4 @@ struct BoundaryManifest {
 [[nodiscard]] std::pair<std::string, std::string> first_difference(const BoundaryManifest& a,
                                                                    const BoundaryManifest& b);
 
-// Throws InputError naming the boundary, the first tensor that differs and both sides' view of it.
-void require_equal(const BoundaryManifest& sender, const BoundaryManifest& receiver, int sending_stage);
-
 }  // namespace plumb

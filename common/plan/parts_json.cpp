@@ -7,7 +7,7 @@ namespace plumb {
 static std::vector<std::string> enum_names(DeviceType) { return {"cpu", "cuda"}; }
 static std::vector<std::string> enum_names(ElementType) { return {"fp32", "bf16", "fp16", "fp64", "int64"}; }
 static std::vector<std::string> enum_names(RecomputeMode) { return {"none", "selective", "full", "first_layers"}; }
-static std::vector<std::string> enum_names(Optimizer) { return {"sgd", "adam"}; }
+static std::vector<std::string> enum_names(Optimizer) { return optimizer_names(); }
 static std::vector<std::string> enum_names(MeshAxis) { return {"tensor", "context", "expert", "data", "pipeline"}; }
 static std::vector<std::string> enum_names(TensorKind) { return {"1d", "2d", "2.5d", "3d"}; }
 static std::vector<std::string> enum_names(Sharding) { return {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}; }

@@ -11,6 +11,7 @@
 #include "common/model/model_json.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/plan/parts_json.hpp"
+#include "common/schedule/action_index.hpp"
 #include "common/schedule/interchange.hpp"
 #include "common/schedule/registry.hpp"
 
@@ -19,11 +20,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters", "dynamic", "counts", "megatron"};
 
-// Pairs of stage and microbatch: beyond, the lists of actions take gigabytes.
-constexpr std::int64_t most_pairs = std::int64_t{1} << 24;
-
 Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
-  const std::int64_t step = choice.microbatch * scenario.layout.data.degree;
+  const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
     throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) +
                                      " does not divide the batch of " + std::to_string(scenario.training.global_batch) +
@@ -31,10 +29,10 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   }
   const std::int64_t microbatches = scenario.training.global_batch / step;
   const std::int64_t stage_count = static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks;
-  if (microbatches > most_pairs / stage_count) {
+  if (microbatches > largest_schedule / stage_count) {
     throw InputError("training",
                      std::to_string(microbatches) + " microbatches on " + std::to_string(stage_count) +
-                         " stages are more than a schedule of " + std::to_string(most_pairs) + " pairs holds",
+                         " stages are more than a schedule of " + std::to_string(largest_schedule) + " pairs holds",
                      "a larger microbatch or a smaller global batch");
   }
   return generate_schedule(choice.schedule.name, {.ranks = scenario.layout.pipeline,
@@ -104,19 +102,19 @@ TransferCost transfer_cost(const Link& link) {
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
   const Machine& machine = plan.cluster.machine;
   const std::int64_t table = plan.model.vocabulary * plan.model.hidden;
-  PipelineCosts costs{
-      .stages = {},
-      .recomputed = std::vector<bool>(plan.split.layers.size(), plan.training.recompute.mode == RecomputeMode::full),
-      .boundary_bytes = bytes(plan.boundary),
-      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(ElementType::fp32) : 0},
-      .inside = transfer_cost(machine.inside),
-      .outside = transfer_cost(machine.outside),
-      .ranks_per_machine = machine.devices,
-      .cores_per_machine = machine.cores,
-      .provenance = provenance(scenario)};
+  PipelineCosts costs{.stages = {},
+                      .boundary_bytes = bytes(plan.boundary),
+                      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(ElementType::fp32) : 0},
+                      .inside = transfer_cost(machine.inside),
+                      .outside = transfer_cost(machine.outside),
+                      .ranks_per_machine = machine.devices,
+                      .cores_per_machine = machine.cores,
+                      .provenance = provenance(scenario),
+      .transport = {}};
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;
+    costs.transport = scenario.profile->transport;
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     costs.stages.push_back(stage_cost(blocks, plan.split, stage));

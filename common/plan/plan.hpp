@@ -14,7 +14,7 @@
 
 namespace plumb {
 
-inline constexpr int plan_version = 1;
+inline constexpr int plan_version = 2;
 
 struct Plan {
   std::string name = {};

@@ -151,7 +151,7 @@ void require_split(const Plan& plan, const JsonValue& file) {
 std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
   const auto stage_count = static_cast<std::int64_t>(plan.schedule.ranks) * plan.schedule.chunks;
-  const double batch = static_cast<double>(plan.training.microbatch) * plan.layout.data.degree *
+  const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_ways(plan.layout)) *
                        static_cast<double>(plan.schedule.microbatches);
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");
@@ -169,14 +169,22 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
            " ranks"},
       {batch == static_cast<double>(plan.training.global_batch), training.at("global_batch"),
        "is " + std::to_string(plan.training.global_batch) +
-           " sequences, which is not microbatch × data degree × the schedule's " +
+           " sequences, which is not microbatch × data and expert degrees × the schedule's " +
            std::to_string(plan.schedule.microbatches) + " microbatches"},
       {plan.model.positions != Positions::learned || plan.training.sequence <= plan.model.max_positions,
        training.at("sequence"),
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
            std::to_string(plan.model.max_positions) + " tokens"},
       {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
-      {plan.costs.recomputed.size() == count, costs.at("recomputed"), entries(plan.costs.recomputed.size())},
+      {recomputed_stages(plan.schedule) ==
+           std::vector<bool>(count, plan.training.recompute.mode == RecomputeMode::full),
+       training.at("recompute"), "does not agree with the schedule: full recompute means an R for every stage"},
+      {plan.costs.ranks_per_machine == plan.cluster.machine.devices, costs.at("ranks_per_machine"),
+       "is " + std::to_string(plan.costs.ranks_per_machine) + ", the cluster's machine has " +
+           std::to_string(plan.cluster.machine.devices) + " devices"},
+      {plan.costs.cores_per_machine == plan.cluster.machine.cores, costs.at("cores_per_machine"),
+       "is " + std::to_string(plan.costs.cores_per_machine) + ", the cluster's machine has " +
+           std::to_string(plan.cluster.machine.cores) + " cores"},
       {plan.costs.boundary_bytes == bytes(plan.boundary), costs.at("boundary_bytes"),
        "is " + std::to_string(plan.costs.boundary_bytes.value) + ", the boundary has " +
            std::to_string(bytes(plan.boundary).value) + " bytes"},

@@ -100,8 +100,7 @@ void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
   require_some(place, scenario, [&](int stages) { require_stages(layers, stages); });
 }
 
-void require_splits_fit(const YamlValue& file, const Scenario& scenario) {
-  const std::optional<YamlValue> value = file.find("split");
+void require_splits_fit(const std::optional<YamlValue>& value, const Scenario& scenario) {
   if (!value) return;
   const bool several = value->is_list() && scenario.splits.size() == value->items().size();
   const int layers = static_cast<int>(scenario.model.layers.size());
@@ -115,9 +114,14 @@ void require_splits_fit(const YamlValue& file, const Scenario& scenario) {
   }
 }
 
+// The value of a key, or what a command line gives in its place.
+std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, const std::string& given) {
+  return given.empty() ? file.find(key) : YamlValue::parse(given, "--" + key);
+}
+
 }  // namespace
 
-Scenario read_scenario(const std::filesystem::path& path) {
+Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
   const YamlValue file = YamlValue::load(path);
   if (file.is_map() && file.find("format")) {
     throw InputError(path.string(), "is not a scenario: it looks like a plan",
@@ -136,13 +140,18 @@ Scenario read_scenario(const std::filesystem::path& path) {
   scenario.training = training.training;
   scenario.training.precision = cluster.precision;
   scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
-  if (const auto profile = file.find("profile")) scenario.profile = read_profile(find_file(*profile));
+  if (!overrides.profile.empty()) {
+    scenario.profile = read_profile(overrides.profile);
+  } else if (const auto profile = file.find("profile")) {
+    scenario.profile = read_profile(find_file(*profile));
+  }
   settle_batches(training, scenario);
-  scenario.schedules =
-      read_schedules(file.find("schedule"), scenario.layout.pipeline, static_cast<int>(scenario.model.layers.size()));
-  scenario.splits = read_splits(file.find("split"));
+  scenario.schedules = read_schedules(chosen(file, "schedule", overrides.schedule), scenario.layout.pipeline,
+                                      static_cast<int>(scenario.model.layers.size()));
+  const std::optional<YamlValue> split = chosen(file, "split", overrides.split);
+  scenario.splits = read_splits(split);
   require_stages_fit(file, scenario);
-  require_splits_fit(file, scenario);
+  require_splits_fit(split, scenario);
   (void)bytes(boundary_manifest(scenario.model, scenario.training));
   return scenario;
 }

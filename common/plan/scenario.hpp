@@ -21,8 +21,6 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
-
 // Batches are counted in sequences.
 struct Training {
   std::int64_t sequence = 0;
@@ -69,6 +67,12 @@ struct Scenario {
 // types or units, values out of range, files that are missing, features that are named by design and not built yet,
 // layers that do not fit the split, a batch that microbatch × data degree does not divide, a layout that does not fit
 // the ranks. Files named inside are looked for beside the scenario, then in the folder of scenarios that plumb ships.
-[[nodiscard]] Scenario read_scenario(const std::filesystem::path& path);
+// Choices from a command line stand in the place of the file's own; a profile named there is looked for as it is.
+struct ScenarioOverrides {
+  std::string split = {};  // this and the next as in a scenario; empty: the file's own
+  std::string schedule = {};
+  std::string profile = {};  // a file
+};
+[[nodiscard]] Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides = {});
 
 }  // namespace plumb

@@ -57,7 +57,8 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, int pipeline, i
   const bool any_chunks =
       std::any_of(entries.begin(), entries.end(), [](const ScheduleEntry* entry) { return entry->uses_chunks; });
   if (chunks && !any_chunks && read_chunks(chunks, pipeline, layers) != std::vector<int>{1}) {
-    chunks->fail("schedule '" + entries.front()->name + "' has one chunk a rank", "chunks belong to interleaved-1f1b");
+    chunks->fail("schedule '" + entries.front()->name + "' has one chunk a rank",
+                 "chunks belong to " + schedules_with_chunks());
   }
   std::vector<ScheduleChoice> choices;
   for (const ScheduleEntry* entry : entries) {

@@ -54,7 +54,7 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   if (const auto value = block.find("precision")) result.precision = read_precision(*value);
   if (const auto value = block.find("recompute")) result.training.recompute = read_recompute(*value);
   if (const auto value = block.find("optimizer")) {
-    result.training.optimizer = static_cast<Optimizer>(value->choice({"sgd", "adam"}));
+    result.training.optimizer = static_cast<Optimizer>(value->choice(optimizer_names()));
   }
   if (const auto value = block.find("learning_rate")) result.training.learning_rate = value->number(0, 1e6);
   if (const auto value = block.find("seed")) {

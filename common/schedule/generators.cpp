@@ -4,6 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/registry.hpp"
 
 namespace plumb {
 
@@ -15,7 +16,7 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape, boo
   }
   if (!uses_chunks && shape.chunks != 1) {
     throw InputError(where, fmt::format("{} chunks per rank, but it has one stage per rank", shape.chunks),
-                     "interleaved-1f1b has several");
+                     schedules_with_chunks() + " can have several");
   }
   // Each factor is checked on the way, so that the product cannot overflow.
   std::int64_t pairs = 1;

@@ -2,9 +2,15 @@
 //
 // Table:  the microbatches go in m/g groups of g; per group each chunk in turn, per chunk each microbatch of the group.
 //         The k-th forward of a rank is entry k; the k-th backward is entry k with chunk v−1−chunk.
+//
 // Group:  g = p. When p does not divide m, as in torch.distributed.pipelining: ⌊m/p⌋ groups (at least one) of equal
-// size. Order:  w × F, (mv−w) × (F, B), w × B with w = min(2(p−r−1) + (v−1)g, mv). Bubble: (p−1)(F+B)/v when p divides
-// m. Memory: [2(p−r−1) + (v−1)g + 1]/v, at most m.
+//         size.
+//
+// Order:  w × F, (mv−w) × (F, B), w × B with w = min(2(p−r−1) + (v−1)g, mv).
+//
+// Bubble: (p−1)(F+B)/v when p divides m.
+//
+// Memory: [2(p−r−1) + (v−1)g + 1]/v, at most m.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -44,6 +44,14 @@ const std::vector<ScheduleEntry>& schedule_entries() {
   return entries;
 }
 
+std::string schedules_with_chunks() {
+  std::string names;
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (entry.uses_chunks) names += (names.empty() ? "" : ", ") + entry.name;
+  }
+  return names;
+}
+
 const ScheduleEntry& find_schedule(std::string_view name) {
   const auto& entries = schedule_entries();
   const auto found = std::ranges::find(entries, name, &ScheduleEntry::name);

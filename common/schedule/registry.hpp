@@ -23,6 +23,9 @@ struct ScheduleEntry {
 // In the order of design: gpipe, 1f1b, interleaved-1f1b, zb-h1.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
+// The names of those with several stages on a rank, as a list in words.
+[[nodiscard]] std::string schedules_with_chunks();
+
 // Throws InputError (where = "schedule") with a did-you-mean for an unknown name, and one of its own for a name that is
 // planned and not built yet.
 [[nodiscard]] const ScheduleEntry& find_schedule(std::string_view name);

@@ -37,4 +37,16 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
   return schedule;
 }
 
+std::vector<bool> recomputed_stages(const Schedule& schedule) {
+  std::vector<bool> recomputed(schedule.rank_of_stage.size(), false);
+  for (const auto& list : schedule.actions) {
+    for (const Action& action : list) {
+      if (action.kind == ActionKind::recompute && in_range(schedule, action)) {
+        recomputed[static_cast<std::size_t>(action.stage)] = true;
+      }
+    }
+  }
+  return recomputed;
+}
+
 }  // namespace plumb

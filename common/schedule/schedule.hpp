@@ -41,6 +41,9 @@ struct Schedule {
 // Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
 
+// Per stage, whether any of its microbatches has an R.
+[[nodiscard]] std::vector<bool> recomputed_stages(const Schedule& schedule);
+
 struct LoweringOptions {
   bool optimizer = true;         // STEP per stage at the end of its rank's list
   bool tied_embeddings = false;  // REDUCE_TIED before it, on the ranks of the first and last stage if these differ

@@ -29,6 +29,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   ordered_json json{{"plan", run.plan.name},
                     {"schedule", run.plan.schedule.name},
                     {"transport", options.transport},
+                    {"calibrated_transport", run.plan.costs.transport},
                     {"device", options.device},
                     {"emulated", options.emulate},
                     {"warm_up_s", ordered_json::array()},
@@ -68,6 +69,12 @@ void print(const PlanRun& run, const SessionOptions& options) {
   std::cout << fmt::format("{}: {}, {} ranks, {} microbatches, {} on {}{}\n", run.plan.name, run.plan.schedule.name,
                            run.plan.schedule.ranks, run.plan.schedule.microbatches, options.transport, options.device,
                            options.emulate ? ", compute emulated" : "");
+  const std::string& calibrated = run.plan.costs.transport;
+  if (!calibrated.empty() && calibrated != options.transport) {
+    std::cout << fmt::format(
+        "the plan's messages were calibrated over {}, and run over {} here: plumb-exec calibrate --transport {}\n",
+        calibrated, options.transport, options.transport);
+  }
   Table steps{.header = {"step", "time", ""}, .rows = {}};
   for (std::size_t i = 0; i < run.warm_up.size(); ++i) {
     steps.rows.push_back({"warm-up", to_text(run.warm_up[i]), loss_text(run, i)});

@@ -131,6 +131,7 @@ class EmulatedStage : public Stage {
 
 std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank) {
   const int count = stages(plan.schedule);
+  const std::vector<bool> recomputed = recomputed_stages(plan.schedule);
   std::vector<std::unique_ptr<Stage>> made(static_cast<std::size_t>(count));
   for (int stage = 0; stage < count; ++stage) {
     const auto index = static_cast<std::size_t>(stage);
@@ -139,7 +140,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
     const Shape shape{.stage = stage,
                       .first = stage == 0,
                       .last = stage == count - 1,
-                      .recomputed = !plan.costs.recomputed.empty() && plan.costs.recomputed[index],
+                      .recomputed = recomputed[index],
                       .boundary_bytes = static_cast<std::size_t>(plan.costs.boundary_bytes.value),
                       .tied_values = end ? static_cast<std::size_t>(plan.costs.tied_bytes.value) / sizeof(float) : 0,
                       .microbatches = static_cast<std::size_t>(plan.schedule.microbatches)};

@@ -38,7 +38,7 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .blocks = blocks_of_stage(plan.split, stage),
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
-          .recomputed = plan.costs.recomputed.at(static_cast<std::size_t>(stage)),
+          .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
           .numerics = numerics_of(plan.training.precision)};
 }
 

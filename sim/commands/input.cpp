@@ -40,17 +40,6 @@ InputKind kind_of_input(const std::string& path) {
   return scenario ? InputKind::scenario : InputKind::model;
 }
 
-Scenario read_scenario_with(const std::string& path, const Overrides& overrides) {
-  Scenario scenario = read_scenario(path);
-  if (!overrides.split.empty()) scenario.splits = read_splits(YamlValue::parse(overrides.split, "--split"));
-  if (!overrides.schedule.empty()) {
-    scenario.schedules = read_schedules(YamlValue::parse(overrides.schedule, "--schedule"), scenario.layout.pipeline,
-                                        static_cast<int>(scenario.model.layers.size()));
-  }
-  if (!overrides.profile.empty()) scenario.profile = read_profile(overrides.profile);
-  return scenario;
-}
-
 Plan with_profile(const Plan& plan, const std::string& profile) {
   const SplitChoice split{.method = SplitMethod::counts, .counts = plan.split.layers, .megatron = {}};
   const ScheduleChoice schedule{.name = plan.schedule.name, .chunks = plan.schedule.chunks};

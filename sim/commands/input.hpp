@@ -16,14 +16,6 @@ enum class InputKind { model, scenario, plan };
 [[nodiscard]] bool is_json(const std::string& path);
 [[nodiscard]] InputKind kind_of_input(const std::string& path);
 
-// Choices that replace a scenario's own, written as in a scenario; empty text leaves them as they are.
-struct Overrides {
-  std::string split;
-  std::string schedule;
-  std::string profile;  // a file
-};
-[[nodiscard]] Scenario read_scenario_with(const std::string& path, const Overrides& overrides);
-
 // The plan's costs as the profile measures them.
 [[nodiscard]] Plan with_profile(const Plan& plan, const std::string& profile);
 

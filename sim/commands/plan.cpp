@@ -25,7 +25,7 @@ struct Options {
   std::string scenario;
   std::string output;
   std::string engine = engine_names().front();
-  Overrides overrides;
+  ScenarioOverrides overrides;
   bool json = false;
 };
 
@@ -136,7 +136,7 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
 
 ExitStatus plan(const Options& options) {
   if (!options.output.empty()) require_writable(options.output);
-  const Scenario scenario = read_scenario_with(options.scenario, options.overrides);
+  const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
   PlanningResult result;
   {

@@ -64,9 +64,8 @@ Prediction predict(const Options& options) {
     prediction.plan = read_plan(options.input);
     if (!options.profile.empty()) prediction.plan = with_profile(prediction.plan, options.profile);
   } else {
-    Overrides overrides;
-    overrides.profile = options.profile;
-    prediction.plan = choose(read_scenario_with(options.input, overrides), evaluator, prediction.note);
+    const Scenario scenario = read_scenario(options.input, {.profile = options.profile});
+    prediction.plan = choose(scenario, evaluator, prediction.note);
     prediction.plan.name = plan_title(prediction.plan);
   }
   prediction.timeline = evaluator(prediction.plan);

@@ -36,6 +36,10 @@ TEST_CASE("includes point down the house, never up or across") {
   const auto named = wrong_directions(source_file("sim/a.cpp", "\n#include \"exec/a.hpp\"\n"));
   REQUIRE(named.size() == 1);
   CHECK(named.front() == "sim/a.cpp:2: sim must not include exec");
+  const auto room = wrong_directions(source_file("common/split/a.cpp", "#include \"common/plan/plan.hpp\"\n"));
+  REQUIRE(room.size() == 1);
+  CHECK(room.front() == "common/split/a.cpp:1: common/split must not include common/plan");
+  CHECK(wrong_directions(source_file("common/plan/a.cpp", "#include \"common/split/split.hpp\"\n")).empty());
 }
 
 TEST_CASE("heavy libraries stay in their folder, and out of public headers") {

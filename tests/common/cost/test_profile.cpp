@@ -49,9 +49,9 @@ MeasuredBlock block_of(const std::string& name, double forward) {
 Profile profile_of(const Model& model, double forward) {
   Profile profile{.machine = "a \"quoted\" host: x86, 2 cores",
                   .versions = "LibTorch 2.13",
+                  .busy_ranks = 2,
                   .samples = 15,
                   .rejected = 2,
-                  .busy_ranks = 2,
                   .shapes = {.model = model.name,
                              .model_digest = model_digest(model),
                              .sequence = 128,
@@ -159,12 +159,12 @@ TEST_CASE("how far the machine moved: |change| over all blocks, by how often the
 
 TEST_CASE("what is wrong in a profile is named with its line") {
   const std::string good = to_yaml(profile_of(small_model(), 0.25));
-  CHECK_THAT(message_for(replaced(good, "version: 1", "version: 7")),
-             ContainsSubstring(":2:10: this is a profile of version 7, expected 1"));
+  CHECK_THAT(message_for(replaced(good, "version: 2", "version: 7")),
+             ContainsSubstring(":2:10: this is a profile of version 7, expected 2"));
   CHECK_THAT(message_for(replaced(good, "samples:", "sample:")), ContainsSubstring("did you mean 'samples'?"));
-  CHECK_THAT(message_for(replaced(good, "forward_s: 0.25", "forward_s: -1")), ContainsSubstring(":22:16: "));
-  CHECK_THAT(message_for(replaced(good, "forward_s: 0.25", "forward_s: .nan")), ContainsSubstring(":22:16: "));
-  CHECK_THAT(message_for(replaced(good, "parameters: 12345", "parameters: 1e300")), ContainsSubstring(":26:17: "));
+  CHECK_THAT(message_for(replaced(good, "forward_s: 0.25", "forward_s: -1")), ContainsSubstring(":23:16: "));
+  CHECK_THAT(message_for(replaced(good, "forward_s: 0.25", "forward_s: .nan")), ContainsSubstring(":23:16: "));
+  CHECK_THAT(message_for(replaced(good, "parameters: 12345", "parameters: 1e300")), ContainsSubstring(":27:17: "));
   CHECK_THAT(message_for(replaced(good, "precision: \"bf16\"", "precision: \"bff16\"")),
              ContainsSubstring("did you mean 'bf16'?"));
   CHECK_THAT(message_for(replaced(good, "block: \"head\"", "block: \"embedding\"")), ContainsSubstring("stands twice"));

@@ -99,3 +99,8 @@ TEST_CASE("an inconsistent layout is refused") {
   CHECK_THROWS_WITH(require_consistent(layout_of(65536, 65536, 65536, 1, 1)), ContainsSubstring("too many ranks"));
   CHECK_NOTHROW(require_consistent(layout_of(8, 4, 2, 1, 1)));
 }
+
+TEST_CASE("the sequences of a batch are divided over the data and the expert axis") {
+  CHECK(batch_ways(layout_of(4, 8, 1, 2, 1)) == 1);
+  CHECK(batch_ways(layout_of(4, 8, 3, 2, 5)) == 15);
+}

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
@@ -30,7 +31,7 @@ OperationTotals totals_of_mixer(const Mixer& mixer) {
   return all;
 }
 
-const Operation& named(const std::vector<Operation>& operations, const std::string& name) {
+const Operation& named(const std::vector<Operation>& operations, std::string_view name) {
   const auto found =
       std::find_if(operations.begin(), operations.end(), [&](const Operation& each) { return each.name == name; });
   REQUIRE(found != operations.end());

@@ -17,7 +17,6 @@ Plan plan_with(const std::vector<double>& forward, const std::vector<int>& rank_
     cost.input_gradient = {1};
     cost.weight_gradient = {2};
     plan.costs.stages.push_back(cost);
-    plan.costs.recomputed.push_back(false);
   }
   return plan;
 }
@@ -34,7 +33,8 @@ TEST_CASE("a rank's stages count together, and F twice where it is redone") {
   Plan plan = plan_with({1, 2, 6, 4}, {0, 1, 0, 1}, 2);
   CHECK(bottleneck(plan) == Bottleneck{.rank = 0, .time = {13}, .mean = {12.5}});
   CHECK(describe_bottleneck(plan).starts_with("rank 0 (stages 0, 2): 13.00 s"));
-  plan.costs.recomputed[3] = true;
+  plan.schedule.microbatches = 1;
+  plan.schedule.actions = {{}, {{ActionKind::recompute, 3, 0}}};
   CHECK(bottleneck(plan) == Bottleneck{.rank = 1, .time = {16}, .mean = {14.5}});
 }
 

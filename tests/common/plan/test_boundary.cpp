@@ -15,17 +15,15 @@ TEST_CASE("hidden states of one microbatch in the training precision cross a bou
   CHECK(bytes(manifest) == Bytes{3 * 32 * 64 * 2});
 }
 
-TEST_CASE("two sides that disagree are told the boundary, the tensor and both views") {
+TEST_CASE("of two manifests that differ, the first tensor that does is described as both have it") {
   const Scenario scenario = read_text(scenario_text("training: {sequence: 32, microbatch: 3}\n"));
   const BoundaryManifest sender = boundary_manifest(scenario.model, scenario.training);
-  CHECK_NOTHROW(require_equal(sender, sender, 0));
   BoundaryManifest receiver = sender;
   receiver.tensors.front().dimensions.at(1).size = 31;
-  CHECK_THROWS_WITH(require_equal(sender, receiver, 4), ContainsSubstring("boundary between stages 4 and 5") &&
-                                                            ContainsSubstring("sequence 32") &&
-                                                            ContainsSubstring("sequence 31"));
+  CHECK_THAT(first_difference(sender, receiver).first, ContainsSubstring("sequence 32"));
+  CHECK_THAT(first_difference(sender, receiver).second, ContainsSubstring("sequence 31"));
   receiver.tensors.clear();
-  CHECK_THROWS_WITH(require_equal(sender, receiver, 4), ContainsSubstring("the receiver expects nothing"));
+  CHECK(first_difference(sender, receiver).second == "nothing");
 }
 
 TEST_CASE("a boundary that no memory holds is refused") {

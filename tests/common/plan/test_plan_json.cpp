@@ -109,11 +109,11 @@ TEST_CASE("digests tell plans and costs apart") {
 
 TEST_CASE("a plan of another version, and another kind of file") {
   const std::string text = to_json(small_plan());
-  const std::string message = message_for_plan(replaced(text, "\"version\": 1", "\"version\": 7"));
-  CHECK_THAT(message, ContainsSubstring("plan of version 7") && ContainsSubstring("expected version 1"));
+  const std::string message = message_for_plan(replaced(text, "\"version\": 2", "\"version\": 7"));
+  CHECK_THAT(message, ContainsSubstring("plan of version 7") && ContainsSubstring("expected version 2"));
   CHECK_THAT(message_for_plan("{}"), ContainsSubstring("is not a plan"));
   CHECK_THAT(message_for_plan("[]"), ContainsSubstring("expected an object"));
-  CHECK_THAT(message_for_plan(replaced(text, "  \"version\": 1,\n", "")), ContainsSubstring("version"));
+  CHECK_THAT(message_for_plan(replaced(text, "  \"version\": 2,\n", "")), ContainsSubstring("version"));
 }
 
 TEST_CASE("a truncated plan is an input error with its position, wherever it was cut") {
@@ -157,11 +157,17 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
              ContainsSubstring("training.global_batch: is 9"));
   CHECK_THAT(message_of([](Plan& p) { p.training.microbatch = 1; }), ContainsSubstring("training"));
   CHECK_THAT(message_of([](Plan& p) { p.layout.pipeline = 3; }), ContainsSubstring("the layout's pipeline 3"));
+  CHECK_THAT(message_of([](Plan& p) { p.costs.stages.pop_back(); }), ContainsSubstring("costs"));
+  CHECK_THAT(message_of([](Plan& p) { p.costs.ranks_per_machine = 7; }),
+             ContainsSubstring("costs.ranks_per_machine: is 7, the cluster's machine has"));
+  CHECK_THAT(message_of([](Plan& p) { p.costs.cores_per_machine = 7; }),
+             ContainsSubstring("costs.cores_per_machine: is 7, the cluster's machine has 2 cores"));
+  CHECK_THAT(message_of([](Plan& p) { p.training.recompute.mode = RecomputeMode::full; }),
+             ContainsSubstring("training.recompute: does not agree with the schedule"));
   CHECK_THAT(message_of([](Plan& p) {
-               p.costs.stages.pop_back();
-               p.costs.recomputed.pop_back();
+               p.schedule = with_recompute(p.schedule, {true, false});
              }),
-             ContainsSubstring("costs"));
+             ContainsSubstring("training.recompute: does not agree with the schedule"));
   CHECK_THAT(message_of([](Plan& p) { p.costs.boundary_bytes += Bytes{4}; }), ContainsSubstring("boundary_bytes"));
   CHECK_THAT(message_of([](Plan& p) { p.boundary.tensors[0].name = "logits"; }), ContainsSubstring("boundary"));
   CHECK_THAT(message_of([](Plan& p) { p.costs.tied_bytes = {4}; }), ContainsSubstring("tied_bytes"));

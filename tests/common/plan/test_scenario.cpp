@@ -122,6 +122,34 @@ TEST_CASE("PLUMB_SCENARIOS names another folder of shipped files") {
   CHECK(shipped_scenarios() != folders);
 }
 
+TEST_CASE("what a command line gives stands in the place of the file's own keys") {
+  const TemporaryFolder folder;
+  Profile profile;
+  profile.shapes.model_digest = "0123456789abcdef";
+  profile.shapes.sequence = 32;
+  profile.shapes.microbatch = 2;
+  profile.transport = "local";
+  profile.transfer.bandwidth = {1e9};
+  profile.blocks.emplace_back();
+  profile.blocks.back().block = "head";
+  const std::string measured = folder.write("profile.yaml", to_yaml(profile)).string();
+  const std::string rest = "cluster: {machine: local-cpu, ranks: 2, cores: 2}\ntraining: {sequence: 32}\n";
+  const auto own = folder.write("own.yaml", scenario_text(rest + "profile: profile.yaml\nsplit: uniform\n"));
+  const auto bare = folder.write("own.yaml.bare", scenario_text(rest + "schedule: gpipe\n"));
+
+  // A profile settles the microbatch, wherever it is named.
+  const Scenario given = read_scenario(bare, {.profile = measured});
+  CHECK(given.profile == read_scenario(own).profile);
+  CHECK(given.microbatches == std::vector<std::int64_t>{2});
+  CHECK(read_scenario(own).microbatches == given.microbatches);
+  CHECK(read_scenario(bare).microbatches == std::vector<std::int64_t>{1});
+
+  CHECK(read_scenario(own, {.split = "[2, 6]"}).splits.front().counts == std::vector<int>{2, 6});
+  CHECK(read_scenario(bare, {.schedule = "zb-h1"}).schedules.front().name == "zb-h1");
+  CHECK_THROWS_WITH(read_scenario(own, {.split = "[2, 7]"}), ContainsSubstring("--split:1:1"));
+  CHECK_THROWS_WITH(read_scenario(own, {.split = "unifrm"}), ContainsSubstring("did you mean 'uniform'?"));
+}
+
 TEST_CASE("every shipped scenario has a plan that fits, and uniform is not the best of them") {
   int read = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(PLUMB_SOURCE_DIR) / "scenarios")) {

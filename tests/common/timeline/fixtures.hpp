@@ -26,7 +26,6 @@ inline PipelineCosts some_costs(int stages) {
     cost.parameters = 1000 + s;
     cost.parameter_bytes = {4000};
     costs.stages.push_back(cost);
-    costs.recomputed.push_back(false);
   }
   costs.boundary_bytes = {4096};
   costs.inside = {.latency = {1e-5}, .bandwidth = {1e9}};

@@ -38,9 +38,8 @@ inline Plan training_plan(const Wanted& wanted) {
   const int count = stages(plan.schedule);
   plan.costs = even_costs(
       count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
-  plan.costs.recomputed.assign(static_cast<std::size_t>(count), wanted.recompute);
   plan.costs.boundary_bytes = {2 * 32 * wanted.model.hidden * element_bytes(wanted.precision)};
-  plan.schedule = with_recompute(plan.schedule, plan.costs.recomputed);
+  plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
   plan.cluster.ranks = wanted.ranks;
   plan.layout.pipeline = wanted.ranks;
   plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
