@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/quantile.hpp"
 #include "common/plan/block_costs.hpp"
 #include "exec/calibrate_transfer.hpp"
 #include "exec/calibration_rounds.hpp"

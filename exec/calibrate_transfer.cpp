@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/quantile.hpp"
 #include "exec/calibration_rounds.hpp"
 #include "exec/launch.hpp"
 #include "exec/transport/gloo.hpp"

@@ -110,7 +110,7 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
                       .ranks_per_machine = machine.devices,
                       .cores_per_machine = machine.cores,
                       .provenance = provenance(scenario),
-      .transport = {}};
+                      .transport = {}};
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;

@@ -11,8 +11,6 @@
 namespace plumb::exec {
 namespace {
 
-int head_block(const Model& model) { return static_cast<int>(model.layers.size()) + 1; }
-
 Module make_module(const Model& model, int block, std::int64_t sequence, WeightStore& store, const Numerics& numerics) {
   const bool is_layer = block > 0 && block < head_block(model);
   const ModuleContext context{.model = model,

@@ -44,6 +44,9 @@ class Block {
   std::map<int, WeightQueuePtr> queues_;
 };
 
+// The number of a model's last block.
+[[nodiscard]] inline int head_block(const Model& model) { return static_cast<int>(model.layers.size()) + 1; }
+
 // Of block `block` alone; the head of a tied model has a copy of the embedding's table.
 [[nodiscard]] std::vector<Parameter> block_parameters(const Model& model, int block);
 

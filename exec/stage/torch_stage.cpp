@@ -13,8 +13,6 @@ namespace {
 // LibTorch's own allocations begin at multiples of this; results of matrix products may depend on it.
 constexpr std::uintptr_t alignment = 64;
 
-int head_block(const Model& model) { return static_cast<int>(model.layers.size()) + 1; }
-
 }  // namespace
 
 Numerics numerics_of(ElementType precision) {

@@ -8,22 +8,15 @@
 #include <cmath>
 #include <string_view>
 
+#include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 
 namespace plumb::exec {
 namespace {
 
-// FNV-1a, 64 bits, continued from `value`.
-std::uint64_t fnv1a(std::string_view bytes, std::uint64_t value) {
-  for (const char byte : bytes) {
-    value = (value ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
-  }
-  return value;
-}
-
 std::uint64_t seed_of(const std::string& name, std::uint64_t seed) {
   const std::string_view seed_bytes(reinterpret_cast<const char*>(&seed), sizeof seed);
-  return fnv1a(seed_bytes, fnv1a(name, 0xcbf29ce484222325ULL));
+  return fnv1a(seed_bytes, fnv1a(name));
 }
 
 bool ends_with(std::string_view text, std::string_view ending) {

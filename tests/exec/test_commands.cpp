@@ -28,7 +28,7 @@ TEST_CASE("a fault that has no place is refused") {
 }
 
 // By hand: ratios 0.5, 0.8, 1.0, 1.1, 2.0.
-TEST_CASE("ratios are paired step by step; quartiles tell their spread") {
+TEST_CASE("ratios are paired step by step, and quartiles tell their spread") {
   const std::vector<Seconds> base{{2}, {1}, {5}, {1}, {10}};
   const std::vector<Seconds> times{{4}, {0.5}, {4}, {1}, {11}};
   const RatioSpread spread = paired_ratios(base, times);

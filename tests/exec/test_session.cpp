@@ -81,7 +81,7 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   CHECK(check.bitwise_equal);
 }
 
-TEST_CASE("a wrong schedule is refused before it runs; forced, the check or the stage notices") {
+TEST_CASE("a wrong schedule is refused before it runs, and where forced, the check or the stage notices") {
   const std::string fault = GENERATE("swapped-receive", "dropped-weight-gradient");
   const Plan plan = tiny_plan({.schedule = "gpipe"});
   const std::vector<PreparedPlan> plans{{plan, with_fault(lowered_schedule(plan), fault)}};

@@ -159,7 +159,7 @@ TEST_CASE("a sum over a group adds in the order of its ranks, the same bits ever
   }
 }
 
-TEST_CASE("no rank leaves a barrier before all have come; rank 0 gathers everyone's text by rank") {
+TEST_CASE("no rank leaves a barrier before all have come, and rank 0 gathers everyone's text by rank") {
   const int ranks = 5;
   std::atomic<int> inside = 0;
   std::atomic<int> early = 0;

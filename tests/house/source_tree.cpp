@@ -201,6 +201,7 @@ std::vector<std::string> broken_style(const SourceFile& file) {
                   "X)\\b"),
        "open ends belong into an issue"},
       {std::regex("using namespace std\\s*;"), "opens std"},
+      {std::regex("TEST_CASE\\(\"[^\"]*[;\\[\\]*]"), "CTest would not find a test case of this name"},
   };
   std::vector<std::string> found;
   if (file.lines.size() > longest(file)) {

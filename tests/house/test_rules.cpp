@@ -102,7 +102,13 @@ TEST_CASE("style that no tool checks") {
   CHECK(style("common/a.cpp",
               "// TO"
               "DO: later\n") == 1);
+  const std::string begin = "TEST_CASE(\"a";
+  CHECK(style("tests/a.cpp", begin + ", b\") {\n") == 0);
+  CHECK(style("tests/a.cpp", begin + "; b\") {\n") == 1);
+  CHECK(style("tests/a.cpp", begin + " [m, n]\") {\n") == 1);
   std::string text;
   for (int i = 0; i < 451; ++i) text += "int x;\n";
   CHECK(style("common/a.cpp", text) == 1);
+  CHECK(style("tests/a.cpp", text) == 1);
+  CHECK(style("sim/engine.cpp", text) == 1);
 }

@@ -103,7 +103,7 @@ TEST_CASE("even costs divide a rank's share by its chunks") {
   CHECK(transfer_time(transfer_between(costs, 0, 7), costs.boundary_bytes).value == 0.5);
 }
 
-TEST_CASE("a transfer takes latency + bytes / bandwidth; an empty one only latency") {
+TEST_CASE("a transfer takes latency + bytes / bandwidth, and an empty one only latency") {
   CHECK(transfer_time({.latency = {1}, .bandwidth = {4}}, Bytes{8}).value == 3);
   CHECK(transfer_time({.latency = {1}, .bandwidth = {}}, Bytes{0}).value == 1);
 }

@@ -106,7 +106,7 @@ TEST_CASE("1F1B: makespan (m+p−1)(F+B), min(m, p−r) activations") {
   });
 }
 
-TEST_CASE("1F1B with hops: (m+p−1)(F+B) + 2c[(p−1)m/p + p−2] for p | m and c ≤ min(F, B)/2") {
+TEST_CASE("1F1B with hops: (m+p−1)(F+B) + 2c((p−1)m/p + p−2) for p | m and c ≤ min(F, B)/2") {
   for_all_shapes([](int p, int m, std::mt19937& random) {
     CAPTURE(p, m);
     const Schedule schedule = generate_schedule("1f1b", {.ranks = p, .microbatches = m});
@@ -123,7 +123,7 @@ TEST_CASE("1F1B with hops: (m+p−1)(F+B) + 2c[(p−1)m/p + p−2] for p | m and
   });
 }
 
-TEST_CASE("Interleaved 1F1B: bubble (p−1)(F+B)/v, [2(p−r−1)+(v−1)p+1]/v activations, for p | m") {
+TEST_CASE("Interleaved 1F1B: bubble (p−1)(F+B)/v, (2(p−r−1)+(v−1)p+1)/v activations, for p | m") {
   for_all_shapes([](int p, int m, std::mt19937& random) {
     if (m % p != 0) return;
     for (int v = 1; v <= 4; ++v) {

@@ -72,7 +72,7 @@ TEST_CASE("transfers take the way inside a machine or between machines, by laten
   }
 }
 
-TEST_CASE("durations follow kind and stage; a recompute costs a forward") {
+TEST_CASE("durations follow kind and stage, and a recompute costs a forward") {
   const Schedule schedule =
       lower(with_recompute(generate_schedule("zb-h1", {.ranks = 2, .microbatches = 1}), {true, false}), {});
   PipelineCosts costs = even_costs(2, {.forward = {3}, .input_gradient = {5}, .weight_gradient = {7}});

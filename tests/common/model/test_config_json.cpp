@@ -299,7 +299,7 @@ TEST_CASE("Kimi Linear: layers are numbered from 1") {
   CHECK_THAT(error_of(wrong), ContainsSubstring("listed twice"));
 }
 
-TEST_CASE("Gemma 2 alternates without saying so; its head size may not be left out") {
+TEST_CASE("Gemma 2 alternates without saying so, and its head size may not be left out") {
   json gemma = config_of("gemma-3-12b");
   gemma.erase("sliding_window_pattern");
   gemma["model_type"] = "gemma2";

@@ -192,7 +192,7 @@ TEST_CASE("gated delta rule with a gate per channel") {
   CHECK(sums.weight_gradient.value == 2 * weights + conv);
 }
 
-TEST_CASE("lightning attention: 2[2Cd + 2d²] per head, backward twice less the ends") {
+TEST_CASE("lightning attention: 2(2Cd + 2d²) per head, backward twice less the ends") {
   const OperationTotals sums = totals_of_mixer(Lightning{.heads = 4, .head_dim = 16, .block = 64});
   const double weights = 5 * h * 4 * 16;
   const double core = 4 * 2 * (2 * 64 * 16 + 2 * 16 * 16);
@@ -226,7 +226,7 @@ TEST_CASE("Mamba-1 and Mamba-2") {
   CHECK(two.kept_bytes == 2 * (2 * inner + 2 * 2 * N + H) + 2 * inner + 2 * inner);
 }
 
-TEST_CASE("embedding, final norm, head and loss; a tied head costs the same") {
+TEST_CASE("embedding, final norm, head and loss, and a tied head costs the same") {
   Model model = with_layer(Layer{.mlp = DenseMlp{.width = 8}, .norms = 1});
   const OperationTotals embedding = totals(embedding_operations(model, context));
   CHECK(embedding.forward.value == 0);

@@ -29,7 +29,7 @@ const Model hybrid = {
 
 }  // namespace
 
-TEST_CASE("executors find each tensor under its name, weights as [out, in], in the order of the forward pass") {
+TEST_CASE("executors find each tensor under its name, weights as out × in, in the order of the forward pass") {
   CHECK(names_and_shapes(embedding_parameters(hybrid)) == std::vector<std::string>{"embedding.weight 50 16"});
   CHECK(names_and_shapes(layer_parameters(hybrid, 0)) ==
         std::vector<std::string>{

@@ -24,7 +24,7 @@ TEST_CASE("the blocks of the stages are the whole chain, embedding first and hea
   CHECK_THROWS_AS(blocks_of_stage(split, 4), InputError);
 }
 
-TEST_CASE("an explicit split must have as many stages and layers as there are; both numbers are said") {
+TEST_CASE("an explicit split must have as many stages and layers as there are, and both numbers are said") {
   CHECK(explicit_split({6, 7, 7, 5}, 25, 4).layers == std::vector<int>{6, 7, 7, 5});
   CHECK(explicit_split({0, 3, 0}, 3, 3).layers == std::vector<int>{0, 3, 0});
   CHECK_THROWS_WITH(explicit_split({7, 7, 7, 7}, 30, 4),
