@@ -20,6 +20,7 @@
 #include "exec/calibration_rounds.hpp"
 #include "exec/data.hpp"
 #include "exec/launch.hpp"
+#include "exec/stage/blas.hpp"
 #include "exec/stage/block_bench.hpp"
 #include "exec/stage/factory.hpp"
 #include "exec/stage/supported.hpp"
@@ -208,6 +209,7 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
   require_executed(scenario.model, scenario.training);
   // Never more than the cores: what the others then cost a rank is the simulator's to say, and would count twice.
   const int threads = std::clamp(scenario.cluster.ranks, 1, usable_cores());
+  if (threads > 1) require_blas_for_threads();
   const std::vector<ThreadResult> results = Calibration(scenario, options, threads).run();
 
   Profile profile{.machine = machine_text(),

@@ -18,6 +18,7 @@
 #include "exec/launch.hpp"
 #include "exec/membership.hpp"
 #include "exec/processes.hpp"
+#include "exec/stage/blas.hpp"
 #include "exec/transport/gloo.hpp"
 #include "exec/transport/keep_alive.hpp"
 #include "exec/transport/local.hpp"
@@ -91,6 +92,7 @@ std::string with_places(const std::string& hint, const std::string& places) {
 
 SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = plans.front().lowered.ranks;
+  if (ranks > 1 && !options.emulate) require_blas_for_threads();
   RankWork work(plans, options);
   const auto transports = make_local_transports(ranks);
   const auto stop = [&](const std::string& reason) { transports.front()->abort(reason); };

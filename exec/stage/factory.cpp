@@ -10,6 +10,7 @@
 #include "exec/check.hpp"
 #include "exec/data.hpp"
 #include "exec/memory.hpp"
+#include "exec/stage/blas.hpp"
 #include "exec/stage/supported.hpp"
 #include "exec/stage/torch_stage.hpp"
 
@@ -40,6 +41,7 @@ void let_mkl_pick_kernels() {
 
 void begin_rank_thread(int rank) {
   at::set_num_threads(1);
+  use_one_blas_thread();
   let_mkl_pick_kernels();
   count_memory_as(rank);
 }
