@@ -12,7 +12,7 @@
 
 namespace plumb {
 
-// Closed and versioned: new features add costs and edges, not kinds.
+// Closed: new features add costs and edges, not kinds.
 enum class NodeKind : std::uint8_t { compute, transfer, collective, host_copy, reshard, optimizer };
 
 struct Node {
