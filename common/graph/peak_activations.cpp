@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "common/graph/memory.hpp"
 #include "common/schedule/action_index.hpp"
@@ -21,7 +23,7 @@ int change(const ActionIndex& index, const Action& action) {
   }
 }
 
-// Calls at_change(rank, stage, ±1 or 0) for every compute action, rank by rank in the order of its list.
+// Calls at_change(rank, action, ±1 or 0) for every compute action, rank by rank in the order of its list.
 template <class AtChange>
 void walk(const Schedule& schedule, const AtChange& at_change) {
   require_well_formed(schedule);
@@ -29,10 +31,26 @@ void walk(const Schedule& schedule, const AtChange& at_change) {
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
       if (is_compute(action.kind) && in_range(schedule, action)) {
-        at_change(rank, static_cast<std::size_t>(action.stage), change(index, action));
+        at_change(rank, action, change(index, action));
       }
     }
   }
+}
+
+using Held = std::vector<int>;  // microbatches per stage of one rank
+
+// Those that no other one exceeds.
+std::vector<Held> maximal(const std::vector<Held>& peaks) {
+  std::vector<Held> found;
+  const auto exceeded_by = [](const Held& peak) {
+    return [&peak](const Held& other) {
+      return other != peak && std::equal(peak.begin(), peak.end(), other.begin(), std::less_equal<>());
+    };
+  };
+  for (const Held& peak : peaks) {
+    if (std::ranges::none_of(peaks, exceeded_by(peak))) found.push_back(peak);
+  }
+  return found;
 }
 
 }  // namespace
@@ -40,7 +58,7 @@ void walk(const Schedule& schedule, const AtChange& at_change) {
 std::vector<double> peak_activations(const Schedule& schedule) {
   std::vector<int> held(schedule.actions.size(), 0);
   std::vector<int> most(schedule.actions.size(), 0);
-  walk(schedule, [&](std::size_t rank, std::size_t, int by) {
+  walk(schedule, [&](std::size_t rank, const Action&, int by) {
     held[rank] += by;
     most[rank] = std::max(most[rank], held[rank]);
   });
@@ -50,21 +68,40 @@ std::vector<double> peak_activations(const Schedule& schedule) {
   return shares;
 }
 
-std::vector<int> kept_microbatches(const Schedule& schedule) {
-  std::vector<int> held_by_rank(schedule.actions.size(), 0);
-  std::vector<int> most(schedule.actions.size(), 0);
-  std::vector<int> held(schedule.rank_of_stage.size(), 0);
-  std::vector<int> at_peak(schedule.rank_of_stage.size(), 0);
-  walk(schedule, [&](std::size_t rank, std::size_t stage, int by) {
-    held[stage] += by;
-    held_by_rank[rank] += by;
-    if (held_by_rank[rank] <= most[rank]) return;
-    most[rank] = held_by_rank[rank];
-    for (std::size_t other = 0; other < held.size(); ++other) {
-      if (schedule.rank_of_stage[other] == static_cast<int>(rank)) at_peak[other] = held[other];
-    }
+std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& schedule) {
+  require_well_formed(schedule);
+  std::vector<std::size_t> place(schedule.rank_of_stage.size());  // of a stage among those of its rank
+  std::vector<Held> held(schedule.actions.size());
+  for (std::size_t stage = 0; stage < place.size(); ++stage) {
+    Held& own = held[static_cast<std::size_t>(schedule.rank_of_stage[stage])];
+    place[stage] = own.size();
+    own.push_back(0);
+  }
+  std::vector<std::vector<Held>> peaks(held.size());  // of each rank, in the order of time, each once
+  std::vector<std::set<Held>> seen(held.size());
+  std::vector<char> grew(held.size(), 0);
+  const auto add_peak = [&](std::size_t rank) {
+    if (grew[rank] != 0 && seen[rank].insert(held[rank]).second) peaks[rank].push_back(held[rank]);
+    grew[rank] = 0;
+  };
+  walk(schedule, [&](std::size_t rank, const Action& action, int by) {
+    int& own = held[rank][place[static_cast<std::size_t>(action.stage)]];
+    if (by < 0) add_peak(rank);
+    own += by;
+    if (by > 0) grew[rank] = 1;
+    if (by != 0 || action.kind != ActionKind::forward) return;
+    // F that is redone holds as much, while it runs.
+    ++own;
+    grew[rank] = 1;
+    add_peak(rank);
+    --own;
   });
-  return at_peak;
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    add_peak(rank);
+    if (peaks[rank].empty() && !held[rank].empty()) peaks[rank].push_back(held[rank]);
+    peaks[rank] = maximal(peaks[rank]);
+  }
+  return peaks;
 }
 
 }  // namespace plumb

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
@@ -10,6 +11,7 @@
 #include "common/graph/memory.hpp"
 #include "common/model/model_json.hpp"
 #include "common/plan/block_costs.hpp"
+#include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/interchange.hpp"
@@ -50,12 +52,13 @@ std::int64_t held_inputs(Schedule schedule) {
   for (auto& list : schedule.actions) {
     std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::recompute; });
   }
-  std::vector<std::int64_t> held(static_cast<std::size_t>(schedule.ranks), 0);
-  const std::vector<int> kept = kept_microbatches(schedule);
-  for (std::size_t stage = 0; stage < kept.size(); ++stage) {
-    held[static_cast<std::size_t>(schedule.rank_of_stage[stage])] += kept[stage];
+  std::int64_t most = 0;
+  for (const auto& moments : fullest_moments(schedule)) {
+    for (const auto& moment : moments) {
+      most = std::max(most, std::accumulate(moment.begin(), moment.end(), std::int64_t{0}));
+    }
   }
-  return *std::max_element(held.begin(), held.end());
+  return most;
 }
 
 // What the ranks need besides the sums that the split problem knows: the worst workspace, two messages on their way in
@@ -67,7 +70,20 @@ Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks) {
   return largest + bytes(plan.boundary) * (4 + (recompute ? held_inputs(plan.schedule) : 0));
 }
 
-Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks) {
+Split dynamic_of(const Plan& plan, const std::vector<ComputeCost>& blocks, const CostsOf& costs_of) {
+  SplitProblem problem = split_problem(plan, blocks);
+  if (stages(plan.schedule) > plan.schedule.ranks) {
+    if (const std::optional<Split> split = fastest_split(plan, problem, costs_of)) return *split;
+  } else if (const std::vector<Split> splits = fast_splits(problem); !splits.empty()) {
+    return splits.front();
+  }
+  problem.memory_per_rank.reset();
+  return fast_splits(problem).front();
+}
+
+// `costs_of` gives the costs of a plan whose split is settled.
+Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,
+                   const CostsOf& costs_of) {
   const int layers = static_cast<int>(plan.model.layers.size());
   const int count = stages(plan.schedule);
   require_stages(layers, count);
@@ -86,13 +102,7 @@ Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vecto
     case SplitMethod::dynamic:
       break;
   }
-  SplitProblem problem = split_problem(plan, blocks);
-  std::optional<Split> split = dynamic_split(problem);
-  if (!split) {
-    problem.memory_per_rank.reset();
-    split = dynamic_split(problem);
-  }
-  return evened(problem, split.value());
+  return dynamic_of(plan, blocks, costs_of);
 }
 
 TransferCost transfer_cost(const Link& link) {
@@ -132,9 +142,8 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
                        .block_fixed_bytes = {},
                        .block_kept_bytes = {},
                        .rank_of_stage = plan.schedule.rank_of_stage,
-                       .kept_microbatches = {},
+                       .moments = fullest_moments(plan.schedule),
                        .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks)};
-  for (const int kept : kept_microbatches(plan.schedule)) problem.kept_microbatches.push_back(kept);
   for (const ComputeCost& block : blocks) {
     problem.block_times.push_back(microbatch_time(block, recompute));
     problem.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
@@ -164,7 +173,8 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
                         ? with_table_copy(blocks.back(), plan.model, plan.training, blocks.front())
                         : with_table_gradient(blocks.back(), plan.model);
   }
-  plan.split = choose_split(plan, choice.split, blocks);
+  const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
+  plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   return plan;
 }

@@ -41,10 +41,11 @@ struct PlanChoice {
   bool operator==(const PlanChoice&) const = default;
 };
 // The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.
+// Of several fast ones it is that with the shortest longest path.
 [[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice);
 
-// What the dynamic split weighs for this plan's schedule: block times with recompute, and per stage the microbatches
-// that it holds at its peak. Sums of the stages' peaks, so a bound on the rank's.
+// What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
+// may hold most. What is left of a rank's memory without workspaces, messages and inputs of recomputed stages.
 [[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks);
 
 // True if two ranks hold the tied embedding's table and exchange its gradients.

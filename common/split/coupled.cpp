@@ -6,62 +6,77 @@
 #include <optional>
 #include <unordered_map>
 
-#include "common/base/error.hpp"
-
 namespace plumb {
 namespace {
 
 constexpr int multiplier_rounds = 80;
 constexpr std::int64_t steps_of_state = 8;      // a state costs as much as these
+constexpr std::int64_t runs_of_step = 4;        // that many runs of blocks are weighed in one
+constexpr std::size_t moments_of_step = 8;      // that many are added up in one
 constexpr std::size_t most_states = 1'000'000;  // at once: some 100 MB
 constexpr char16_t unknown = 0xffff;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-// Moves weight to the ranks that hold too much (multiplicative weights, a smaller step each round).
-void adapt(std::vector<double>& multipliers, const std::vector<std::int64_t>& held, std::int64_t limit, int round) {
-  double largest = 1;
-  for (const std::int64_t bytes : held) largest = std::max(largest, std::abs(static_cast<double>(bytes - limit)));
+// Moves weight to the limits that are exceeded most (multiplicative weights, a smaller step each round).
+void adapt(std::vector<double>& multipliers, const std::vector<double>& excess, int round) {
+  double largest = 0;
+  for (const double by : excess) largest = std::max(largest, std::abs(by));
+  if (largest == 0) return;
   double sum = 0;
-  for (std::size_t rank = 0; rank < held.size(); ++rank) {
-    const double excess = static_cast<double>(held[rank] - limit) / largest;
-    multipliers[rank] *= std::exp(excess * 2 / std::sqrt(round + 1.0));
-    sum += multipliers[rank];
+  for (std::size_t limit = 0; limit < excess.size(); ++limit) {
+    multipliers[limit] *= std::exp(excess[limit] / largest * 2 / std::sqrt(round + 1.0));
+    sum += multipliers[limit];
   }
   for (double& multiplier : multipliers) multiplier /= sum;
 }
 
 }  // namespace
 
-CoupledCuts::CoupledCuts(const StageMemory& memory, const std::vector<int>& rank_of_stage, int ranks,
-                         std::int64_t limit, std::int64_t budget)
-    : memory_(memory),
-      rank_of_stage_(rank_of_stage),
-      stages_(static_cast<int>(rank_of_stage.size())),
-      blocks_(static_cast<int>(memory.before.front().size()) - 1),
-      ranks_(ranks),
-      limit_(limit),
-      budget_(budget) {}
+std::int64_t runs_of(const StageWindows& windows) {
+  std::int64_t runs = 0;
+  for (const auto& of_stage : windows) {
+    for (const EndWindow& window : of_stage) runs += std::max(window.last - window.first + 1, 0);
+  }
+  return runs;
+}
+
+CoupledCuts::CoupledCuts(const WeighedChain& chain, const CoupledLimits& limits, std::int64_t budget)
+    : chain_(chain), limits_(limits), stages_(chain.stages()), blocks_(chain.blocks()), budget_(budget) {
+  const auto add = [&](int rank, const Moment* moment, std::int64_t most) {
+    const double scale = std::max(static_cast<double>(most), 1.0);
+    all_limits_.push_back({.rank = rank, .moment = moment, .most = static_cast<double>(most) / scale, .scale = scale});
+  };
+  for (int rank = 0; rank < chain.ranks(); ++rank) {
+    if (limits.time) add(rank, nullptr, *limits.time);
+    if (!limits.bytes) continue;
+    for (const Moment& moment : chain.moments_of(rank)) add(rank, &moment, *limits.bytes);
+  }
+}
 
 std::optional<std::vector<int>> CoupledCuts::any(const StageWindows& windows) {
   Search result = search(windows);
   if (result.finished) return std::move(result.cuts);
-  throw InputError("split",
-                   "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " + std::to_string(stages_) +
-                       " stages takes too long to prove under this memory limit",
-                   "take fewer chunks, or give the split as a list");
+  throw TooLongToProve("split",
+                       "the dynamic split of " + std::to_string(blocks_ - 2) + " layers into " +
+                           std::to_string(stages_) + " stages takes too long to prove under this memory limit",
+                       "take fewer chunks, or give the split as a list");
 }
 
 CoupledCuts::Search CoupledCuts::search(const StageWindows& windows) {
+  const std::int64_t steps_of_round = runs_of(windows) / runs_of_step;
+  if (steps_ + steps_of_round > budget_) return {.finished = false};  // before the runs take memory
   if (!collect_runs(windows)) return {};
-  std::vector<double> multipliers(static_cast<std::size_t>(ranks_), 1.0 / ranks_);
+  std::vector<double> multipliers(all_limits_.size(), 1.0 / static_cast<double>(all_limits_.size()));
   for (int round = 0; round < multiplier_rounds; ++round) {
+    steps_ += steps_of_round;
+    if (steps_ > budget_) return {.finished = false};
     switch (weigh(multipliers)) {
       case Verdict::impossible:
         return {};
       case Verdict::found:
         return {.cuts = cuts_};
       case Verdict::open:
-        adapt(multipliers, held(), limit_, round);
+        adapt(multipliers, excess(), round);
     }
   }
   return walk_ranks();
@@ -111,15 +126,38 @@ bool CoupledCuts::collect_runs(const StageWindows& windows) {
   return true;
 }
 
+// A run's weight is the sum of what it takes of each limit of its rank, times that limit's multiplier.
+void CoupledCuts::spread(const std::vector<double>& multipliers) {
+  fixed_weight_.assign(static_cast<std::size_t>(chain_.ranks()), 0);
+  time_weight_ = fixed_weight_;
+  kept_weight_.assign(static_cast<std::size_t>(stages_), 0);
+  for (std::size_t n = 0; n < all_limits_.size(); ++n) {
+    const Limit& limit = all_limits_[n];
+    const double each = multipliers[n] / limit.scale;
+    if (limit.moment == nullptr) {
+      time_weight_[static_cast<std::size_t>(limit.rank)] += each;
+      continue;
+    }
+    fixed_weight_[static_cast<std::size_t>(limit.rank)] += each;
+    const std::vector<int>& own = chain_.stages_of(limit.rank);
+    for (std::size_t k = 0; k < own.size(); ++k) {
+      kept_weight_[static_cast<std::size_t>(own[k])] += each * (*limit.moment)[k];
+    }
+  }
+}
+
+double CoupledCuts::weight(int stage, int start, int end) const {
+  const auto rank = static_cast<std::size_t>(chain_.rank_of(stage));
+  return fixed_weight_[rank] * static_cast<double>(chain_.fixed_bytes(start, end)) +
+         kept_weight_[static_cast<std::size_t>(stage)] * static_cast<double>(chain_.kept_bytes(start, end)) +
+         time_weight_[rank] * static_cast<double>(chain_.time(start, end));
+}
+
 // The lightest cuts under these weights; rules out every run that makes all cuts through it too heavy.
 CoupledCuts::Verdict CoupledCuts::weigh(const std::vector<double>& multipliers) {
-  const auto weight = [&](int stage, int start, int end) {
-    return multipliers[rank_of(stage)] * static_cast<double>(memory_.of(stage, start, end));
-  };
+  spread(multipliers);
   to_end_.assign(ends_.size(), infinite);
-  from_begin_.assign(ends_.size(), infinite);
   to_end_[at(stages_, blocks_)] = 0;
-  from_begin_[at(0, 0)] = 0;
   for (int stage = stages_ - 1; stage >= 0; --stage) {
     for (int start = 0; start < blocks_; ++start) {
       double& least = to_end_[at(stage, start)];
@@ -129,7 +167,9 @@ CoupledCuts::Verdict CoupledCuts::weigh(const std::vector<double>& multipliers) 
     }
   }
   // The multipliers add up to 1. The margin covers the rounding of these sums.
-  const double most = static_cast<double>(limit_) * (1 + 1e-9);
+  double most = 0;
+  for (std::size_t n = 0; n < all_limits_.size(); ++n) most += multipliers[n] * all_limits_[n].most;
+  most *= 1 + 1e-9;
   if (to_end_[at(0, 0)] > most) return Verdict::impossible;
   cuts_.clear();
   for (int stage = 0, start = 0; stage < stages_; ++stage) {
@@ -138,8 +178,14 @@ CoupledCuts::Verdict CoupledCuts::weigh(const std::vector<double>& multipliers) 
                                       [&](int end) { return weight(stage, start, end) + to_end_[at(stage + 1, end)]; });
     cuts_.push_back(start);
   }
-  const auto fits = [&](std::int64_t bytes) { return bytes <= limit_; };
-  if (std::ranges::all_of(held(), fits)) return Verdict::found;
+  if (fits()) return Verdict::found;
+  rule_out(most);
+  return Verdict::open;
+}
+
+void CoupledCuts::rule_out(double most) {
+  from_begin_.assign(ends_.size(), infinite);
+  from_begin_[at(0, 0)] = 0;
   for (int stage = 0; stage < stages_; ++stage) {
     for (int start = 0; start < blocks_; ++start) {
       const double before = from_begin_[at(stage, start)];
@@ -151,36 +197,62 @@ CoupledCuts::Verdict CoupledCuts::weigh(const std::vector<double>& multipliers) 
       });
     }
   }
-  return Verdict::open;
 }
 
-std::vector<std::int64_t> CoupledCuts::held() const {
-  std::vector<std::int64_t> bytes(static_cast<std::size_t>(ranks_), 0);
-  for (int stage = 0, start = 0; stage < stages_; ++stage) {
-    const int end = cuts_[static_cast<std::size_t>(stage)];
-    bytes[rank_of(stage)] += memory_.of(stage, start, end);
-    start = end;
+bool CoupledCuts::fits() const {
+  for (int rank = 0; rank < chain_.ranks(); ++rank) {
+    if (limits_.bytes && chain_.rank_bytes(rank, cuts_) > *limits_.bytes) return false;
+    if (limits_.time && chain_.rank_time(rank, cuts_) > *limits_.time) return false;
   }
-  return bytes;
+  return true;
+}
+
+// Of the lightest cuts, by limit and in units of its scale; negative where there is room.
+std::vector<double> CoupledCuts::excess() const {
+  std::vector<double> over;
+  for (const Limit& limit : all_limits_) {
+    const std::int64_t taken = limit.moment == nullptr ? chain_.rank_time(limit.rank, cuts_)
+                                                       : chain_.moment_bytes(limit.rank, *limit.moment, cuts_);
+    over.push_back(static_cast<double>(taken) / limit.scale - limit.most);
+  }
+  return over;
 }
 
 // The cuts (cut k ends stage k − 1) between a stage of a rank up to `rank` and one of a rank behind it.
 std::vector<int> CoupledCuts::frontier_after(int rank) const {
   std::vector<int> cuts;
   for (int cut = 1; cut < stages_; ++cut) {
-    const bool before_done = static_cast<int>(rank_of(cut - 1)) <= rank;
-    const bool behind_done = static_cast<int>(rank_of(cut)) <= rank;
+    const bool before_done = chain_.rank_of(cut - 1) <= rank;
+    const bool behind_done = chain_.rank_of(cut) <= rank;
     if (before_done != behind_done) cuts.push_back(cut);
   }
   return cuts;
 }
 
-// Places the stages `own[next…]` of one rank in all ways that agree with the cuts known so far, until a visit returns
-// false or the budget is used up, which is returned.
+// Adds a run of blocks as the `next` stage of its rank; false if that exceeds a limit.
+bool CoupledCuts::place_stage(int rank, std::size_t next, int start, int end) {
+  const Placed& before = placed_[next];
+  Placed& with = placed_[next + 1];
+  with.time = before.time + chain_.time(start, end);
+  if (limits_.time && with.time > *limits_.time) return false;
+  if (!limits_.bytes) return true;
+  const std::vector<Moment>& moments = chain_.moments_of(rank);
+  const std::int64_t fixed = chain_.fixed_bytes(start, end);
+  const std::int64_t kept = chain_.kept_bytes(start, end);
+  bool fits = true;
+  for (std::size_t n = 0; n < moments.size(); ++n) {
+    with.bytes[n] = before.bytes[n] + fixed + moments[n][next] * kept;
+    fits = fits && with.bytes[n] <= *limits_.bytes;
+  }
+  steps_ += static_cast<std::int64_t>(moments.size() / moments_of_step);
+  return fits;
+}
+
+// Places the stages of one rank from its `next` on in all ways that agree with the cuts known so far, until a visit
+// returns false or the budget is used up, which is returned.
 template <class Visit>
-bool CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
-                             const Visit& visit) {
-  if (bytes > limit_) return true;
+bool CoupledCuts::place_rank(int rank, std::size_t next, Positions& cuts, const Visit& visit) {
+  const std::vector<int>& own = chain_.stages_of(rank);
   if (next == own.size()) return visit();
   const int stage = own[next];
   const auto begin = static_cast<std::size_t>(stage);
@@ -193,8 +265,9 @@ bool CoupledCuts::place_rank(const std::vector<int>& own, std::size_t next, std:
     for (const int end : ends_[at(stage, start)]) {
       if (known_end != unknown && known_end != end) continue;
       if (++steps_ > budget_) return false;
+      if (!place_stage(rank, next, start, end)) break;  // longer ones take no less
       cuts[begin + 1] = static_cast<char16_t>(end);
-      if (!place_rank(own, next + 1, bytes + memory_.of(stage, start, end), cuts, visit)) return false;
+      if (!place_rank(rank, next + 1, cuts, visit)) return false;
     }
   }
   cuts[begin] = known_start;
@@ -208,16 +281,14 @@ CoupledCuts::Search CoupledCuts::walk_ranks() {
   none.back() = static_cast<char16_t>(blocks_);
   // By the positions at the frontier, one way to get there.
   std::unordered_map<Positions, Positions> ways{{Positions{}, none}};
-  for (int rank = 0; rank < ranks_; ++rank) {
-    std::vector<int> own;
-    for (int stage = 0; stage < stages_; ++stage) {
-      if (static_cast<int>(rank_of(stage)) == rank) own.push_back(stage);
-    }
+  for (int rank = 0; rank < chain_.ranks(); ++rank) {
+    const std::size_t moments = limits_.bytes ? chain_.moments_of(rank).size() : 0;
+    placed_.assign(chain_.stages_of(rank).size() + 1, {.bytes = std::vector<std::int64_t>(moments, 0)});
     const std::vector<int> frontier = frontier_after(rank);
     std::unordered_map<Positions, Positions> further;
     for (auto& way : ways) {
       Positions& cuts = way.second;
-      const bool finished = place_rank(own, 0, 0, cuts, [&] {
+      const bool finished = place_rank(rank, 0, cuts, [&] {
         steps_ += steps_of_state;
         Positions positions;
         for (const int cut : frontier) positions += cuts[static_cast<std::size_t>(cut)];

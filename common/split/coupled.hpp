@@ -1,4 +1,4 @@
-// Cuts under a memory limit per rank when ranks hold several stages, so that the choice for one binds the others.
+// Cuts under limits per rank when ranks hold several stages, so that the choice for one binds the others.
 #pragma once
 
 #include <cstdint>
@@ -6,34 +6,49 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/split/chain.hpp"
+#include "common/split/weighed_chain.hpp"
 
 namespace plumb {
 
-// Bytes of any run of blocks on any stage.
-struct StageMemory {
-  std::vector<std::vector<std::int64_t>> before;  // per stage, of the blocks before each block
+// What no rank may exceed; none: no limit.
+struct CoupledLimits {
+  std::optional<std::int64_t> bytes = {};  // at any of its moments
+  std::optional<std::int64_t> time = {};   // of its stages together, in the chain's units
+};
 
-  [[nodiscard]] std::int64_t of(int stage, int start, int end) const {
-    const auto& sums = before[static_cast<std::size_t>(stage)];
-    return sums[static_cast<std::size_t>(end)] - sums[static_cast<std::size_t>(start)];
-  }
+inline constexpr std::int64_t most_steps_of_proof = 100'000'000;  // some seconds
+
+// The steps were used up before it was known whether any cuts fit.
+struct TooLongToProve : InputError {
+  using InputError::InputError;
 };
 
 using StageWindows = std::vector<std::vector<EndWindow>>;  // by stage and start
 
-// Exact, in two steps. First Lagrange multipliers, one per rank's limit: the lightest weighted cuts either exceed the
-// weighted limits, which proves that nothing fits, or fit themselves; and every run of blocks whose lightest weighted
-// completion exceeds them is ruled out. Then, on the runs that are left, a dynamic program over the ranks, whose state
-// is where the stages of ranks that are done meet those of ranks to come.
+// How many runs of blocks they allow.
+[[nodiscard]] std::int64_t runs_of(const StageWindows& windows);
+
+// Exact, in two steps. First Lagrange multipliers, one per limit (a rank has one for each of its moments and one for
+// its time): the lightest weighted cuts either exceed the weighted limits, which proves that nothing fits, or fit
+// themselves; and every run of blocks whose lightest weighted completion exceeds them is ruled out. Then, on the runs
+// that are left, a dynamic program over the ranks, whose state is where the stages of ranks that are done meet those of
+// ranks to come.
 class CoupledCuts {
  public:
-  static constexpr std::int64_t most_steps = 100'000'000;  // some seconds
+  struct Search {
+    bool finished = true;  // within the budget
+    std::optional<std::vector<int>> cuts = {};
+  };
 
-  CoupledCuts(const StageMemory& memory, const std::vector<int>& rank_of_stage, int ranks, std::int64_t limit,
-              std::int64_t budget = most_steps);
+  CoupledCuts(const WeighedChain& chain, const CoupledLimits& limits, std::int64_t budget = most_steps_of_proof);
 
-  // Any cuts that fit, or none. Throws InputError when that takes too long to tell.
+  // Any cuts that fit, or none, or unfinished.
+  [[nodiscard]] Search search(const StageWindows& windows);
+  // Of all searches so far.
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  // Any cuts that fit, or none. Throws TooLongToProve when that takes too long to tell.
   [[nodiscard]] std::optional<std::vector<int>> any(const StageWindows& windows);
   // Those with the lexicographically largest counts; `known` fit.
   [[nodiscard]] std::vector<int> largest(StageWindows windows, std::vector<int> known);
@@ -43,42 +58,56 @@ class CoupledCuts {
 
   enum class Verdict { open, impossible, found };
 
-  struct Search {
-    bool finished = true;  // within the budget
-    std::optional<std::vector<int>> cuts = {};
+  // One rank's limit, at one of its moments or for its time.
+  struct Limit {
+    int rank = 0;
+    const Moment* moment = nullptr;  // none: its time
+    double most = 0;                 // in units of `scale`: 1, or 0 if nothing is allowed
+    double scale = 1;                // bytes, or units of time
   };
 
-  [[nodiscard]] Search search(const StageWindows& windows);
+  // What the stages of the rank that is being placed take so far.
+  struct Placed {
+    std::vector<std::int64_t> bytes;  // by moment
+    std::int64_t time = 0;
+  };
 
   [[nodiscard]] bool collect_runs(const StageWindows& windows);
   [[nodiscard]] Verdict weigh(const std::vector<double>& multipliers);
-  [[nodiscard]] std::vector<std::int64_t> held() const;
+  void spread(const std::vector<double>& multipliers);
+  [[nodiscard]] double weight(int stage, int start, int end) const;
+  void rule_out(double most);
+  [[nodiscard]] std::vector<double> excess() const;
+  [[nodiscard]] bool fits() const;
   [[nodiscard]] Search walk_ranks();
   [[nodiscard]] std::vector<int> frontier_after(int rank) const;
 
-  [[nodiscard]] std::size_t rank_of(int stage) const {
-    return static_cast<std::size_t>(rank_of_stage_[static_cast<std::size_t>(stage)]);
-  }
   [[nodiscard]] std::size_t at(int stage, int start) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(blocks_ + 1) + static_cast<std::size_t>(start);
   }
 
+  [[nodiscard]] bool place_stage(int rank, std::size_t next, int start, int end);
   template <class Visit>
-  [[nodiscard]] bool place_rank(const std::vector<int>& own, std::size_t next, std::int64_t bytes, Positions& cuts,
-                                const Visit& visit);
+  [[nodiscard]] bool place_rank(int rank, std::size_t next, Positions& cuts, const Visit& visit);
 
-  const StageMemory& memory_;
-  const std::vector<int>& rank_of_stage_;
+  const WeighedChain& chain_;
+  CoupledLimits limits_;
   int stages_;
   int blocks_;
-  int ranks_;
-  std::int64_t limit_;
-  std::int64_t budget_;                 // of steps
-  std::vector<std::vector<int>> ends_;  // by stage and start: the runs that are not ruled out
+  std::int64_t budget_;  // of steps
+  std::vector<Limit> all_limits_;
+  std::vector<double> fixed_weight_;    // by rank: the multipliers of its moments, per byte
+  std::vector<double> time_weight_;     // by rank
+  std::vector<double> kept_weight_;     // by stage: each multiplied with the microbatches held
+  std::vector<std::vector<int>> ends_;  // by stage and start: the runs that are not ruled out, ascending
   std::vector<double> to_end_;          // by stage and start: least weight of what is behind
   std::vector<double> from_begin_;      // … and before
   std::vector<int> cuts_;               // the lightest ones
+  std::vector<Placed> placed_;          // before each stage of the rank that is being placed
   std::int64_t steps_ = 0;              // of all searches together
 };
+
+// dynamic_split with so many steps for the cuts of ranks with several stages. Throws TooLongToProve.
+[[nodiscard]] std::optional<Split> dynamic_split_within(const SplitProblem& problem, std::int64_t budget);
 
 }  // namespace plumb

@@ -1,56 +1,27 @@
 #include <algorithm>
-#include <cmath>
 
-#include "common/base/error.hpp"
 #include "common/split/coupled.hpp"
 
 namespace plumb {
 namespace {
 
-void require_sound(const SplitProblem& problem) {
-  const std::size_t blocks = problem.block_times.size();
-  const std::size_t stages = problem.rank_of_stage.size();
-  if (blocks < 2 || blocks > most_blocks || problem.block_fixed_bytes.size() != blocks ||
-      problem.block_kept_bytes.size() != blocks || problem.kept_microbatches.size() != stages) {
-    throw InputError("split", "times and bytes of " + std::to_string(blocks) + " blocks on " + std::to_string(stages) +
-                                  " stages do not fit together");
-  }
-  require_stages(static_cast<int>(blocks) - 2, static_cast<int>(stages));
-  const auto bad_time = [](Seconds time) { return !std::isfinite(time.value) || time.value < 0; };
-  const auto bad_bytes = [](Bytes bytes) { return bytes.value < 0; };
-  const auto bad_count = [](double count) { return !std::isfinite(count) || count < 0; };
-  if (std::ranges::any_of(problem.block_times, bad_time) || std::ranges::any_of(problem.block_fixed_bytes, bad_bytes) ||
-      std::ranges::any_of(problem.block_kept_bytes, bad_bytes) ||
-      std::ranges::any_of(problem.kept_microbatches, bad_count) ||
-      std::ranges::any_of(problem.rank_of_stage, [](int rank) { return rank < 0; })) {
-    throw InputError("split", "a negative or infinite time or size of a block");
-  }
-}
-
-std::int64_t block_memory(const SplitProblem& problem, std::size_t stage, std::size_t block) {
-  const double kept = problem.kept_microbatches[stage] * static_cast<double>(problem.block_kept_bytes[block].value);
-  return problem.block_fixed_bytes[block].value + static_cast<std::int64_t>(std::ceil(kept));
-}
-
-// One search: bottleneck and memory of all segments at hand.
+// One search, with the times of all segments at hand.
 class DynamicSplit {
  public:
-  explicit DynamicSplit(const SplitProblem& problem)
-      : problem_(problem),
-        blocks_(static_cast<int>(problem.block_times.size())),
-        stages_(static_cast<int>(problem.rank_of_stage.size())),
-        ranks_(*std::ranges::max_element(problem.rank_of_stage) + 1) {
+  DynamicSplit(const SplitProblem& problem, std::int64_t budget)
+      : problem_(problem), chain_(problem), blocks_(chain_.blocks()), stages_(chain_.stages()) {
     sum_times();
     if (!problem.memory_per_rank) return;
-    sum_memory();
-    coupled_.emplace(memory_, problem_.rank_of_stage, ranks_, problem_.memory_per_rank->value);
+    limit_memory();
+    coupled_.emplace(chain_, CoupledLimits{.bytes = problem_.memory_per_rank->value}, budget);
   }
 
   std::optional<Split> run() {
     std::vector<double> candidates = times_;
     std::ranges::sort(candidates);
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-    // The smallest bottleneck for which there are cuts; the largest segment, the whole chain, bounds nothing.
+    // The smallest time of the slowest stage for which there are cuts; the largest segment, the whole chain, bounds
+    // nothing.
     if (!cuts_within(candidates.back(), false)) return std::nullopt;
     auto low = candidates.begin();
     auto high = candidates.end() - 1;
@@ -66,7 +37,7 @@ class DynamicSplit {
   }
 
  private:
-  // Sums from left to right, as `bottleneck` adds them: exact comparison needs the same rounding.
+  // Sums from left to right, as slowest_stage_time adds them: exact comparison needs the same rounding.
   void sum_times() {
     times_.assign(static_cast<std::size_t>(blocks_ * (blocks_ + 1) / 2), 0.0);
     for (int start = 0; start < blocks_; ++start) {
@@ -82,17 +53,12 @@ class DynamicSplit {
     return static_cast<std::size_t>(index);
   }
 
-  void sum_memory() {
+  void limit_memory() {
     for (int stage = 0; stage < stages_; ++stage) {
-      auto& before = memory_.before.emplace_back(1, 0);
-      for (int block = 0; block < blocks_; ++block) {
-        before.push_back(before.back() +
-                         block_memory(problem_, static_cast<std::size_t>(stage), static_cast<std::size_t>(block)));
-      }
       auto& until = fits_until_.emplace_back();
       int end = 0;
       for (int start = 0; start < blocks_; ++start) {
-        while (end < blocks_ && memory_.of(stage, start, end + 1) <= problem_.memory_per_rank->value) ++end;
+        while (end < blocks_ && chain_.stage_bytes(stage, start, end + 1) <= problem_.memory_per_rank->value) ++end;
         until.push_back(end);
       }
     }
@@ -131,70 +97,30 @@ class DynamicSplit {
   }
 
   bool ranks_fit(const std::vector<int>& cuts) const {
-    std::vector<std::int64_t> used(static_cast<std::size_t>(ranks_), 0);
-    int start = 0;
-    for (int stage = 0; stage < stages_; ++stage) {
-      const int end = cuts[static_cast<std::size_t>(stage)];
-      used[static_cast<std::size_t>(problem_.rank_of_stage[static_cast<std::size_t>(stage)])] +=
-          memory_.of(stage, start, end);
-      start = end;
+    for (int rank = 0; rank < chain_.ranks(); ++rank) {
+      if (chain_.rank_bytes(rank, cuts) > problem_.memory_per_rank->value) return false;
     }
-    return std::ranges::all_of(used, [&](std::int64_t bytes) { return bytes <= problem_.memory_per_rank->value; });
+    return true;
   }
 
   const SplitProblem& problem_;
+  WeighedChain chain_;
   int blocks_;
   int stages_;
-  int ranks_;
-  std::vector<double> times_;  // of all segments, by time_index
-  StageMemory memory_;
+  std::vector<double> times_;                 // of all segments, by time_index
   std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
   std::optional<CoupledCuts> coupled_;        // with a memory limit
 };
 
-void require_fitting(const SplitProblem& problem, const Split& split) {
-  std::int64_t layers = 0;
-  for (const int count : split.layers) layers += count;
-  if (split.layers.size() != problem.rank_of_stage.size() ||
-      layers + 2 != static_cast<std::int64_t>(problem.block_times.size())) {
-    throw InputError("split", describe(split) + " is not a split of " + std::to_string(problem.block_times.size() - 2) +
-                                  " layers into " + std::to_string(problem.rank_of_stage.size()) + " stages");
-  }
-}
-
 }  // namespace
 
+std::optional<Split> dynamic_split_within(const SplitProblem& problem, std::int64_t budget) {
+  require_sound(problem);
+  return DynamicSplit(problem, budget).run();
+}
+
 std::optional<Split> dynamic_split(const SplitProblem& problem) {
-  require_sound(problem);
-  return DynamicSplit(problem).run();
-}
-
-Seconds bottleneck(const SplitProblem& problem, const Split& split) {
-  require_fitting(problem, split);
-  Seconds slowest;
-  for (int stage = 0; stage < static_cast<int>(split.layers.size()); ++stage) {
-    const BlockRange range = blocks_of_stage(split, stage);
-    Seconds sum;
-    for (int block = range.first; block < range.last; ++block) {
-      sum += problem.block_times[static_cast<std::size_t>(block)];
-    }
-    slowest = std::max(slowest, sum);
-  }
-  return slowest;
-}
-
-std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split) {
-  require_sound(problem);
-  require_fitting(problem, split);
-  std::vector<Bytes> memory(static_cast<std::size_t>(*std::ranges::max_element(problem.rank_of_stage)) + 1);
-  for (int stage = 0; stage < static_cast<int>(split.layers.size()); ++stage) {
-    const BlockRange range = blocks_of_stage(split, stage);
-    for (int block = range.first; block < range.last; ++block) {
-      memory[static_cast<std::size_t>(problem.rank_of_stage[static_cast<std::size_t>(stage)])].value +=
-          block_memory(problem, static_cast<std::size_t>(stage), static_cast<std::size_t>(block));
-    }
-  }
-  return memory;
+  return dynamic_split_within(problem, most_steps_of_proof);
 }
 
 }  // namespace plumb

@@ -1,19 +1,14 @@
-#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "common/split/chain.hpp"
+#include "common/split/weighed_chain.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr double unreachable = std::numeric_limits<double>::infinity();
-
-struct Segment {
-  double seconds = 0;
-  double bytes = 0;  // fixed and kept; a bound, since kept bytes may be a fraction of a microbatch
-};
 
 // Dynamic programming from the last stage to the first. A stage ends where its time passes the limit, so that the ends
 // that are tried add up to about the blocks times the longest stage.
@@ -21,6 +16,7 @@ class EvenSplit {
  public:
   EvenSplit(const SplitProblem& problem, Seconds limit)
       : problem_(problem),
+        chain_(problem),
         limit_(limit.value),
         blocks_(problem.block_times.size()),
         stages_(problem.rank_of_stage.size()),
@@ -48,22 +44,25 @@ class EvenSplit {
   // The cheapest end of a stage that begins at `start`; the latest of equal ones.
   void settle(std::size_t stage, std::size_t start) {
     double& best = cost_[index(stage, start)];
-    Segment segment;
+    double seconds = 0;
     for (std::size_t end = start + 1; end <= blocks_; ++end) {
-      segment.seconds += problem_.block_times[end - 1].value;
-      segment.bytes +=
-          static_cast<double>(problem_.block_fixed_bytes[end - 1].value) +
-          problem_.kept_microbatches[stage] * static_cast<double>(problem_.block_kept_bytes[end - 1].value);
-      if (segment.seconds > limit_) return;
-      if (problem_.memory_per_rank && segment.bytes > static_cast<double>(problem_.memory_per_rank->value)) return;
-      const double cost = segment.seconds * segment.seconds + cost_[index(stage + 1, end)];
+      seconds += problem_.block_times[end - 1].value;
+      if (seconds > limit_ || !fits_alone(stage, start, end)) return;
+      const double cost = seconds * seconds + cost_[index(stage + 1, end)];
       if (cost == unreachable || cost > best) continue;
       best = cost;
       end_[index(stage, start)] = end;
     }
   }
 
+  // A bound where its rank holds other stages as well.
+  [[nodiscard]] bool fits_alone(std::size_t stage, std::size_t start, std::size_t end) const {
+    return !problem_.memory_per_rank || chain_.stage_bytes(static_cast<int>(stage), static_cast<int>(start),
+                                                           static_cast<int>(end)) <= problem_.memory_per_rank->value;
+  }
+
   const SplitProblem& problem_;
+  WeighedChain chain_;
   double limit_;
   std::size_t blocks_;
   std::size_t stages_;
@@ -74,12 +73,9 @@ class EvenSplit {
 }  // namespace
 
 Split evened(const SplitProblem& problem, const Split& split) {
-  Split even = EvenSplit(problem, bottleneck(problem, split)).run().value_or(split);
-  if (!problem.memory_per_rank) return even;
+  Split even = EvenSplit(problem, slowest_stage_time(problem, split)).run().value_or(split);
   // Ranks with several stages couple them: the given split stands where the even one takes too much.
-  const std::vector<Bytes> memory = rank_memory(problem, even);
-  const bool fits = std::ranges::all_of(memory, [&](Bytes bytes) { return bytes <= *problem.memory_per_rank; });
-  return fits ? even : split;
+  return fits(problem, even) ? even : split;
 }
 
 }  // namespace plumb

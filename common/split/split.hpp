@@ -38,21 +38,34 @@ void require_stages(int layers, int stages);
 // Every stage has at least one block. Windows over all segment sums: O(n³·stages) at worst, n² windows of O(n·stages).
 [[nodiscard]] Split parameter_split(const std::vector<std::int64_t>& block_parameters, int stages);
 
+// What a rank holds at one moment: of each of its stages, in their order, the microbatches whose activations are alive.
+using Moment = std::vector<int>;
+
 // What the dynamic split weighs.
 struct SplitProblem {
   std::vector<Seconds> block_times;      // F + I + W (+ R) of one microbatch; layers + 2 entries
   std::vector<Bytes> block_fixed_bytes;  // parameters, gradients, optimizer states
   std::vector<Bytes> block_kept_bytes;   // activations of one microbatch
   std::vector<int> rank_of_stage;
-  std::vector<double> kept_microbatches;  // per stage: microbatches whose activations are alive at the peak
-  std::optional<Bytes> memory_per_rank;   // none: no limit
+  std::vector<std::vector<Moment>> moments;  // per rank: all at which it may need most memory, under some split
+  std::optional<Bytes> memory_per_rank;      // none: no limit
 };
 
+// The slowest stage's time under a split: with one stage per rank, what bounds the step in steady state.
+[[nodiscard]] Seconds slowest_stage_time(const SplitProblem& problem, const Split& split);
+
+// The slowest rank's, all its stages together: what bounds the step in steady state whatever the placement.
+[[nodiscard]] Seconds slowest_rank_time(const SplitProblem& problem, const Split& split);
+
+// Fixed and kept bytes of every rank under a split at the worst of its moments: what is held below the limit.
+[[nodiscard]] std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split);
+[[nodiscard]] bool fits(const SplitProblem& problem, const Split& split);
+
 // The slowest stage's time is minimal under every rank's memory limit: proven optimal, every stage has at least one
-// block. Among equal ones the lexicographically largest counts. nullopt: no split fits.
-// Bisection on the bottleneck; each step is a reachability over cuts, O(n·stages), and where ranks with several stages
-// couple these under a memory limit, Lagrange multipliers of the ranks' limits and a dynamic program over what they
-// leave open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
+// block. Among equal ones the lexicographically largest counts. nullopt: no split fits, proven as well.
+// Bisection on the slowest stage; each step is a reachability over cuts, O(n·stages), and where ranks with several
+// stages couple these under a memory limit, Lagrange multipliers of the ranks' moments and a dynamic program over what
+// they leave open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
 [[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
 
 // Among the splits whose slowest stage is no slower than under `split` and whose ranks fit, the one with the least sum
@@ -61,12 +74,29 @@ struct SplitProblem {
 // the most even one does not fit them together. `split` must fit.
 [[nodiscard]] Split evened(const SplitProblem& problem, const Split& split);
 
-// The slowest stage's time under a split: what dynamic_split minimises.
-[[nodiscard]] Seconds bottleneck(const SplitProblem& problem, const Split& split);
+// What ranks with several stages are balanced for. No step is shorter than what the slowest rank takes for all of its
+// microbatches; but its stages take turns with the other ranks', and while one of them is slow, others wait. On
+// interleaved 1F1B the sum of both orders splits like the longest path does, better than either of them: among random
+// splits of scenarios/hybrid-4-ranks with two chunks, 16 and 128 microbatches, the least sum is the shortest step; the
+// fastest slowest rank, which may put all layers of a rank into one of its stages, is 10 to 17% above.
+enum class BalanceAim : std::uint8_t {
+  slowest_rank,  // its time
+  pace,          // its time and, as often as a rank has stages, the slowest stage's
+};
 
-// Fixed and kept bytes of every rank under a split: what dynamic_split holds below the limit. Kept bytes of a fraction
-// of a microbatch are rounded up per block.
-[[nodiscard]] std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split);
+// The best end of a local search from all `starts`: least bytes above the memory limit, then the aim, then the least
+// sum of squared times of the ranks, then of the stages. It is never worse than a start in this order, so it fits if a
+// start does; nothing more is proven. For the slowest rank, where the chain is short and the stages are few, all cuts
+// are then searched for any with a faster one. Both searches end after a number of steps, finished or not; these are
+// counted, not timed: the same split everywhere.
+[[nodiscard]] Split balanced_split(const SplitProblem& problem, const std::vector<Split>& starts, BalanceAim aim);
+
+// What `split: dynamic` chooses from by the predicted step: splits that fit, none if it is proven that none does.
+// One stage per rank: the dynamic split, evened; no split that fits has a faster slowest stage, which bounds the step
+// in steady state. Several: that one, those balanced for the pace and for the slowest rank from it and from the uniform
+// split, and the uniform one if it fits. No other split is proven to be slower. Throws InputError if it takes too long
+// to prove that none fits and the searches found none.
+[[nodiscard]] std::vector<Split> fast_splits(const SplitProblem& problem);
 
 // "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage, (..)*n
 // and x*n repeat, commas and blanks are cosmetic. Stages are in order of the pipeline; only the first and the last may

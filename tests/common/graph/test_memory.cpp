@@ -2,6 +2,7 @@
 #include "common/graph/memory.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -9,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/interchange.hpp"
 #include "common/schedule/registry.hpp"
+#include "common/split/split.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
 
@@ -203,8 +205,109 @@ TEST_CASE("peak activations count chunks, and a redone forward from its R on") {
   CHECK(peak_activations(with_recompute(gpipe, {true, false})) == std::vector<double>{1, 3});
   const Schedule interleaved = generate_schedule("interleaved-1f1b", {.ranks = 2, .microbatches = 4, .chunks = 2});
   CHECK(peak_activations(interleaved) == std::vector<double>{2.5, 1.5});
-  const std::vector<int> kept = kept_microbatches(interleaved);
-  REQUIRE(kept.size() == 4);
-  CHECK(kept[0] + kept[2] == 5);
-  CHECK(kept[1] + kept[3] == 3);
+}
+
+namespace {
+
+// All that a rank holds at any moment, by the text of the header: a microbatch from F (from R if that redoes it, and
+// while F runs) to W.
+std::set<std::vector<int>> all_moments(const Schedule& schedule, int rank) {
+  std::vector<int> own;
+  for (int s = 0; s < stages(schedule); ++s) {
+    if (schedule.rank_of_stage[static_cast<std::size_t>(s)] == rank) own.push_back(s);
+  }
+  std::vector<int> held(own.size(), 0);
+  std::set<std::vector<int>> all{held};
+  const auto& list = schedule.actions[static_cast<std::size_t>(rank)];
+  for (const Action& action : list) {
+    const auto place = static_cast<std::size_t>(std::find(own.begin(), own.end(), action.stage) - own.begin());
+    const Action redone{ActionKind::recompute, action.stage, action.microbatch};
+    const bool is_redone = std::find(list.begin(), list.end(), redone) != list.end();
+    if (action.kind == ActionKind::recompute || action.kind == ActionKind::forward) ++held[place];
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient) --held[place];
+    all.insert(held);
+    if (action.kind == ActionKind::forward && is_redone) --held[place];
+  }
+  return all;
+}
+
+bool exceeds(const std::vector<int>& a, const std::vector<int>& b) {
+  return a != b && std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
+}
+
+}  // namespace
+
+TEST_CASE("the fullest moments are those that no other exceeds, each once") {
+  std::mt19937 random(22);
+  int several = 0;
+  for (int round = 0; round < 200; ++round) {
+    const Schedule schedule = random_schedule(random);
+    const auto found = fullest_moments(schedule);
+    REQUIRE(found.size() == static_cast<std::size_t>(schedule.ranks));
+    for (int rank = 0; rank < schedule.ranks; ++rank) {
+      const auto all = all_moments(schedule, rank);
+      std::set<std::vector<int>> fullest;
+      for (const auto& moment : all) {
+        if (std::none_of(all.begin(), all.end(), [&](const auto& other) { return exceeds(other, moment); })) {
+          fullest.insert(moment);
+        }
+      }
+      if (fullest == std::set<std::vector<int>>{{}}) fullest.clear();  // a rank without stages
+      const auto& of_rank = found[static_cast<std::size_t>(rank)];
+      CHECK(std::set(of_rank.begin(), of_rank.end()) == fullest);
+      CHECK(of_rank.size() == fullest.size());
+      several += of_rank.size() > 1 ? 1 : 0;
+    }
+  }
+  CHECK(several > 50);
+}
+
+TEST_CASE("a rank's memory under a split is the peak over time, without workspaces and messages") {
+  std::mt19937 random(23);
+  const auto pick = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
+  for (int round = 0; round < 200; ++round) {
+    const int ranks = pick(1, 4);
+    const int chunks = pick(1, 3);
+    Schedule schedule =
+        generate_schedule("interleaved-1f1b", {.ranks = ranks, .microbatches = ranks * pick(1, 3), .chunks = chunks});
+    const int count = stages(schedule);
+    const bool recompute = pick(0, 2) == 0;
+    if (recompute) schedule = with_recompute(schedule, std::vector<bool>(static_cast<std::size_t>(count), true));
+    SplitProblem problem{.block_times = {},
+                         .block_fixed_bytes = {},
+                         .block_kept_bytes = {},
+                         .rank_of_stage = schedule.rank_of_stage,
+                         .moments = fullest_moments(schedule),
+                         .memory_per_rank = {}};
+    Split split{std::vector<int>(static_cast<std::size_t>(count), 0)};
+    int layers = 0;
+    for (int& of_stage : split.layers) layers += of_stage = pick(1, 4);
+    for (int block = 0; block < layers + 2; ++block) {
+      problem.block_times.push_back({static_cast<double>(pick(1, 9))});
+      problem.block_fixed_bytes.push_back({pick(0, 100)});
+      problem.block_kept_bytes.push_back({pick(0, 50)});
+    }
+    PipelineCosts costs = even_costs(count, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+    costs.boundary_bytes = {};
+    for (int stage = 0; stage < count; ++stage) {
+      ComputeCost& cost = costs.stages[static_cast<std::size_t>(stage)];
+      cost.forward = {};
+      const BlockRange range = blocks_of_stage(split, stage);
+      for (int block = range.first; block < range.last; ++block) {
+        const auto n = static_cast<std::size_t>(block);
+        cost.forward += problem.block_times[n];
+        cost.parameter_bytes += problem.block_fixed_bytes[n];
+        cost.kept_bytes += problem.block_kept_bytes[n];
+      }
+      cost.kept_for_weight_bytes = cost.kept_bytes;
+    }
+    const Schedule lowered = lower(schedule, {});
+    const ScheduleGraph graph = build_graph(lowered, costs);
+    const std::vector<RankMemory> memory = memory_over_time(graph, evaluate(graph), costs, lowered);
+    const std::vector<Bytes> by_moments = rank_memory(problem, split);
+    CAPTURE(round, ranks, chunks, recompute);
+    for (std::size_t rank = 0; rank < memory.size(); ++rank) {
+      CHECK(by_moments[rank] == memory[rank].peak_bytes);
+    }
+  }
 }

@@ -36,14 +36,14 @@ std::string memory_line(Bytes memory) { return "memory: " + std::to_string(memor
 
 }  // namespace
 
-TEST_CASE("the dynamic split of a plan has the smallest bottleneck of all splits") {
+TEST_CASE("the dynamic split of a plan has the fastest slowest stage of all splits") {
   const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
   const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
   const Plan plan = make_plan(scenario, {.microbatch = 1});
   const SplitProblem problem = split_problem(plan, blocks);
   Seconds best{1e9};
-  for (int first = 0; first <= 8; ++first) best = std::min(best, bottleneck(problem, Split{{first, 8 - first}}));
-  CHECK(bottleneck(problem, plan.split) == best);
+  for (int first = 0; first <= 8; ++first) best = std::min(best, slowest_stage_time(problem, Split{{first, 8 - first}}));
+  CHECK(slowest_stage_time(problem, plan.split) == best);
   const Plan uniform = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
   CHECK(uniform.split == Split{{4, 4}});
   CHECK(predict_by_path(plan).steps.front().duration < predict_by_path(uniform).steps.front().duration);

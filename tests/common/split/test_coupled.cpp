@@ -15,26 +15,22 @@ constexpr int blocks = 9;
 constexpr int stages = 4;
 const std::vector<int> rank_of_stage{0, 1, 0, 1};
 
-StageMemory random_memory(std::mt19937& random) {
-  std::uniform_int_distribution<std::int64_t> bytes(1, 100);
-  StageMemory memory;
-  for (int stage = 0; stage < stages; ++stage) {
-    std::vector<std::int64_t> before{0};
-    for (int block = 0; block < blocks; ++block) before.push_back(before.back() + bytes(random));
-    memory.before.push_back(before);
+// Two moments of each rank, of which sometimes the one takes more and sometimes the other.
+SplitProblem random_problem(std::mt19937& random) {
+  const auto pick = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
+  SplitProblem problem;
+  problem.rank_of_stage = rank_of_stage;
+  for (int block = 0; block < blocks; ++block) {
+    problem.block_times.push_back({1});
+    problem.block_fixed_bytes.push_back({pick(1, 40)});
+    problem.block_kept_bytes.push_back({pick(1, 20)});
   }
-  return memory;
+  for (int rank = 0; rank < 2; ++rank) problem.moments.push_back({{pick(1, 4), pick(1, 4)}, {pick(1, 4), pick(1, 4)}});
+  return problem;
 }
 
-bool fits(const StageMemory& memory, const std::vector<int>& cuts, std::int64_t limit) {
-  std::vector<std::int64_t> held(2, 0);
-  int start = 0;
-  for (int stage = 0; stage < stages; ++stage) {
-    const int end = cuts[static_cast<std::size_t>(stage)];
-    held[static_cast<std::size_t>(rank_of_stage[static_cast<std::size_t>(stage)])] += memory.of(stage, start, end);
-    start = end;
-  }
-  return std::ranges::all_of(held, [&](std::int64_t bytes) { return bytes <= limit; });
+bool fits(const WeighedChain& chain, const std::vector<int>& cuts, std::int64_t limit) {
+  return chain.rank_bytes(0, cuts) <= limit && chain.rank_bytes(1, cuts) <= limit;
 }
 
 }  // namespace
@@ -48,12 +44,13 @@ TEST_CASE("a search without steps left is told to the user, and keeps the best t
   int told = 0;
   int shorter = 0;
   for (int i = 0; i < 2000; ++i) {
-    const StageMemory memory = random_memory(random);
-    const std::int64_t limit = std::uniform_int_distribution<std::int64_t>(180, 260)(random);
-    CoupledCuts patient(memory, rank_of_stage, 2, limit);
+    const WeighedChain chain(random_problem(random));
+    const std::int64_t limit = std::uniform_int_distribution<std::int64_t>(200, 330)(random);
+    const CoupledLimits limits{.bytes = limit};
+    CoupledCuts patient(chain, limits);
     const auto known = patient.any(windows);
     try {
-      const auto found = CoupledCuts(memory, rank_of_stage, 2, limit, 0).any(windows);
+      const auto found = CoupledCuts(chain, limits, 0).any(windows);
       CHECK(found.has_value() == known.has_value());
     } catch (const InputError& error) {
       CHECK_THAT(error.what(), ContainsSubstring("takes too long to prove"));
@@ -61,8 +58,8 @@ TEST_CASE("a search without steps left is told to the user, and keeps the best t
     }
     if (!known) continue;
     const auto largest = patient.largest(windows, *known);
-    const auto hasty = CoupledCuts(memory, rank_of_stage, 2, limit, 0).largest(windows, *known);
-    REQUIRE(fits(memory, hasty, limit));
+    const auto hasty = CoupledCuts(chain, limits, 0).largest(windows, *known);
+    REQUIRE(fits(chain, hasty, limit));
     REQUIRE(*known <= hasty);
     REQUIRE(hasty <= largest);
     if (hasty != largest) ++shorter;

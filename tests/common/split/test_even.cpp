@@ -42,12 +42,6 @@ double squares(const SplitProblem& problem, const Split& split) {
   return sum;
 }
 
-bool fits(const SplitProblem& problem, const Split& split) {
-  return std::ranges::all_of(rank_memory(problem, split), [&](Bytes bytes) {
-    return !problem.memory_per_rank || bytes <= *problem.memory_per_rank;
-  });
-}
-
 // Small whole numbers, so that ties are frequent and sums exact.
 SplitProblem random_problem(std::mt19937& random, bool limited) {
   const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
@@ -57,7 +51,7 @@ SplitProblem random_problem(std::mt19937& random, bool limited) {
                        .block_fixed_bytes = {},
                        .block_kept_bytes = {},
                        .rank_of_stage = {},
-                       .kept_microbatches = {},
+                       .moments = {},
                        .memory_per_rank = {}};
   for (int block = 0; block < layers + 2; ++block) {
     problem.block_times.push_back({1.0 + below(4)});
@@ -66,7 +60,7 @@ SplitProblem random_problem(std::mt19937& random, bool limited) {
   }
   for (int stage = 0; stage < stages; ++stage) {
     problem.rank_of_stage.push_back(stage);
-    problem.kept_microbatches.push_back(stages - stage);
+    problem.moments.push_back({{stages - stage}});
   }
   if (limited) problem.memory_per_rank = Bytes{12 + below(20)};
   return problem;
@@ -86,11 +80,11 @@ TEST_CASE("the evened split is as fast as the dynamic one and has the least sum 
     double least = squares(problem, *dynamic);
     const auto layers = static_cast<int>(problem.block_times.size()) - 2;
     for_each_split(layers, static_cast<int>(problem.rank_of_stage.size()), [&](const Split& split) {
-      if (fits(problem, split) && bottleneck(problem, split) <= bottleneck(problem, *dynamic)) {
+      if (fits(problem, split) && slowest_stage_time(problem, split) <= slowest_stage_time(problem, *dynamic)) {
         least = std::min(least, squares(problem, split));
       }
     });
-    REQUIRE(bottleneck(problem, even) == bottleneck(problem, *dynamic));
+    REQUIRE(slowest_stage_time(problem, even) == slowest_stage_time(problem, *dynamic));
     REQUIRE(fits(problem, even));
     REQUIRE(squares(problem, even) == least);
     ++compared;
@@ -106,11 +100,11 @@ TEST_CASE("chunks of one rank fit together after evening, too") {
                        .block_fixed_bytes = {{1}, {1}, {1}, {1}, {1}},
                        .block_kept_bytes = {{1}, {1}, {9}, {1}, {1}},
                        .rank_of_stage = {0, 1, 0},
-                       .kept_microbatches = {3, 1, 1},
+                       .moments = {{{3, 1}}, {{1}}},
                        .memory_per_rank = Bytes{16}};
   const auto dynamic = dynamic_split(problem);
   REQUIRE(dynamic.has_value());
   const Split even = evened(problem, *dynamic);
   CHECK(fits(problem, even));
-  CHECK(bottleneck(problem, even) == bottleneck(problem, *dynamic));
+  CHECK(slowest_stage_time(problem, even) == slowest_stage_time(problem, *dynamic));
 }

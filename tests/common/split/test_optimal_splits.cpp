@@ -35,6 +35,12 @@ void for_all_splits(int layers, int stages, const std::function<void(const Split
   extend(layers);
 }
 
+// Stages of each rank, with the bytes that are there and those per microbatch.
+struct StageBytes {
+  int fixed = 0;
+  int kept = 0;
+};
+
 // Time and memory of a split by the definition: blocks one by one, no help from the code under test.
 struct Weighed {
   double slowest = 0;
@@ -43,22 +49,28 @@ struct Weighed {
 Weighed weigh(const SplitProblem& problem, const Split& split) {
   const std::size_t stages = split.layers.size();
   std::vector<double> time(stages, 0);
-  std::vector<double> memory(64, 0);
+  std::vector<std::vector<StageBytes>> of_rank(problem.moments.size());
   std::size_t block = 0;
   for (std::size_t stage = 0; stage < stages; ++stage) {
     std::size_t blocks = static_cast<std::size_t>(split.layers[stage]);
     if (stage == 0) ++blocks;
     if (stage + 1 == stages) ++blocks;
+    StageBytes& bytes = of_rank[static_cast<std::size_t>(problem.rank_of_stage[stage])].emplace_back();
     for (; blocks > 0; --blocks, ++block) {
       time[stage] += problem.block_times[block].value;
-      memory[static_cast<std::size_t>(problem.rank_of_stage[stage])] +=
-          static_cast<double>(problem.block_fixed_bytes[block].value) +
-          problem.kept_microbatches[stage] * static_cast<double>(problem.block_kept_bytes[block].value);
+      bytes.fixed += static_cast<int>(problem.block_fixed_bytes[block].value);
+      bytes.kept += static_cast<int>(problem.block_kept_bytes[block].value);
     }
   }
-  const bool fits = !problem.memory_per_rank ||
-                    *std::ranges::max_element(memory) <= static_cast<double>(problem.memory_per_rank->value);
-  return {*std::ranges::max_element(time), fits};
+  Weighed weighed{.slowest = *std::ranges::max_element(time)};
+  for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+    for (const Moment& moment : problem.moments[rank]) {
+      int sum = 0;
+      for (std::size_t k = 0; k < moment.size(); ++k) sum += of_rank[rank][k].fixed + moment[k] * of_rank[rank][k].kept;
+      if (problem.memory_per_rank && sum > problem.memory_per_rank->value) weighed.fits = false;
+    }
+  }
+  return weighed;
 }
 
 SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int layers) {
@@ -71,7 +83,12 @@ SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int lay
     problem.block_fixed_bytes.push_back({pick(random, 0, 12)});
     problem.block_kept_bytes.push_back({pick(random, 0, 4)});
   }
-  for (int stage = 0; stage < ranks * chunks; ++stage) problem.kept_microbatches.push_back(pick(random, 1, 4));
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& moments = problem.moments.emplace_back(static_cast<std::size_t>(chunks == 1 ? 1 : pick(random, 1, 3)));
+    for (Moment& moment : moments) {
+      for (int chunk = 0; chunk < chunks; ++chunk) moment.push_back(pick(random, 1, 4));
+    }
+  }
   if (pick(random, 0, 3) > 0) problem.memory_per_rank = Bytes{pick(random, 10, 120)};
   return problem;
 }
@@ -102,7 +119,7 @@ TEST_CASE("the dynamic split is optimal under memory limits, ties to the largest
       continue;
     }
     CHECK(describe(*found) == describe(*best));
-    CHECK(bottleneck(problem, *found).value == fastest);
+    CHECK(slowest_stage_time(problem, *found).value == fastest);
     if (problem.memory_per_rank) {
       ++limited;
       coupled += chunks == 2;
@@ -147,7 +164,7 @@ TEST_CASE("the parameter split is optimal in max − min, then max, then largest
 TEST_CASE("a heavy head takes layers from the last stage") {
   SplitProblem problem;
   problem.rank_of_stage = {0, 1};
-  problem.kept_microbatches = {2, 1};
+  problem.moments = {{{2}}, {{1}}};
   problem.block_times = {{0.0}, {1.0}, {1.0}, {1.0}, {1.0}, {2.0}};
   problem.block_fixed_bytes.assign(6, {10});
   problem.block_kept_bytes.assign(6, {5});
@@ -161,14 +178,17 @@ TEST_CASE("a heavy head takes layers from the last stage") {
 TEST_CASE("what cannot be weighed is refused") {
   SplitProblem problem;
   problem.rank_of_stage = {0, 1, 2};
-  problem.kept_microbatches = {1, 1, 1};
+  problem.moments = {{{1}}, {{1}}, {{1}}};
   problem.block_times.assign(4, {1.0});
   problem.block_fixed_bytes.assign(4, {1});
   problem.block_kept_bytes.assign(4, {1});
   CHECK_THROWS_WITH(dynamic_split(problem), ContainsSubstring("3 stages are more than the model's 2 layers"));
+  problem.rank_of_stage = {0, 3};
+  CHECK_THROWS_WITH(dynamic_split(problem), ContainsSubstring("expected ranks 0 to 2"));
   problem.rank_of_stage = {0, 1};
-  CHECK_THROWS_AS(dynamic_split(problem), InputError);
-  problem.kept_microbatches = {1, 1};
+  problem.moments = {{{1}}, {{1, 1}}};
+  CHECK_THROWS_WITH(dynamic_split(problem), ContainsSubstring("rank 1: expected moments of its 1 stages"));
+  problem.moments = {{{1}}, {{1}}};
   CHECK(dynamic_split(problem).has_value());
   problem.block_times[2].value = std::numeric_limits<double>::quiet_NaN();
   CHECK_THROWS_AS(dynamic_split(problem), InputError);

@@ -1,0 +1,25 @@
+// Which split of ranks with several stages makes the shortest step: what no formula tells, the longest path does.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+
+#include "common/plan/plan.hpp"
+
+namespace plumb {
+
+// The costs of a plan whose split is settled.
+using CostsOf = std::function<PipelineCosts(const Plan&)>;
+
+inline constexpr std::size_t most_weighed_nodes = std::size_t{1} << 20;  // below a second
+
+// Of the fast splits for `problem` and for the whole memory of the device (what the problem holds in reserve may not be
+// needed) those whose ranks do fit, and of these the one with the shortest longest path; then improved: one block goes
+// from any stage to any other, those between shift by one, as long as that makes the step shorter and fits. So no step
+// is longer than that of any fast split that fits, the uniform one among them; nothing more is proven. Ends when the
+// paths had most_weighed_nodes nodes together and one split fits. nullopt: none fits. Throws InputError if that takes
+// too long to prove. `plan` lacks split and costs; `problem` has a memory limit.
+[[nodiscard]] std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of);
+
+}  // namespace plumb

@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <utility>
+
+#include "common/split/coupled.hpp"
+#include "common/split/cut_search.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::int64_t most_steps_of_search = 1'000'000;  // over all cuts: some tenths of a second
+
+// A proof is only worth more than a start for the local search where nothing else finds a split that fits.
+constexpr std::int64_t most_steps_of_start = 1'000'000;
+
+// The ends that leave every stage alone within the limits, by stage and start.
+StageWindows windows_within(const WeighedChain& chain, const CoupledLimits& limits) {
+  StageWindows windows(static_cast<std::size_t>(chain.stages()));
+  for (int stage = 0; stage < chain.stages(); ++stage) {
+    const auto fits = [&](int start, int end) {
+      return (!limits.time || chain.time(start, end) <= *limits.time) &&
+             (!limits.bytes || chain.stage_bytes(stage, start, end) <= *limits.bytes);
+    };
+    int end = 0;
+    for (int start = 0; start < chain.blocks(); ++start) {
+      end = std::max(end, start);
+      while (end < chain.blocks() && fits(start, end + 1)) ++end;
+      windows[static_cast<std::size_t>(stage)].push_back({start + 1, end});
+    }
+  }
+  return windows;
+}
+
+class BalancedSplit {
+ public:
+  BalancedSplit(const SplitProblem& problem, BalanceAim aim) : chain_(problem), aim_(aim) {
+    if (problem.memory_per_rank) memory_limit_ = problem.memory_per_rank->value;
+  }
+
+  // Keeps where the local search arrives if that is the best so far.
+  void improve_from(const std::vector<int>& start) {
+    CutSearch search(chain_, memory_limit_, aim_ == BalanceAim::pace ? chain_.most_stages_of_a_rank() : 0);
+    std::vector<int> cuts = search.improved(start);
+    const CutOrder order = search.order_of(cuts);
+    if (!best_.empty() && order >= order_) return;
+    best_ = std::move(cuts);
+    order_ = order;
+  }
+
+  // Looks among all cuts for any whose slowest rank is faster, and goes on from there.
+  void search_all() {
+    if (aim_ != BalanceAim::slowest_rank || order_.excess_bytes > 0) return;
+    for (std::int64_t steps = 0; steps < most_steps_of_search;) {
+      const CoupledLimits limits{.bytes = memory_limit_, .time = order_.pace - 1};
+      const StageWindows windows = windows_within(chain_, limits);
+      CoupledCuts faster(chain_, limits, most_steps_of_search - steps);
+      const CoupledCuts::Search found = faster.search(windows);
+      if (!found.cuts) return;
+      steps += faster.steps() + 1;
+      improve_from(*found.cuts);
+    }
+  }
+
+  [[nodiscard]] Split best() const { return split_from_cuts(best_); }
+
+ private:
+  WeighedChain chain_;
+  BalanceAim aim_;
+  std::optional<std::int64_t> memory_limit_;
+  std::vector<int> best_;
+  CutOrder order_;
+};
+
+void add_if_new(std::vector<Split>& splits, const Split& split) {
+  if (std::ranges::find(splits, split) == splits.end()) splits.push_back(split);
+}
+
+}  // namespace
+
+bool fits(const SplitProblem& problem, const Split& split) {
+  if (!problem.memory_per_rank) return true;
+  const std::vector<Bytes> memory = rank_memory(problem, split);
+  return std::ranges::all_of(memory, [&](Bytes bytes) { return bytes <= *problem.memory_per_rank; });
+}
+
+Split balanced_split(const SplitProblem& problem, const std::vector<Split>& starts, BalanceAim aim) {
+  require_sound(problem);
+  BalancedSplit balance(problem, aim);
+  for (const Split& start : starts) {
+    require_split_of(problem, start);
+    balance.improve_from(cuts_of(start));
+  }
+  balance.search_all();
+  return balance.best();
+}
+
+std::vector<Split> fast_splits(const SplitProblem& problem) {
+  require_sound(problem);
+  const WeighedChain chain(problem);
+  std::vector<Split> splits;
+  std::vector<Split> starts;
+  bool proven = true;
+  try {
+    const std::optional<Split> optimum = dynamic_split_within(problem, most_steps_of_start);
+    if (!optimum) return {};
+    splits.push_back(evened(problem, *optimum));
+    if (chain.most_stages_of_a_rank() == 1) return splits;
+    starts.push_back(*optimum);
+  } catch (const TooLongToProve&) {
+    proven = false;
+    SplitProblem unlimited = problem;
+    unlimited.memory_per_rank.reset();
+    starts.push_back(dynamic_split(unlimited).value());
+  }
+  const Split uniform = uniform_split(chain.blocks() - 2, chain.stages());
+  starts.push_back(uniform);
+  for (const BalanceAim aim : {BalanceAim::pace, BalanceAim::slowest_rank}) {
+    const Split split = balanced_split(problem, starts, aim);
+    if (fits(problem, split)) add_if_new(splits, split);
+  }
+  if (fits(problem, uniform)) add_if_new(splits, uniform);
+  if (!splits.empty() || proven) return splits;
+  const std::optional<Split> optimum = dynamic_split(problem);
+  return optimum ? std::vector{*optimum} : std::vector<Split>{};
+}
+
+}  // namespace plumb

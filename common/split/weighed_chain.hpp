@@ -1,0 +1,77 @@
+// A split problem in whole numbers, summed up once: what any stage and any rank takes under given cuts.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common/split/split.hpp"
+
+namespace plumb {
+
+// Throws InputError for what cannot be weighed: lists that do not fit together, negative or infinite entries, counts
+// that are not of the problem's layers and stages.
+void require_sound(const SplitProblem& problem);
+void require_split_of(const SplitProblem& problem, const Split& split);
+
+// Blocks between two cuts are [start, end). Cuts are given as the ends of all stages.
+class WeighedChain {
+ public:
+  // Times are in units of a 2³⁰th of the whole chain's: sums and squares are exact in whatever order they are added up.
+  static constexpr std::int64_t whole_time = std::int64_t{1} << 30;
+
+  // `problem` must be sound.
+  explicit WeighedChain(const SplitProblem& problem);
+
+  [[nodiscard]] int blocks() const { return static_cast<int>(time_before_.size()) - 1; }
+  [[nodiscard]] int stages() const { return static_cast<int>(rank_of_stage_.size()); }
+  [[nodiscard]] int ranks() const { return static_cast<int>(moments_.size()); }
+  [[nodiscard]] int rank_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
+  [[nodiscard]] const std::vector<int>& stages_of(int rank) const {
+    return stages_of_rank_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] int most_stages_of_a_rank() const {
+    std::size_t most = 0;
+    for (const std::vector<int>& stages : stages_of_rank_) most = std::max(most, stages.size());
+    return static_cast<int>(most);
+  }
+  [[nodiscard]] const std::vector<Moment>& moments_of(int rank) const {
+    return moments_[static_cast<std::size_t>(rank)];
+  }
+
+  [[nodiscard]] std::int64_t time(int start, int end) const { return between(time_before_, start, end); }
+  [[nodiscard]] std::int64_t fixed_bytes(int start, int end) const { return between(fixed_before_, start, end); }
+  [[nodiscard]] std::int64_t kept_bytes(int start, int end) const { return between(kept_before_, start, end); }
+
+  // Of a stage alone, at the worst of its rank's moments.
+  [[nodiscard]] std::int64_t stage_bytes(int stage, int start, int end) const {
+    return fixed_bytes(start, end) + most_held_[static_cast<std::size_t>(stage)] * kept_bytes(start, end);
+  }
+  // Of all stages of a rank together.
+  [[nodiscard]] std::int64_t rank_time(int rank, const std::vector<int>& cuts) const;
+  [[nodiscard]] std::int64_t moment_bytes(int rank, const Moment& moment, const std::vector<int>& cuts) const;
+  // At the worst of its moments.
+  [[nodiscard]] std::int64_t rank_bytes(int rank, const std::vector<int>& cuts) const;
+
+ private:
+  [[nodiscard]] static std::int64_t between(const std::vector<std::int64_t>& before, int start, int end) {
+    return before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(start)];
+  }
+
+  std::vector<std::int64_t> time_before_;  // of the blocks before each block
+  std::vector<std::int64_t> fixed_before_;
+  std::vector<std::int64_t> kept_before_;
+  std::vector<int> rank_of_stage_;
+  std::vector<std::vector<int>> stages_of_rank_;
+  std::vector<std::vector<Moment>> moments_;  // per rank
+  std::vector<int> most_held_;                // per stage, at any moment
+};
+
+[[nodiscard]] inline int start_of(const std::vector<int>& cuts, int stage) {
+  return stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage) - 1];
+}
+
+// The ends of a split's stages.
+[[nodiscard]] std::vector<int> cuts_of(const Split& split);
+
+}  // namespace plumb
