@@ -208,3 +208,14 @@ TEST_CASE("peak activations count chunks, and a redone forward from its R on") {
   CHECK(kept[0] + kept[2] == 5);
   CHECK(kept[1] + kept[3] == 3);
 }
+
+TEST_CASE("of two equal peaks the first one tells what each stage keeps") {
+  // Three are held behind 1F0, two of stage 0, and again behind 1F1, two of stage 1.
+  const Schedule schedule{.name = "by hand",
+                          .ranks = 1,
+                          .microbatches = 2,
+                          .chunks = 2,
+                          .rank_of_stage = {0, 0},
+                          .actions = {parse_actions("0F0 0F1 1F0 1I0 0I0 0W0 1F1 1I1 1W0 1W1 0I1 0W1")}};
+  CHECK(kept_microbatches(schedule) == std::vector<int>{2, 1});
+}
