@@ -74,6 +74,15 @@ TEST_CASE("Open MPI's variables: one host needs no address, several do") {
   CHECK(of(variables)->address == "node1");
 }
 
+TEST_CASE("torchrun under Slurm or Open MPI: its variables name the ranks, the outer ones only its agents") {
+  const std::map<std::string, std::string> outer{
+      {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},
+      {"RANK", "5"},         {"WORLD_SIZE", "8"},   {"MASTER_ADDR", "node1"},      {"MASTER_PORT", "29500"}};
+  CHECK(of(outer)->launcher == "torchrun");
+  CHECK(of(outer)->rank == 5);
+  CHECK(of(outer)->size == 8);
+}
+
 TEST_CASE("values that make no sense are refused by the variable's name") {
   const auto refused = [](const std::string& rank, const std::string& size, const std::string& port) {
     return [=] { (void)of({{"RANK", rank}, {"WORLD_SIZE", size}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", port}}); };

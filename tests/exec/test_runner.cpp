@@ -60,6 +60,48 @@ TEST_CASE("each rank performs exactly its list, in its order, every step") {
   }
 }
 
+TEST_CASE("emulated stages redo their forward where the schedule says so") {
+  const std::string name = GENERATE("1f1b", "zb-h1");
+  Plan plan = emulated_plan({.schedule = name, .shape = {.ranks = 2, .microbatches = 3}});
+  plan.schedule = with_recompute(plan.schedule, {true, false});
+  const Schedule lowered = lower(plan.schedule, {});
+  const Logs logs = run_emulated(plan, lowered, {.steps = 2});
+  for (const RankLog& log : logs) {
+    for (const RankStep& step : log.steps) {
+      const auto again = std::count_if(step.events.begin(), step.events.end(),
+                                       [](const Event& event) { return event.action.kind == ActionKind::recompute; });
+      CHECK(again == (log.rank == 0 ? 3 : 0));
+    }
+  }
+  // A stage that is not to be redone refuses it.
+  Plan without = plan;
+  without.schedule = emulated_plan({.schedule = name, .shape = {.ranks = 2, .microbatches = 3}}).schedule;
+  CHECK_THROWS_WITH(run_emulated(without, lowered, {}), ContainsSubstring("microbatch 0 is forwarded, expected it"));
+}
+
+TEST_CASE("each action of an emulated stage takes its own time at least") {
+  Plan plan = emulated_plan({.shape = {.ranks = 1, .microbatches = 2}});
+  plan.schedule = with_recompute(generate_schedule("zb-h1", {.ranks = 1, .microbatches = 2}), {true});
+  ComputeCost& cost = plan.costs.stages.front();
+  cost.forward = {0.002};
+  cost.input_gradient = {0.003};
+  cost.weight_gradient = {0.004};
+  cost.optimizer = {0.005};
+  const std::map<ActionKind, double> least{{ActionKind::forward, 0.002},
+                                           {ActionKind::recompute, 0.002},
+                                           {ActionKind::input_gradient, 0.003},
+                                           {ActionKind::weight_gradient, 0.004},
+                                           {ActionKind::optimizer_step, 0.005}};
+  const Logs logs = run_emulated(plan, lower(plan.schedule, {}), {});
+  const std::vector<Event>& events = logs.front().steps.front().events;
+  REQUIRE(events.size() == 2 * 4 + 1);
+  // Times are written down in seconds since the machine's start: the last digits are lost.
+  for (const Event& event : events) {
+    CAPTURE(to_string(event.action));
+    CHECK((event.end - event.start).value >= least.at(event.action.kind) - 1e-6);
+  }
+}
+
 // In real time, with the longest path as the oracle. No upper bound here but a loose one: the machine may be busy.
 TEST_CASE("an emulated step takes at least its longest path") {
   const std::string name = GENERATE("1f1b", "zb-h1");
@@ -82,6 +124,7 @@ TEST_CASE("an emulated step takes at least its longest path") {
 
 TEST_CASE("tied gradients are summed over both ranks, or between the chunks of one") {
   const int ranks = GENERATE(1, 3);
+  const int steps = GENERATE(1, 2);
   Plan plan = emulated_plan({.schedule = ranks == 1 ? "interleaved-1f1b" : "1f1b",
                              .shape = {.ranks = ranks, .microbatches = 6, .chunks = ranks == 1 ? 3 : 1}});
   plan.costs.tied_bytes = {3 * sizeof(float)};
@@ -96,7 +139,7 @@ TEST_CASE("tied gradients are summed over both ranks, or between the chunks of o
       for (std::size_t i = 0; i < gradient.size(); ++i)
         gradient[i] = static_cast<float>(stage * 10 + static_cast<int>(i) + 1);
     }
-    (void)run_rank(plan, lowered, transport, stages, {});
+    (void)run_rank(plan, lowered, transport, stages, {.steps = steps});
     const std::scoped_lock lock(mutex);
     for (const int stage : {0, 2}) {
       if (!stages[static_cast<std::size_t>(stage)]) continue;
@@ -104,7 +147,9 @@ TEST_CASE("tied gradients are summed over both ranks, or between the chunks of o
       sums[stage] = {gradient.begin(), gradient.end()};
     }
   });
-  const std::vector<float> expected{22, 24, 26};
+  // An emulated stage keeps its gradient, so that a second step adds the two sums.
+  const auto times = static_cast<float>(steps);
+  const std::vector<float> expected{22 * times, 24 * times, 26 * times};
   CHECK(sums[0] == expected);
   CHECK(sums[2] == expected);
 }
@@ -143,6 +188,44 @@ TEST_CASE("ranks that wait for each other end at the deadline") {
   RunOptions options{.deadline_factor = 1};
   options.deadline_floor = {0.2};
   CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
+}
+
+// The slow stage takes 0.4 s where all work together was predicted as 6 ms: more than the floor, less than the factor.
+TEST_CASE("a rank waits for the deadline factor's multiple of the predicted work") {
+  class Slow : public Stage {
+   public:
+    explicit Slow(std::unique_ptr<Stage> stage) : stage_(std::move(stage)) {}
+    void begin_step(std::int64_t step) override { stage_->begin_step(step); }
+    Payload forward(int microbatch, Payload input) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      return stage_->forward(microbatch, std::move(input));
+    }
+    void recompute(int microbatch) override { stage_->recompute(microbatch); }
+    Payload input_gradient(int microbatch, Payload gradient) override {
+      return stage_->input_gradient(microbatch, std::move(gradient));
+    }
+    void weight_gradient(int microbatch) override { stage_->weight_gradient(microbatch); }
+    std::span<float> tied_gradient() override { return stage_->tied_gradient(); }
+    void optimizer_step() override { stage_->optimizer_step(); }
+    void end_step() override { stage_->end_step(); }
+    double loss() const override { return 0; }
+
+   private:
+    std::unique_ptr<Stage> stage_;
+  };
+  const Plan plan = emulated_plan({.shape = {.ranks = 2, .microbatches = 1}, .time = {0.001}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const auto run = [&](double factor) {
+    RunOptions options{.deadline_factor = factor};
+    options.deadline_floor = {0.1};
+    run_on_threads(make_local_transports(2), [&](Transport& transport) {
+      auto stages = make_emulated_stages(plan, transport.rank());
+      if (transport.rank() == 0) stages[0] = std::make_unique<Slow>(std::move(stages[0]));
+      (void)run_rank(plan, lowered, transport, stages, options);
+    });
+  };
+  CHECK_NOTHROW(run(2000));
+  CHECK_THROWS_WITH(run(1), ContainsSubstring("the deadline"));
 }
 
 TEST_CASE("a rank that fails stops the others, and its error is the one that is told") {

@@ -54,6 +54,12 @@ TEST_CASE("positions of ranks become who waits for whom") {
   CHECK_THAT(text, ContainsSubstring("rank 2: step 3, 2RECV_F1 waits for rank 1's 1SEND_F1, 1 actions later there"));
   CHECK_THAT(text, !ContainsSubstring("cycle"));
 
+  // The action that is waited for is the one that its rank is at.
+  const std::string meeting =
+      describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::send_backward, 1, 0}),
+                               at(2, {ActionKind::optimizer_step, 2, no_microbatch})});
+  CHECK_THAT(meeting, ContainsSubstring("0RECV_B0 waits for rank 1's 1SEND_B0, which it is at\n"));
+
   // Rank 1 has lost its second activation: it waits for rank 0, which waits for it.
   const std::string cycle = describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}),
                                                      at(1, {ActionKind::receive_forward, 1, 1}),

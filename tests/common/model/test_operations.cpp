@@ -83,6 +83,10 @@ TEST_CASE("a GPT model costs 72 B L s h² (1 + n/(6h) + V/(12 L h)), n the mean 
   const double keys = (length + 1) / 2.0;
   const double expected = 72 * batch * layers * length * h * h * (1 + keys / (6 * h) + 1000 / (12 * layers * h));
   CHECK(model_flops(model, length, 3).value == Approx(expected).epsilon(1e-12));
+  // An MTP module is one layer more, a projection of 2h² and the head once more.
+  model.mtp_modules = 1;
+  const double module = 72 * batch * length * h * h * (1 + keys / (6 * h) + 2.0 / 12 + 1000 / (12.0 * h));
+  CHECK(model_flops(model, length, 3).value == Approx(expected + module).epsilon(1e-12));
 }
 
 TEST_CASE("flash attention costs 5/2 of its forward in I, nothing in W") {

@@ -91,6 +91,23 @@ TEST_CASE("without FLOPs a block takes the time of its bytes") {
   CHECK(cost.optimizer.value == Approx(seconds(32 * cost.parameters)));
 }
 
+// What a block needs while it runs besides what it keeps: its output and its largest tensor; in I also both gradients
+// of the boundary; in W the fp32 gradient of its largest weight, of which a table that is looked up has none.
+TEST_CASE("workspace is in bytes, by hand") {
+  const std::vector<ComputeCost> blocks = block_costs(small(), 2);
+  const std::int64_t boundary = 2 * 32 * 64 * 4;
+  for (const ComputeCost& block : blocks) {
+    CHECK(block.input_gradient_workspace_bytes - block.forward_workspace_bytes == Bytes{boundary});
+    CHECK(block.forward_workspace_bytes > Bytes{boundary});
+  }
+  CHECK(blocks[0].weight_gradient_workspace_bytes == Bytes{0});
+  CHECK(blocks[1].weight_gradient_workspace_bytes == Bytes{4 * 128 * 64});      // a matrix of the MLP
+  CHECK(blocks[5].weight_gradient_workspace_bytes == Bytes{4 * 4 * 128 * 64});  // four experts' in one tensor
+  CHECK(blocks[9].weight_gradient_workspace_bytes == Bytes{4 * 512 * 64});      // the head
+  // The loss keeps fp32 logits and a target of eight bytes per token.
+  CHECK(blocks[9].forward_workspace_bytes == Bytes{boundary + 2 * 32 * (4 * 512 + 8)});
+}
+
 TEST_CASE("times and kept bytes grow with the microbatch, states do not") {
   const Scenario scenario = small();
   const std::vector<ComputeCost> one = block_costs(scenario, 1);
@@ -120,6 +137,19 @@ TEST_CASE("a profile's medians are used, with states from the shapes") {
     CHECK(measured[block].optimizer_bytes == analytic[block].optimizer_bytes);
   }
   CHECK_THAT(provenance(scenario), ContainsSubstring("profile of this host, 7 rounds"));
+}
+
+// Calibrated as the last stage of several, where the head holds a copy of the table and steps it.
+TEST_CASE("a tied head that was measured with its copy of the table steps only what is its own") {
+  Scenario scenario = small();
+  scenario.model.tied_embeddings = true;
+  scenario.profile = profile_of(scenario);
+  ComputeCost& head = scenario.profile->blocks.back().cost;
+  head.parameters = 64 + 512 * 64;
+  head.optimizer = {0.513};
+  CHECK(block_costs(scenario, 2).back().optimizer.value == Approx(0.001));
+  head.parameters = 64;
+  CHECK(block_costs(scenario, 2).back().optimizer.value == 0.513);
 }
 
 TEST_CASE("a profile of other shapes is refused, naming both") {

@@ -102,6 +102,15 @@ TEST_CASE("digests tell plans and costs apart") {
   other.training.sequence += 1;
   CHECK(plan_digest(other) != plan_digest(plan));
   other = plan;
+  other.model.vocabulary += 1;
+  CHECK(plan_digest(other) != plan_digest(plan));
+  other.model = plan.model;
+  other.model.name = "renamed";
+  CHECK(plan_digest(other) == plan_digest(plan));
+  other = plan;
+  other.layout.tensor.degree = 2;
+  CHECK(plan_digest(other) != plan_digest(plan));
+  other = plan;
   other.costs.stages[0].forward += Seconds{1e-9};
   CHECK(plan_digest(other) == plan_digest(plan));
   CHECK(costs_digest(other.costs) != costs_digest(plan.costs));
@@ -175,6 +184,15 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
   CHECK_THAT(message_of([](Plan& p) { std::swap(p.schedule.actions[0][0], p.schedule.actions[0].back()); }),
              ContainsSubstring("schedule"));
   CHECK_THAT(message_of([](Plan& p) { p.schedule.rank_of_stage = {0, 0}; }), ContainsSubstring("schedule"));
+  Plan chunked = small_plan("interleaved-1f1b", 2);
+  chunked.schedule.chunks = 3;
+  CHECK_THAT(message_for_plan(to_json(chunked)),
+             ContainsSubstring("schedule.rank_of_stage: has 4 stages for 6 chunks of its ranks"));
+  CHECK_THAT(message_of([](Plan& p) {
+               p.model.positions = Positions::learned;
+               p.model.max_positions = 31;
+             }),
+             ContainsSubstring("training.sequence: is 32, the model has learned positions for 31 tokens"));
   CHECK_THAT(message_of([](Plan& p) {
                p.schedule.microbatches = 1'000'000'000;
                p.training.global_batch = 2'000'000'000;

@@ -248,6 +248,9 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
     CHECK_FALSE(candidate.fits);
     CHECK_THAT(candidate.reason, ContainsSubstring("too much"));
   }
+  // The one that lacks least comes first.
+  REQUIRE(result.candidates.size() == 2);
+  CHECK(result.candidates[0].peak_bytes < result.candidates[1].peak_bytes);
   std::string hint;
   std::string problem;
   std::string where;
@@ -274,6 +277,45 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
     CAPTURE(text);
     const Scenario scenario = read_text(text);
     CHECK_NOTHROW(best_fitting(plan_scenario(scenario, predict_by_path), scenario));
+  }
+}
+
+TEST_CASE("the split's memory limit leaves room for workspace, messages and the inputs of redone stages") {
+  const std::string training = "training: {sequence: 32, global_batch: 8, microbatch: 1, recompute: ";
+  const auto left_free = [&](const std::string& recompute) {
+    const Scenario scenario = read_text(scenario_text(two_ranks + training + recompute + "}\n"));
+    const Plan plan = make_plan(scenario, {.microbatch = 1});
+    const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
+    Bytes worst;
+    for (const ComputeCost& block : blocks) {
+      worst = std::max({worst, block.forward_workspace_bytes, block.input_gradient_workspace_bytes,
+                        block.weight_gradient_workspace_bytes});
+    }
+    return plan.cluster.machine.device.memory.value - *split_problem(plan, blocks).memory_per_rank - worst;
+  };
+  const Bytes boundary{32 * 64 * 4};
+  CHECK(left_free("none") == 4 * boundary);        // two messages on their way in and two out
+  CHECK(left_free("full") == (4 + 2) * boundary);  // 1F1B on two ranks: rank 0 holds two inputs
+}
+
+TEST_CASE("more ranks than the machines hold are proposed with the machines that they need") {
+  const auto scenario_with = [](int nodes, int pipeline, const std::string& memory) {
+    return read_text(
+        "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*24\"}\n"
+        "training: {sequence: 16, global_batch: 4, microbatch: 1, recompute: full}\n"
+        "cluster: {machine: dgx-a100, nodes: " +
+        std::to_string(nodes) + memory + "}\nlayout: {pipeline: " + std::to_string(pipeline) +
+        "}\nsplit: [dynamic, uniform]\n");
+  };
+  // Twelve ranks are one machine of eight and half of another.
+  const Scenario wide = scenario_with(2, 12, "");
+  const Bytes needed = best_fitting(plan_scenario(wide, predict_by_path), wide).peak_bytes;
+  const Scenario tight = scenario_with(1, 6, ", " + memory_line(needed));
+  try {
+    (void)best_fitting(plan_scenario(tight, predict_by_path), tight);
+    FAIL("six ranks do not fit");
+  } catch (const InputError& error) {
+    CHECK(error.hint() == "this would fit: layout: {pipeline: 12} with cluster: {nodes: 2}");
   }
 }
 

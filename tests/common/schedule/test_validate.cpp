@@ -47,6 +47,20 @@ std::vector<Schedule> lowered_samples() {
   return all;
 }
 
+// Whether the problem "`after` stands before `before`, which it needs" is named, and not one about other actions.
+bool crosses(const Schedule& schedule, const Action& after, const Action& before) {
+  return std::ranges::any_of(validate(schedule), [&](const ScheduleProblem& problem) {
+    return problem.kind == Kind::crossed && problem.actions == std::vector<Action>{after, before};
+  });
+}
+
+// The B or I of a stage in this list.
+Action gradient_in(const std::vector<Action>& list, int stage, int microbatch) {
+  const Action whole{ActionKind::backward, stage, microbatch};
+  const bool is_whole = std::ranges::find(list, whole) != list.end();
+  return is_whole ? whole : Action{ActionKind::input_gradient, stage, microbatch};
+}
+
 Schedule two_ranks(const char* first, const char* second, int microbatches = 2) {
   return {.name = "by hand",
           .ranks = 2,
@@ -133,6 +147,75 @@ TEST_CASE("a backward before its forward, and a W before its I, are crossed") {
   }
 }
 
+TEST_CASE("a recompute before its forward, or behind its backward, is crossed") {
+  for (const char* name : {"1f1b", "zb-h1"}) {
+    const Schedule valid =
+        with_recompute(generate_schedule(name, {.ranks = 2, .microbatches = 3}), std::vector<bool>(2, true));
+    REQUIRE(validate(valid).empty());
+    for (int stage = 0; stage < 2; ++stage) {
+      for (int k = 0; k < valid.microbatches; ++k) {
+        const Action again{ActionKind::recompute, stage, k};
+        const Action forward{ActionKind::forward, stage, k};
+        const auto rank = static_cast<std::size_t>(stage);
+        const Action gradient = gradient_in(valid.actions[rank], stage, k);
+        const auto swapped = [&](const Action& other) {
+          Schedule mutated = valid;
+          auto& list = mutated.actions[rank];
+          std::iter_swap(std::ranges::find(list, again), std::ranges::find(list, other));
+          return mutated;
+        };
+        CAPTURE(name, to_string(again));
+        CHECK(crosses(swapped(gradient), gradient, again));
+        CHECK(crosses(swapped(forward), again, forward));
+      }
+    }
+  }
+}
+
+// In time the two do not wait for each other, so only the order of the list tells.
+TEST_CASE("a send before what it sends, and a receive behind what needs it, are crossed") {
+  int swapped = 0;
+  for (const Schedule& schedule : lowered_samples()) {
+    for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+      const std::vector<Action>& valid = schedule.actions[rank];
+      for (std::size_t i = 0; i < valid.size(); i += 3) {
+        const Action message = valid[i];
+        if (!is_send(message.kind) && !is_receive(message.kind)) continue;
+        const Action compute = goes_forward(message.kind)
+                                   ? Action{ActionKind::forward, message.stage, message.microbatch}
+                                   : gradient_in(valid, message.stage, message.microbatch);
+        Schedule mutated = schedule;
+        auto& list = mutated.actions[rank];
+        std::iter_swap(std::ranges::find(list, message), std::ranges::find(list, compute));
+        CAPTURE(schedule.name, to_string(message));
+        CHECK((is_send(message.kind) ? crosses(mutated, message, compute) : crosses(mutated, compute, message)));
+        ++swapped;
+      }
+    }
+  }
+  CHECK(swapped > 100);
+}
+
+TEST_CASE("a step before a weight gradient of its stage is crossed") {
+  for (const Schedule& schedule : lowered_samples()) {
+    for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+      Schedule mutated = schedule;
+      auto& list = mutated.actions[rank];
+      const auto step =
+          std::ranges::find_if(list, [](const Action& a) { return a.kind == ActionKind::optimizer_step; });
+      REQUIRE(step != list.end());
+      const Action early = *step;
+      std::rotate(list.begin(), step, step + 1);
+      for (int k = 0; k < schedule.microbatches; ++k) {
+        Action last = gradient_in(list, early.stage, k);
+        if (last.kind == ActionKind::input_gradient) last.kind = ActionKind::weight_gradient;
+        CAPTURE(schedule.name, to_string(last));
+        CHECK(crosses(mutated, early, last));
+      }
+    }
+  }
+}
+
 TEST_CASE("a dropped send or receive is an unmatched message, both dropped a missing one") {
   for (const Schedule& schedule : lowered_samples()) {
     for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
@@ -183,6 +266,12 @@ TEST_CASE("numbers out of range and kinds that are not built are malformed") {
     CAPTURE(text);
     CHECK(names(mutated, Kind::malformed, parse_action(text)));
   }
+  // Only the first and the last stage have the embedding.
+  const Schedule three = lower(generate_schedule("1f1b", {.ranks = 3, .microbatches = 2}), {.tied_embeddings = true});
+  Schedule middle = three;
+  middle.actions[1].push_back(parse_action("1REDUCE_TIED"));
+  CHECK(validate(three).empty());
+  CHECK(only(middle, Kind::malformed));
   Schedule lists = valid;
   lists.actions.pop_back();
   CHECK(only(lists, Kind::malformed));

@@ -151,6 +151,33 @@ TEST_CASE("a rank that is slower in everything is called a straggler") {
   REQUIRE_FALSE(names_one(all_slow));
 }
 
+TEST_CASE("of two ranks the slower one is the straggler") {
+  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  const std::vector<Seconds> slow =
+      slowed(made.graph, 1.25, [](const Node& node) { return node.kind == NodeKind::compute && node.rank == 1; });
+  const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, slow));
+  REQUIRE(std::ranges::any_of(result.causes, [](const DiffCause& cause) {
+    return cause.cause.find("straggler: rank 1 takes 1.25 times as long") != std::string::npos;
+  }));
+}
+
+// No pause makes a step shorter: where the clocks of two ranks say so, it is the clocks.
+TEST_CASE("a pause that seems below zero is left to the residual") {
+  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  Timeline measured = test::measured_of(made, durations(made.graph));
+  const Seconds behind{2e-4};  // more than a message takes
+  for (Event& event : measured.steps[0].events) {
+    if (event.rank != 0) continue;
+    event.start -= behind;
+    event.end -= behind;
+  }
+  measured.steps[0] = ordered_step(measured.steps[0].events);
+  const TimelineDiff result = diff(test::predicted_of(made), measured);
+  REQUIRE(closes(result));
+  REQUIRE(find(result, "host gaps")->seconds >= Seconds{});
+  REQUIRE(find(result, "residual")->seconds < Seconds{});
+}
+
 TEST_CASE("whatever differs, the causes add up") {
   std::mt19937_64 random(5);
   for (int round = 0; round < 20; ++round) {

@@ -1,6 +1,7 @@
 #include "common/timeline/trace.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -104,6 +105,41 @@ TEST_CASE("a trace is what Perfetto expects") {
   // Two neighbours, six microbatches, both directions, two steps; an arrow never goes back in time.
   REQUIRE(arrows.size() == 3 * 6 * 2 * 2);
   for (const auto& [id, ends] : arrows) REQUIRE(ends.first <= ends.second);
+}
+
+TEST_CASE("a message's arrow goes from the end of what made it to the start of what needs it") {
+  const Timeline timeline = random_gpipe(3, 2, 1, 12);
+  const nlohmann::json trace = nlohmann::json::parse(to_trace(timeline));
+  using Point = std::pair<int, std::int64_t>;  // rank and nanosecond
+  const auto point = [](const nlohmann::json& event, const char* key) {
+    return Point{event.at("pid"), std::llround(event.at(key).get<double>() * 1e3)};
+  };
+  std::map<std::string, std::pair<Point, Point>> computes;  // start and end, by name
+  std::map<int, std::pair<Point, Point>> arrows;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    const std::string phase = event.at("ph");
+    if (phase == "s") arrows[event.at("id")].first = point(event, "ts");
+    if (phase == "f") arrows[event.at("id")].second = point(event, "ts");
+    if (phase != "X" || event.at("cat") != "compute") continue;
+    const Point start = point(event, "ts");
+    computes[event.at("name")] = {start, {start.first, start.second + point(event, "dur").second}};
+  }
+  std::set<std::pair<Point, Point>> expected;
+  const auto expect = [&](const std::string& producer, const std::string& consumer) {
+    const auto [start, end] = computes.at(producer);
+    // One nanosecond before the end, where the slice is still this one.
+    expected.insert({{end.first, std::max(start.second, end.second - 1)}, computes.at(consumer).first});
+  };
+  for (const char* k : {"0", "1"}) {
+    for (const auto& [lower, upper] : {std::pair{"0", "1"}, {"1", "2"}}) {
+      expect(std::string("PP:") + lower + "F" + k, std::string("PP:") + upper + "F" + k);
+      expect(std::string("PP:") + upper + "B" + k, std::string("PP:") + lower + "B" + k);
+    }
+  }
+  std::set<std::pair<Point, Point>> drawn;
+  for (const auto& [id, ends] : arrows) drawn.insert(ends);
+  REQUIRE(expected.size() == 8);
+  REQUIRE(drawn == expected);
 }
 
 TEST_CASE("what plumb did not write is refused by name") {
