@@ -73,13 +73,7 @@ std::optional<Membership> membership(const Environment& environment) {
     if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") made.hosts_store = false;
     return made;
   }
-  // An interactive Slurm shell has these, too, with one task: then nobody has started ranks yet.
-  if (environment("SLURM_PROCID") && environment("SLURM_NTASKS").value_or("1") != "1") {
-    Membership made = of(environment, "Slurm", "SLURM_PROCID", "SLURM_NTASKS");
-    find_store(environment, made, first_host(environment("SLURM_JOB_NODELIST").value_or("127.0.0.1")),
-               environment("SLURM_JOB_ID").value_or("") + "." + environment("SLURM_STEP_ID").value_or(""));
-    return made;
-  }
+  // Before Slurm: mpirun passes on what a batch script of Slurm has.
   if (environment("OMPI_COMM_WORLD_RANK")) {
     Membership made = of(environment, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
     const bool one_host = environment("OMPI_COMM_WORLD_LOCAL_SIZE") == environment("OMPI_COMM_WORLD_SIZE");
@@ -89,6 +83,14 @@ std::optional<Membership> membership(const Environment& environment) {
     }
     find_store(environment, made, "127.0.0.1",
                environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or("")));
+    return made;
+  }
+  // An interactive shell of Slurm has these, too, with one task, and a batch script without being a step: there nobody
+  // has started ranks yet (sbatch and srun, "Output environment variables").
+  if (environment("SLURM_PROCID") && environment("SLURM_STEP_ID") && environment("SLURM_NTASKS").value_or("1") != "1") {
+    Membership made = of(environment, "Slurm", "SLURM_PROCID", "SLURM_NTASKS");
+    find_store(environment, made, first_host(environment("SLURM_JOB_NODELIST").value_or("127.0.0.1")),
+               environment("SLURM_JOB_ID").value_or("") + "." + *environment("SLURM_STEP_ID"));
     return made;
   }
   return std::nullopt;

@@ -28,9 +28,7 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
 
 std::string chosen_transport(const std::string& wanted, const Environment& environment) {
   const std::optional<Membership> member = membership(environment);
-  // A batch script of Slurm has a task's variables, too, but runs once: only srun makes a step.
-  const bool batch_script = member && member->launcher == "Slurm" && !environment("SLURM_STEP_ID");
-  const bool one_of_several = member && member->size > 1 && !batch_script;
+  const bool one_of_several = member && member->size > 1;
   if (wanted.empty()) return one_of_several ? "gloo" : "local";
   if (wanted == "local" && one_of_several) {
     throw InputError("--transport",

@@ -74,6 +74,16 @@ TEST_CASE("Open MPI's variables: one host needs no address, several do") {
   CHECK(of(variables)->address == "node1");
 }
 
+TEST_CASE("a batch script of Slurm is no rank, and mpirun in it starts ranks of Open MPI") {
+  std::map<std::string, std::string> script{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}};
+  CHECK_FALSE(of(script).has_value());
+  script["OMPI_COMM_WORLD_RANK"] = "3";
+  script["OMPI_COMM_WORLD_SIZE"] = "4";
+  script["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
+  CHECK(of(script)->launcher == "Open MPI");
+  CHECK(of(script)->rank == 3);
+}
+
 TEST_CASE("torchrun under Slurm or Open MPI: its variables name the ranks, the outer ones only its agents") {
   const std::map<std::string, std::string> outer{
       {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},

@@ -311,14 +311,3 @@ TEST_CASE("a rank's memory under a split is the peak over time, without workspac
     }
   }
 }
-
-TEST_CASE("of two equal peaks the first one tells what each stage keeps") {
-  // Three are held behind 1F0, two of stage 0, and again behind 1F1, two of stage 1.
-  const Schedule schedule{.name = "by hand",
-                          .ranks = 1,
-                          .microbatches = 2,
-                          .chunks = 2,
-                          .rank_of_stage = {0, 0},
-                          .actions = {parse_actions("0F0 0F1 1F0 1I0 0I0 0W0 1F1 1I1 1W0 1W1 0I1 0W1")}};
-  CHECK(kept_microbatches(schedule) == std::vector<int>{2, 1});
-}

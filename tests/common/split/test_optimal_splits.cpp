@@ -175,20 +175,6 @@ TEST_CASE("a heavy head takes layers from the last stage") {
   CHECK_FALSE(dynamic_split(problem).has_value());  // [1, 3] needs 60 on rank 1
 }
 
-TEST_CASE("kept bytes of a fraction of a microbatch are rounded up per block, also below a limit") {
-  SplitProblem problem;
-  problem.rank_of_stage = {0, 1};
-  problem.kept_microbatches = {1.5, 1};
-  problem.block_times.assign(4, {1.0});
-  problem.block_fixed_bytes.assign(4, {10});
-  problem.block_kept_bytes.assign(4, {5});
-  CHECK(rank_memory(problem, Split{{1, 1}}) == std::vector<Bytes>{{2 * (10 + 8)}, {2 * (10 + 5)}});
-  problem.memory_per_rank = Bytes{36};
-  CHECK(describe(*dynamic_split(problem)) == "[1, 1]");
-  problem.memory_per_rank = Bytes{35};
-  CHECK_FALSE(dynamic_split(problem).has_value());
-}
-
 TEST_CASE("what cannot be weighed is refused") {
   SplitProblem problem;
   problem.rank_of_stage = {0, 1, 2};
