@@ -11,6 +11,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "common/base/program.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
@@ -65,12 +66,14 @@ class Comparison {
   // Trains the reference up to and without the last optimizer step; losses of each step.
   std::vector<double> train(std::size_t steps) {
     std::vector<double> losses;
+    Progress progress("checking against a single device: steps");
     for (std::size_t step = 0; step < steps; ++step) {
       if (step > 0) {
         reference_.optimizer_step();
       }
       run_step(reference_, static_cast<std::int64_t>(step), plan_.schedule.microbatches);
       losses.push_back(reference_.loss());
+      progress.update(static_cast<int>(step) + 1, static_cast<int>(steps));
     }
     return losses;
   }
@@ -143,7 +146,7 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   const std::vector<std::string> differing = comparison.differing(gradients);
   CheckResult result;
   const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), [](double a, double b) {
-    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));
   });
   const bool same_losses = different.first == losses.end();
   result.bitwise_equal = differing.empty() && same_losses;

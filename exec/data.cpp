@@ -1,6 +1,7 @@
 #include "exec/data.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -29,6 +30,21 @@ std::string licence_texts() {
   return text;
 }
 
+// It is held in memory, by every process.
+void require_readable_at_once(const std::filesystem::path& path) {
+  constexpr std::uintmax_t most = std::uintmax_t{1} << 30;
+  std::error_code none;
+  if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none) &&
+      !std::filesystem::is_directory(path, none)) {
+    throw InputError(path.string(), "is a device or a pipe, expected a file of text");
+  }
+  const std::uintmax_t size = std::filesystem::file_size(path, none);
+  if (!none && size > most) {
+    throw InputError(path.string(), "has " + std::to_string(size) + " bytes, more than the GiB that is held in memory",
+                     "take a part of it: head -c 1G " + path.string() + " > part.txt");
+  }
+}
+
 }  // namespace
 
 std::span<const unsigned char> Corpus::window(std::int64_t index, std::int64_t length) const {
@@ -44,6 +60,7 @@ std::shared_ptr<const Corpus> load_corpus(const std::filesystem::path& path, con
     throw InputError("model.vocabulary",
                      "expected at least 256, since bytes are token ids, found " + std::to_string(model.vocabulary));
   }
+  if (!path.empty()) require_readable_at_once(path);
   auto corpus = std::make_shared<const Corpus>(path.empty() ? licence_texts() : read_file(path));
   const auto needed = static_cast<std::size_t>(sequence) + 1;
   if (corpus->size() < needed) {

@@ -67,7 +67,8 @@ std::optional<Membership> membership(const Environment& environment) {
   if (environment("RANK") && environment("WORLD_SIZE")) {
     const bool own = environment("PLUMB_LAUNCHER").has_value();
     Membership made = of(environment, own ? "plumb-exec" : "torchrun", "RANK", "WORLD_SIZE");
-    if (!environment("MASTER_ADDR")) throw InputError("MASTER_ADDR", "is not set, although RANK and WORLD_SIZE are");
+    if (environment("MASTER_ADDR").value_or("").empty())
+      throw InputError("MASTER_ADDR", "is not set, although RANK and WORLD_SIZE are");
     made.address = *environment("MASTER_ADDR");
     made.port = number(environment, "MASTER_PORT", 1, 65535);
     if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") made.hosts_store = false;

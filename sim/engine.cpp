@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -90,7 +91,12 @@ s4u::Engine* new_engine() {
   static char* arguments[] = {name.data(), nullptr};
   int count = 1;
   xbt_log_control_set("xbt_cfg.thres:warning");
+  // It takes Ctrl-C and faults for itself, to print its state and to end with a status that is not ours.
+  const std::array<int, 2> taken = {SIGINT, SIGSEGV};
+  std::array<struct sigaction, 2> before = {};
+  for (std::size_t i = 0; i < taken.size(); ++i) ::sigaction(taken[i], nullptr, &before[i]);
   auto* engine = new s4u::Engine(&count, arguments);
+  for (std::size_t i = 0; i < taken.size(); ++i) ::sigaction(taken[i], &before[i], nullptr);
   configure_once(*engine);
   return engine;
 }

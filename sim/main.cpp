@@ -10,7 +10,8 @@ namespace sim = plumb::sim;
 
 int main(int argc, char** argv) {
   return plumb::run_program("plumb", [&] {
-    if (argc > 1 && std::string_view(argv[1]) == "run") sim::run_plumb_exec(argv);
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    if (command == "run" || command == "compare" || command == "calibrate") sim::run_plumb_exec(argv);
     CLI::App program("Plans and simulates training pipelines, and shows where measured ones differ.", "plumb");
     program.set_version_flag("--version", std::string("plumb ") + PLUMB_VERSION);
     program.require_subcommand(1);

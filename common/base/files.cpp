@@ -65,7 +65,7 @@ std::string read_file(const std::filesystem::path& path) {
   return std::move(content).str();
 }
 
-void require_writable(const std::filesystem::path& name) {
+void require_writable(const std::filesystem::path& name, const std::vector<std::string>& inputs) {
   if (name.empty()) throw InputError("output file", "has an empty name", "name a file");
   std::error_code none;
   const std::filesystem::path path = written_path(name);
@@ -75,6 +75,10 @@ void require_writable(const std::filesystem::path& name) {
     throw InputError(path.string(), "cannot be written: its folder does not exist", "mkdir -p " + folder.string());
   }
   const bool through = is_written_through(path);
+  for (const std::string& input : inputs) {
+    if (through || !std::filesystem::equivalent(path, input, none)) continue;
+    throw InputError(path.string(), "is read and would be written over", "name another file with -o");
+  }
   if (::access(through ? path.c_str() : folder.c_str(), through ? W_OK : W_OK | X_OK) != 0) {
     throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno),
                      "name a file in a folder that you may write to");

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace plumb {
 
@@ -15,7 +16,8 @@ namespace plumb {
 // RunError when the disk is full; leaves no temporary file behind in either case.
 void write_file(const std::filesystem::path& name, std::string_view content);
 
-// Throws the InputError of `write_file` now, for work that takes long before it writes.
-void require_writable(const std::filesystem::path& name);
+// Throws the InputError of `write_file` now, for work that takes long before it writes; also if it would replace one of
+// the files that are read. Empty names among `inputs` are none.
+void require_writable(const std::filesystem::path& name, const std::vector<std::string>& inputs = {});
 
 }  // namespace plumb

@@ -1,5 +1,6 @@
 #include "common/base/program.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,11 +17,19 @@ namespace {
 // Without a terminal: a line of a log now and then.
 constexpr std::chrono::milliseconds log_every{5000};
 
+// Of a daemon they may be closed: the next files and sockets would take their numbers.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+  }
+}
+
 int descriptor(Stream stream) { return stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO; }
 
 }  // namespace
 
 int run_program(std::string_view name, const std::function<ExitStatus()>& command) {
+  open_standard_streams();
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // write() then says EFBIG, and the half-written file is removed
   const auto report = [&](const char* message) {

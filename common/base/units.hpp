@@ -40,6 +40,9 @@ inline constexpr Seconds longest_time{1e9};
 
 using BytesPerSecond = Quantity<struct BytesPerSecondUnit, double>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondUnit, double>;
+// Of what is read from outside: no message takes longer than times may, and simulators stay sane.
+inline constexpr BytesPerSecond slowest_bandwidth{1};
+inline constexpr BytesPerSecond fastest_bandwidth{1e18};
 
 [[nodiscard]] constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
   return {static_cast<double>(amount.value) / rate.value};

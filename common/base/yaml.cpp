@@ -268,8 +268,20 @@ Seconds YamlValue::seconds() const {
   return value;
 }
 
-BytesPerSecond YamlValue::bytes_per_second() const { return {positive_quantity(*this, bandwidth_units, "'50 GB/s'")}; }
+BytesPerSecond YamlValue::bytes_per_second() const {
+  const BytesPerSecond value{positive_quantity(*this, bandwidth_units, "'50 GB/s'")};
+  if (value < slowest_bandwidth || value > fastest_bandwidth) {
+    fail(path_ + ": '" + text() + "' is not between 1 and 10^18 bytes per second");
+  }
+  return value;
+}
 
-FlopsPerSecond YamlValue::flops_per_second() const { return {positive_quantity(*this, flops_units, "'312 TFLOP/s'")}; }
+FlopsPerSecond YamlValue::flops_per_second() const {
+  const FlopsPerSecond value{positive_quantity(*this, flops_units, "'312 TFLOP/s'")};
+  if (value < FlopsPerSecond{1e3} || value > FlopsPerSecond{1e24}) {
+    fail(path_ + ": '" + text() + "' is not between 10^3 and 10^24 operations per second");
+  }
+  return value;
+}
 
 }  // namespace plumb

@@ -1,5 +1,7 @@
 #include "common/cost/costs_json.hpp"
 
+#include <cmath>
+
 #include "common/base/json_fields.hpp"
 
 namespace plumb {
@@ -49,8 +51,9 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   if (const auto each = value.find("ranks_per_machine")) static_cast<void>(each->small_integer(1));
   PipelineCosts costs = read_fields<PipelineCosts>(value);
   for (const auto& [name, way] : {std::pair("inside", costs.inside), std::pair("outside", costs.outside)}) {
-    if (way.bandwidth.value == 0) {
-      value.at(name).at("bandwidth_bytes_per_s").fail("expected a bandwidth above zero");
+    const bool endless = std::isinf(way.bandwidth.value);
+    if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {
+      value.at(name).at("bandwidth_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");
     }
   }
   return costs;

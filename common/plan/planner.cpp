@@ -116,11 +116,12 @@ Candidate weigh(const Scenario& scenario, const PlanChoice& choice, const Evalua
   return candidate;
 }
 
-// Fitting ones by time, misfits by memory, then those that cannot be built.
+// Fitting ones by time and, as fast as each other, by memory; misfits by memory, then those that cannot be built.
 bool better(const Candidate& a, const Candidate& b) {
   const auto order = [](const Candidate& x) { return x.fits ? 0 : x.built ? 1 : 2; };
   if (order(a) != order(b)) return order(a) < order(b);
-  return a.fits ? a.iteration < b.iteration : a.peak_bytes < b.peak_bytes;
+  if (a.fits && a.iteration != b.iteration) return a.iteration < b.iteration;
+  return a.peak_bytes < b.peak_bytes;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ struct Candidate {
 };
 
 struct PlanningResult {
-  std::vector<Candidate> candidates;  // fitting ones by time, misfits by memory, what cannot be built; ties in order
+  std::vector<Candidate> candidates;  // fitting ones by time, then memory; misfits by memory; what cannot be built
   int pruned = 0;                     // cannot be built
   int bounded = 0;                    // left out because a bound was worse than the best: none, all are weighed
   int evaluated = 0;                  // by the longest path
@@ -50,8 +50,8 @@ struct PlanningResult {
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
                                            const std::function<void(int, int)>& progress = {});
 
-// The first of the scenario's own that fits. Throws InputError that says by how much the smallest one exceeds the memory
-// of a rank, what takes most of it, and which one-line changes of the scenario (tried here) would fit.
+// The first of the scenario's own that fits. Throws InputError that says by how much the smallest one exceeds the
+// memory of a rank, what takes most of it, and which one-line changes of the scenario (tried here) would fit.
 [[nodiscard]] const Candidate& best_fitting(const PlanningResult& result, const Scenario& scenario);
 
 }  // namespace plumb

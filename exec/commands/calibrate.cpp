@@ -64,7 +64,7 @@ void print(const Profile& profile) {
 
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
   if (arguments.rounds < 1 || arguments.rounds > 100'000) throw InputError("--rounds", "expected 1 to 100000");
-  if (!arguments.output.empty()) require_writable(arguments.output);
+  if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
   const Scenario scenario = read_scenario(arguments.scenario);
   Progress progress("calibrating: rounds");
   const Profile profile = calibrate(scenario, {.rounds = arguments.rounds,
@@ -89,7 +89,7 @@ void add_calibrate(CLI::App& app, Command& chosen) {
   const auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App& command =
       add_command(app, "calibrate", "Measure this machine for a scenario's shapes; it should be idle otherwise",
-                  "plumb-exec calibrate scenarios/tiny-hybrid.yaml -o profile.yaml");
+                  "plumb-exec calibrate scenarios/demo.yaml -o profile.yaml");
   command.add_option("SCENARIO", arguments->scenario, "Whose model and shapes to measure")->required();
   command.add_option("-o,--output", arguments->output, "Profile to write (default: standard output)");
   command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")->capture_default_str();

@@ -90,7 +90,14 @@ ExitStatus compare_command(const CompareArguments& arguments) {
   const SessionOptions options = session_options(arguments.session);
   if (arguments.plans.size() < 2) throw InputError("plumb-exec compare", "expected at least two plans");
   const std::vector<std::filesystem::path> files = output_files(arguments);
-  if (!arguments.folder.empty()) require_writable(files.front());
+  if (!arguments.folder.empty()) {
+    std::error_code none;
+    if (std::filesystem::exists(arguments.folder, none) && !std::filesystem::is_directory(arguments.folder, none)) {
+      throw InputError(arguments.folder, "is a file, expected a folder");
+    }
+    std::filesystem::create_directory(arguments.folder, none);  // where it fails, the next line says why
+    for (const std::filesystem::path& file : files) require_writable(file, arguments.plans);
+  }
   std::vector<Plan> plans;
   for (const std::string& path : arguments.plans) plans.push_back(read_plan(path));
   const SessionResult result = run_session(std::move(plans), options);

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -93,6 +95,13 @@ void print(const PlanRun& run, const SessionOptions& options) {
   std::cout << to_text(ranks, colour_allowed(Stream::out)) << '\n';
   std::cout << fmt::format("median step {}; its own durations, replayed on the graph, give {:+.2f}%\n",
                            to_text(median_step(run.timeline).duration), run.replay_error_fraction * 100);
+  const auto lost =
+      std::find_if(run.losses.begin(), run.losses.end(), [](double loss) { return !std::isfinite(loss); });
+  if (lost != run.losses.end()) {
+    std::cout << fmt::format(
+        "the loss is no number since step {} of {} (warm-up included): lower training.learning_rate\n",
+        lost - run.losses.begin() + 1, run.losses.size());
+  }
   if (!run.check) return;
   if (run.check->passed) {
     std::cout << (run.check->bitwise_equal ? "check: all losses and gradients equal the single device's bit by bit\n"
@@ -105,7 +114,7 @@ void print(const PlanRun& run, const SessionOptions& options) {
 
 ExitStatus run_command(const RunArguments& arguments) {
   const SessionOptions options = session_options(arguments.session);
-  if (!arguments.output.empty()) require_writable(arguments.output);
+  if (!arguments.output.empty()) require_writable(arguments.output, {arguments.plan, arguments.session.data});
   const SessionResult result = run_session({read_plan(arguments.plan)}, options);
   if (result.runs.empty()) return result.status;
   const PlanRun& run = result.runs.front();

@@ -26,7 +26,7 @@ bool has_key(const YamlValue& file, std::string_view key) {
 
 bool is_json(const std::string& path) {
   const std::string text = read_file(path);
-  const auto first = text.find_first_not_of(" \t\r\n");
+  const auto first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // blanks, and the byte-order mark of UTF-8
   return first != std::string::npos && text[first] == '{';
 }
 

@@ -135,7 +135,7 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
 }
 
 ExitStatus plan(const Options& options) {
-  if (!options.output.empty()) require_writable(options.output);
+  if (!options.output.empty()) require_writable(options.output, {options.scenario, options.overrides.profile});
   const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
   PlanningResult result;

@@ -22,7 +22,7 @@ struct Options {
 };
 
 ExitStatus report(const Options& options) {
-  require_writable(options.output);
+  require_writable(options.output, options.timelines);
   std::vector<Timeline> timelines;
   for (const std::string& path : options.timelines) timelines.push_back(read_timeline(path));
   const std::string page = html_report(timelines);

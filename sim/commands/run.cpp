@@ -17,13 +17,17 @@ void run_plumb_exec(char** arguments) {
       (error ? std::filesystem::path(arguments[0]) : self).parent_path() / "plumb-exec";
   ::execv(beside.c_str(), arguments);
   const std::string reason = errno == ENOENT ? "is not there" : std::strerror(errno);
-  throw InputError("plumb run", "needs the program " + beside.string() + ", which " + reason,
+  throw InputError(std::string("plumb ") + arguments[1], "needs the program " + beside.string() + ", which " + reason,
                    "it is built when LibTorch is found: see the output of cmake, or run ./bootstrap build");
 }
 
 void add_run(CLI::App& program) {
   add_command(program, "run", "Executes a plan on ranks of this machine: hands over to plumb-exec run.",
               "plumb run plan.json --steps 10 -o measured.json");
+  add_command(program, "compare", "Alternates the steps of several plans: hands over to plumb-exec compare.",
+              "plumb compare uniform.json dynamic.json --steps 20");
+  add_command(program, "calibrate", "Measures this machine: hands over to plumb-exec calibrate.",
+              "plumb calibrate scenario.yaml -o profile.yaml");
 }
 
 }  // namespace plumb::sim

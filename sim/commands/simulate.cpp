@@ -177,7 +177,7 @@ void print(const Prediction& prediction, const Options& options) {
 }
 
 ExitStatus simulate_command(const Options& options) {
-  if (!options.output.empty()) require_writable(options.output);
+  if (!options.output.empty()) require_writable(options.output, {options.input, options.profile});
   const Prediction prediction = predict(options);
   if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
   if (options.json) {

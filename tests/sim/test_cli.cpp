@@ -404,6 +404,28 @@ TEST_CASE("bad input is refused by file and line, and leaves nothing behind") {
   refuses(plan(replaced(small, "ffn: 128", "ffn: 10000000")), {"GiB too much"});
 }
 
+TEST_CASE("what is read is never written over") {
+  const Folder folder;
+  const std::string file = folder.file("small.yaml", small);
+  const std::string plan = folder.file("plan.json");
+  const std::string timeline = folder.file("timeline.json");
+  const std::string other_way = (folder.path / ".." / folder.path.filename() / "small.yaml").string();
+  REQUIRE(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + timeline).status == 0);
+  refuses(run_plumb(folder, "plan " + file + " -o " + other_way), {"small.yaml", "would be written over"});
+  refuses(run_plumb(folder, "simulate " + plan + " -o " + plan), {"plan.json", "would be written over"});
+  refuses(run_plumb(folder, "report " + timeline + " -o " + timeline), {"timeline.json", "would be written over"});
+  CHECK(plumb::read_file(file) == small);
+}
+
+TEST_CASE("a plan may begin with a byte-order mark") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  const std::string marked = folder.file("marked.json", "\xef\xbb\xbf" + plumb::read_file(plan));
+  CHECK(run_plumb(folder, "simulate " + marked + " --engine path").status == 0);
+}
+
 TEST_CASE("damaged plans are refused") {
   const Folder folder;
   const std::string plan = folder.file("plan.json");

@@ -91,6 +91,9 @@ TEST_CASE("quantities have units, and a missing unit is an error that lists them
   CHECK_THROWS_AS((void)value_of("-1 s").seconds(), InputError);
   CHECK_THROWS_AS((void)value_of("1e12 s").seconds(), InputError);  // a plan with it could not be read back
   CHECK_THROWS_AS((void)value_of("0 GB/s").bytes_per_second(), InputError);
+  CHECK_THROWS_AS((void)value_of("1e-300 GB/s").bytes_per_second(), InputError);
+  CHECK_THROWS_AS((void)value_of("1e300 GB/s").bytes_per_second(), InputError);
+  CHECK_THROWS_AS((void)value_of("1e-300 GFLOP/s").flops_per_second(), InputError);
 }
 
 TEST_CASE("a choice gives its index or names the nearest") {

@@ -2,6 +2,7 @@
 #include "common/plan/planner.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -42,7 +43,8 @@ TEST_CASE("the dynamic split of a plan has the fastest slowest stage of all spli
   const Plan plan = make_plan(scenario, {.microbatch = 1});
   const SplitProblem problem = split_problem(plan, blocks);
   Seconds best{1e9};
-  for (int first = 0; first <= 8; ++first) best = std::min(best, slowest_stage_time(problem, Split{{first, 8 - first}}));
+  for (int first = 0; first <= 8; ++first)
+    best = std::min(best, slowest_stage_time(problem, Split{{first, 8 - first}}));
   CHECK(slowest_stage_time(problem, plan.split) == best);
   const Plan uniform = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
   CHECK(uniform.split == Split{{4, 4}});
@@ -113,6 +115,24 @@ TEST_CASE("where only the uniform split fits, that is proposed and not taken") {
     FAIL("[1, 7] does not fit");
   } catch (const InputError& error) {
     CHECK_THAT(error.hint(), ContainsSubstring("split: uniform"));
+  }
+}
+
+TEST_CASE("of two candidates as fast as each other the one that needs less memory is the best") {
+  // GPipe and 1F1B have the same longest path where messages take no time beside compute (arXiv 2104.04473, 2.2).
+  const Scenario scenario = read_text(
+      scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2}\ntraining: {sequence: 32, global_batch: 8}\n"
+                    "schedule: [gpipe, 1f1b]\nsplit: [4, 4]\n"));
+  const PlanningResult result = plan_scenario(scenario, [](const Plan& plan) {
+    Plan free = plan;
+    free.costs.inside = {.latency = {0}, .bandwidth = {std::numeric_limits<double>::infinity()}};
+    for (ComputeCost& stage : free.costs.stages) stage.forward = stage.input_gradient = stage.weight_gradient = {1};
+    return predict_by_path(free);
+  });
+  const Candidate& best = best_fitting(result, scenario);
+  CHECK(best.choice.schedule.name == "1f1b");
+  for (const Candidate& candidate : result.candidates) {
+    if (candidate.own) CHECK(candidate.iteration.value == Approx(best.iteration.value));
   }
 }
 
