@@ -192,6 +192,11 @@ void Incoming::expect(std::size_t bytes, int count) {
   if (granted_ == 0) grant();
 }
 
+bool Incoming::has_arrived() {
+  const std::scoped_lock lock(fabric_.ending.mutex);
+  return !arrived_.empty();
+}
+
 // On the rank's thread, whose memory the buffers are.
 void Incoming::post_buffers() {
   bool posted = false;
@@ -222,6 +227,8 @@ Received Incoming::receive(Clock::time_point deadline) {
     throw RunError(fmt::format("rank {}", fabric_.ending.rank),
                    fmt::format("receives from rank {} without expecting a message", peer_));
   }
+  // While it waits, the rank has time for the next buffers; when a message is there already, it has work to do.
+  if (!has_arrived()) post_buffers();
   std::unique_lock lock(fabric_.ending.mutex);
   const bool waited = arrived_.empty();
   while (arrived_.empty()) {
@@ -241,7 +248,7 @@ Received Incoming::receive(Clock::time_point deadline) {
   lock.unlock();
   ++received_;
   if (waited) received.arrived = Clock::now();
-  post_buffers();
+  if (received_ == posted_ever_) post_buffers();
   return received;
 }
 

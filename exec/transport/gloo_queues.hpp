@@ -112,6 +112,7 @@ class Incoming {
 
   void run();
   bool take_next();
+  [[nodiscard]] bool has_arrived();
   void post_buffers();
   void grant();
 
