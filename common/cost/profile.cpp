@@ -13,7 +13,6 @@ namespace plumb {
 namespace {
 
 constexpr int profile_version = 2;
-constexpr double most_bytes_per_s = 1e18;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 
 // JSON's quotes and numbers are YAML's too.
@@ -59,7 +58,7 @@ TransferCost read_transfer(const YamlValue& value) {
   TransferCost cost{.latency = {value.require("latency_s").number(0, longest_time.value)},
                     .bandwidth = {std::numeric_limits<double>::infinity()}};
   const std::optional<YamlValue> bandwidth = value.find("bandwidth_bytes_per_s");
-  if (bandwidth) cost.bandwidth = {bandwidth->number(1, most_bytes_per_s)};
+  if (bandwidth) cost.bandwidth = {bandwidth->number(slowest_bandwidth.value, fastest_bandwidth.value)};
   return cost;
 }
 

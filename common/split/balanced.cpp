@@ -20,12 +20,8 @@ StageWindows windows_within(const WeighedChain& chain, const CoupledLimits& limi
       return (!limits.time || chain.time(start, end) <= *limits.time) &&
              (!limits.bytes || chain.stage_bytes(stage, start, end) <= *limits.bytes);
     };
-    int end = 0;
-    for (int start = 0; start < chain.blocks(); ++start) {
-      end = std::max(end, start);
-      while (end < chain.blocks() && fits(start, end + 1)) ++end;
-      windows[static_cast<std::size_t>(stage)].push_back({start + 1, end});
-    }
+    std::vector<EndWindow>& own = windows[static_cast<std::size_t>(stage)];
+    for (const int end : farthest_ends(chain.blocks(), fits)) own.push_back({static_cast<int>(own.size()) + 1, end});
   }
   return windows;
 }

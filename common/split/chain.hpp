@@ -1,6 +1,7 @@
 // Cutting a chain of blocks into stages when each stage may only end within a window: what the exact splits share.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,20 @@ struct EndWindow {
   int first = 0;
   int last = 0;
 };
+
+// How far a stage can reach from each start, where every part of a stage that fits fits too; `start` itself: not one
+// block fits. `fits(start, end)`. O(blocks) calls.
+template <class Fits>
+[[nodiscard]] std::vector<int> farthest_ends(int blocks, const Fits& fits) {
+  std::vector<int> ends;
+  int end = 0;
+  for (int start = 0; start < blocks; ++start) {
+    end = std::max(end, start);
+    while (end < blocks && fits(start, end + 1)) ++end;
+    ends.push_back(end);
+  }
+  return ends;
+}
 
 // Which cuts can still be completed: can(stage, start) says whether the blocks from `start` on can be cut into the
 // stages from `stage` on.

@@ -55,24 +55,17 @@ class DynamicSplit {
 
   void limit_memory() {
     for (int stage = 0; stage < stages_; ++stage) {
-      auto& until = fits_until_.emplace_back();
-      int end = 0;
-      for (int start = 0; start < blocks_; ++start) {
-        while (end < blocks_ && chain_.stage_bytes(stage, start, end + 1) <= problem_.memory_per_rank->value) ++end;
-        until.push_back(end);
-      }
+      fits_until_.push_back(farthest_ends(blocks_, [&](int start, int end) {
+        return chain_.stage_bytes(stage, start, end) <= problem_.memory_per_rank->value;
+      }));
     }
   }
 
   // Per stage and start: no stage slower than `limit`, none alone too large for its rank.
   StageWindows windows_within(double limit) const {
     std::vector<EndWindow> fast;
-    int end = 0;
-    for (int start = 0; start < blocks_; ++start) {
-      end = std::max(end, start);
-      while (end < blocks_ && times_[time_index(start, end + 1)] <= limit) ++end;
-      fast.push_back({start + 1, end});
-    }
+    const auto is_fast = [&](int start, int end) { return times_[time_index(start, end)] <= limit; };
+    for (const int end : farthest_ends(blocks_, is_fast)) fast.push_back({static_cast<int>(fast.size()) + 1, end});
     StageWindows windows(static_cast<std::size_t>(stages_), fast);
     for (std::size_t stage = 0; stage < fits_until_.size(); ++stage) {
       for (std::size_t start = 0; start < fast.size(); ++start) {

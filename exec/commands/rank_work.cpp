@@ -27,6 +27,14 @@ std::optional<Doing> parse(const std::string& text) {
   return doing;
 }
 
+// Line `number` of a text, from 0.
+std::string line(const std::string& text, int number) {
+  std::istringstream stream(text);
+  std::string found;
+  for (int i = 0; i <= number; ++i) std::getline(stream, found);
+  return found;
+}
+
 std::string host_identity() {
   try {
     return read_file("/proc/sys/kernel/random/boot_id");
@@ -101,25 +109,23 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
 
 // Ranks may have been started with different files, or on hosts whose clocks do not agree.
 void RankWork::require_same_plans(Transport& transport) const {
-  std::string mine = host_identity();
+  const std::string options = fmt::format("--steps {} --warm-up {}{}{}{}", options_.steps, options_.warm_up,
+                                          options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
+                                          options_.stage.deterministic ? " --deterministic" : "");
+  std::string mine = host_identity() + options + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";
   }
-  mine += fmt::format("--steps {} --warm-up {}{}{}{}\n", options_.steps, options_.warm_up,
-                      options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
-                      options_.stage.deterministic ? " --deterministic" : "");
   const std::vector<std::string> all = transport.gather(mine, Clock::now() + start_time);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    if (all[rank].substr(0, all[rank].find('\n')) != all[0].substr(0, all[0].find('\n'))) {
+    if (line(all[rank], 0) != line(all[0], 0)) {
       throw RunError(fmt::format("rank {}", rank),
                      "is on another host than rank 0: aligning the clocks of several hosts is not built yet");
     }
-    const auto options = [&](std::size_t of) { return all[of].substr(all[of].rfind('\n', all[of].size() - 2) + 1); };
-    if (options(rank) != options(0)) {
-      const auto line = [&](std::size_t of) { return options(of).substr(0, options(of).size() - 1); };
+    if (line(all[rank], 1) != line(all[0], 1)) {
       throw RunError(fmt::format("rank {}", rank),
-                     fmt::format("was started with {}, rank 0 with {}", line(rank), line(0)));
+                     fmt::format("was started with {}, rank 0 with {}", line(all[rank], 1), line(all[0], 1)));
     }
     throw RunError(fmt::format("rank {}", rank), "was started with another plan than rank 0");
   }

@@ -54,7 +54,6 @@ constexpr std::size_t longest_source = 400;
 constexpr std::size_t longest_test = 450;  // cases are independent of each other
 const std::map<std::string, std::size_t> longer_files = {
     {"common/base/json_fields.hpp", 220},  // templates: there is no source to move them to
-    {"tests/sim/test_cli.cpp", 480},       // all of one program that scripts see
     {"sim/engine.cpp", 430},               // all that sees SimGrid
 };
 

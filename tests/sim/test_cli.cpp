@@ -1,66 +1,23 @@
 // The program `plumb` from outside: exit statuses, messages, and the JSON keys that scripts rely on.
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
 
 using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
 using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::require_keys;
 using plumb::tests::run_plumb;
 using plumb::tests::scenario;
-using Json = nlohmann::json;
-
-namespace {
-
-// Parses the whole of standard output: anything beside one object fails.
-Json json_of(const Outcome& outcome) {
-  INFO(outcome.err);
-  REQUIRE(outcome.status == 0);
-  CHECK(outcome.err.empty());
-  return Json::parse(outcome.out);
-}
-
-void require_keys(const Json& object, const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) {
-    INFO(key);
-    CHECK(object.contains(key));
-  }
-}
-
-// A problem of the user's: status 2, nothing on standard output, one message that contains all of these.
-void refuses(const Outcome& outcome, const std::vector<std::string>& parts) {
-  INFO(outcome.err);
-  CHECK(outcome.status == 2);
-  CHECK(outcome.out.empty());
-  CHECK(outcome.err.substr(0, 5) == "plumb");
-  for (const std::string& part : parts) CHECK_THAT(outcome.err, ContainsSubstring(part));
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
-const std::string small = R"(model:
-  name: small
-  vocabulary: 128
-  hidden: 64
-  heads: 4
-  ffn: 128
-  layers: "full/dense*6"
-cluster: {machine: local-cpu, ranks: 2, cores: 2}
-training: {sequence: 32, global_batch: 8, microbatch: 1}
-layout: {pipeline: 2}
-schedule: 1f1b
-split: dynamic
-)";
-
-}  // namespace
+using plumb::tests::small;
 
 TEST_CASE("every command has a help with an example") {
   const Folder folder;
@@ -382,63 +339,6 @@ TEST_CASE("a report is one page that needs no network") {
   CHECK_THAT(html, ContainsSubstring("<html"));
   CHECK(html.find(" src=\"http") == std::string::npos);
   CHECK(html.find("<link") == std::string::npos);
-}
-
-TEST_CASE("bad input is refused by file and line, and leaves nothing behind") {
-  const Folder folder;
-  const std::string output = " -o " + folder.file("plan.json");
-  const auto plan = [&](const std::string& content) {
-    const std::string file = folder.file("bad.yaml", content);
-    const Outcome outcome = run_plumb(folder, "plan " + file + output);
-    CHECK(folder.files() == 1);
-    return outcome;
-  };
-  refuses(plan(replaced(small, "schedule:", "schedul:")), {"bad.yaml:11:1", "schedul", "did you mean 'schedule'?"});
-  refuses(plan(replaced(small, "schedule: 1f1b", "schedule: 1f1c")), {"bad.yaml:11:11", "did you mean '1f1b'?"});
-  refuses(plan(replaced(small, "split: dynamic", "split: [3, 2]")), {"bad.yaml:12", "5", "6"});
-  refuses(plan(replaced(replaced(small, "ranks: 2", "ranks: 8"), "pipeline: 2", "pipeline: 8")),
-          {"bad.yaml", "8", "6"});
-  refuses(plan(replaced(small, "microbatch: 1", "microbatch: 3")), {"bad.yaml:9", "3", "8"});
-  refuses(plan(replaced(small, "hidden: 64", "hidden: [")), {"bad.yaml"});
-  refuses(plan(""), {"bad.yaml"});
-  refuses(plan(replaced(small, "ffn: 128", "ffn: 10000000")), {"GiB too much"});
-}
-
-TEST_CASE("what is read is never written over") {
-  const Folder folder;
-  const std::string file = folder.file("small.yaml", small);
-  const std::string plan = folder.file("plan.json");
-  const std::string timeline = folder.file("timeline.json");
-  const std::string other_way = (folder.path / ".." / folder.path.filename() / "small.yaml").string();
-  REQUIRE(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
-  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + timeline).status == 0);
-  refuses(run_plumb(folder, "plan " + file + " -o " + other_way), {"small.yaml", "would be written over"});
-  refuses(run_plumb(folder, "simulate " + plan + " -o " + plan), {"plan.json", "would be written over"});
-  refuses(run_plumb(folder, "report " + timeline + " -o " + timeline), {"timeline.json", "would be written over"});
-  CHECK(plumb::read_file(file) == small);
-}
-
-TEST_CASE("a plan may begin with a byte-order mark") {
-  const Folder folder;
-  const std::string plan = folder.file("plan.json");
-  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
-  const std::string marked = folder.file("marked.json", "\xef\xbb\xbf" + plumb::read_file(plan));
-  CHECK(run_plumb(folder, "simulate " + marked + " --engine path").status == 0);
-}
-
-TEST_CASE("damaged plans are refused") {
-  const Folder folder;
-  const std::string plan = folder.file("plan.json");
-  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
-  const std::string whole = plumb::read_file(plan);
-  const auto simulate = [&](const std::string& content) {
-    return run_plumb(folder, "simulate " + folder.file("bad.json", content) + " -o " + folder.file("trace.json"));
-  };
-  refuses(simulate(whole.substr(0, whole.size() / 2)), {"bad.json", "truncated"});
-  refuses(simulate(replaced(whole, "\"version\": 2", "\"version\": 1")), {"bad.json", "version 1", "version 2"});
-  refuses(simulate(replaced(whole, "0F0 ", "")), {"bad.json", "0F0"});
-  CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
-  refuses(run_plumb(folder, "simulate " + plan + " -o " + folder.file("missing/trace.json")), {"cannot be written"});
 }
 
 TEST_CASE("on a terminal there is colour, unless NO_COLOR is set") {

@@ -1,7 +1,6 @@
 // Splits of ranks with several stages against brute force over all splits.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <iostream>
 #include <limits>
 #include <random>
@@ -11,12 +10,12 @@
 #include "common/split/coupled.hpp"
 #include "common/split/cut_search.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/split/all_splits.hpp"
 
 using namespace plumb;
+using namespace plumb::testing;
 
 namespace {
-
-int pick(std::mt19937& random, int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); }
 
 // Whole numbers, so that sums are exact in any order; some ranks hold more of the one stage and then of the other.
 SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int layers) {
@@ -68,26 +67,6 @@ Weighed weigh(const SplitProblem& problem, const Split& split) {
   }
   weighed.slowest_rank = *std::ranges::max_element(time);
   return weighed;
-}
-
-// All counts with the sum `layers`, the first and last at least 0, the inner ones at least 1.
-void for_all_splits(int layers, int stages, const std::function<void(const Split&)>& visit) {
-  Split split;
-  const std::function<void(int)> extend = [&](int left) {
-    const int stage = static_cast<int>(split.layers.size());
-    if (stage + 1 == stages) {
-      split.layers.push_back(left);
-      visit(split);
-      split.layers.pop_back();
-      return;
-    }
-    for (int count = stage == 0 ? 0 : 1; count <= left; ++count) {
-      split.layers.push_back(count);
-      extend(left - count);
-      split.layers.pop_back();
-    }
-  };
-  extend(layers);
 }
 
 struct Best {

@@ -1,33 +1,15 @@
 // The evened split against all splits of small chains.
 #include <algorithm>
-#include <functional>
 #include <random>
 
 #include "common/split/split.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/split/all_splits.hpp"
 
 using namespace plumb;
+using namespace plumb::testing;
 
 namespace {
-
-using Visit = std::function<void(const Split&)>;
-
-// All counts of `layers` in which only the first and the last stage may hold no layer.
-void for_each_split(int layers, int stages, const Visit& visit) {
-  Split split{std::vector<int>(static_cast<std::size_t>(stages), 0)};
-  const std::function<void(int, int)> place = [&](int stage, int left) {
-    if (stage + 1 == stages) {
-      split.layers.back() = left;
-      visit(split);
-      return;
-    }
-    for (int count = stage == 0 ? 0 : 1; count <= left; ++count) {
-      split.layers[static_cast<std::size_t>(stage)] = count;
-      place(stage + 1, left - count);
-    }
-  };
-  place(0, layers);
-}
 
 double squares(const SplitProblem& problem, const Split& split) {
   double sum = 0;
@@ -79,7 +61,7 @@ TEST_CASE("the evened split is as fast as the dynamic one and has the least sum 
     const Split even = evened(problem, *dynamic);
     double least = squares(problem, *dynamic);
     const auto layers = static_cast<int>(problem.block_times.size()) - 2;
-    for_each_split(layers, static_cast<int>(problem.rank_of_stage.size()), [&](const Split& split) {
+    for_all_splits(layers, static_cast<int>(problem.rank_of_stage.size()), [&](const Split& split) {
       if (fits(problem, split) && slowest_stage_time(problem, split) <= slowest_stage_time(problem, *dynamic)) {
         least = std::min(least, squares(problem, split));
       }

@@ -1,0 +1,68 @@
+// What the program `plumb` does with files that are wrong, damaged or its own input.
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::run_plumb;
+using plumb::tests::small;
+
+TEST_CASE("bad input is refused by file and line, and leaves nothing behind") {
+  const Folder folder;
+  const std::string output = " -o " + folder.file("plan.json");
+  const auto plan = [&](const std::string& content) {
+    const std::string file = folder.file("bad.yaml", content);
+    const Outcome outcome = run_plumb(folder, "plan " + file + output);
+    CHECK(folder.files() == 1);
+    return outcome;
+  };
+  refuses(plan(replaced(small, "schedule:", "schedul:")), {"bad.yaml:11:1", "schedul", "did you mean 'schedule'?"});
+  refuses(plan(replaced(small, "schedule: 1f1b", "schedule: 1f1c")), {"bad.yaml:11:11", "did you mean '1f1b'?"});
+  refuses(plan(replaced(small, "split: dynamic", "split: [3, 2]")), {"bad.yaml:12", "5", "6"});
+  refuses(plan(replaced(replaced(small, "ranks: 2", "ranks: 8"), "pipeline: 2", "pipeline: 8")),
+          {"bad.yaml", "8", "6"});
+  refuses(plan(replaced(small, "microbatch: 1", "microbatch: 3")), {"bad.yaml:9", "3", "8"});
+  refuses(plan(replaced(small, "hidden: 64", "hidden: [")), {"bad.yaml"});
+  refuses(plan(""), {"bad.yaml"});
+  refuses(plan(replaced(small, "ffn: 128", "ffn: 10000000")), {"GiB too much"});
+}
+
+TEST_CASE("what is read is never written over") {
+  const Folder folder;
+  const std::string file = folder.file("small.yaml", small);
+  const std::string plan = folder.file("plan.json");
+  const std::string timeline = folder.file("timeline.json");
+  const std::string other_way = (folder.path / ".." / folder.path.filename() / "small.yaml").string();
+  REQUIRE(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + timeline).status == 0);
+  refuses(run_plumb(folder, "plan " + file + " -o " + other_way), {"small.yaml", "would be written over"});
+  refuses(run_plumb(folder, "simulate " + plan + " -o " + plan), {"plan.json", "would be written over"});
+  refuses(run_plumb(folder, "report " + timeline + " -o " + timeline), {"timeline.json", "would be written over"});
+  CHECK(plumb::read_file(file) == small);
+}
+
+TEST_CASE("a plan may begin with a byte-order mark") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  const std::string marked = folder.file("marked.json", "\xef\xbb\xbf" + plumb::read_file(plan));
+  CHECK(run_plumb(folder, "simulate " + marked + " --engine path").status == 0);
+}
+
+TEST_CASE("damaged plans are refused") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  const std::string whole = plumb::read_file(plan);
+  const auto simulate = [&](const std::string& content) {
+    return run_plumb(folder, "simulate " + folder.file("bad.json", content) + " -o " + folder.file("trace.json"));
+  };
+  refuses(simulate(whole.substr(0, whole.size() / 2)), {"bad.json", "truncated"});
+  refuses(simulate(replaced(whole, "\"version\": 2", "\"version\": 1")), {"bad.json", "version 1", "version 2"});
+  refuses(simulate(replaced(whole, "0F0 ", "")), {"bad.json", "0F0"});
+  CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
+  refuses(run_plumb(folder, "simulate " + plan + " -o " + folder.file("missing/trace.json")), {"cannot be written"});
+}
