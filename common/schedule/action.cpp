@@ -11,7 +11,7 @@ namespace {
 // Indexed by ActionKind.
 constexpr std::array<std::string_view, 16> all_letters = {
     "F",      "B",           "I",           "W",       "R",       "SEND_F", "RECV_F", "SEND_B",
-    "RECV_B", "REDUCE_TIED", "REDUCE_GRAD", "UNSHARD", "RESHARD", "EVICT",  "LOAD",   "STEP"};
+    "RECV_B", "EVICT", "LOAD", "REDUCE_TIED", "REDUCE_GRAD", "UNSHARD", "RESHARD", "STEP"};
 
 void append_number(std::string& text, std::int32_t number) {
   std::array<char, 12> digits{};
@@ -73,6 +73,8 @@ Action parse_action(std::string_view text) {
   if (has_microbatch(action.kind)) {
     if (rest.empty()) refuse(text, "expected a microbatch after " + std::string(letters(action.kind)));
     action.microbatch = take_number(rest, text, "microbatch");
+  } else if (action.kind == ActionKind::optimizer_step && !rest.empty()) {
+    action.microbatch = take_number(rest, text, "number of the update");
   }
   if (!rest.empty()) refuse(text, "nothing may follow, but there is '" + std::string(rest) + "'");
   return action;

@@ -21,13 +21,13 @@ enum class ActionKind : std::uint8_t {
   receive_forward,   // RECV_F: the activation for `stage` from the rank of stage−1
   send_backward,     // SEND_B: the input gradient of `stage` to the rank of stage−1
   receive_backward,  // RECV_B: the output gradient for `stage` from the rank of stage+1
+  evict,             // EVICT: the activations of `stage` to a partner rank; stands in both ranks' lists
+  load,              // LOAD: and back; in both lists as well
   reduce_tied,       // REDUCE_TIED: sum of the tied embedding's gradients over the ranks of the first and last stage
-  reduce_gradient,   // REDUCE_GRAD: data-parallel reduction of a stage's gradients
+  reduce_gradient,   // REDUCE_GRAD: sum of a stage's gradients over the ranks that hold a replica of it
   unshard,           // UNSHARD
   reshard,           // RESHARD
-  evict,             // EVICT: activations to a peer or the host
-  load,              // LOAD: and back
-  optimizer_step,    // STEP
+  optimizer_step,    // STEP; with several updates a step: STEP0, STEP1, … count them
 };
 
 // The kinds that compute, each at the place of its own number.
@@ -39,7 +39,7 @@ inline constexpr std::int32_t no_microbatch = -1;
 struct Action {
   ActionKind kind = ActionKind::forward;
   std::int32_t stage = 0;
-  std::int32_t microbatch = no_microbatch;  // none for REDUCE_*, UNSHARD, RESHARD, STEP
+  std::int32_t microbatch = no_microbatch;  // none for REDUCE_*, UNSHARD, RESHARD; of STEP the update, or none
 
   friend auto operator<=>(const Action&, const Action&) = default;
 };
@@ -51,8 +51,10 @@ struct Action {
 [[nodiscard]] constexpr bool is_receive(ActionKind kind) {
   return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
 }
+[[nodiscard]] constexpr bool is_eviction(ActionKind kind) { return kind == ActionKind::evict || kind == ActionKind::load; }
+// The kinds that name a microbatch, always; they stand before all others.
 [[nodiscard]] constexpr bool has_microbatch(ActionKind kind) {
-  return kind <= ActionKind::receive_backward || kind == ActionKind::evict || kind == ActionKind::load;
+  return kind <= ActionKind::load;
 }
 
 // Activations go forward through the stages, gradients backward: which way goes what F, B, I, a send or a receive hands

@@ -15,9 +15,26 @@ namespace plumb {
 [[nodiscard]] Schedule generate_one_f_one_b(const ScheduleShape& shape);
 [[nodiscard]] Schedule generate_interleaved_1f1b(const ScheduleShape& shape);
 [[nodiscard]] Schedule generate_zb_h1(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_eager_1f1b(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_breadth_first(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_zb_h2(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_zb_v(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_zb_auto(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_interleaved_zb(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_v_half(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_v_min(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_dualpipe(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_dualpipe_v(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_chimera(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_hanayo(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_seq_1f1b(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_bpipe(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_pipedream(const ScheduleShape& shape);
+[[nodiscard]] Schedule generate_pipedream_2bw(const ScheduleShape& shape);
 
 // An empty schedule of that shape in loop placement. Throws InputError (where = "schedule NAME") when a number is below
-// 1, the shape is absurdly large, or there are several chunks and the schedule has no use for them.
-[[nodiscard]] Schedule empty_schedule(const std::string& name, const ScheduleShape& shape, bool uses_chunks);
+// 1 (`group` and `update_every`: below 0), the shape is absurdly large, or something is given (chunks, slices, a group,
+// an update interval) that the schedule's entry in the registry has no use for.
+[[nodiscard]] Schedule empty_schedule(const std::string& name, const ScheduleShape& shape);
 
 }  // namespace plumb

@@ -8,7 +8,7 @@
 namespace plumb {
 
 Schedule generate_gpipe(const ScheduleShape& shape) {
-  Schedule schedule = empty_schedule("gpipe", shape, false);
+  Schedule schedule = empty_schedule("gpipe", shape);
   const int m = shape.microbatches;
   for (int r = 0; r < shape.ranks; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];

@@ -52,7 +52,7 @@ std::vector<Entry> table_of(const ScheduleShape& shape, int group) {
 }  // namespace
 
 Schedule generate_interleaved_1f1b(const ScheduleShape& shape) {
-  Schedule schedule = empty_schedule("interleaved-1f1b", shape, true);
+  Schedule schedule = empty_schedule("interleaved-1f1b", shape);
   const int p = shape.ranks;
   const int v = shape.chunks;
   const int g = group_size(shape);

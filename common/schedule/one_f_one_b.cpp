@@ -11,7 +11,7 @@
 namespace plumb {
 
 Schedule generate_one_f_one_b(const ScheduleShape& shape) {
-  Schedule schedule = empty_schedule("1f1b", shape, false);
+  Schedule schedule = empty_schedule("1f1b", shape);
   const int m = shape.microbatches;
   for (int r = 0; r < shape.ranks; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];

@@ -33,6 +33,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2104.04473, section 2.2",
        .requirement = "microbatches divisible by max(1, floor(microbatches / ranks)); any number of chunks",
        .uses_chunks = true,
+       .uses_group = true,
        .generate = generate_interleaved_1f1b},
       {.name = "zb-h1",
        .title = "ZB-H1",

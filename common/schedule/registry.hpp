@@ -16,11 +16,16 @@ struct ScheduleEntry {
   std::string source;            // paper and section
   std::string requirement;       // what the shape must satisfy, in words
   bool splits_backward = false;  // uses I and W instead of B
-  bool uses_chunks = false;
+  bool uses_chunks = false;      // several stages on a rank
+  int fixed_chunks = 0;          // 2 where it must be two; 0: any number that uses_chunks allows
+  bool uses_slices = false;      // cuts sequences
+  bool uses_group = false;
+  bool updates_within = false;   // several optimizer steps per step: asynchronous
+  bool uses_times = false;       // made for the stages' times (zb-auto): `generate` takes all stages alike
   std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold
 };
 
-// In the order of design: gpipe, 1f1b, interleaved-1f1b, zb-h1.
+// In the order of design.md's list.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
 // The names of those with several stages on a rank, as a list in words.

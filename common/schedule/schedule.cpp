@@ -1,5 +1,7 @@
 #include "common/schedule/schedule.hpp"
 
+#include <algorithm>
+
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
 
@@ -12,6 +14,27 @@ std::vector<int> loop_placement(int ranks, int chunks) {
     for (int rank = 0; rank < ranks; ++rank) rank_of_stage.push_back(rank);
   }
   return rank_of_stage;
+}
+
+std::vector<int> wave_placement(int ranks, int chunks) {
+  std::vector<int> rank_of_stage;
+  rank_of_stage.reserve(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(chunks));
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int i = 0; i < ranks; ++i) rank_of_stage.push_back(chunk % 2 == 0 ? i : ranks - 1 - i);
+  }
+  return rank_of_stage;
+}
+
+std::vector<int> stages_of_rank(const Schedule& schedule, int rank) {
+  std::vector<int> held;
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    if (holds(schedule, rank, stage)) held.push_back(stage);
+  }
+  return held;
+}
+
+int chunks_of_rank(const Schedule& schedule, int rank) {
+  return std::max<int>(1, static_cast<int>(std::ranges::count(schedule.rank_of_stage, rank)));
 }
 
 Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) {

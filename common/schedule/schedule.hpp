@@ -14,29 +14,85 @@ struct ScheduleShape {
   int ranks = 1;
   int microbatches = 1;
   int chunks = 1;  // stages per rank
+  int slices = 1;  // parts of each sequence, where the schedule cuts it
+  int group = 0;   // microbatches that a chunk runs before the next one (interleaved schedules); 0: their default
+  int update_every = 0;  // microbatches per optimizer step, where weights are updated within the step; 0: the default
   bool operator==(const ScheduleShape&) const = default;
 };
 
-// A generator writes compute actions only; `lower` adds transfers, tied reductions and optimizer steps.
+// A forward and a backward of two microbatches that a rank runs as one, so that one hides the other's communication
+// (OVERLAP_F_B in torch.distributed.pipelining). They stand next to each other in a list, in this order.
+struct OverlappedPair {
+  Action first;
+  Action second;
+  friend auto operator<=>(const OverlappedPair&, const OverlappedPair&) = default;
+};
+
+// Which weights F uses when a step has several updates. I and W of a microbatch always use those that its F used.
+enum class WeightVersions : std::uint8_t {
+  single,   // one STEP per stage, at the end: all F use the same
+  stashed,  // the newest on the rank: older ones are kept while a microbatch still needs them (PipeDream)
+  delayed,  // those one update before the newest that the microbatch's predecessors make (PipeDream-2BW)
+};
+
+// A generator writes compute actions, evictions and, where weights are updated within the step, numbered optimizer
+// steps; `lower` adds transfers, reductions and the optimizer steps at the end.
 struct Schedule {
   std::string name;
   int ranks = 1;
-  int microbatches = 1;
-  int chunks = 1;
-  std::vector<int> rank_of_stage;            // placement; size = number of stages
-  std::vector<std::vector<Action>> actions;  // one list per rank, in the order of execution
+  int microbatches = 1;            // that the actions count: with slices, each slice is one (k·slices + slice)
+  int chunks = 1;                  // stages per rank and replica; where ranks hold different numbers, the largest
+  int slices = 1;                  // parts of each sequence: a slice needs the ones before it on the same stage
+  std::vector<int> rank_of_stage;  // placement; size = number of stages
+  // Bidirectional schedules train two replicas: where the second one's stages stand; empty: there is one. The second
+  // takes the microbatches from the middle on, and both sum their gradients before the optimizer's step.
+  std::vector<int> second_rank_of_stage = {};
+  std::vector<std::vector<Action>> actions;     // one list per rank, in the order of execution
+  std::vector<OverlappedPair> overlapped = {};  // ascending
+  WeightVersions versions = WeightVersions::single;
+  int update_every = 0;  // microbatches whose gradients a numbered STEP applies; 0: STEP has no number
   bool operator==(const Schedule&) const = default;
 };
 
 [[nodiscard]] inline int stages(const Schedule& schedule) { return static_cast<int>(schedule.rank_of_stage.size()); }
+[[nodiscard]] inline int replicas(const Schedule& schedule) { return schedule.second_rank_of_stage.empty() ? 1 : 2; }
+
+// The replica (0 or 1) that a microbatch goes through.
+[[nodiscard]] inline int replica_of(const Schedule& schedule, int microbatch) {
+  return replicas(schedule) == 2 && microbatch >= schedule.microbatches / 2 ? 1 : 0;
+}
+
+// Of the stage in one replica.
+[[nodiscard]] inline int rank_in_replica(const Schedule& schedule, int replica, int stage) {
+  return (replica == 0 ? schedule.rank_of_stage : schedule.second_rank_of_stage)[static_cast<std::size_t>(stage)];
+}
+[[nodiscard]] inline int rank_of(const Schedule& schedule, int stage, int microbatch) {
+  return rank_in_replica(schedule, replica_of(schedule, microbatch), stage);
+}
+
+// Whether `rank` holds the stage in some replica.
+[[nodiscard]] inline bool holds(const Schedule& schedule, int rank, int stage) {
+  return rank_in_replica(schedule, 0, stage) == rank ||
+         (replicas(schedule) == 2 && rank_in_replica(schedule, 1, stage) == rank);
+}
+
+// The stages that a rank holds, in both replicas, ascending.
+[[nodiscard]] std::vector<int> stages_of_rank(const Schedule& schedule, int rank);
+
+// How many stages a rank holds of one replica, at least 1: its share of a microbatch is so many chunks.
+[[nodiscard]] int chunks_of_rank(const Schedule& schedule, int rank);
 
 // True if two ranks hold the first and the last stage, so that a tied embedding's gradients are summed by messages.
+// False for two replicas in opposite directions: each rank of the ends holds both stages.
 [[nodiscard]] inline bool ends_on_two_ranks(const Schedule& schedule) {
-  return schedule.rank_of_stage.front() != schedule.rank_of_stage.back();
+  return schedule.rank_of_stage.front() != schedule.rank_of_stage.back() && replicas(schedule) == 1;
 }
 
 // Stage s on rank s mod p: the "loop" placement of interleaved schedules.
 [[nodiscard]] std::vector<int> loop_placement(int ranks, int chunks);
+// There and back again: chunk c of rank r is stage c·p + r for even c and c·p + p−1−r for odd c. With two chunks the "V"
+// of ZB-V, with more the waves of Hanayo.
+[[nodiscard]] std::vector<int> wave_placement(int ranks, int chunks);
 
 // Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
@@ -45,14 +101,16 @@ struct Schedule {
 [[nodiscard]] std::vector<bool> recomputed_stages(const Schedule& schedule);
 
 struct LoweringOptions {
-  bool optimizer = true;         // STEP per stage at the end of its rank's list
+  bool optimizer = true;         // STEP per stage at the end of its rank's list, unless the schedule has its own
   bool tied_embeddings = false;  // REDUCE_TIED before it, on the ranks of the first and last stage if these differ
 };
 
-// Adds SEND directly after the producer and RECV as late as its consumer allows, but in the order in which the peer
-// sends: NCCL has no tags, so the n-th receive meets the n-th send per directed pair of ranks and direction of the
-// pipeline (activations and gradients have a queue each). Transfers between stages of one rank need no action. A tied
-// stage steps last on its rank, so that the others' steps are done while it waits for its peer.
+// Adds SEND directly after the producer (after the second of an overlapped pair) and RECV as late as its consumer
+// allows, but in the order in which the peer sends: NCCL has no tags, so the n-th receive meets the n-th send per
+// directed pair of ranks and direction of the pipeline (activations and gradients have a queue each). So a rank that
+// waits for a message only ever waits for those that were sent before it. Transfers between stages of one rank need no
+// action. Of two replicas each stage's gradients are summed (REDUCE_GRAD) before its step. A tied stage steps last on its
+// rank, so that the others' steps are done while it waits for its peer.
 // Throws InputError (where = "schedule") when it is lowered already or a stage or microbatch is out of range.
 [[nodiscard]] Schedule lower(const Schedule& compute_only, const LoweringOptions& options);
 

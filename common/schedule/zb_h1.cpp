@@ -12,7 +12,7 @@
 namespace plumb {
 
 Schedule generate_zb_h1(const ScheduleShape& shape) {
-  Schedule schedule = empty_schedule("zb-h1", shape, false);
+  Schedule schedule = empty_schedule("zb-h1", shape);
   const int m = shape.microbatches;
   for (int r = 0; r < shape.ranks; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
