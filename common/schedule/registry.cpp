@@ -10,9 +10,13 @@ namespace plumb {
 namespace {
 
 // Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 16> planned_names = {
-    "eager-1f1b", "breadth-first", "zb-h2",   "zb-v",   "zb-auto",  "interleaved-zb", "v-half",    "v-min",
-    "dualpipe",   "dualpipe-v",    "chimera", "hanayo", "seq-1f1b", "bpipe",          "pipedream", "pipedream-2bw"};
+constexpr std::array<std::string_view, 6> planned_names = {"zb-auto",  "v-half",  "v-min",
+                                                           "dualpipe", "chimera", "bpipe"};
+
+constexpr const char* interleaved_requirement =
+    "microbatches divisible by max(1, floor(microbatches / ranks)), or a group from the ranks to the microbatches "
+    "whose "
+    "rest is none or at least the ranks; any number of chunks";
 
 }  // namespace
 
@@ -28,19 +32,85 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2007.01045, section 3; arXiv 2006.09503",
        .requirement = "any number of ranks and microbatches, one chunk",
        .generate = generate_one_f_one_b},
+      {.name = "eager-1f1b",
+       .title = "Eager 1F1B",
+       .source = "arXiv 2211.05322, section 4",
+       .requirement = "any number of ranks and microbatches, one chunk",
+       .generate = generate_eager_1f1b},
       {.name = "interleaved-1f1b",
        .title = "Interleaved 1F1B",
        .source = "arXiv 2104.04473, section 2.2",
-       .requirement = "microbatches divisible by max(1, floor(microbatches / ranks)); any number of chunks",
+       .requirement = interleaved_requirement,
        .uses_chunks = true,
        .uses_group = true,
        .generate = generate_interleaved_1f1b},
+      {.name = "breadth-first",
+       .title = "Breadth-first",
+       .source = "arXiv 2211.05953, section 4.1",
+       .requirement = "any number of ranks, microbatches and chunks",
+       .uses_chunks = true,
+       .generate = generate_breadth_first},
       {.name = "zb-h1",
        .title = "ZB-H1",
        .source = "arXiv 2401.10241, section 2.1",
        .requirement = "any number of ranks and microbatches, one chunk",
        .splits_backward = true,
        .generate = generate_zb_h1},
+      {.name = "zb-h2",
+       .title = "ZB-H2",
+       .source = "arXiv 2401.10241, section 2.2",
+       .requirement = "any number of ranks and microbatches, one chunk",
+       .splits_backward = true,
+       .generate = generate_zb_h2},
+      {.name = "zb-v",
+       .title = "ZB-V",
+       .source = "arXiv 2401.10241, section 6",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_zb_v},
+      {.name = "interleaved-zb",
+       .title = "Interleaved zero bubble",
+       .source = "arXiv 2401.10241, section 2.1, on the chunks of arXiv 2104.04473",
+       .requirement = interleaved_requirement,
+       .splits_backward = true,
+       .uses_chunks = true,
+       .uses_group = true,
+       .generate = generate_interleaved_zb},
+      {.name = "dualpipe-v",
+       .title = "DualPipeV",
+       .source = "github.com/deepseek-ai/DualPipe, dualpipev.py",
+       .requirement = "at least two microbatches per rank, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_dualpipe_v},
+      {.name = "hanayo",
+       .title = "Hanayo",
+       .source = "arXiv 2308.15762, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks per wave",
+       .uses_chunks = true,
+       .generate = generate_hanayo},
+      {.name = "seq-1f1b",
+       .title = "Seq1F1B",
+       .source = "arXiv 2406.03488, section 3",
+       .requirement = "any number of ranks, microbatches and slices, one chunk",
+       .uses_slices = true,
+       .generate = generate_seq_1f1b},
+      {.name = "pipedream",
+       .title = "PipeDream",
+       .source = "arXiv 1806.03377, section 3",
+       .requirement = "any number of ranks and microbatches, one chunk",
+       .updates_within = true,
+       .generate = generate_pipedream},
+      {.name = "pipedream-2bw",
+       .title = "PipeDream-2BW",
+       .source = "arXiv 2006.09503, section 3.1",
+       .requirement = "an update every e microbatches (e = ranks by default), e at least the ranks and dividing the "
+                      "microbatches; one chunk",
+       .updates_within = true,
+       .generate = generate_pipedream_2bw},
   };
   return entries;
 }
