@@ -6,9 +6,9 @@
 //         (ascending), then the B of its odd chunks (descending), which starts at slot r; in the other the F of the odd
 //         and the B of the even ones, which starts at 2p−1−r. Per chunk p microbatches; then the next p microbatches,
 //         in the same streams. A last group of fewer leaves its slots empty.
-// Bubble: with m a multiple of p, t_F and t_B one chunk's times: 2(p−1)t_F for t_B = t_F; for W = 1 and m = p
-//         4(p−1)t_F if t_B = 2t_F.
-// Memory: at most min(m, p).
+// Bubble: with m = n·p, t_F and t_B one chunk's times: 2(p−1)(min(t_F, t_B) + n·|t_F − t_B|); the paper's 2(p−1)t_F for
+//         t_B = t_F, and 4(p−1)t_F for t_B = 2t_F and m = p.
+// Memory: p − (p−1−r)/v for m ≥ p.
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"

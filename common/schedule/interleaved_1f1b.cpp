@@ -4,7 +4,7 @@
 //
 // Order:  w × F, (mv−w) × (F, B), w × B with w = min(2(p−r−1) + (v−1)g, mv).
 //
-// Bubble: (p−1)(F+B)/v when g divides m.
+// Bubble: (p−1)(F+B)/v for m ≥ p.
 //
 // Memory: [2(p−r−1) + (v−1)g + 1]/v, at most m.
 #include <algorithm>

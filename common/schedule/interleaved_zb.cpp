@@ -6,9 +6,9 @@
 // Order:  w × F with w = min((p−r−1) + (v−1)g, mv); then per entry k: F while there are any, I(k), and W(k−r) once
 //         k ≥ r; the remaining W.
 //
-// Bubble: (p−1)(F+I−W)/v for W ≤ min(F, I) when p divides m.
+// Bubble: (p−1)(F+I−W)/v for m ≥ p and W ≤ min(F, I).
 //
-// Memory: p on every rank with g = p.
+// Memory: min([(v−1)g + p]/v, m) on every rank; p with g = p.
 #include <algorithm>
 
 #include "common/schedule/generators.hpp"

@@ -14,9 +14,8 @@ constexpr std::array<std::string_view, 6> planned_names = {"zb-auto",  "v-half",
                                                            "dualpipe", "chimera", "bpipe"};
 
 constexpr const char* interleaved_requirement =
-    "microbatches divisible by max(1, floor(microbatches / ranks)), or a group from the ranks to the microbatches "
-    "whose "
-    "rest is none or at least the ranks; any number of chunks";
+    "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
+    "rest or one of at least the ranks; any number of chunks";
 
 }  // namespace
 

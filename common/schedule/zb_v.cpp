@@ -6,7 +6,7 @@
 //         there are any; r × (I0, I1); (p−r) × (I0, W0); the remaining W1, then W0.
 // Bubble: for m ≥ 2p−1 and W ≤ F ≤ I, in one chunk's times: 2(p−1)(I−W) of the longest span, (p−1)·max(I, 2(I−W)) of
 //         the makespan.
-// Memory: min(m, p) on every rank.
+// Memory: p on every rank for m ≥ 2p−1, else at most min(m, p).
 #include <algorithm>
 
 #include "common/schedule/generators.hpp"
