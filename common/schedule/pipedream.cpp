@@ -1,9 +1,13 @@
 // PipeDream (Narayanan et al., arXiv 1806.03377, section 3): 1F1B without a flush. Each stage's weights are updated
 // after every B; a microbatch's B uses the weights that its F used, which the rank keeps until then.
 //
-// Order:    w × F, (m−w) × (F, B, STEP), w × (B, STEP) with w = min(p−r−1, m); STEP k applies microbatch k's gradient.
-// Versions: F of microbatch k uses those after max(0, k−w) updates; at most w + 1 = min(m, p−r) versions live on a
-// rank. Bubble:   (p−1)(F+B) for the first and last microbatches together; none between them. Memory:   min(m, p−r).
+// Order:  w × F, (m−w) × (F, B, STEP), w × (B, STEP) with w = min(p−r−1, m); STEP k applies microbatch k's gradient.
+//
+// Weights: F of microbatch k uses those after max(0, k−w) updates; a rank keeps p−r versions if m ≥ 2(p−r−1).
+//
+// Bubble: (p−1)(F+B) for the first and last microbatches together; none between them.
+//
+// Memory: min(m, p−r).
 #include <fmt/format.h>
 
 #include <algorithm>

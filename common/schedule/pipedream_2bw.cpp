@@ -2,12 +2,15 @@
 // microbatches are summed for one update. Two versions of the weights suffice, as every microbatch uses those one
 // update before the newest that it could: w(u+1) = w(u) − η·∇f(w(u−1)) on all ranks.
 //
-// Order:    w × F, (m−w) × (F, B), w × B with w = min(p−r−1, m), and STEP u after B of microbatch (u+1)e − 1; e divides
+// Order:  w × F, (m−w) × (F, B), w × B with w = min(p−r−1, m), and STEP u after B of microbatch (u+1)e − 1; e divides
 // m,
-//           e = p unless asked otherwise.
-// Versions: F of microbatch k uses those after max(0, ⌊k/e⌋ − 1) updates; at most 2 live on a rank.
-// Bubble:   (p−1)(F+B) for the first and last microbatches together; none between them.
-// Memory:   min(m, p−r).
+//         e = p unless asked otherwise.
+//
+// Weights: F of microbatch k uses those after max(0, ⌊k/e⌋ − 1) updates; a rank keeps at most 2 versions.
+//
+// Bubble: (p−1)(F+B) for the first and last microbatches together; none between them.
+//
+// Memory: min(m, p−r).
 #include <fmt/format.h>
 
 #include <algorithm>
