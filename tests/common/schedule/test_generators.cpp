@@ -10,40 +10,15 @@
 #include "common/schedule/registry.hpp"
 #include "common/schedule/validate.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 
 using namespace plumb;
 
 namespace {
 
-struct GridShape {
-  int chunks, microbatches, ranks;
-};
-
-// The shapes over which torch.distributed.pipelining tests its own schedules (test_schedule.py).
-constexpr GridShape grid[] = {{2, 2, 2},   {2, 4, 4},    {2, 8, 2},  {2, 8, 4},  {2, 8, 8},  {4, 4, 4},
-                              {4, 8, 4},   {4, 8, 8},    {4, 16, 4}, {4, 32, 4}, {4, 64, 4}, {4, 16, 16},
-                              {4, 32, 32}, {4, 128, 64}, {3, 2, 2},  {3, 8, 2},  {3, 12, 4}, {4, 6, 3},
-                              {4, 10, 5},  {2, 3, 4},    {2, 4, 4},  {2, 10, 4}, {2, 15, 4}};
-
-// Whether a schedule is defined for so many chunks, microbatches and ranks.
-bool applies(const std::string& name, const GridShape& shape) {
-  if (name == "dualpipe-v") return shape.microbatches >= 2 * shape.ranks;
-  if (name == "hanayo") return shape.chunks % 2 == 0;
-  if (name == "pipedream-2bw") return shape.microbatches % shape.ranks == 0;
-  return true;
-}
-
 constexpr const char* names[] = {"gpipe",  "1f1b",     "eager-1f1b", "interleaved-1f1b", "breadth-first",
                                  "zb-h1",  "zb-h2",    "zb-v",       "interleaved-zb",   "dualpipe-v",
                                  "hanayo", "seq-1f1b", "pipedream",  "pipedream-2bw"};
-
-ScheduleShape shape_for(const ScheduleEntry& entry, const GridShape& shape) {
-  const int chunks = entry.fixed_chunks > 0 ? entry.fixed_chunks : shape.chunks;
-  return {.ranks = shape.ranks,
-          .microbatches = shape.microbatches,
-          .chunks = entry.uses_chunks ? chunks : 1,
-          .slices = entry.uses_slices ? shape.chunks : 1};
-}
 
 }  // namespace
 
@@ -51,9 +26,9 @@ TEST_CASE(
     "every schedule is valid over PyTorch's grid, as generated and lowered, and is refused where it is not defined") {
   for (const char* name : names) {
     const ScheduleEntry& entry = find_schedule(name);
-    for (const GridShape& shape : grid) {
+    for (const GridShape& shape : pytorch_grid) {
       CAPTURE(name, shape.ranks, shape.microbatches, shape.chunks);
-      if (applies(name, shape)) {
+      if (applies(entry, shape)) {
         const Schedule schedule = entry.generate(shape_for(entry, shape));
         CHECK(validate(schedule).empty());
         CHECK(validate(lower(schedule, {})).empty());
@@ -71,7 +46,7 @@ TEST_CASE("every schedule is valid for few microbatches and few ranks") {
       for (int m = 1; m <= 2 * p; ++m) {
         for (const int v : {1, 2, 3, 4}) {
           CAPTURE(name, p, m, v);
-          if (!applies(name, {v, m, p})) continue;
+          if (!applies(entry, {v, m, p})) continue;
           if (entry.uses_group && m % std::max(1, m / p) != 0) continue;
           const Schedule schedule = entry.generate(shape_for(entry, {v, m, p}));
           CHECK(validate(schedule).empty());
@@ -86,8 +61,8 @@ TEST_CASE("weight gradients of a stage add up in the order of the microbatches, 
   // Execution is compared bitwise with a single device that adds in this order.
   for (const char* name : names) {
     const ScheduleEntry& entry = find_schedule(name);
-    for (const GridShape& shape : grid) {
-      if (!applies(name, shape)) continue;
+    for (const GridShape& shape : pytorch_grid) {
+      if (!applies(entry, shape)) continue;
       CAPTURE(name, shape.ranks, shape.microbatches, shape.chunks);
       const Schedule schedule = entry.generate(shape_for(entry, shape));
       std::map<int, int> last;  // by stage
