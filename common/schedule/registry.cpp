@@ -10,9 +10,9 @@ namespace plumb {
 namespace {
 
 // Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 16> planned_names = {
-    "eager-1f1b", "breadth-first", "zb-h2",   "zb-v",   "zb-auto",  "interleaved-zb", "v-half",    "v-min",
-    "dualpipe",   "dualpipe-v",    "chimera", "hanayo", "seq-1f1b", "bpipe",          "pipedream", "pipedream-2bw"};
+constexpr std::array<std::string_view, 11> planned_names = {"eager-1f1b", "breadth-first",  "zb-h2",        "zb-v",
+                                                            "zb-auto",    "interleaved-zb", "dualpipe-v",   "hanayo",
+                                                            "seq-1f1b",   "pipedream",      "pipedream-2bw"};
 
 }  // namespace
 
@@ -41,6 +41,38 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "any number of ranks and microbatches, one chunk",
        .splits_backward = true,
        .generate = generate_zb_h1},
+      {.name = "v-half",
+       .title = "V-Half",
+       .source = "arXiv 2405.15362, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_v_half},
+      {.name = "v-min",
+       .title = "V-Min",
+       .source = "arXiv 2405.15362, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_v_min},
+      {.name = "dualpipe",
+       .title = "DualPipe",
+       .source = "arXiv 2412.19437, section 3.2.1; github.com/deepseek-ai/DualPipe, dualpipe.py",
+       .requirement = "an even number of ranks, an even number of microbatches, at least two per rank; one chunk",
+       .splits_backward = true,
+       .generate = generate_dualpipe},
+      {.name = "chimera",
+       .title = "Chimera",
+       .source = "arXiv 2107.06925, section 3",
+       .requirement = "an even number of ranks, which divides the microbatches; one chunk",
+       .generate = generate_chimera},
+      {.name = "bpipe",
+       .title = "BPipe",
+       .source = "ICML 2023 (kim23l), section 3",
+       .requirement = "any number of ranks and microbatches, one chunk",
+       .generate = generate_bpipe},
   };
   return entries;
 }
