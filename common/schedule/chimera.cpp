@@ -6,7 +6,8 @@
 // the
 //         k-th microbatch of either direction, F in slot 2pu + s + 2k and B in slot 2pu + 2p−1−s + 2k. F down and B up
 //         have the slots of one parity, F up and B down those of the other; no two share one.
-// Bubble: m = p: (p−2)·B for B ≥ F; m = 2p: (p−2)F if B = F, 3(p−2)F if B = 2F. More units: (p−2)F if B = F.
+// Bubble: (p−2)[max(F, B) + (m/p−1)·|F−B|]: of the paper's figures, m = p: (p−2)F if B = F, 2(p−2)F if B = 2F; m = 2p:
+//         (p−2)F and 3(p−2)F.
 // Memory: for m = p: p/2+1 on the first and last rank … p on those in the middle. Parameters are held twice.
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 //         3: (H−h−1) × (I1, W, F1)   7: (H−h−1) × (W, I0)
 //         4: (m/2−p+h+1) × (F0&B1, F1&B0), the first F0, B1 apart on the two middle ranks
 //         8: (h+1) × W               W: the oldest I that has none
-// Bubble: (H−1)(F&B + B − 3W), where F&B is the time of an overlapped pair, F+B if that saves nothing.
+// Bubble: (H−1)(F&B + B − 3W) for F = I ≥ W, where F&B is the time of an overlapped pair, F+B if that saves nothing.
 // Memory: p+1. Parameters are held twice.
 #include <fmt/format.h>
 
