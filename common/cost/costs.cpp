@@ -56,6 +56,15 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
   return cost.forward * (recomputed ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
 }
 
+ComputeCost per_slice(ComputeCost cost, int slices) {
+  for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient}) *time = *time / slices;
+  for (Bytes* amount : {&cost.kept_bytes, &cost.kept_for_weight_bytes, &cost.forward_workspace_bytes,
+                        &cost.input_gradient_workspace_bytes, &cost.weight_gradient_workspace_bytes}) {
+    *amount = *amount / slices;
+  }
+  return cost;
+}
+
 Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }

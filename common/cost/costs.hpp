@@ -38,6 +38,10 @@ struct ComputeCost {
 // F, I and W of one microbatch, and R where F is redone. Without I and W apart: B takes as long as both.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
+// Of one of the equal slices of a microbatch's sequences: times and bytes that grow with the tokens are shared out
+// evenly (attention does more for later slices; their mean is taken). What is counted once a step stays.
+[[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);
+
 // Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
 // goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
 [[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);

@@ -4,6 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/weight_versions.hpp"
 
 namespace plumb {
 namespace {
@@ -28,6 +29,7 @@ class MemoryWalk {
         costs_(costs),
         schedule_(schedule),
         index_(index_actions(schedule)),
+        weight_versions_(weight_versions_kept(schedule)),
         changes_(schedule.actions.size()),
         producer_end_(2 * pair_count(schedule)) {}
 
@@ -35,6 +37,7 @@ class MemoryWalk {
     for (std::size_t rank = 0; rank < graph_.rank_order.size(); ++rank) add_compute(rank);
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       if (graph_.nodes[node].kind == NodeKind::transfer) add_transfer(node);
+      if (graph_.nodes[node].kind == NodeKind::host_copy) add_eviction(node);
     }
     std::vector<RankMemory> ranks;
     for (std::size_t rank = 0; rank < changes_.size(); ++rank) ranks.push_back(level_of(rank));
@@ -116,11 +119,11 @@ class MemoryWalk {
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
-      if (!crosses_ranks(schedule_, action.stage)) changes_[rank].push_back({end, costs_.boundary_bytes});
+      if (!crosses_ranks(schedule_, action.stage, action.microbatch)) changes_[rank].push_back({end, costs_.boundary_bytes});
     }
     if (gradient && action.stage > 0) {
       producer_end(false, action.stage, action.microbatch) = end;
-      if (!crosses_ranks(schedule_, action.stage - 1)) changes_[rank].push_back({end, costs_.boundary_bytes});
+      if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch)) changes_[rank].push_back({end, costs_.boundary_bytes});
     }
   }
 
@@ -135,11 +138,18 @@ class MemoryWalk {
     changes_[static_cast<std::size_t>(node.rank)].push_back({arrived, node.bytes});
   }
 
+  // Evicted activations are on both ranks while they are on their way.
+  void add_eviction(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    changes_[static_cast<std::size_t>(node.rank)].push_back({evaluation_.start[id], node.bytes});
+    changes_[static_cast<std::size_t>(node.peer)].push_back({evaluation_.end[id], -node.bytes});
+  }
+
   RankMemory level_of(std::size_t rank) {
     RankMemory memory;
-    for (std::size_t stage = 0; stage < schedule_.rank_of_stage.size(); ++stage) {
-      if (schedule_.rank_of_stage[stage] != static_cast<int>(rank)) continue;
-      memory.parameter_bytes += costs_.stages[stage].parameter_bytes;
+    for (const int held : stages_of_rank(schedule_, static_cast<int>(rank))) {
+      const auto stage = static_cast<std::size_t>(held);
+      memory.parameter_bytes += costs_.stages[stage].parameter_bytes * weight_versions_[stage];
       memory.gradient_bytes += costs_.stages[stage].gradient_bytes;
       memory.optimizer_bytes += costs_.stages[stage].optimizer_bytes;
     }
@@ -183,6 +193,7 @@ class MemoryWalk {
   const PipelineCosts& costs_;
   const Schedule& schedule_;
   const ActionIndex index_;
+  const std::vector<int> weight_versions_;    // per stage
   std::vector<std::vector<Change>> changes_;  // per rank
   std::vector<Seconds> producer_end_;         // activations, then gradients, by stage and microbatch
 };

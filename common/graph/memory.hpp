@@ -27,16 +27,19 @@ struct RankMemory {
 // R the rest; I frees all but what W needs; W frees that; B frees all. Each action's workspace is alive while it runs;
 // of an F that is redone it is taken to be as large as without. A received activation counts from its arrival until F
 // takes it as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy counts
-// until it is there. What lives for no time counts nothing.
+// until it is there. Evicted activations count on both ranks while they are on their way. Of weights every version
+// counts that a rank keeps at a time. What lives for no time counts nothing.
 [[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                                        const PipelineCosts& costs, const Schedule& schedule);
 
-// Peak number of microbatches whose activations a rank holds, in one rank's share: a chunk counts 1/chunks.
-// Counted in the order of the list, from F (from R if that redoes it) until W (or B) ends.
+// Peak number of microbatches whose activations a rank holds, in one rank's share: a chunk counts 1/chunks (of one
+// replica), a slice of a sequence 1/slices. Counted in the order of the list, from F (from R if that redoes it) until W
+// (or B) ends; what a rank evicts counts on its partner from EVICT until LOAD there.
 [[nodiscard]] std::vector<double> peak_activations(const Schedule& schedule);
 
 // Per rank, what it holds when it may need most memory: vectors of how many microbatches each of its stages holds, in
-// the order of the stages, counted as above and, of an F that is redone, while it runs. Of all moments only those of
+// the order of the stages, counted as above (what a rank keeps for a partner apart) and, of an F that is redone, while it
+// runs. Of all moments only those of
 // which no other has as many of every stage and more of one (Pareto-maximal), each once, in the order of time. Which
 // one needs most depends on how large each stage is; with one stage per rank there is one, its largest count. A rank
 // without stages has none.

@@ -23,16 +23,19 @@ int change(const ActionIndex& index, const Action& action) {
   }
 }
 
-// Calls at_change(rank, action, ±1 or 0) for every compute action, rank by rank in the order of its list.
+// Calls at_change(rank, action, ±1 or 0) for every compute action and half of an eviction, rank by rank in the order of
+// its list.
 template <class AtChange>
 void walk(const Schedule& schedule, const AtChange& at_change) {
   require_well_formed(schedule);
   const ActionIndex index = index_actions(schedule);
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
-      if (is_compute(action.kind) && in_range(schedule, action)) {
-        at_change(rank, action, change(index, action));
-      }
+      if (!in_range(schedule, action)) continue;
+      if (is_compute(action.kind)) at_change(rank, action, change(index, action));
+      if (!is_eviction(action.kind)) continue;
+      const bool own = rank_of(schedule, action.stage, action.microbatch) == static_cast<int>(rank);
+      at_change(rank, action, own == (action.kind == ActionKind::evict) ? -1 : 1);
     }
   }
 }
@@ -64,18 +67,24 @@ std::vector<double> peak_activations(const Schedule& schedule) {
   });
   std::vector<double> shares;
   shares.reserve(most.size());
-  for (const int count : most) shares.push_back(static_cast<double>(count) / std::max(1, schedule.chunks));
+  for (std::size_t rank = 0; rank < most.size(); ++rank) {
+    const int parts = chunks_of_rank(schedule, static_cast<int>(rank)) * schedule.slices;
+    shares.push_back(static_cast<double>(most[rank]) / parts);
+  }
   return shares;
 }
 
 std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& schedule) {
   require_well_formed(schedule);
-  std::vector<std::size_t> place(schedule.rank_of_stage.size());  // of a stage among those of its rank
+  // Of a stage among those of a rank, by rank and stage.
+  std::vector<std::vector<std::size_t>> place(schedule.actions.size());
   std::vector<Held> held(schedule.actions.size());
-  for (std::size_t stage = 0; stage < place.size(); ++stage) {
-    Held& own = held[static_cast<std::size_t>(schedule.rank_of_stage[stage])];
-    place[stage] = own.size();
-    own.push_back(0);
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    place[rank].resize(schedule.rank_of_stage.size());
+    for (const int stage : stages_of_rank(schedule, static_cast<int>(rank))) {
+      place[rank][static_cast<std::size_t>(stage)] = held[rank].size();
+      held[rank].push_back(0);
+    }
   }
   std::vector<std::vector<Held>> peaks(held.size());  // of each rank, in the order of time, each once
   std::vector<std::set<Held>> seen(held.size());
@@ -85,7 +94,8 @@ std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& sched
     grew[rank] = 0;
   };
   walk(schedule, [&](std::size_t rank, const Action& action, int by) {
-    int& own = held[rank][place[static_cast<std::size_t>(action.stage)]];
+    if (!holds(schedule, static_cast<int>(rank), action.stage)) return;
+    int& own = held[rank][place[rank][static_cast<std::size_t>(action.stage)]];
     if (by < 0) add_peak(rank);
     own += by;
     if (by > 0) grew[rank] = 1;

@@ -33,7 +33,11 @@ Seconds compute_time(const ComputeCost& cost, ActionKind kind) {
 class GraphBuilder {
  public:
   GraphBuilder(const Schedule& schedule, const PipelineCosts& costs)
-      : schedule_(schedule), costs_(costs), index_(index_actions(schedule)) {}
+      : schedule_(schedule),
+        costs_(costs),
+        index_(index_actions(schedule)),
+        pair_begins_(pair_begins(schedule, index_)),
+        reduction_of_stage_(schedule.rank_of_stage.size(), no_node) {}
 
   ScheduleGraph build() {
     add_nodes();
@@ -58,13 +62,23 @@ class GraphBuilder {
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
       for (const Action& action : schedule_.actions[rank]) node_at_.push_back(add_node(rank, action));
     }
-    // The second rank's REDUCE_TIED is the first one's node.
-    for (NodeId& node : node_at_) {
-      if (node == second_of_pair_) node = collective_;
+    // The second rank's half of a reduction is the first one's node.
+    for (std::size_t position = 0; position < node_at_.size(); ++position) {
+      if (node_at_[position] == second_half_) node_at_[position] = reduction_of(action_at(position));
     }
   }
 
-  // Sends have no node, nor has the second half of a collective (yet).
+  const Action& action_at(std::size_t position) const {
+    const auto rank = static_cast<std::size_t>(index_.rank_at(static_cast<std::int32_t>(position)));
+    return schedule_.actions[rank][position - static_cast<std::size_t>(index_.first_of_rank[rank])];
+  }
+
+  NodeId& reduction_of(const Action& action) {
+    if (action.kind == ActionKind::reduce_tied) return tied_;
+    return reduction_of_stage_[static_cast<std::size_t>(action.stage)];
+  }
+
+  // Sends have no node, nor have the sending half of an eviction and the second half of a reduction.
   NodeId add_node(std::size_t rank, const Action& action) {
     if (!in_range(schedule_, action)) refuse(rank, action, "no such stage or microbatch");
     Node node;
@@ -75,12 +89,17 @@ class GraphBuilder {
       node.duration = compute_time(cost, action.kind);
     } else if (is_receive(action.kind)) {
       set_transfer(node);
+    } else if (is_eviction(action.kind)) {
+      const bool own = rank_of(schedule_, action.stage, action.microbatch) == node.rank;
+      if (own == (action.kind == ActionKind::evict)) return no_node;
+      set_eviction(node);
     } else if (action.kind == ActionKind::optimizer_step) {
       node.kind = NodeKind::optimizer;
       node.duration = cost.optimizer;
-    } else if (action.kind == ActionKind::reduce_tied) {
-      if (action.stage != 0) return second_of_pair_;
-      set_collective(node);
+    } else if (action.kind == ActionKind::reduce_tied || action.kind == ActionKind::reduce_gradient) {
+      const bool tied = action.kind == ActionKind::reduce_tied;
+      if (tied ? action.stage != 0 : rank_in_replica(schedule_, 0, action.stage) != node.rank) return second_half_;
+      set_reduction(node);
     } else if (is_send(action.kind)) {
       return no_node;
     } else {
@@ -88,7 +107,7 @@ class GraphBuilder {
     }
     const auto id = static_cast<NodeId>(graph_.nodes.size());
     graph_.nodes.push_back(node);
-    if (node.kind == NodeKind::collective) collective_ = id;
+    if (node.kind == NodeKind::collective) reduction_of(action) = id;
     if (occupies_rank(node)) graph_.rank_order[rank].push_back(id);
     return id;
   }
@@ -103,16 +122,28 @@ class GraphBuilder {
       refuse(static_cast<std::size_t>(node.rank), node.action, "no stage sends this");
     }
     node.kind = NodeKind::transfer;
-    node.peer = schedule_.rank_of_stage[static_cast<std::size_t>(sender_stage)];
+    node.peer = rank_of(schedule_, sender_stage, node.action.microbatch);
     node.bytes = costs_.boundary_bytes;
     node.duration = transfer_time(transfer_between(costs_, node.peer, node.rank), node.bytes);
   }
 
+  // The activations of one microbatch go to the partner, or come back.
+  void set_eviction(Node& node) const {
+    const bool evicts = node.action.kind == ActionKind::evict;
+    const std::int32_t sent = evicts ? index_.find(node.action) : index_.find_partner(node.action);
+    if (sent == nowhere) refuse(static_cast<std::size_t>(node.rank), node.action, "its other half is missing");
+    node.kind = NodeKind::host_copy;
+    node.peer = index_.rank_at(sent);
+    node.bytes = costs_.stages[static_cast<std::size_t>(node.action.stage)].kept_bytes;
+    node.duration = transfer_time(transfer_between(costs_, node.peer, node.rank), node.bytes);
+  }
+
   // Two ranks exchange their whole gradients at once, each way on its own (full duplex), and add.
-  void set_collective(Node& node) const {
+  void set_reduction(Node& node) const {
+    const bool tied = node.action.kind == ActionKind::reduce_tied;
     node.kind = NodeKind::collective;
-    node.peer = schedule_.rank_of_stage.back();
-    node.bytes = costs_.tied_bytes;
+    node.peer = tied ? schedule_.rank_of_stage.back() : rank_in_replica(schedule_, 1, node.action.stage);
+    node.bytes = tied ? costs_.tied_bytes : costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_bytes;
     node.duration = transfer_time(transfer_between(costs_, node.rank, node.peer), node.bytes);
   }
 
@@ -120,23 +151,25 @@ class GraphBuilder {
 
   void add_edges() {
     edges_.reserve(2 * graph_.nodes.size());
-    std::size_t position = 0;
+    std::int32_t position = 0;
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
-      NodeId previous = no_node;    // that occupied the rank
-      NodeId collective = no_node;  // that the rank's next optimizer step waits for
+      NodeId previous = no_node;   // that occupied the rank
+      NodeId reduction = no_node;  // that the rank's next optimizer step waits for
       for (const Action& action : schedule_.actions[rank]) {
-        const NodeId node = node_at_[position++];
-        if (action.kind == ActionKind::reduce_tied) {
+        const NodeId node = node_at_[static_cast<std::size_t>(position++)];
+        if (action.kind == ActionKind::reduce_tied || action.kind == ActionKind::reduce_gradient) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");
           if (previous != no_node) add_edge(previous, node);
-          collective = node;
+          reduction = node;
         } else if (is_receive(action.kind)) {
           add_transfer(rank, action, node);
+        } else if (is_eviction(action.kind)) {
+          add_eviction(rank, action, previous);
         } else if (node != no_node) {
           if (previous != no_node) add_edge(previous, node);
-          if (is_compute(action.kind)) add_input(rank, action, node, previous);
-          if (action.kind == ActionKind::optimizer_step && collective != no_node) {
-            add_edge(std::exchange(collective, no_node), node);
+          if (is_compute(action.kind)) add_input(rank, action, position - 1, previous);
+          if (action.kind == ActionKind::optimizer_step && reduction != no_node) {
+            add_edge(std::exchange(reduction, no_node), node);
           }
           previous = node;
         }
@@ -149,23 +182,50 @@ class GraphBuilder {
     return forward ? index_.find(ActionKind::forward, stage, microbatch) : index_.find_gradient(stage, microbatch);
   }
 
+  // An overlapped pair takes in all its inputs before it starts and hands on all its results when it ends.
+  NodeId producer_node(std::int32_t position) const {
+    const auto at = static_cast<std::size_t>(position);
+    return node_at_[pair_begins_[at] ? at + 1 : at];
+  }
+  NodeId consumer_node(std::int32_t position) const {
+    const auto at = static_cast<std::size_t>(position);
+    return node_at_[at > 0 && pair_begins_[at - 1] ? at - 1 : at];
+  }
+
   // Producer → transfer → consumer.
   void add_transfer(std::size_t rank, const Action& receive, NodeId node) {
     const std::int32_t producer = position_of(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
     const std::int32_t consumer = position_of(goes_forward(receive.kind), receive.stage, receive.microbatch);
     if (producer == nowhere) refuse(rank, receive, "nothing makes what it receives");
     if (consumer == nowhere) refuse(rank, receive, "nothing uses what it receives");
-    add_edge(node_at_[static_cast<std::size_t>(producer)], node);
-    add_edge(node, node_at_[static_cast<std::size_t>(consumer)]);
+    add_edge(producer_node(producer), node);
+    add_edge(node, consumer_node(consumer));
+  }
+
+  // What stands before the sending half → EVICT → LOAD → the backward; LOAD also waits for what stands before both its
+  // halves: the partner sends it then, and before that the stage's own rank has no room for it.
+  void add_eviction(std::size_t rank, const Action& action, NodeId previous) {
+    const bool evicts = action.kind == ActionKind::evict;
+    const bool own = rank_of(schedule_, action.stage, action.microbatch) == static_cast<int>(rank);
+    const std::int32_t received = evicts ? index_.find_partner(action) : index_.find(action);
+    if (received == nowhere) refuse(rank, action, "its other half is missing");
+    const NodeId node = node_at_[static_cast<std::size_t>(received)];
+    if (previous != no_node && (own || !evicts)) add_edge(previous, node);
+    if (evicts || !own) return;
+    const std::int32_t evicted = index_.find_partner({ActionKind::evict, action.stage, action.microbatch});
+    const std::int32_t consumer = index_.find_gradient(action.stage, action.microbatch);
+    if (evicted == nowhere || consumer == nowhere) refuse(rank, action, "its EVICT or its backward is missing");
+    add_edge(node_at_[static_cast<std::size_t>(evicted)], node);
+    add_edge(node, consumer_node(consumer));
   }
 
   // Within a rank a boundary is an edge; between ranks the receive must be there.
-  void add_input(std::size_t rank, const Action& action, NodeId node, NodeId previous) {
+  void add_input(std::size_t rank, const Action& action, std::int32_t position, NodeId previous) {
     const bool forward = goes_forward(action.kind);
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
     const int neighbour = producer_stage(action);
     if (!(forward || gradient) || neighbour < 0 || neighbour == stages(schedule_)) return;
-    if (crosses_ranks(schedule_, std::min(neighbour, action.stage))) {
+    if (crosses_ranks(schedule_, std::min(neighbour, action.stage), action.microbatch)) {
       const ActionKind receive = forward ? ActionKind::receive_forward : ActionKind::receive_backward;
       if (index_.find(receive, action.stage, action.microbatch) == nowhere) {
         refuse(rank, action, "its input is never received: lower the schedule first");
@@ -174,19 +234,22 @@ class GraphBuilder {
     }
     const std::int32_t producer = position_of(forward, neighbour, action.microbatch);
     if (producer == nowhere) refuse(rank, action, "nothing makes its input");
-    const NodeId source = node_at_[static_cast<std::size_t>(producer)];
-    if (source != previous) add_edge(source, node);
+    const NodeId source = producer_node(producer);
+    const NodeId target = consumer_node(position);
+    if (source != previous && source != target) add_edge(source, target);
   }
 
-  static constexpr NodeId second_of_pair_ = no_node - 1;
+  static constexpr NodeId second_half_ = no_node - 1;
 
   const Schedule& schedule_;
   const PipelineCosts& costs_;
   const ActionIndex index_;
+  const std::vector<bool> pair_begins_;
   ScheduleGraph graph_;
   std::vector<NodeId> node_at_;  // by position through all lists
   std::vector<std::pair<NodeId, NodeId>> edges_;
-  NodeId collective_ = no_node;
+  NodeId tied_ = no_node;
+  std::vector<NodeId> reduction_of_stage_;  // of the replicas' gradients
 };
 
 // Kahn's algorithm, the smallest ready id first. The ready set is small: about one node per rank and message on its

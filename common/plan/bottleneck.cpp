@@ -12,8 +12,13 @@ Bottleneck bottleneck(const Plan& plan) {
   const std::vector<bool> recomputed = recomputed_stages(plan.schedule);
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const Seconds time = microbatch_time(plan.costs.stages[stage], recomputed[stage]);
-    times[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])] += time;
-    sum += time;
+    // With two replicas half of the microbatches go through each.
+    const int copies = replicas(plan.schedule);
+    for (int replica = 0; replica < copies; ++replica) {
+      const int rank = rank_in_replica(plan.schedule, replica, static_cast<int>(stage));
+      times[static_cast<std::size_t>(rank)] += time * (static_cast<double>(plan.schedule.slices) / copies);
+    }
+    sum += time * static_cast<double>(plan.schedule.slices);
   }
   const auto longest = std::max_element(times.begin(), times.end());
   return {.rank = static_cast<int>(longest - times.begin()),
@@ -25,8 +30,7 @@ std::string describe_bottleneck(const Plan& plan) {
   const Bottleneck found = bottleneck(plan);
   std::string list;
   int count = 0;
-  for (std::size_t stage = 0; stage < plan.schedule.rank_of_stage.size(); ++stage) {
-    if (plan.schedule.rank_of_stage[stage] != found.rank) continue;
+  for (const int stage : stages_of_rank(plan.schedule, found.rank)) {
     list += (count++ == 0 ? "" : ", ") + std::to_string(stage);
   }
   const double above = found.mean.value > 0 ? found.time / found.mean - 1 : 0;

@@ -38,10 +38,10 @@ Bytes bytes(const BoundaryManifest& manifest) {
   return sum;
 }
 
-BoundaryManifest boundary_manifest(const Model& model, const Training& training) {
+BoundaryManifest boundary_manifest(const Model& model, const Training& training, int slices) {
   return {.tensors = {{.name = "hidden_states",
                        .dimensions = {{.name = "microbatch", .size = training.microbatch},
-                                      {.name = "sequence", .size = training.sequence},
+                                      {.name = "sequence", .size = training.sequence / slices},
                                       {.name = "hidden", .size = model.hidden}},
                        .type = training.precision}}};
 }

@@ -14,8 +14,8 @@
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/schedule/action_index.hpp"
-#include "common/schedule/interchange.hpp"
 #include "common/schedule/registry.hpp"
+#include "common/schedule/schedule_json.hpp"
 
 namespace plumb {
 namespace {
@@ -30,7 +30,12 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
                                      " sequences");
   }
   const std::int64_t microbatches = scenario.training.global_batch / step;
-  const std::int64_t stage_count = static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks;
+  if (choice.schedule.slices > 1 && scenario.training.sequence % choice.schedule.slices != 0) {
+    throw InputError("training", std::to_string(choice.schedule.slices) + " slices do not divide a sequence of " +
+                                     std::to_string(scenario.training.sequence) + " tokens");
+  }
+  const std::int64_t stage_count =
+      static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks * choice.schedule.slices;
   if (microbatches > largest_schedule / stage_count) {
     throw InputError("training",
                      std::to_string(microbatches) + " microbatches on " + std::to_string(stage_count) +
@@ -39,7 +44,10 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   }
   return generate_schedule(choice.schedule.name, {.ranks = scenario.layout.pipeline,
                                                   .microbatches = static_cast<int>(microbatches),
-                                                  .chunks = choice.schedule.chunks});
+                                                  .chunks = choice.schedule.chunks,
+                                                  .slices = choice.schedule.slices,
+                                                  .group = choice.schedule.group,
+                                                  .update_every = choice.schedule.update_every});
 }
 
 Bytes workspace(const ComputeCost& block) {
@@ -136,13 +144,49 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
 
 std::string_view name_of(SplitMethod method) { return split_names.at(static_cast<std::size_t>(method)); }
 
+namespace {
+
+// Of two replicas both copies of a stage cost the same, and the ranks that hold the same stages do the same: one of them
+// stands for both.
+std::vector<int> weighed_rank_of_stage(const Schedule& schedule) {
+  std::vector<int> ranks = schedule.rank_of_stage;
+  if (replicas(schedule) == 1) return ranks;
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    const int first = rank_in_replica(schedule, 0, stage);
+    const int second = rank_in_replica(schedule, 1, stage);
+    if (stages_of_rank(schedule, first) != stages_of_rank(schedule, second)) {
+      throw InputError("split", "the dynamic split needs replicas whose ranks hold the same stages");
+    }
+    ranks[static_cast<std::size_t>(stage)] = std::min(first, second);
+  }
+  return ranks;
+}
+
+std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
+  std::vector<std::vector<Moment>> moments = fullest_moments(schedule);
+  if (replicas(schedule) == 1) return moments;
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    const auto [rank, other] =
+        std::minmax(rank_in_replica(schedule, 0, stage), rank_in_replica(schedule, 1, stage));
+    auto& of_both = moments[static_cast<std::size_t>(rank)];
+    auto& of_other = moments[static_cast<std::size_t>(other)];
+    for (Moment& moment : of_other) {
+      if (std::ranges::find(of_both, moment) == of_both.end()) of_both.push_back(std::move(moment));
+    }
+    of_other.clear();
+  }
+  return moments;
+}
+
+}  // namespace
+
 SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
   const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
   SplitProblem problem{.block_times = {},
                        .block_fixed_bytes = {},
                        .block_kept_bytes = {},
-                       .rank_of_stage = plan.schedule.rank_of_stage,
-                       .moments = fullest_moments(plan.schedule),
+                       .rank_of_stage = weighed_rank_of_stage(plan.schedule),
+                       .moments = weighed_moments(plan.schedule),
                        .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks)};
   for (const ComputeCost& block : blocks) {
     problem.block_times.push_back(microbatch_time(block, recompute));
@@ -162,11 +206,12 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
             .split_method = std::string(name_of(choice.split.method)),
             .schedule = compute_schedule(scenario, choice)};
   plan.training.microbatch = choice.microbatch;
-  plan.boundary = boundary_manifest(plan.model, plan.training);
+  plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (plan.training.recompute.mode == RecomputeMode::full) {
     plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
   }
   std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
+  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
   // Two stages hold two tables, also where one rank holds both stages.
   if (plan.model.tied_embeddings) {
     blocks.back() = stages(plan.schedule) > 1
@@ -177,6 +222,13 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   return plan;
+}
+
+ScheduleChoice choice_of(const Schedule& schedule) {
+  return {.name = schedule.name,
+          .chunks = schedule.chunks,
+          .slices = schedule.slices,
+          .update_every = schedule.update_every};
 }
 
 bool tied_over_ranks(const Plan& plan) { return plan.model.tied_embeddings && ends_on_two_ranks(plan.schedule); }
@@ -190,9 +242,9 @@ std::string plan_digest(const Plan& plan) {
   shapes.erase("name");
   std::string text = to_line(shapes) + to_line(to_json(plan.training)) + to_line(to_json(plan.layout));
   for (const int layers : plan.split.layers) text += " " + std::to_string(layers);
-  for (const int rank : plan.schedule.rank_of_stage) text += " @" + std::to_string(rank);
-  for (const auto& list : plan.schedule.actions) text += "\n" + to_text(list);
-  return digest(text);
+  Json schedule = to_json(plan.schedule);
+  schedule.erase("name");
+  return digest(text + to_line(schedule));
 }
 
 std::string costs_digest(const PipelineCosts& costs) { return digest(to_line(to_json(costs))); }

@@ -40,6 +40,8 @@ struct PlanChoice {
   SplitChoice split = {};
   bool operator==(const PlanChoice&) const = default;
 };
+// What a schedule was asked for.
+[[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
 // The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.
 // Of several fast ones it is that with the shortest longest path.
 [[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice);

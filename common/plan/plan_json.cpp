@@ -7,26 +7,14 @@
 #include "common/model/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
-#include "common/schedule/interchange.hpp"
 #include "common/schedule/registry.hpp"
+#include "common/schedule/schedule_json.hpp"
 #include "common/schedule/validate.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr const char* format_name = "plumb plan";
-constexpr int most_ranks = 1 << 20;
-
-Json to_json(const Schedule& schedule) {
-  Json actions = Json::array();
-  for (const auto& list : schedule.actions) actions.push_back(to_text(list));
-  return {{"name", schedule.name},
-          {"ranks", schedule.ranks},
-          {"microbatches", schedule.microbatches},
-          {"chunks", schedule.chunks},
-          {"rank_of_stage", schedule.rank_of_stage},
-          {"actions", std::move(actions)}};
-}
 
 void require_known(const JsonValue& name, const JsonValue& chunks) {
   const std::string text = name.text();
@@ -41,42 +29,9 @@ void require_known(const JsonValue& name, const JsonValue& chunks) {
   }
 }
 
-Schedule schedule_from_json(const JsonValue& value) {
-  value.require_only({"name", "ranks", "microbatches", "chunks", "rank_of_stage", "actions"});
+Schedule known_schedule(const JsonValue& value) {
   require_known(value.at("name"), value.at("chunks"));
-  Schedule schedule{.name = value.at("name").text(),
-                    .ranks = value.at("ranks").small_integer(1, most_ranks),
-                    .microbatches = value.at("microbatches").small_integer(1),
-                    .chunks = value.at("chunks").small_integer(1, most_ranks),
-                    .rank_of_stage = {},
-                    .actions = {}};
-  const JsonValue placement = value.at("rank_of_stage");
-  for (std::size_t stage = 0; stage < placement.size(); ++stage) {
-    schedule.rank_of_stage.push_back(placement[stage].small_integer(0, schedule.ranks - 1));
-  }
-  if (schedule.rank_of_stage.empty()) placement.fail("is empty, expected at least one stage");
-  const JsonValue actions = value.at("actions");
-  for (std::size_t rank = 0; rank < actions.size(); ++rank) {
-    const JsonValue list = actions[rank];
-    try {
-      schedule.actions.push_back(parse_actions(list.text()));
-    } catch (const InputError& error) {
-      list.fail(error.where() + ": " + error.problem(), error.hint());
-    }
-  }
-  if (schedule.actions.size() != static_cast<std::size_t>(schedule.ranks)) {
-    actions.fail("has " + std::to_string(schedule.actions.size()) + " lists for " + std::to_string(schedule.ranks) +
-                 " ranks");
-  }
-  // Every microbatch has an F on every stage; checks would take memory for pairs that no list can hold.
-  std::size_t count = 0;
-  for (const auto& list : schedule.actions) count += list.size();
-  if (static_cast<double>(schedule.microbatches) * static_cast<double>(schedule.rank_of_stage.size()) >
-      static_cast<double>(count)) {
-    value.fail("has " + std::to_string(count) + " actions, too few for " + std::to_string(schedule.microbatches) +
-               " microbatches on " + std::to_string(schedule.rank_of_stage.size()) + " stages");
-  }
-  return schedule;
+  return schedule_from_json(value);
 }
 
 Json to_json(const Split& split, const std::string& method) { return {{"method", method}, {"layers", split.layers}}; }
@@ -150,9 +105,8 @@ void require_split(const Plan& plan, const JsonValue& file) {
 
 std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
-  const auto stage_count = static_cast<std::int64_t>(plan.schedule.ranks) * plan.schedule.chunks;
   const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_ways(plan.layout)) *
-                       static_cast<double>(plan.schedule.microbatches);
+                       static_cast<double>(whole_microbatches(plan.schedule));
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");
   const JsonValue costs = file.at("costs");
@@ -160,8 +114,6 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
     return "has " + std::to_string(found) + " entries for " + std::to_string(count) + " stages";
   };
   return {
-      {stage_count == static_cast<std::int64_t>(count), schedule.at("rank_of_stage"),
-       "has " + std::to_string(count) + " stages for " + std::to_string(stage_count) + " chunks of its ranks"},
       {plan.schedule.ranks == plan.layout.pipeline, schedule.at("ranks"),
        "is " + std::to_string(plan.schedule.ranks) + ", the layout's pipeline " + std::to_string(plan.layout.pipeline)},
       {plan.cluster.ranks == ranks(plan.layout), file.at("cluster").at("ranks"),
@@ -170,7 +122,7 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
       {batch == static_cast<double>(plan.training.global_batch), training.at("global_batch"),
        "is " + std::to_string(plan.training.global_batch) +
            " sequences, which is not microbatch × data and expert degrees × the schedule's " +
-           std::to_string(plan.schedule.microbatches) + " microbatches"},
+           std::to_string(whole_microbatches(plan.schedule)) + " microbatches"},
       {plan.model.positions != Positions::learned || plan.training.sequence <= plan.model.max_positions,
        training.at("sequence"),
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
@@ -197,7 +149,7 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
   for (const Fact& fact : facts_of(plan, file)) {
     if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }
-  const BoundaryManifest boundary = boundary_manifest(plan.model, plan.training);
+  const BoundaryManifest boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (plan.boundary != boundary) {
     const auto [found, expected] = first_difference(plan.boundary, boundary);
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
@@ -240,7 +192,7 @@ Plan read_plan(const std::filesystem::path& path) {
             .layout = layout_from_json(file.at("layout")),
             .split_method = split_method_from_json(file.at("split").at("method")),
             .split = split_from_json(file.at("split")),
-            .schedule = schedule_from_json(file.at("schedule")),
+            .schedule = known_schedule(file.at("schedule")),
             .costs = pipeline_costs_from_json(file.at("costs")),
             .boundary = boundary_from_json(file.at("boundary"))};
   require_consistent(plan, file);

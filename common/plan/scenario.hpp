@@ -45,6 +45,9 @@ struct SplitChoice {
 struct ScheduleChoice {
   std::string name = "1f1b";
   int chunks = 1;
+  int slices = 1;        // of each sequence
+  int group = 0;         // microbatches that a chunk runs before the next one; 0: the schedule's own
+  int update_every = 0;  // microbatches per optimizer step of an asynchronous schedule; 0: the schedule's own
   bool operator==(const ScheduleChoice&) const = default;
 };
 

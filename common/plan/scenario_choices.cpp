@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "common/plan/plan.hpp"
 #include "common/plan/scenario_blocks.hpp"
@@ -17,11 +18,24 @@ std::vector<int> auto_chunks(int pipeline, int layers) {
   return chunks;
 }
 
-std::vector<int> read_chunks(const std::optional<YamlValue>& value, int pipeline, int layers) {
+std::vector<int> read_chunks(const std::optional<YamlValue>& value, const ScheduleEntry& entry, int pipeline,
+                             int layers) {
+  if (!entry.uses_chunks) return {1};
   const auto given = value ? auto_or_values(*value) : std::nullopt;
-  if (!given) return auto_chunks(pipeline, layers);
+  if (!given) {
+    if (entry.fixed_chunks > 0) return {entry.fixed_chunks};
+    std::vector<int> chunks = auto_chunks(pipeline, layers);
+    std::erase_if(chunks, [&](int count) { return count % entry.chunk_multiple != 0; });
+    return chunks;
+  }
   std::vector<int> chunks;
-  for (const YamlValue& item : *given) chunks.push_back(static_cast<int>(item.integer(1, most_chunks)));
+  for (const YamlValue& item : *given) {
+    chunks.push_back(static_cast<int>(item.integer(1, most_chunks)));
+    if (entry.fixed_chunks == 0 ? chunks.back() % entry.chunk_multiple == 0 : chunks.back() == entry.fixed_chunks) continue;
+    item.fail("schedule '" + entry.name + "' cannot have " + std::to_string(chunks.back()) + " chunks a rank",
+              entry.fixed_chunks > 0 ? "it has " + std::to_string(entry.fixed_chunks)
+                                     : "a multiple of " + std::to_string(entry.chunk_multiple));
+  }
   return chunks;
 }
 
@@ -34,36 +48,69 @@ const ScheduleEntry& read_name(const YamlValue& value) {
   }
 }
 
-// The names at `value`: `auto` means all.
+// The names at `value`: `auto` means all that train exactly as one device would: not the asynchronous ones.
 std::vector<const ScheduleEntry*> read_names(const YamlValue& value) {
   std::vector<const ScheduleEntry*> entries;
   const auto given = auto_or_values(value);
   if (given) {
     for (const YamlValue& item : *given) entries.push_back(&read_name(item));
   } else {
-    for (const ScheduleEntry& entry : schedule_entries()) entries.push_back(&entry);
+    for (const ScheduleEntry& entry : schedule_entries()) {
+      if (!entry.updates_within) entries.push_back(&entry);
+    }
   }
   return entries;
 }
 
-// One element: a name, or {name: …, chunks: …}, either of them `auto` or a list.
+// Keys that only some schedules have a use for.
+struct Extra {
+  const char* key;
+  bool ScheduleEntry::*used;
+  int ScheduleChoice::*value;
+};
+constexpr std::array<Extra, 3> extras{{{"slices", &ScheduleEntry::uses_slices, &ScheduleChoice::slices},
+                                       {"group", &ScheduleEntry::uses_group, &ScheduleChoice::group},
+                                       {"update_every", &ScheduleEntry::updates_within,
+                                        &ScheduleChoice::update_every}}};
+
+void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>& entries, ScheduleChoice& choice) {
+  for (const Extra& extra : extras) {
+    const std::optional<YamlValue> given = value.find(extra.key);
+    if (!given) continue;
+    for (const ScheduleEntry* entry : entries) {
+      if (!(entry->*extra.used)) {
+        given->fail("schedule '" + entry->name + "' has no use for " + extra.key);
+      }
+    }
+    choice.*extra.value = static_cast<int>(given->integer(1, most_chunks));
+  }
+}
+
+// One element: a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some have:
+// slices, group, update_every.
 std::vector<ScheduleChoice> read_element(const YamlValue& value, int pipeline, int layers) {
   std::optional<YamlValue> chunks;
   if (value.is_map()) {
-    value.check_keys({"name", "chunks"});
+    value.check_keys({"name", "chunks", "slices", "group", "update_every"});
     chunks = value.find("chunks");
   }
   const auto entries = read_names(value.is_map() ? value.require("name") : value);
   const bool any_chunks =
       std::any_of(entries.begin(), entries.end(), [](const ScheduleEntry* entry) { return entry->uses_chunks; });
-  if (chunks && !any_chunks && read_chunks(chunks, pipeline, layers) != std::vector<int>{1}) {
+  const bool one_chunk = chunks && chunks->is_scalar() && !chunks->is_text() && chunks->integer(1, most_chunks) == 1;
+  if (chunks && !any_chunks && !one_chunk) {
     chunks->fail("schedule '" + entries.front()->name + "' has one chunk a rank",
                  "chunks belong to " + schedules_with_chunks());
   }
+  ScheduleChoice choice;
+  if (value.is_map()) read_extras(value, entries, choice);
   std::vector<ScheduleChoice> choices;
   for (const ScheduleEntry* entry : entries) {
-    const std::vector<int> counts = entry->uses_chunks ? read_chunks(chunks, pipeline, layers) : std::vector<int>{1};
-    for (const int count : counts) choices.push_back({.name = entry->name, .chunks = count});
+    choice.name = entry->name;
+    for (const int count : read_chunks(chunks, *entry, pipeline, layers)) {
+      choice.chunks = count;
+      choices.push_back(choice);
+    }
   }
   return choices;
 }

@@ -16,8 +16,8 @@ class MessageCheck {
 
   void run() {
     for (int boundary = 0; boundary + 1 < stages(schedule_); ++boundary) {
-      if (!crosses_ranks(schedule_, boundary)) continue;
       for (int k = 0; k < schedule_.microbatches; ++k) {
+        if (!crosses_ranks(schedule_, boundary, k)) continue;
         check_pair({ActionKind::forward, boundary, k}, {ActionKind::forward, boundary + 1, k});
         check_pair(checks_.gradient_action(boundary + 1, k), checks_.gradient_action(boundary, k));
       }

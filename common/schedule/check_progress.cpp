@@ -12,7 +12,10 @@ namespace {
 class ProgressCheck {
  public:
   explicit ProgressCheck(ScheduleChecks& checks)
-      : checks_(checks), schedule_(checks.schedule), next_(checks.schedule.actions.size(), 0) {}
+      : checks_(checks),
+        schedule_(checks.schedule),
+        pair_begins_(pair_begins(checks.schedule, checks.index)),
+        next_(checks.schedule.actions.size(), 0) {}
 
   void run() {
     for (bool moved = true; moved;) {
@@ -25,7 +28,9 @@ class ProgressCheck {
  private:
   struct Awaited {
     Action action;
-    bool only_reached = false;  // a partner in a collective need not have finished it
+    int rank = 0;
+    std::int32_t position = nowhere;  // when the rank is past it, it is done
+    bool only_reached = false;        // a partner in a collective need not have finished it
   };
 
   const Action& head(std::size_t rank) const { return schedule_.actions[rank][static_cast<std::size_t>(next_[rank])]; }
@@ -35,49 +40,85 @@ class ProgressCheck {
 
   bool advance(std::size_t rank) {
     const std::int32_t before = next_[rank];
-    while (!is_finished(rank) && !waits(head(rank))) ++next_[rank];
+    Awaited awaited;
+    while (!is_finished(rank) && !awaited_by_head(rank, awaited)) ++next_[rank];
     return next_[rank] != before;
   }
 
+  std::int32_t head_position(std::size_t rank) const { return checks_.index.first_of_rank[rank] + next_[rank]; }
+
   // What of another rank this action needs; false if nothing.
-  bool awaited_by(const Action& action, Awaited& awaited) const {
+  bool awaited_by(int rank, const Action& action, Awaited& awaited) const {
     if (!in_range(schedule_, action)) return false;
     const int s = action.stage;
     const int k = action.microbatch;
     const int last = stages(schedule_) - 1;
-    const auto crosses = [&](int boundary) { return crosses_ranks(schedule_, boundary); };
+    const auto crosses = [&](int boundary) { return crosses_ranks(schedule_, boundary, k); };
     switch (action.kind) {
       case ActionKind::receive_forward:
       case ActionKind::forward:
         if (s == 0 || !crosses(s - 1) || checks_.lowered == (action.kind == ActionKind::forward)) return false;
-        awaited.action = {checks_.lowered ? ActionKind::send_forward : ActionKind::forward, s - 1, k};
-        return true;
+        return await_producer({checks_.lowered ? ActionKind::send_forward : ActionKind::forward, s - 1, k}, awaited);
       case ActionKind::receive_backward:
       case ActionKind::backward:
       case ActionKind::input_gradient:
-        if (s == last || !crosses(s) || checks_.lowered == (action.kind != ActionKind::receive_backward)) return false;
-        awaited.action =
-            checks_.lowered ? Action{ActionKind::send_backward, s + 1, k} : checks_.gradient_action(s + 1, k);
-        return true;
-      case ActionKind::reduce_tied:
-        awaited = {{ActionKind::reduce_tied, s == 0 ? last : 0, no_microbatch}, true};
-        return checks_.rank_of(awaited.action) != checks_.rank_of(action);
+        if (s < last && crosses(s) && checks_.lowered == (action.kind == ActionKind::receive_backward)) {
+          return await_producer(
+              checks_.lowered ? Action{ActionKind::send_backward, s + 1, k} : checks_.gradient_action(s + 1, k),
+              awaited);
+        }
+        return false;
+      case ActionKind::evict:
+      case ActionKind::load:
+        return await_other_half(rank, action, awaited);
+      case ActionKind::reduce_tied: {
+        const Action other{ActionKind::reduce_tied, s == 0 ? last : 0, no_microbatch};
+        return await_partner(rank, other, 0, awaited);
+      }
+      case ActionKind::reduce_gradient: {
+        const int replica = checks_.replica_on(rank, s);
+        return replica >= 0 && replicas(schedule_) == 2 && await_partner(rank, action, 1 - replica, awaited);
+      }
       default:
         return false;
     }
   }
 
-  bool waits(const Action& action) const {
-    Awaited awaited;
-    if (!awaited_by(action, awaited)) return false;
-    const std::int32_t position =
-        awaited.only_reached
-            ? checks_.on_own_rank(awaited.action, checks_.tied_of_stage[static_cast<std::size_t>(awaited.action.stage)])
-            : checks_.placed(awaited.action);
-    if (position == nowhere) return false;
-    const auto rank = static_cast<std::size_t>(checks_.rank_of(awaited.action));
-    const std::int32_t done = checks_.index.first_of_rank[rank] + next_[rank];
-    return awaited.only_reached ? done < position : done <= position;
+  bool await_producer(const Action& producer, Awaited& awaited) const {
+    awaited = {producer, checks_.rank_of(producer), checks_.placed(producer), false};
+    // A pair hands on what both make when both have ended.
+    if (awaited.position != nowhere && pair_begins_[static_cast<std::size_t>(awaited.position)]) ++awaited.position;
+    return true;
+  }
+
+  // The receiving half (EVICT on the partner, LOAD on the stage's own rank) waits until the other one has sent.
+  bool await_other_half(int rank, const Action& action, Awaited& awaited) const {
+    const bool own = checks_.rank_of(action) == rank;
+    if (own == (action.kind == ActionKind::evict)) return false;
+    const std::int32_t sent = own ? checks_.index.find_partner(action) : checks_.placed(action);
+    if (sent == nowhere) return false;
+    awaited = {action, checks_.index.rank_at(sent), sent, false};
+    return true;
+  }
+
+  bool await_partner(int rank, const Action& action, int replica, Awaited& awaited) const {
+    awaited = {action, rank_in_replica(schedule_, replica, action.stage),
+               checks_.end_position(action.kind, replica, action.stage), true};
+    return awaited.rank != rank;
+  }
+
+  bool is_pending(const Awaited& awaited) const {
+    if (awaited.position == nowhere) return false;
+    const std::int32_t done = head_position(static_cast<std::size_t>(awaited.rank));
+    return awaited.only_reached ? done < awaited.position : done <= awaited.position;
+  }
+
+  // What the head of a rank's list waits for; false if it can go on. A pair starts when both have their inputs.
+  bool awaited_by_head(std::size_t rank, Awaited& awaited) const {
+    if (awaited_by(static_cast<int>(rank), head(rank), awaited) && is_pending(awaited)) return true;
+    if (!pair_begins_[static_cast<std::size_t>(head_position(rank))]) return false;
+    const Action& second = schedule_.actions[rank][static_cast<std::size_t>(next_[rank]) + 1];
+    return awaited_by(static_cast<int>(rank), second, awaited) && is_pending(awaited);
   }
 
   // Every stuck rank waits for exactly one other stuck rank, so walking on from any of them ends in a cycle.
@@ -95,8 +136,8 @@ class ProgressCheck {
 
   std::size_t awaited_rank(std::size_t rank) const {
     Awaited awaited;
-    if (!awaited_by(head(rank), awaited)) return rank;
-    return static_cast<std::size_t>(checks_.rank_of(awaited.action));
+    if (!awaited_by_head(rank, awaited)) return rank;
+    return static_cast<std::size_t>(awaited.rank);
   }
 
   void report_cycle(std::size_t start) {
@@ -106,7 +147,7 @@ class ProgressCheck {
     std::size_t rank = start;
     do {
       Awaited awaited;
-      if (!awaited_by(head(rank), awaited)) return;
+      if (!awaited_by_head(rank, awaited)) return;
       const std::size_t other = awaited_rank(rank);
       text += fmt::format("{}rank {} waits at {} for {} of rank {}", actions.empty() ? "" : ", ", rank,
                           to_string(head(rank)), to_string(awaited.action), other);
@@ -119,6 +160,7 @@ class ProgressCheck {
 
   ScheduleChecks& checks_;
   const Schedule& schedule_;
+  const std::vector<bool> pair_begins_;
   std::vector<std::int32_t> next_;  // per rank, its first action that is not done
 };
 

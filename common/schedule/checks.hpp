@@ -10,20 +10,24 @@
 namespace plumb {
 
 struct ScheduleChecks {
+  explicit ScheduleChecks(const Schedule& checked);
+
   const Schedule& schedule;
   ActionIndex index;
-  std::vector<std::int32_t> step_of_stage;  // positions, or nowhere
-  std::vector<std::int32_t> tied_of_stage;
   bool lowered = false;
   std::vector<ScheduleProblem> problems;
 
+  // Of an action with a microbatch; of an eviction the rank that holds the stage.
   [[nodiscard]] int rank_of(const Action& action) const {
-    return schedule.rank_of_stage[static_cast<std::size_t>(action.stage)];
+    return plumb::rank_of(schedule, action.stage, action.microbatch);
   }
+
+  // The replica whose copy of the stage a rank holds, or −1.
+  [[nodiscard]] int replica_on(int rank, int stage) const;
 
   // The position of an action with a microbatch, or `nowhere` if it is missing or stands on a rank that does not hold
   // its stage: order is only compared on the right rank.
-  [[nodiscard]] std::int32_t placed(const Action& action) const { return on_own_rank(action, index.find(action)); }
+  [[nodiscard]] std::int32_t placed(const Action& action) const;
 
   // B, or I where the backward is split, of a stage and microbatch.
   [[nodiscard]] Action gradient_action(std::int32_t stage, std::int32_t microbatch) const {
@@ -31,15 +35,18 @@ struct ScheduleChecks {
     return {full ? ActionKind::backward : ActionKind::input_gradient, stage, microbatch};
   }
 
-  [[nodiscard]] std::int32_t on_own_rank(const Action& action, std::int32_t position) const {
-    const auto rank = static_cast<std::size_t>(rank_of(action));
-    const bool there = position >= index.first_of_rank[rank] && position < index.first_of_rank[rank + 1];
-    return there ? position : nowhere;
-  }
+  // Where STEP, REDUCE_TIED or REDUCE_GRAD of a replica's stage stands on its rank, or `nowhere`. `update` of a numbered
+  // STEP, else 0.
+  [[nodiscard]] std::int32_t& end_position(ActionKind kind, int replica, int stage, int update = 0);
 
   void report(ScheduleProblem::Kind kind, std::vector<int> ranks, std::vector<Action> actions, std::string text) {
     problems.push_back({kind, std::move(ranks), std::move(actions), std::move(text)});
   }
+
+ private:
+  std::vector<std::int32_t> steps_;    // by replica, stage and update
+  std::vector<std::int32_t> tied_;     // by replica and stage
+  std::vector<std::int32_t> reduced_;  // by replica and stage
 };
 
 // In the order in which `validate` calls them.
@@ -47,6 +54,7 @@ void check_each_action(ScheduleChecks& checks);   // malformed, misplaced, dupli
 void check_completeness(ScheduleChecks& checks);  // missing
 void check_order(ScheduleChecks& checks);         // crossed
 void check_messages(ScheduleChecks& checks);      // missing and unmatched messages, crossed messages
+void check_evictions(ScheduleChecks& checks);     // halves without the other, loads without evictions, their order
 void check_progress(ScheduleChecks& checks);      // deadlock
 
 }  // namespace plumb

@@ -16,6 +16,21 @@ std::int32_t consumer_position(const ActionIndex& index, const Action& receive) 
              : index.find_gradient(receive.stage, receive.microbatch);
 }
 
+// By position through all lists: where an action begins or ends that may be the second or first of an overlapped pair.
+class PairEnds {
+ public:
+  PairEnds(const Schedule& schedule, const ActionIndex& index) : begins_(pair_begins(schedule, index)) {}
+
+  // Whether `position` and the next one are one.
+  [[nodiscard]] bool joins_next(std::int32_t position) const { return begins_[static_cast<std::size_t>(position)]; }
+  [[nodiscard]] std::int32_t begin(std::int32_t position) const {
+    return position > 0 && joins_next(position - 1) ? position - 1 : position;
+  }
+
+ private:
+  std::vector<bool> begins_;
+};
+
 struct PlacedReceive {
   int rank;
   std::int32_t before;  // position, through all ranks' lists, of the action that it stands before
@@ -24,7 +39,7 @@ struct PlacedReceive {
 
 // Each queue's receives keep the order of its sends, so one stands no later than any receive behind it: it goes before
 // the earliest consumer of itself and of all later messages of the queue.
-std::vector<PlacedReceive> place_receives(const Schedule& schedule, const ActionIndex& index) {
+std::vector<PlacedReceive> place_receives(const Schedule& schedule, const ActionIndex& index, const PairEnds& pairs) {
   const MessageQueues queues = message_queues(schedule);
   std::vector<std::vector<PlacedReceive>> of_queue(static_cast<std::size_t>(queues.count));
   for (const auto& list : schedule.actions) {
@@ -32,7 +47,7 @@ std::vector<PlacedReceive> place_receives(const Schedule& schedule, const Action
       if (!makes_message(schedule, action)) continue;
       const Message message = message_of(schedule, action);
       std::int32_t before = consumer_position(index, message.receive);
-      if (before == nowhere) before = index.first_of_rank[static_cast<std::size_t>(message.to) + 1];
+      before = before == nowhere ? index.first_of_rank[static_cast<std::size_t>(message.to) + 1] : pairs.begin(before);
       of_queue[static_cast<std::size_t>(queues.queue_of(message.send))].push_back(
           {message.to, before, message.receive});
     }
@@ -52,26 +67,30 @@ std::vector<PlacedReceive> place_receives(const Schedule& schedule, const Action
   return all;
 }
 
-// STEP of every stage of the rank, tied stages last, each after its REDUCE_TIED.
+// STEP of every stage of the rank, tied stages last, each after its REDUCE_TIED; with two replicas after its
+// REDUCE_GRAD. Stages ascend on all ranks, so that no two wait for each other.
 void append_steps(const Schedule& schedule, int rank, const LoweringOptions& options, std::vector<Action>& list) {
   const int last = stages(schedule) - 1;
   const bool reduced = options.tied_embeddings && ends_on_two_ranks(schedule);
   const auto is_tied = [&](int stage) { return reduced && (stage == 0 || stage == last); };
   for (const bool tied : {false, true}) {
     for (int stage = 0; stage <= last; ++stage) {
-      if (schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank || is_tied(stage) != tied) continue;
+      if (!holds(schedule, rank, stage) || is_tied(stage) != tied) continue;
       if (tied) list.push_back({ActionKind::reduce_tied, stage, no_microbatch});
+      if (replicas(schedule) == 2) list.push_back({ActionKind::reduce_gradient, stage, no_microbatch});
       if (options.optimizer) list.push_back({ActionKind::optimizer_step, stage, no_microbatch});
     }
   }
 }
 
-void require_compute_only(const Schedule& schedule) {
+void require_not_lowered(const Schedule& schedule) {
   require_well_formed(schedule);
+  const bool lowered = is_lowered(schedule);
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
       const std::string where = "rank " + std::to_string(rank) + ": " + to_string(action);
-      if (!is_compute(action.kind)) throw InputError("schedule", where + ": it is lowered already");
+      const bool own = is_compute(action.kind) || is_eviction(action.kind) || !lowered;
+      if (!own) throw InputError("schedule", where + ": it is lowered already");
       if (!in_range(schedule, action)) throw InputError("schedule", where + ": no such stage or microbatch");
     }
   }
@@ -80,9 +99,15 @@ void require_compute_only(const Schedule& schedule) {
 }  // namespace
 
 Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
-  require_compute_only(compute_only);
+  require_not_lowered(compute_only);
+  if (options.tied_embeddings && compute_only.update_every > 0 && ends_on_two_ranks(compute_only)) {
+    throw InputError("schedule " + compute_only.name,
+                     "tied embeddings on two ranks are not summed at updates within a step",
+                     "a schedule with one update, or a model without tied embeddings");
+  }
   const ActionIndex index = index_actions(compute_only);
-  const std::vector<PlacedReceive> receives = place_receives(compute_only, index);
+  const PairEnds pairs(compute_only, index);
+  const std::vector<PlacedReceive> receives = place_receives(compute_only, index, pairs);
   Schedule lowered = compute_only;
   auto next = receives.begin();
   std::int32_t position = 0;
@@ -94,13 +119,17 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
         list.push_back((next++)->receive);
       }
     };
+    std::vector<Action> sends;
     for (const Action& action : compute_only.actions[rank]) {
-      receive_up_to(position++);
+      receive_up_to(position);
       list.push_back(action);
-      if (makes_message(compute_only, action)) list.push_back(message_of(compute_only, action).send);
+      if (makes_message(compute_only, action)) sends.push_back(message_of(compute_only, action).send);
+      if (pairs.joins_next(position++)) continue;
+      list.insert(list.end(), sends.begin(), sends.end());
+      sends.clear();
     }
     receive_up_to(position);  // what nothing consumes
-    append_steps(compute_only, static_cast<int>(rank), options, list);
+    if (compute_only.update_every == 0) append_steps(compute_only, static_cast<int>(rank), options, list);
   }
   return lowered;
 }

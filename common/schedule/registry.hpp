@@ -18,6 +18,7 @@ struct ScheduleEntry {
   bool splits_backward = false;  // uses I and W instead of B
   bool uses_chunks = false;      // several stages on a rank
   int fixed_chunks = 0;          // 2 where it must be two; 0: any number that uses_chunks allows
+  int chunk_multiple = 1;        // their number must be a multiple of it
   bool uses_slices = false;      // cuts sequences
   bool uses_group = false;
   bool updates_within = false;   // several optimizer steps per step: asynchronous

@@ -43,17 +43,34 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
     throw InputError("schedule", std::to_string(schedule.rank_of_stage.size()) +
                                      " stages, but recompute is given for " + std::to_string(recomputed.size()));
   }
+  if (std::ranges::none_of(recomputed, [](bool stage) { return stage; })) return schedule;
   const ActionIndex index = index_actions(schedule);
+  const bool evicts = std::ranges::any_of(schedule.actions, [](const auto& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return is_eviction(action.kind); });
+  });
+  if (evicts || schedule.slices > 1) {
+    throw InputError("schedule " + schedule.name,
+                     std::string("full recompute is not built for a schedule that ") +
+                         (evicts ? "evicts activations" : "cuts sequences"),
+                     "recompute: none, or another schedule");
+  }
+  const std::vector<bool> begins_pair = pair_begins(schedule, index);
+  const auto needs = [&](const Action& action) {
+    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    return gradient && in_range(schedule, action) && recomputed[static_cast<std::size_t>(action.stage)] &&
+           index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere;
+  };
+  std::size_t position = 0;
   for (auto& list : schedule.actions) {
     std::vector<Action> with;
     with.reserve(list.size());
-    for (const Action& action : list) {
-      const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-      if (gradient && in_range(schedule, action) && recomputed[static_cast<std::size_t>(action.stage)] &&
-          index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere) {
-        with.push_back({ActionKind::recompute, action.stage, action.microbatch});
+    for (std::size_t i = 0; i < list.size(); ++i, ++position) {
+      const bool second = position > 0 && begins_pair[position - 1];
+      if (!second && needs(list[i])) with.push_back({ActionKind::recompute, list[i].stage, list[i].microbatch});
+      if (begins_pair[position] && needs(list[i + 1])) {
+        with.push_back({ActionKind::recompute, list[i + 1].stage, list[i + 1].microbatch});
       }
-      with.push_back(action);
+      with.push_back(list[i]);
     }
     list = std::move(with);
   }

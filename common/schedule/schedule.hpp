@@ -57,6 +57,9 @@ struct Schedule {
 [[nodiscard]] inline int stages(const Schedule& schedule) { return static_cast<int>(schedule.rank_of_stage.size()); }
 [[nodiscard]] inline int replicas(const Schedule& schedule) { return schedule.second_rank_of_stage.empty() ? 1 : 2; }
 
+// Of whole sequences.
+[[nodiscard]] inline int whole_microbatches(const Schedule& schedule) { return schedule.microbatches / schedule.slices; }
+
 // The replica (0 or 1) that a microbatch goes through.
 [[nodiscard]] inline int replica_of(const Schedule& schedule, int microbatch) {
   return replicas(schedule) == 2 && microbatch >= schedule.microbatches / 2 ? 1 : 0;

@@ -13,17 +13,12 @@ std::vector<ScheduleProblem> validate(const Schedule& schedule) {
   } catch (const InputError& error) {
     return {{ScheduleProblem::Kind::malformed, {}, {}, error.problem()}};
   }
-  const std::vector<std::int32_t> none(schedule.rank_of_stage.size(), nowhere);
-  ScheduleChecks checks{.schedule = schedule,
-                        .index = index_actions(schedule),
-                        .step_of_stage = none,
-                        .tied_of_stage = none,
-                        .lowered = is_lowered(schedule),
-                        .problems = {}};
+  ScheduleChecks checks(schedule);
   check_each_action(checks);
   check_completeness(checks);
   check_order(checks);
   check_messages(checks);
+  check_evictions(checks);
   check_progress(checks);
   return std::move(checks.problems);
 }

@@ -15,7 +15,7 @@ struct ScheduleProblem {
     duplicate,          // twice the same action, or B beside I or W
     missing,            // F, B (or I and W) of a stage and microbatch, a receive, a send
     crossed,            // on one rank, before what it needs: B before F, W before I, SEND before its producer
-    unmatched_message,  // a send without receive, or the reverse
+    unmatched_message,  // a send without receive, half an eviction, or the reverse
     crossed_messages,   // per directed pair of ranks and direction, the n-th send is not the n-th receive
     deadlock,           // ranks wait for each other; `actions` is the cycle
   } kind;

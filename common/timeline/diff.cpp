@@ -174,7 +174,7 @@ void put_in_compute(Substitution& substitution, const NodeClasses& classes, cons
         rest.seconds += cause.seconds;
         continue;
       }
-      const int rank = predicted.schedule.rank_of_stage[stage];
+      const int rank = predicted.schedule.rank_of_stage[stage];  // of two replicas the first
       cause.cause = compute_name(cause, compute_kinds[kind], static_cast<int>(stage), rank,
                                  lagging[static_cast<std::size_t>(rank)]);
       causes.push_back(std::move(cause));

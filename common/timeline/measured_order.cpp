@@ -28,9 +28,13 @@ std::vector<NodeId> sorted_nodes(const ScheduleGraph& graph) {
 ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph& graph,
                                     const std::vector<Seconds>& starts) {
   ReorderedSchedule result{.schedule = lowered, .moved = {}};
+  // Where evictions stand among the compute actions decides what they wait for: such lists are taken as planned.
+  if (holds(lowered, ActionKind::evict)) return result;
   for (std::size_t rank = 0; rank < graph.rank_order.size(); ++rank) {
     std::vector<NodeId> planned = graph.rank_order[rank];
-    std::erase_if(planned, [&](NodeId node) { return graph.nodes[node].kind != NodeKind::compute; });
+    const bool updates_within = lowered.update_every > 0;
+    std::erase_if(planned,
+                  [&](NodeId node) { return graph.nodes[node].kind != NodeKind::compute && !updates_within; });
     std::vector<NodeId> acted = planned;
     std::ranges::stable_sort(acted, {}, [&](NodeId node) { return starts[node]; });
     std::vector<Action>& list = result.schedule.actions[rank];

@@ -13,7 +13,7 @@ struct ReorderedSchedule {
   std::vector<std::string> moved;  // per rank that left the planned order, where it did so first; empty if none did
 };
 
-// `starts` are measured, one per node of the graph of `lowered`.
+// `starts` are measured, one per node of the graph of `lowered`. A schedule with evictions is taken as planned.
 [[nodiscard]] ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph& graph,
                                                   const std::vector<Seconds>& starts);
 

@@ -36,8 +36,7 @@ double share(Bytes part, Bytes whole) { return whole.value > 0 ? part / whole : 
 
 std::string stages_of(const Schedule& schedule, int rank) {
   std::string text;
-  for (int stage = 0; stage < stages(schedule); ++stage) {
-    if (schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+  for (const int stage : stages_of_rank(schedule, rank)) {
     text += (text.empty() ? "" : ", ") + std::to_string(stage);
   }
   return text;

@@ -2,7 +2,7 @@
 #include "common/base/files.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/schedule/action_index.hpp"
-#include "common/schedule/interchange.hpp"
+#include "common/schedule/schedule_json.hpp"
 #include "common/timeline/trace.hpp"
 #include "common/timeline/trace_format.hpp"
 #include "common/timeline/trace_sax.hpp"
@@ -10,38 +10,14 @@
 namespace plumb {
 namespace {
 
-std::vector<Action> actions_from_json(const JsonValue& value, const Schedule& schedule) {
-  std::vector<Action> actions;
-  try {
-    actions = parse_actions(value.text());
-  } catch (const InputError& error) {
-    value.fail(error.where() + ": " + error.problem(), error.hint());
-  }
-  for (const Action& action : actions) {
-    if (in_range(schedule, action)) continue;
-    value.fail("holds " + to_string(action) + " of " + std::to_string(stages(schedule)) + " stages and " +
-               std::to_string(schedule.microbatches) + " microbatches");
-  }
-  return actions;
-}
-
-Schedule schedule_from_json(const JsonValue& value) {
-  Schedule schedule{.name = value.at("name").text(),
-                    .ranks = value.at("ranks").small_integer(1),
-                    .microbatches = value.at("microbatches").small_integer(1),
-                    .chunks = value.at("chunks").small_integer(1),
-                    .rank_of_stage = {},
-                    .actions = {}};
-  const JsonValue placement = value.at("rank_of_stage");
-  for (std::size_t i = 0; i < placement.size(); ++i) {
-    schedule.rank_of_stage.push_back(placement[i].small_integer(0, schedule.ranks - 1));
-  }
-  const JsonValue actions = value.at("actions");
-  if (actions.size() != static_cast<std::size_t>(schedule.ranks)) {
-    actions.fail("has " + std::to_string(actions.size()) + " lists for " + std::to_string(schedule.ranks) + " ranks");
-  }
-  for (std::size_t rank = 0; rank < actions.size(); ++rank) {
-    schedule.actions.push_back(actions_from_json(actions[rank], schedule));
+Schedule schedule_in_range(const JsonValue& value) {
+  Schedule schedule = schedule_from_json(value);
+  for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+    for (const Action& action : schedule.actions[rank]) {
+      if (in_range(schedule, action)) continue;
+      value.at("actions")[rank].fail("holds " + to_string(action) + " of " + std::to_string(stages(schedule)) +
+                                     " stages and " + std::to_string(schedule.microbatches) + " microbatches");
+    }
   }
   return schedule;
 }
@@ -76,7 +52,7 @@ Timeline timeline_from_json(const JsonValue& value) {
                     .costs_digest = value.at("costs_digest").text(),
                     .tokens_per_step = value.at("tokens_per_step").integer(),
                     .model_flops = {value.at("model_flops").number()},
-                    .schedule = schedule_from_json(value.at("schedule")),
+                    .schedule = schedule_in_range(value.at("schedule")),
                     .costs = pipeline_costs_from_json(value.at("costs")),
                     .ranks = {},
                     .steps = {}};
@@ -112,8 +88,7 @@ std::string problem_of(const TraceEvent& entry, const Timeline& timeline) {
   if (outside(event.action.stage, stages(schedule))) {
     return of("stage", event.action.stage, schedule.rank_of_stage.size());
   }
-  if (has_microbatch(event.action.kind) ? outside(event.action.microbatch, schedule.microbatches)
-                                        : event.action.microbatch != no_microbatch) {
+  if (!in_range(schedule, event.action)) {
     return of("microbatch", event.action.microbatch, static_cast<std::size_t>(schedule.microbatches));
   }
   if (event.peer != -1 && outside(event.peer, schedule.ranks)) {

@@ -7,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
-#include "common/schedule/interchange.hpp"
+#include "common/schedule/schedule_json.hpp"
 #include "common/timeline/trace.hpp"
 #include "common/timeline/trace_format.hpp"
 
@@ -126,8 +126,6 @@ class TraceWriter {
 
 Json TraceWriter::plumb_object() const {
   const Schedule& schedule = timeline_.schedule;
-  Json actions = Json::array();
-  for (const std::vector<Action>& list : schedule.actions) actions.push_back(to_text(list));
   Json summaries = Json::array();
   for (const RankSummary& rank : timeline_.ranks) {
     summaries.push_back({{"parameter_bytes", rank.parameter_bytes.value},
@@ -149,13 +147,7 @@ Json TraceWriter::plumb_object() const {
           {"costs_digest", timeline_.costs_digest},
           {"tokens_per_step", timeline_.tokens_per_step},
           {"model_flops", timeline_.model_flops.value},
-          {"schedule",
-           {{"name", schedule.name},
-            {"ranks", schedule.ranks},
-            {"microbatches", schedule.microbatches},
-            {"chunks", schedule.chunks},
-            {"rank_of_stage", schedule.rank_of_stage},
-            {"actions", std::move(actions)}}},
+          {"schedule", to_json(schedule)},
           {"costs", to_json(timeline_.costs)},
           {"ranks", std::move(summaries)},
           {"steps", std::move(steps)}};

@@ -65,7 +65,7 @@ std::string layers_text(const Split& split) {
 std::string plan_title(const Plan& plan) {
   const bool by_name =
       plan.split_method != name_of(SplitMethod::counts) && plan.split_method != name_of(SplitMethod::megatron);
-  return fmt::format("{}, {}, {}", plan.name, describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
+  return fmt::format("{}, {}, {}", plan.name, describe(choice_of(plan.schedule)),
                      by_name ? plan.split_method + " split" : "split " + layers_text(plan.split));
 }
 

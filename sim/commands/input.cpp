@@ -42,7 +42,7 @@ InputKind kind_of_input(const std::string& path) {
 
 Plan with_profile(const Plan& plan, const std::string& profile) {
   const SplitChoice split{.method = SplitMethod::counts, .counts = plan.split.layers, .megatron = {}};
-  const ScheduleChoice schedule{.name = plan.schedule.name, .chunks = plan.schedule.chunks};
+  const ScheduleChoice schedule = choice_of(plan.schedule);
   const Scenario scenario{.name = plan.name,
                           .model = plan.model,
                           .cluster = plan.cluster,

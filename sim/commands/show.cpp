@@ -206,7 +206,7 @@ void print_open(const Scenario& scenario) {
 
 void print_plan(const Plan& plan) {
   std::cout << fmt::format("schedule: {}, {} microbatches of {}\nsplit:    {} {}\n\n",
-                           describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
+                           describe(choice_of(plan.schedule)),
                            plan.schedule.microbatches, plan.training.microbatch, plan.split_method,
                            describe(plan.split));
   Table table{.header = {"stage", "rank", "layers", "parameters", "F", "I", "W", "kept"}, .rows = {}};

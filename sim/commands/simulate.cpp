@@ -153,7 +153,7 @@ void print(const Prediction& prediction, const Options& options) {
   std::cout << fmt::format("  layout      {}, split {} {}\n", describe(plan.layout), plan.split_method,
                            layers_text(plan.split));
   std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}\n",
-                           describe(ScheduleChoice{plan.schedule.name, plan.schedule.chunks}),
+                           describe(choice_of(plan.schedule)),
                            plan.schedule.microbatches, plan.training.microbatch, describe(plan.training.recompute));
   if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
   std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance,

@@ -83,7 +83,7 @@ class NaivePipeline {
   bool is_there(const Action& action, int rank, int now) const {
     const auto found = ended_.find(action);
     if (found == ended_.end()) return false;
-    const bool same = schedule_.rank_of_stage[static_cast<std::size_t>(action.stage)] == rank;
+    const bool same = rank_of(schedule_, action.stage, action.microbatch) == rank;
     return found->second + (same ? 0 : times_.hop) <= now;
   }
 
