@@ -57,11 +57,13 @@ TEST_CASE("DualPipe: p/2 weight gradients apart on each rank, overlapped pairs a
 }
 
 TEST_CASE("BPipe on four ranks: rank 0 may hold three microbatches, rank 3 keeps the fourth") {
-  const Schedule schedule = generate_schedule("bpipe", {.ranks = 4, .microbatches = 5});
-  CHECK(to_text(schedule.actions[0]) == "0F0 0F1 0F2 0EVICT2 0F3 0B0 0F4 0EVICT4 0B1 0LOAD2 0B2 0B3 0LOAD4 0B4");
-  CHECK(to_text(schedule.actions[1]) == "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1B3 1B4");
-  CHECK(to_text(schedule.actions[2]) == "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2B4");
-  CHECK(to_text(schedule.actions[3]) == "0EVICT2 3F0 3B0 3F1 3B1 3F2 3B2 0LOAD2 3F3 3B3 0EVICT4 3F4 3B4 0LOAD4");
+  const Schedule schedule = generate_schedule("bpipe", {.ranks = 4, .microbatches = 6});
+  CHECK(to_text(schedule.actions[0]) ==
+        "0F0 0F1 0F2 0EVICT2 0F3 0B0 0F4 0EVICT4 0B1 0LOAD2 0F5 0B2 0B3 0LOAD4 0B4 0B5");
+  CHECK(to_text(schedule.actions[1]) == "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1B4 1B5");
+  CHECK(to_text(schedule.actions[2]) == "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2F5 2B4 2B5");
+  CHECK(to_text(schedule.actions[3]) ==
+        "0EVICT2 3F0 3B0 3F1 3B1 3F2 3B2 0LOAD2 3F3 3B3 0EVICT4 3F4 3B4 0LOAD4 3F5 3B5");
 }
 
 TEST_CASE("V-Half and V-Min stand in a V and have two chunks") {

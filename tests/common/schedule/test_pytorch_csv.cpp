@@ -8,6 +8,7 @@
 #include "common/schedule/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
+#include "tests/common/schedule/shapes.hpp"
 
 using namespace plumb;
 
@@ -84,21 +85,21 @@ TEST_CASE("an invalid, a lowered and a recomputing schedule are not exported") {
   CHECK_THROWS_WITH(to_pytorch_csv(schedule), ContainsSubstring("0B1 is missing"));
 }
 
-// The (local stages, microbatches, ranks) of torch.distributed.pipelining's own schedule tests; all four schedules.
-TEST_CASE("schedules over PyTorch's property grid are valid, lowered and not") {
-  const int grid[][3] = {{2, 2, 2},   {2, 4, 4},    {2, 8, 2},  {2, 8, 4},  {2, 8, 8},  {4, 4, 4},
-                         {4, 8, 4},   {4, 8, 8},    {4, 16, 4}, {4, 32, 4}, {4, 64, 4}, {4, 16, 16},
-                         {4, 32, 32}, {4, 128, 64}, {3, 2, 2},  {3, 8, 2},  {3, 12, 4}, {4, 6, 3},
-                         {4, 10, 5},  {2, 3, 4},    {2, 4, 4},  {2, 10, 4}, {2, 15, 4}};
-  for (const auto& [v, m, p] : grid) {
+// Lists are written whatever they are; slices, overlaps and updates within the step have no place in a compute-only
+// CSV.
+TEST_CASE("schedules over PyTorch's property grid are valid, lowered and not, and read back as written") {
+  for (const GridShape& shape : pytorch_grid) {
     for (const ScheduleEntry& entry : schedule_entries()) {
-      CAPTURE(entry.name, v, m, p);
-      const Schedule schedule = entry.generate({.ranks = p, .microbatches = m, .chunks = entry.uses_chunks ? v : 1});
+      if (!applies(entry, shape) || entry.updates_within || entry.uses_slices) continue;
+      CAPTURE(entry.name, shape.chunks, shape.microbatches, shape.ranks);
+      const Schedule schedule = entry.generate(shape_for(entry, shape));
       CHECK(validate(schedule).empty());
       CHECK(validate(lower(schedule, {.tied_embeddings = true})).empty());
+      if (replicas(schedule) == 2 || entry.name == "bpipe") continue;  // PyTorch has neither replicas nor evictions
       Schedule read = parse_pytorch_csv(to_pytorch_csv(schedule), "grid.csv");
       read.name = schedule.name;
-      CHECK(read == schedule);
+      if (schedule.overlapped.empty()) CHECK(read == schedule);
+      CHECK(read.actions == schedule.actions);
     }
   }
 }

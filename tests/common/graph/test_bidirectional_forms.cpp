@@ -2,22 +2,16 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "common/graph/memory.hpp"
-#include "tests/catch.hpp"
-#include "tests/common/graph/uniform_stages.hpp"
+#include "tests/common/graph/closed_forms.hpp"
 
 using namespace plumb;
 
 namespace {
 
-constexpr int largest_p = 16;
-
-double bubble(const Schedule& schedule, const StageTimes& t) {
-  return makespan_of(schedule, t) - schedule.microbatches * t.all();
-}
+double bubble(const Schedule& schedule, const Times& t) { return measure(schedule, t).bubble; }
 
 // F and B alone: where B is not split, only I + W counts.
-StageTimes full_backward(int f, int b) { return {.f = f, .i = b - b / 3, .w = b / 3}; }
+Times full_backward(int f, int b) { return {.f = f, .i = b - b / 3, .w = b / 3}; }
 
 Schedule chimera(int p, int m) { return generate_schedule("chimera", {.ranks = p, .microbatches = m}); }
 Schedule dualpipe(int p, int m) { return generate_schedule("dualpipe", {.ranks = p, .microbatches = m}); }
@@ -55,10 +49,10 @@ TEST_CASE("Chimera with any times and units: bubble (p−2)[max(F, B) + (m/p−1
       const Schedule schedule = chimera(p, units * p);
       std::mt19937 random(static_cast<unsigned>(100 * p + units));
       for (int round = 0; round < 25; ++round) {
-        const StageTimes t = random_stage_times(random);
+        const Times t = random_times(random);
         CAPTURE(p, units, t.f, t.i, t.w);
         CHECK(bubble(schedule, t) == (p - 2) * (std::max(t.f, t.b()) + (units - 1) * std::abs(t.f - t.b())));
-        if (round == 0 && p <= 8) CHECK(makespan_of(schedule, t) == naive_makespan_of(schedule, t));
+        if (round == 0 && p <= 8) check_as_naive(schedule, t);
       }
     }
   }
@@ -67,12 +61,12 @@ TEST_CASE("Chimera with any times and units: bubble (p−2)[max(F, B) + (m/p−1
 TEST_CASE("Chimera with hops: as the naive evaluation") {
   std::mt19937 random(3);
   for (int round = 0; round < 100; ++round) {
-    const int p = 2 * std::uniform_int_distribution<int>(1, 5)(random);
-    StageTimes t = random_stage_times(random);
-    t.hop = std::uniform_int_distribution<int>(1, 60)(random);
+    const int p = 2 * random_in(random, 1, 5);
+    Times t = random_times(random);
+    t.hop = random_in(random, 1, 60);
     CAPTURE(p, t.f, t.i, t.w, t.hop);
-    const Schedule schedule = chimera(p, p * std::uniform_int_distribution<int>(1, 3)(random));
-    CHECK(makespan_of(schedule, t) == naive_makespan_of(schedule, t));
+    const Schedule schedule = chimera(p, p * random_in(random, 1, 3));
+    check_as_naive(schedule, t);
   }
 }
 
@@ -95,7 +89,7 @@ TEST_CASE("DualPipe: bubble (p/2−1)(F&B + B − 3W) for F = I ≥ W") {
       const Schedule schedule = dualpipe(p, m);
       std::mt19937 random(static_cast<unsigned>(100 * p + m));
       for (int round = 0; round < 10; ++round) {
-        StageTimes t = random_stage_times(random);
+        Times t = random_times(random);
         t.i = t.f;
         t.w = std::min(t.w, t.f);
         CAPTURE(p, m, t.f, t.w);

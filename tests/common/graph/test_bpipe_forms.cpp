@@ -1,16 +1,12 @@
 // BPipe: 1F1B's time in less memory.
 #include <algorithm>
 
-#include "common/graph/memory.hpp"
 #include "common/schedule/validate.hpp"
-#include "tests/catch.hpp"
-#include "tests/common/graph/uniform_stages.hpp"
+#include "tests/common/graph/closed_forms.hpp"
 
 using namespace plumb;
 
 namespace {
-
-constexpr int largest_p = 16;
 
 Schedule bpipe(int p, int m) { return generate_schedule("bpipe", {.ranks = p, .microbatches = m}); }
 bool evicts(const Action& action) { return is_eviction(action.kind); }
@@ -36,12 +32,12 @@ TEST_CASE("BPipe: makespan (m+p−1)(F+B) for F ≤ B ≤ 3F") {
       const Schedule schedule = bpipe(p, m);
       std::mt19937 random(static_cast<unsigned>(100 * p + m));
       for (int round = 0; round < 5; ++round) {
-        StageTimes t = random_stage_times(random);
-        const int b = std::uniform_int_distribution<int>(t.f, 3 * t.f)(random);
+        Times t = random_times(random);
+        const int b = random_in(random, t.f, 3 * t.f);
         t.w = b / 3;
         t.i = b - t.w;
         CAPTURE(p, m, t.f, b);
-        CHECK(makespan_of(schedule, t) == (m + p - 1) * (t.f + b));
+        CHECK(measure(schedule, t).makespan == (m + p - 1) * (t.f + b));
       }
     }
   }

@@ -2,22 +2,18 @@
 #include <algorithm>
 #include <map>
 
-#include "common/graph/memory.hpp"
-#include "tests/catch.hpp"
-#include "tests/common/graph/uniform_stages.hpp"
+#include "tests/common/graph/closed_forms.hpp"
 
 using namespace plumb;
 
 namespace {
-
-constexpr int largest_p = 16;
 
 Schedule v_schedule(const std::string& name, int p, int m) {
   return generate_schedule(name, {.ranks = p, .microbatches = m, .chunks = 2});
 }
 
 double unit_bubble(const std::string& name, int p, int m) {
-  return makespan_of(v_schedule(name, p, m), {.f = 1, .i = 1, .w = 1}) - 6 * m;
+  return measure(v_schedule(name, p, m), {.f = 1, .i = 1, .w = 1}).bubble;
 }
 
 double fullest(const Schedule& schedule) { return std::ranges::max(peak_activations(schedule)); }
@@ -81,10 +77,10 @@ TEST_CASE("V-Half has no bubble in its steady phase exactly if W+2I ≥ 2F and W
     const Schedule longer = v_schedule("v-half", p, m + p);
     std::mt19937 random(static_cast<unsigned>(p));
     for (int round = 0; round < 100; ++round) {
-      const StageTimes t = random_stage_times(random);
+      const Times t = random_times(random);
       CAPTURE(p, t.f, t.i, t.w);
       const bool without_bubble = t.w + 2 * t.i >= 2 * t.f && t.w + 2 * t.f >= 2 * t.i;
-      CHECK((makespan_of(longer, t) - makespan_of(shorter, t) == p * 2 * t.all()) == without_bubble);
+      CHECK((measure(longer, t).makespan - measure(shorter, t).makespan == p * 2 * t.all()) == without_bubble);
     }
   }
 }
@@ -92,14 +88,14 @@ TEST_CASE("V-Half has no bubble in its steady phase exactly if W+2I ≥ 2F and W
 TEST_CASE("V-Half and V-Min with any times and few microbatches: as the naive evaluation") {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
-    const int p = std::uniform_int_distribution<int>(1, 12)(random);
-    const int m = std::uniform_int_distribution<int>(1, 20)(random);
-    StageTimes t = random_stage_times(random);
-    t.hop = std::uniform_int_distribution<int>(0, 9)(random);
+    const int p = random_in(random, 1, 12);
+    const int m = random_in(random, 1, 20);
+    Times t = random_times(random);
+    t.hop = random_in(random, 0, 9);
     CAPTURE(p, m, t.f, t.i, t.w, t.hop);
     for (const char* name : {"v-half", "v-min"}) {
       const Schedule schedule = v_schedule(name, p, m);
-      CHECK(makespan_of(schedule, t) == naive_makespan_of(schedule, t));
+      check_as_naive(schedule, t);
     }
   }
 }
