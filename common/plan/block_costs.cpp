@@ -75,7 +75,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, s
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role != ParameterRole::lookup) largest_parameter = std::max(largest_parameter, elements(parameter));
   }
-  const Bytes boundary = bytes(boundary_manifest(scenario.model, training, 1));
+  const Bytes boundary = bytes(boundary_manifest(scenario.model, training));
 
   ComputeCost cost;
   set_states(cost, count(shapes.parameters), training);

@@ -36,7 +36,7 @@ struct BoundaryManifest {
 
 // Between any two stages of this model: the hidden states of one microbatch, or of one of the equal slices of its
 // sequences, in the training precision.
-[[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training, int slices);
+[[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training, int slices = 1);
 
 // The first tensor that is not the same, as each of the two describes it ("nothing": it has no such tensor).
 [[nodiscard]] std::pair<std::string, std::string> first_difference(const BoundaryManifest& a,

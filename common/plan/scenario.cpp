@@ -152,7 +152,7 @@ Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverride
   scenario.splits = read_splits(split);
   require_stages_fit(file, scenario);
   require_splits_fit(split, scenario);
-  (void)bytes(boundary_manifest(scenario.model, scenario.training, 1));
+  (void)bytes(boundary_manifest(scenario.model, scenario.training));
   return scenario;
 }
 
