@@ -1,13 +1,16 @@
 // BPipe (Kim et al., ICML 2023, section 3): 1F1B with its memory balanced. Rank x of the first half, which 1F1B fills
 // most, hands activations to rank y = p−1−x and takes them back before their backward.
 //
-// Order:  as 1F1B. On rank x, which may hold c = ⌈(p+2)/2⌉: LOAD right after the B before its own, so that an F hides
-// it;
-//         EVICT of the newest microbatch right after its F, if the next F, or a LOAD and that F, would not fit
-//         otherwise. On rank y the other halves stand where no rank waits for them as long as F ≤ B ≤ 3F.
-// Bubble: as 1F1B, (p−1)(F+B), for F ≤ B ≤ 3F, with transfers that take no time.
-// Memory: at most c on every rank, what it keeps for its partner counted: min(p−x, c) on rank x and at most p+2−c on
-//         rank y, whose own are x+1.
+// Order:  as 1F1B. On rank x, which may hold c = ⌈(p+2)/2⌉: LOAD right after the B before its own, behind an F. EVICT
+//         of the newest microbatch right after its F, if the next F, or a LOAD and that F, would not fit otherwise.
+//
+// Rank y: the other halves stand where no rank waits for them even if receives block, for B ≤ 3F: EVICT late, LOAD
+//         early. (Sends must not block: EVICT and LOAD would have to come in one order on both ranks, which on many
+//         ranks is free of waiting for a small range of B/F only.)
+//
+// Bubble: as 1F1B, (p−1)(F+B), with transfers that take no time.
+// Memory: at most c on every rank, what it keeps for its partner counted: min(p−x, c) on rank x and, at any time, at
+//         most p+2−c on rank y, whose own are x+1.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -62,8 +65,8 @@ struct Pair {
   [[nodiscard]] int received_before_f(int k) const { return std::max(0, x + k + 1 - y); }
   // EVICT of the steady phase stands before B(k−w), (y−x−1)B after that of rank y has ended: no sooner, even if B = 3F.
   [[nodiscard]] int received_after_b(int k) const { return k - warm_up + (3 * (y - x - 1) + 3) / 4; }
-  // LOAD stands after B(k−1), (y−x)B after that of rank y has ended: no later, even if B = F.
-  [[nodiscard]] int sent_after_b(int k) const { return k - 1 + (y - x) / 2; }
+  // LOAD stands after B(k−1), which ends later than that of rank y.
+  [[nodiscard]] static int sent_after_b(int k) { return k - 1; }
 };
 
 // The partner's order with the other halves of what stands in x's list.

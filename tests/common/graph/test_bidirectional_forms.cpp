@@ -58,15 +58,17 @@ TEST_CASE("Chimera with any times and units: bubble (p−2)[max(F, B) + (m/p−1
   }
 }
 
-TEST_CASE("Chimera with hops: as the naive evaluation") {
+// After its last B each rank sums the gradients of its two stages with the rank that holds their other replicas.
+TEST_CASE("Chimera with hops: the naive evaluation and two hops for the sums") {
   std::mt19937 random(3);
   for (int round = 0; round < 100; ++round) {
     const int p = 2 * random_in(random, 1, 5);
+    const int m = p * random_in(random, 1, 3);
     Times t = random_times(random);
     t.hop = random_in(random, 1, 60);
-    CAPTURE(p, t.f, t.i, t.w, t.hop);
-    const Schedule schedule = chimera(p, p * random_in(random, 1, 3));
-    check_as_naive(schedule, t);
+    CAPTURE(p, m, t.f, t.i, t.w, t.hop);
+    const Schedule schedule = chimera(p, m);
+    CHECK(measure(schedule, t).makespan == naive(schedule, t).makespan + 2 * t.hop);
   }
 }
 
@@ -96,6 +98,20 @@ TEST_CASE("DualPipe: bubble (p/2−1)(F&B + B − 3W) for F = I ≥ W") {
         CHECK(bubble(schedule, t) == (p / 2 - 1) * (t.f + t.b() + t.b() - 3 * t.w));
       }
     }
+  }
+}
+
+TEST_CASE("DualPipe with any times, its pairs apart: as the naive evaluation") {
+  std::mt19937 random(4);
+  for (int round = 0; round < 150; ++round) {
+    const int p = 2 * random_in(random, 1, 5);
+    const int m = 2 * p + 2 * random_in(random, 0, p);
+    Times t = random_times(random);
+    t.hop = random_in(random, 0, 30);
+    CAPTURE(p, m, t.f, t.i, t.w, t.hop);
+    Schedule schedule = dualpipe(p, m);
+    schedule.overlapped.clear();
+    CHECK(measure(schedule, t).makespan == naive(schedule, t).makespan + 2 * t.hop);
   }
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("BPipe on four ranks: rank 0 may hold three microbatches, rank 3 keeps
   CHECK(to_text(schedule.actions[1]) == "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1B4 1B5");
   CHECK(to_text(schedule.actions[2]) == "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2F5 2B4 2B5");
   CHECK(to_text(schedule.actions[3]) ==
-        "0EVICT2 3F0 3B0 3F1 3B1 3F2 3B2 0LOAD2 3F3 3B3 0EVICT4 3F4 3B4 0LOAD4 3F5 3B5");
+        "0EVICT2 3F0 3B0 3F1 3B1 0LOAD2 3F2 3B2 3F3 3B3 0EVICT4 0LOAD4 3F4 3B4 3F5 3B5");
 }
 
 TEST_CASE("V-Half and V-Min stand in a V and have two chunks") {
