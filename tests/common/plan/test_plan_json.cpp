@@ -187,7 +187,7 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
   Plan chunked = small_plan("interleaved-1f1b", 2);
   chunked.schedule.chunks = 3;
   CHECK_THAT(message_for_plan(to_json(chunked)),
-             ContainsSubstring("schedule.rank_of_stage: has 4 stages for 6 chunks of its ranks"));
+             ContainsSubstring("schedule.chunks: is 3, but the rank with most stages has 2"));
   CHECK_THAT(message_of([](Plan& p) {
                p.model.positions = Positions::learned;
                p.model.max_positions = 31;
