@@ -3,8 +3,8 @@
 // on rank s and, in the second replica, on rank p−1−s.
 //
 // Order:  units of p microbatches, half of them down and half up. In slots of one F or B, stage s runs the k-th
-//         microbatch of either direction in unit u: F in slot 2pu + s + 2k, B in slot 2pu + 2p−1−s + 2k. F down and B up
-//         have the slots of one parity, F up and B down those of the other; no two share one.
+//         microbatch of either direction in unit u: F in slot 2pu + s + 2k, B in slot 2pu + 2p−1−s + 2k. F down and B
+//         up have the slots of one parity, F up and B down those of the other; no two share one.
 // Bubble: (p−2)[max(F, B) + (m/p−1)·|F−B|]: the paper's figures are m = p with (p−2)F if B = F, 2(p−2)F if B = 2F, and
 //         m = 2p with (p−2)F and 3(p−2)F.
 // Memory: p/2+1 on the first and last rank, one more per rank inwards, p on the two in the middle. Parameters are held
