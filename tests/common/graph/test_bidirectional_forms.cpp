@@ -43,7 +43,7 @@ TEST_CASE("Chimera with m = 2p, concatenated: bubble (p−2)F if B = F, 3(p−2)
   }
 }
 
-TEST_CASE("Chimera with any times and units: bubble (p−2)[max(F, B) + (m/p−1)·|F−B|], also naively") {
+TEST_CASE("Chimera with any times and units: bubble (p−2)(max(F, B) + (m/p−1)·|F−B|), also naively") {
   for (int p = 2; p <= largest_p; p += 2) {
     for (int units = 1; units <= 4; ++units) {
       const Schedule schedule = chimera(p, units * p);
