@@ -257,6 +257,18 @@ void TorchStage::sum_tied_gradients() {
   }
 }
 
+void TorchStage::sum_with_replica(TorchStage& replica) {
+  if (tied_embedding_ && tied_head_) {
+    tied_embedding_->gradient.add_(replica.tied_head_->gradient);
+    replica.tied_embedding_->gradient.add_(tied_head_->gradient);
+    tied_summed_ = replica.tied_summed_ = true;
+  }
+  for (std::size_t index = 0; index < weights_.size(); ++index) {
+    weights_[index]->gradient.add_(replica.weights_[index]->gradient);
+    replica.weights_[index]->gradient.copy_(weights_[index]->gradient);
+  }
+}
+
 void TorchStage::optimizer_step() {
   sum_tied_gradients();
   if (!optimizer_) {

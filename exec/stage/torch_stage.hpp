@@ -55,6 +55,9 @@ class TorchStage final : public Stage {
   // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
   // second call does nothing.
   void sum_tied_gradients();
+  // Of a whole model and its replica in the opposite direction: sums the gradients of both into both, as the ranks of
+  // two pipelines do (each end of them holds the embedding of one and the head of the other).
+  void sum_with_replica(TorchStage& replica);
   // Of the step that ended last, per microbatch.
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   void log_routing(RoutingLog* routing) { routing_ = routing; }
