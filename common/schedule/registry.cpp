@@ -116,6 +116,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2308.15762, section 3",
        .requirement = "any number of ranks and microbatches, two chunks per wave",
        .uses_chunks = true,
+       .chunk_multiple = 2,
        .generate = generate_hanayo},
       {.name = "seq-1f1b",
        .title = "Seq1F1B",

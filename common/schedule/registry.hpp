@@ -26,6 +26,9 @@ struct ScheduleEntry {
   std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold
 };
 
+// Slices of a sequence where the user gives no number.
+inline constexpr int default_slices = 4;
+
 // In the order of design.md's list.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
