@@ -10,8 +10,7 @@ namespace plumb {
 namespace {
 
 // Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 6> planned_names = {"zb-auto",  "v-half",  "v-min",
-                                                           "dualpipe", "chimera", "bpipe"};
+constexpr std::array<std::string_view, 5> planned_names = {"v-half", "v-min", "dualpipe", "chimera", "bpipe"};
 
 constexpr const char* interleaved_requirement =
     "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
@@ -69,6 +68,14 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .fixed_chunks = 2,
        .generate = generate_zb_v},
+      {.name = "zb-auto",
+       .title = "ZB auto",
+       .source = "after arXiv 2401.10241, section 3",
+       .requirement = "any number of ranks, microbatches and chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .uses_times = true,
+       .generate = generate_zb_auto},
       {.name = "interleaved-zb",
        .title = "Interleaved zero bubble",
        .source = "arXiv 2401.10241, section 2.1, on the chunks of arXiv 2104.04473",
