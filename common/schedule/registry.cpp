@@ -1,16 +1,12 @@
 #include "common/schedule/registry.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "common/base/error.hpp"
 #include "common/schedule/generators.hpp"
 
 namespace plumb {
 namespace {
-
-// Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 5> planned_names = {"v-half", "v-min", "dualpipe", "chimera", "bpipe"};
 
 constexpr const char* interleaved_requirement =
     "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
@@ -84,6 +80,28 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .uses_group = true,
        .generate = generate_interleaved_zb},
+      {.name = "v-half",
+       .title = "V-Half",
+       .source = "arXiv 2405.15362, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_v_half},
+      {.name = "v-min",
+       .title = "V-Min",
+       .source = "arXiv 2405.15362, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_v_min},
+      {.name = "dualpipe",
+       .title = "DualPipe",
+       .source = "arXiv 2412.19437, section 3.2.1; github.com/deepseek-ai/DualPipe, dualpipe.py",
+       .requirement = "an even number of ranks, an even number of microbatches, at least two per rank; one chunk",
+       .splits_backward = true,
+       .generate = generate_dualpipe},
       {.name = "dualpipe-v",
        .title = "DualPipeV",
        .source = "github.com/deepseek-ai/DualPipe, dualpipev.py",
@@ -92,6 +110,11 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .fixed_chunks = 2,
        .generate = generate_dualpipe_v},
+      {.name = "chimera",
+       .title = "Chimera",
+       .source = "arXiv 2107.06925, section 3",
+       .requirement = "an even number of ranks, which divides the microbatches; one chunk",
+       .generate = generate_chimera},
       {.name = "hanayo",
        .title = "Hanayo",
        .source = "arXiv 2308.15762, section 3",
@@ -104,6 +127,11 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "any number of ranks, microbatches and slices, one chunk",
        .uses_slices = true,
        .generate = generate_seq_1f1b},
+      {.name = "bpipe",
+       .title = "BPipe",
+       .source = "ICML 2023 (kim23l), section 3",
+       .requirement = "any number of ranks and microbatches, one chunk",
+       .generate = generate_bpipe},
       {.name = "pipedream",
        .title = "PipeDream",
        .source = "arXiv 1806.03377, section 3",
@@ -136,11 +164,6 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   std::vector<std::string> names;
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
-  if (std::ranges::find(planned_names, name) != planned_names.end()) {
-    std::string list;
-    for (const std::string& built : names) list += (list.empty() ? "built: " : ", ") + built;
-    throw InputError("schedule", "'" + std::string(name) + "' is planned and not built yet", list);
-  }
   throw InputError("schedule", "unknown schedule '" + std::string(name) + "'", did_you_mean(name, names));
 }
 

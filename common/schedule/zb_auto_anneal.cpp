@@ -71,6 +71,41 @@ struct Move {
   std::size_t to;
 };
 
+void apply(std::vector<Step>& list, const Move& move) {
+  const auto at = [&](std::size_t place) { return list.begin() + static_cast<std::ptrdiff_t>(place); };
+  if (move.from < move.to) {
+    std::rotate(at(move.from), at(move.from + 1), at(move.to + 1));
+  } else {
+    std::rotate(at(move.to), at(move.from), at(move.from + 1));
+  }
+}
+
+// Where the list keeps more than the limit, the next W that could stand before that place goes there, as often as need
+// be. False if there is none.
+bool make_room(const Model& model, std::size_t rank, std::vector<Step>& list, std::vector<std::uint32_t>& done) {
+  for (const std::size_t s : model.stages_of_rank[rank]) {
+    std::fill_n(done.begin() + static_cast<std::ptrdiff_t>(3 * s), 3, 0U);
+  }
+  std::int64_t kept = 0;
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    while (kept + model.change[list[at]] > model.limit[rank]) {
+      std::size_t weight = at + 1;
+      for (; weight < list.size(); ++weight) {
+        const Step step = list[weight];
+        if (part_of(step) == Part::weight_gradient && model.change[step] < 0 && done[step] < done[step - 1]) break;
+      }
+      if (weight == list.size()) return false;
+      apply(list, {weight, at});
+      kept += model.change[list[at]];
+      ++done[list[at]];
+      ++at;
+    }
+    kept += model.change[list[at]];
+    ++done[list[at]];
+  }
+  return true;
+}
+
 Move random_move(const CriticalBlock& block, Random& random) {
   const std::size_t size = block.end - block.begin;
   switch (random.below(3)) {
@@ -85,15 +120,6 @@ Move random_move(const CriticalBlock& block, Random& random) {
   }
 }
 
-void apply(std::vector<Step>& list, const Move& move) {
-  const auto at = [&](std::size_t place) { return list.begin() + static_cast<std::ptrdiff_t>(place); };
-  if (move.from < move.to) {
-    std::rotate(at(move.from), at(move.from + 1), at(move.to + 1));
-  } else {
-    std::rotate(at(move.to), at(move.from), at(move.from + 1));
-  }
-}
-
 double mean_seconds(const Model& model) {
   return std::accumulate(model.seconds.begin(), model.seconds.end(), 0.0) / static_cast<double>(model.steps());
 }
@@ -102,24 +128,28 @@ double mean_seconds(const Model& model) {
 
 StepLists anneal(const Model& model, StepLists lists, double target, const Annealing& annealing) {
   Clock clock(model);
-  Random random;
+  Random random(annealing.seed);
   Score current = clock.run(lists).score;
   Score best = current;
   StepLists best_lists = lists;
-  const double temperature = annealing.heat * std::min(best.makespan - target, 4 * mean_seconds(model));
+  const double temperature = annealing.heat * mean_seconds(model);
   const std::size_t evaluations = annealing.evaluations;
   std::vector<CriticalBlock> blocks;
   PathWalker(model, lists, clock.times()).blocks(blocks);
   const std::size_t tries = 8 * evaluations;  // most break a limit, which costs little to see
   std::size_t evaluated = 0;
+  std::vector<Step> before;
+  std::vector<std::uint32_t> done(model.steps());
   for (std::size_t t = 0; t < tries && evaluated < evaluations && !blocks.empty(); ++t) {
     if (reaches(best, target)) break;
     const CriticalBlock& block = blocks[random.below(blocks.size())];
     const Move move = random_move(block, random);
-    std::vector<Step>& list = lists[block.rank];
+    const std::size_t rank = block.rank;
+    std::vector<Step>& list = lists[rank];
     if (list[move.from] == list[move.to] && move.from + 1 == move.to) continue;
+    before = list;
     apply(list, move);
-    bool taken = fits(model, lists, block.rank);
+    bool taken = make_room(model, rank, list, done);
     if (taken) {
       ++evaluated;
       const Score score = clock.run(lists).score;
@@ -130,7 +160,7 @@ StepLists anneal(const Model& model, StepLists lists, double target, const Annea
       if (taken) current = score;
     }
     if (!taken) {
-      apply(list, {move.to, move.from});
+      std::swap(list, before);
       continue;
     }
     if (better(current, best)) {

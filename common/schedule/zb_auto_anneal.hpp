@@ -7,8 +7,8 @@ namespace plumb::zb_auto {
 
 struct Annealing {
   std::size_t evaluations;
-  double
-      heat;  // of the first worsening that is often taken, as a part of the gap to the target (or four actions' time)
+  double heat;         // the first temperature, in the mean time of an action; it falls to 0
+  std::uint64_t seed;  // from 1
 };
 
 // Simulated annealing; stops when the makespan reaches `target`. The result is never worse than `lists`, which must fit

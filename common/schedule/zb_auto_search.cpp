@@ -20,18 +20,17 @@ struct Effort {
   std::size_t evaluations;
 
   explicit Effort(std::size_t actions)
-      : policies(std::clamp<std::size_t>(2'000'000 / actions, 16, 126)),
+      : policies(std::clamp<std::size_t>(4'000'000 / actions, 2, 126)),
         blocks(std::clamp<std::size_t>(400'000 / actions, 1, 9)),
         patiences(std::clamp<std::size_t>(400'000 / actions, 1, 3)),
-        evaluations(std::clamp<std::size_t>(30'000'000 / actions, 100, 10'000)) {}
+        evaluations(std::clamp<std::size_t>(60'000'000 / actions, 10, 20'000)) {}
 };
 
 constexpr double patiences[] = {0, 0.5, 1};  // the most useful first, here and below
 constexpr double stretches[] = {1.05, 1.15, 1, 1.3, 1.1, 1.02, 1.2, 1.4, 1.6};
 constexpr double in_flight_factors[] = {1, 1.5, 0.7, 2, 1.2, 0.85};
 constexpr int block_rounds = 500;
-constexpr double hot = 0.5;
-constexpr double cool = 0.2;
+constexpr double heats[] = {1, 0.5, 2, 0.3, 1, 0.2};  // by turns, freely and less so
 
 struct Candidate {
   Score score;
@@ -58,7 +57,7 @@ class Pool {
   [[nodiscard]] const std::vector<Candidate>& best() const { return best_; }
 
  private:
-  static constexpr std::size_t size = 4;
+  static constexpr std::size_t size = 2;
   const Model& model_;
   Clock clock_;
   std::vector<Candidate> best_;
@@ -135,16 +134,17 @@ void offer_blocks(const Model& model, const Effort& effort, Pool& pool) {
   }
 }
 
-// Each of the best a share, then the best of all, less freely.
+// From the second best, then again and again from the best.
 void improve(const Model& model, const Effort& effort, Pool& pool) {
   const double target = bound(model);
-  const std::vector<Candidate> starts = pool.best();
-  const std::size_t share = effort.evaluations / (starts.size() + 2);
-  for (const Candidate& start : starts) {
-    if (reaches(pool.best().front().score, target)) return;
-    pool.offer(anneal(model, start.lists, target, {share, hot}));
+  const std::size_t share = std::max<std::size_t>(1, effort.evaluations / std::size(heats));
+  std::uint64_t round = 0;
+  for (const double heat : heats) {
+    const std::vector<Candidate>& best = pool.best();
+    if (reaches(best.front().score, target)) return;
+    const StepLists& start = round++ == 0 ? best.back().lists : best.front().lists;
+    pool.offer(anneal(model, start, target, {.evaluations = share, .heat = heat, .seed = round}));
   }
-  pool.offer(anneal(model, pool.best().front().lists, target, {2 * share, cool}));
 }
 
 }  // namespace

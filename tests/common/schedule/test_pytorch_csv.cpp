@@ -95,6 +95,7 @@ TEST_CASE("schedules over PyTorch's property grid are valid, lowered and not, an
       const Schedule schedule = entry.generate(shape_for(entry, shape));
       CHECK(validate(schedule).empty());
       CHECK(validate(lower(schedule, {.tied_embeddings = true})).empty());
+      if (replicas(schedule) == 2 || entry.name == "bpipe") continue;  // PyTorch has neither replicas nor evictions
       Schedule read = parse_pytorch_csv(to_pytorch_csv(schedule), "grid.csv");
       read.name = schedule.name;
       if (schedule.overlapped.empty()) CHECK(read == schedule);

@@ -25,6 +25,12 @@ bool in_order(const Schedule& schedule) {
   return true;
 }
 
+bool only_computes(const Schedule& schedule) {
+  return std::ranges::all_of(schedule.actions, [](const auto& list) {
+    return std::ranges::all_of(list, [](const Action& action) { return is_compute(action.kind); });
+  });
+}
+
 // The shortest makespan of a fixed schedule of this placement that fits; a large number if none does.
 int best_fixed(const AutoProblem& problem) {
   int best = 1 << 30;
@@ -35,7 +41,8 @@ int best_fixed(const AutoProblem& problem) {
     try {
       const Schedule schedule = entry.generate(
           {.ranks = problem.ranks, .microbatches = problem.microbatches, .chunks = stages / problem.ranks});
-      if (schedule.rank_of_stage != problem.rank_of_stage || replicas(schedule) != 1) continue;
+      if (schedule.rank_of_stage != problem.rank_of_stage || replicas(schedule) != 1 || !only_computes(schedule))
+        continue;
       if (within_limits(problem, schedule)) best = std::min(best, naive_run(problem, schedule).makespan);
     } catch (const InputError&) {
       continue;
