@@ -35,8 +35,7 @@ inline constexpr int default_slices = 4;
 // The names of those with several stages on a rank, as a list in words.
 [[nodiscard]] std::string schedules_with_chunks();
 
-// Throws InputError (where = "schedule") with a did-you-mean for an unknown name, and one of its own for a name that is
-// planned and not built yet.
+// Throws InputError (where = "schedule") with a did-you-mean for an unknown name.
 [[nodiscard]] const ScheduleEntry& find_schedule(std::string_view name);
 
 [[nodiscard]] Schedule generate_schedule(std::string_view name, const ScheduleShape& shape);
