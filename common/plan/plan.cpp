@@ -16,6 +16,7 @@
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
+#include "common/schedule/zb_auto.hpp"
 
 namespace plumb {
 namespace {
@@ -196,6 +197,39 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return problem;
 }
 
+namespace {
+
+// What a schedule that is made for the stages' own times is made for. R counts as part of I, before which it stands.
+AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+  AutoProblem problem{.ranks = plan.schedule.ranks,
+                      .microbatches = plan.schedule.microbatches,
+                      .rank_of_stage = plan.schedule.rank_of_stage,
+                      .stages = {},
+                      .hop = {},
+                      .limit = std::vector<Bytes>(static_cast<std::size_t>(plan.schedule.ranks),
+                                                  plan.cluster.machine.device.memory.value - reserve(plan, blocks))};
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    const ComputeCost& cost = plan.costs.stages[stage];
+    problem.stages.push_back({.forward = cost.forward,
+                              .input_gradient = cost.input_gradient + cost.forward * (recompute ? 1 : 0),
+                              .weight_gradient = cost.weight_gradient,
+                              .kept = recompute ? plan.costs.boundary_bytes : cost.kept_bytes,
+                              .kept_for_weight = cost.kept_for_weight_bytes});
+    const int rank = plan.schedule.rank_of_stage[stage];
+    Bytes& limit = problem.limit[static_cast<std::size_t>(rank)];
+    limit -= cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes;
+    if (recompute) limit -= cost.kept_bytes;  // of the one that is redone
+    if (stage + 1 == plan.costs.stages.size()) break;
+    const int next = plan.schedule.rank_of_stage[stage + 1];
+    problem.hop.push_back(transfer_time(transfer_between(plan.costs, rank, next), plan.costs.boundary_bytes));
+  }
+  for (Bytes& limit : problem.limit) limit = std::max(limit, Bytes{0});
+  return problem;
+}
+
+}  // namespace
+
 Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   Plan plan{.name = scenario.name,
             .model = scenario.model,
@@ -220,6 +254,13 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
+  // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
+  if (find_schedule(choice.schedule.name).uses_times) {
+    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks)).actions;
+    if (plan.training.recompute.mode == RecomputeMode::full) {
+      plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
+    }
+  }
   return plan;
 }
 
