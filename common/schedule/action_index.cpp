@@ -106,12 +106,14 @@ ActionIndex index_actions(const Schedule& schedule) {
   return index;
 }
 
+bool is_added_by_lowering(const Schedule& schedule, const Action& action) {
+  const bool own_step = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
+  return !is_compute(action.kind) && !is_eviction(action.kind) && !own_step;
+}
+
 bool is_lowered(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [&](const auto& list) {
-    return std::ranges::any_of(list, [&](const Action& action) {
-      const bool own_step = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
-      return !is_compute(action.kind) && !is_eviction(action.kind) && !own_step;
-    });
+    return std::ranges::any_of(list, [&](const Action& action) { return is_added_by_lowering(schedule, action); });
   });
 }
 

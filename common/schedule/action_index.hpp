@@ -63,7 +63,10 @@ void require_well_formed(const Schedule& schedule);
 // Of a well-formed schedule; actions out of range are left out.
 [[nodiscard]] ActionIndex index_actions(const Schedule& schedule);
 
-// True if it has messages, reductions or optimizer steps without a number: what `lower` adds.
+// Messages, reductions and optimizer steps without a number: what `lower` adds.
+[[nodiscard]] bool is_added_by_lowering(const Schedule& schedule, const Action& action);
+
+// True if it has any of those.
 [[nodiscard]] bool is_lowered(const Schedule& schedule);
 
 // By position through all lists: true where an overlapped pair begins, whose second action stands next. Pairs that do
