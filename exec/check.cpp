@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -17,16 +18,15 @@
 namespace plumb::exec {
 namespace {
 
-// One step on one device: F, I and W of one microbatch after the other.
-void run_step(TorchStage& stage, std::int64_t step, int microbatches) {
+// One step on one device: F, I and W of one microbatch after the other, from `first` up to but without `end`.
+void run_step(TorchStage& stage, std::int64_t step, int first, int end) {
   stage.begin_step(step);
-  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+  for (int microbatch = first; microbatch < end; ++microbatch) {
     (void)stage.forward(microbatch, {});
     (void)stage.input_gradient(microbatch, {});
     stage.weight_gradient(microbatch);
   }
   stage.end_step();
-  stage.sum_tied_gradients();
 }
 
 // Unit in the last place of the training's precision, relative.
@@ -54,6 +54,70 @@ double error_ratio(const at::Tensor& g, const at::Tensor& g1, const at::Tensor& 
   return std::isfinite(ratio) ? ratio : std::numeric_limits<double>::infinity();
 }
 
+// Several updates a step, by their rule alone: microbatch after microbatch through all stages on one device.
+class UpdatesReference {
+ public:
+  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus) : schedule_(plan.schedule) {
+    for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+      stages_.push_back(std::make_unique<TorchStage>(stage_settings(plan, stage), corpus));
+    }
+  }
+
+  std::vector<double> train(std::size_t steps) {
+    std::vector<double> losses;
+    Progress progress("checking against a single device: steps");
+    for (std::size_t step = 0; step < steps; ++step) {
+      for (const auto& stage : stages_) stage->begin_step(static_cast<std::int64_t>(step));
+      for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) run(microbatch);
+      for (const auto& stage : stages_) stage->end_step();
+      losses.push_back(stages_.back()->loss());
+      progress.update(static_cast<int>(step) + 1, static_cast<int>(steps));
+    }
+    return losses;
+  }
+
+  [[nodiscard]] std::vector<WeightPtr> weights() const {
+    std::vector<WeightPtr> all;
+    for (const auto& stage : stages_) all.insert(all.end(), stage->weights().begin(), stage->weights().end());
+    return all;
+  }
+
+ private:
+  void run(int microbatch) {
+    Payload value;
+    for (const auto& stage : stages_) value = stage->forward(microbatch, std::move(value));
+    for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
+      value = (*stage)->input_gradient(microbatch, std::move(value));
+      (*stage)->weight_gradient(microbatch);
+    }
+    const bool ends_update = (microbatch + 1) % schedule_.update_every == 0 || microbatch + 1 == schedule_.microbatches;
+    if (!ends_update) return;
+    for (const auto& stage : stages_) stage->optimizer_step();
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::unique_ptr<TorchStage>> stages_;
+};
+
+// Names whose bits differ, in the order of the model; every tensor must be there in its size.
+std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const NamedGradients& gradients) {
+  std::vector<std::string> names;
+  for (const WeightPtr& weight : weights) {
+    const auto found = gradients.find(weight->name);
+    if (found == gradients.end()) {
+      throw RunError("check", "the run has no gradient of " + weight->name);
+    }
+    const auto count = static_cast<std::size_t>(weight->gradient.numel());
+    if (found->second.size() != count) {
+      throw RunError("check", "the run's gradient of " + weight->name + " has another size");
+    }
+    if (!same_bits(found->second.data(), weight->gradient.const_data_ptr<float>(), count)) {
+      names.push_back(weight->name);
+    }
+  }
+  return names;
+}
+
 class Comparison {
  public:
   Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus)
@@ -61,6 +125,10 @@ class Comparison {
         corpus_(corpus),
         reference_(whole_model_settings(plan, numerics_of(plan.training.precision)), corpus) {
     reference_.log_routing(&routing_);
+    if (replicas(plan.schedule) == 2) {
+      second_ = std::make_unique<TorchStage>(whole_model_settings(plan, numerics_of(plan.training.precision)), corpus);
+      second_->log_routing(&routing_);
+    }
   }
 
   // Trains the reference up to and without the last optimizer step; losses of each step.
@@ -70,32 +138,15 @@ class Comparison {
     for (std::size_t step = 0; step < steps; ++step) {
       if (step > 0) {
         reference_.optimizer_step();
+        if (second_) second_->optimizer_step();
       }
-      run_step(reference_, static_cast<std::int64_t>(step), plan_.schedule.microbatches);
-      losses.push_back(reference_.loss());
+      losses.push_back(run(static_cast<std::int64_t>(step)));
       progress.update(static_cast<int>(step) + 1, static_cast<int>(steps));
     }
     return losses;
   }
 
-  // Names whose bits differ, in the order of the model; every tensor must be there in its size.
-  std::vector<std::string> differing(const NamedGradients& gradients) const {
-    std::vector<std::string> names;
-    for (const WeightPtr& weight : reference_.weights()) {
-      const auto found = gradients.find(weight->name);
-      if (found == gradients.end()) {
-        throw RunError("check", "the run has no gradient of " + weight->name);
-      }
-      const auto count = static_cast<std::size_t>(weight->gradient.numel());
-      if (found->second.size() != count) {
-        throw RunError("check", "the run's gradient of " + weight->name + " has another size");
-      }
-      if (!same_bits(found->second.data(), weight->gradient.const_data_ptr<float>(), count)) {
-        names.push_back(weight->name);
-      }
-    }
-    return names;
-  }
+  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return reference_.weights(); }
 
   // Sets worst_error_ratio and worst_tensor, from a step in fp64 with the reference's weights and routing.
   void weigh_errors(std::size_t last_step, const NamedGradients& gradients, CheckResult& result) {
@@ -106,7 +157,8 @@ class Comparison {
     }
     routing_.replay = true;
     exact.log_routing(&routing_);
-    run_step(exact, static_cast<std::int64_t>(last_step), plan_.schedule.microbatches);
+    run_step(exact, static_cast<std::int64_t>(last_step), 0, plan_.schedule.microbatches);
+    exact.sum_tied_gradients();
     const double epsilon = epsilon_of(plan_.training.precision);
     for (std::size_t index = 0; index < exact.weights().size(); ++index) {
       const Weight& weight = *exact.weights()[index];
@@ -121,10 +173,24 @@ class Comparison {
   }
 
  private:
+  double run(std::int64_t step) {
+    const int count = plan_.schedule.microbatches;
+    if (!second_) {
+      run_step(reference_, step, 0, count);
+      reference_.sum_tied_gradients();
+      return reference_.loss();
+    }
+    run_step(reference_, step, 0, count / 2);
+    run_step(*second_, step, count / 2, count);
+    reference_.sum_with_replica(*second_);
+    return reference_.loss() + second_->loss();
+  }
+
   const Plan& plan_;
   const std::shared_ptr<const Corpus>& corpus_;
   RoutingLog routing_;
   TorchStage reference_;
+  std::unique_ptr<TorchStage> second_;  // the second replica, if the plan has one
 };
 
 std::string describe(const std::vector<double>& losses, const std::vector<double>& expected, std::size_t step) {
@@ -141,23 +207,32 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   if (losses.empty()) {
     throw RunError("check", "there is no step to check");
   }
-  Comparison comparison(plan, corpus);
-  const std::vector<double> expected = comparison.train(losses.size());
-  const std::vector<std::string> differing = comparison.differing(gradients);
   CheckResult result;
+  std::vector<double> expected;
+  std::vector<std::string> different_gradients;
+  if (plan.schedule.update_every > 0) {
+    UpdatesReference reference(plan, corpus);
+    expected = reference.train(losses.size());
+    different_gradients = differing(reference.weights(), gradients);
+  } else {
+    Comparison comparison(plan, corpus);
+    expected = comparison.train(losses.size());
+    different_gradients = differing(comparison.weights(), gradients);
+    comparison.weigh_errors(losses.size() - 1, gradients, result);
+  }
   const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), [](double a, double b) {
     return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));
   });
   const bool same_losses = different.first == losses.end();
-  result.bitwise_equal = differing.empty() && same_losses;
-  result.passed = result.bitwise_equal;  // every layout that is executed yet only pipelines
-  comparison.weigh_errors(losses.size() - 1, gradients, result);
+  result.bitwise_equal = different_gradients.empty() && same_losses;
+  result.passed = result.bitwise_equal;
+  if (result.passed) return result;
   if (!same_losses) {
     result.problem = describe(losses, expected, static_cast<std::size_t>(different.first - losses.begin()));
   }
-  if (!differing.empty()) {
-    result.problem += (result.problem.empty() ? "" : "; ") + std::to_string(differing.size()) +
-                      " gradients differ from the single device's, the first is " + differing.front();
+  if (!different_gradients.empty()) {
+    result.problem += (result.problem.empty() ? "" : "; ") + std::to_string(different_gradients.size()) +
+                      " gradients differ from the single device's, the first is " + different_gradients.front();
   }
   return result;
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -24,10 +25,10 @@ MessageKey key_of_send(const Action& send) {
 
 RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
   RankSummary summary;
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    if (plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+  const std::vector<int> versions = weight_versions_kept(plan.schedule);
+  for (const int stage : stages_of_rank(plan.schedule, rank)) {
     const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
-    summary.parameter_bytes += cost.parameter_bytes;
+    summary.parameter_bytes += cost.parameter_bytes * versions[static_cast<std::size_t>(stage)];
     summary.gradient_bytes += cost.gradient_bytes;
     summary.optimizer_bytes += cost.optimizer_bytes;
   }
@@ -59,20 +60,33 @@ void place_receives(std::vector<Event>& events) {
   }
 }
 
-// Both ranks of the reduction see it from when the later one came until the later one left.
+// Both ranks of a reduction see it from when the later one came until the later one left. The two of a tied embedding
+// each name their own stage, those of two replicas the same.
 void place_reductions(std::vector<Event>& events) {
-  Seconds start{0};
-  Seconds end{0};
+  constexpr std::int32_t tied = -1;
+  const auto reduced_stage = [](const Action& action) {
+    return action.kind == ActionKind::reduce_tied ? tied : action.stage;
+  };
+  const auto is_reduction = [](const Event& event) {
+    return event.action.kind == ActionKind::reduce_tied || event.action.kind == ActionKind::reduce_gradient;
+  };
+  struct Interval {
+    Seconds start;
+    Seconds end;
+  };
+  std::map<std::int32_t, Interval> of_stage;
   for (const Event& event : events) {
-    if (event.action.kind != ActionKind::reduce_tied) continue;
-    start = std::max(start, event.start);
-    end = std::max(end, event.end);
+    if (!is_reduction(event)) continue;
+    Interval& interval = of_stage[reduced_stage(event.action)];
+    interval.start = std::max(interval.start, event.start);
+    interval.end = std::max(interval.end, event.end);
   }
   for (Event& event : events) {
-    if (event.action.kind != ActionKind::reduce_tied) continue;
-    event.waited = end - event.start;
-    event.start = start;
-    event.end = end;
+    if (!is_reduction(event)) continue;
+    const Interval& interval = of_stage.at(reduced_stage(event.action));
+    event.waited = interval.end - event.start;
+    event.start = interval.start;
+    event.end = interval.end;
   }
 }
 

@@ -122,7 +122,10 @@ class RankRun {
     for (const auto& stage : stages_) {
       if (stage) stage->end_step();
     }
-    if (!stages_.empty() && stages_.back()) step_.loss = stages_.back()->loss();
+    for (int replica = 0; replica < replicas(lowered_); ++replica) {
+      const auto& last = stages_[stage_slot(lowered_, replica, stages(lowered_) - 1)];
+      if (last) step_.loss += last->loss();
+    }
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(rank_);
   }
 
@@ -137,6 +140,8 @@ class RankRun {
         send(action, event);
       } else if (action.kind == ActionKind::reduce_tied) {
         reduce_tied(event, start);
+      } else if (action.kind == ActionKind::reduce_gradient) {
+        reduce_replicas(action.stage, event, start);
       } else {
         compute(action);
       }
@@ -146,7 +151,7 @@ class RankRun {
   }
 
   void compute(const Action& action) {
-    Stage& stage = stage_of(action.stage);
+    Stage& stage = action.kind == ActionKind::optimizer_step ? held_stage(action.stage) : stage_of(action);
     const int microbatch = action.microbatch;
     switch (action.kind) {
       case ActionKind::forward:
@@ -194,7 +199,7 @@ class RankRun {
     const int consumer = consumer_stage(action);
     const Channel channel = goes_forward(action.kind) ? Channel::forward : Channel::backward;
     Payload payload = take({channel, consumer, action.microbatch});
-    event.peer = rank_of(consumer);
+    event.peer = rank_of(consumer, action.microbatch);
     event.bytes = {static_cast<std::int64_t>(payload.size)};
     transport_.send(event.peer, channel, std::move(payload));
   }
@@ -210,23 +215,36 @@ class RankRun {
   }
 
   void reduce_tied(Event& event, Clock::time_point start) {
-    const int first = rank_of(0);
-    const int last = rank_of(stages(lowered_) - 1);
+    const int first = lowered_.rank_of_stage.front();
+    const int last = lowered_.rank_of_stage.back();
     const int mine = rank_ == first ? 0 : stages(lowered_) - 1;
-    const std::span<float> gradient = stage_of(mine).tied_gradient();
+    const std::span<float> gradient = held_stage(mine).tied_gradient();
     const std::vector<int> group{std::min(first, last), std::max(first, last)};
     transport_.all_reduce(group, gradient, deadline(start, waiting_time_));
     event.peer = rank_ == first ? last : first;
     event.bytes = {static_cast<std::int64_t>(gradient.size_bytes())};
   }
 
+  // Each weight's gradient on its own, as it lies; in the same order on both ranks.
+  void reduce_replicas(int stage, Event& event, Clock::time_point start) {
+    add_tied_gradients_of_this_rank();
+    const int first = rank_in_replica(lowered_, 0, stage);
+    const int second = rank_in_replica(lowered_, 1, stage);
+    const std::vector<int> group{std::min(first, second), std::max(first, second)};
+    event.peer = rank_ == first ? second : first;
+    for (const std::span<float> gradient : held_stage(stage).gradients()) {
+      transport_.all_reduce(group, gradient, deadline(start, waiting_time_));
+      event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
+    }
+  }
+
   // Where one rank holds both copies of a tied table, no message is needed, only the sum.
   void add_tied_gradients_of_this_rank() {
     const int last = stages(lowered_) - 1;
-    if (tied_added_ || last == 0 || ends_on_two_ranks(lowered_)) return;
+    if (tied_added_ || last == 0 || !holds(lowered_, rank_, 0) || !holds(lowered_, rank_, last)) return;
     tied_added_ = true;
-    const std::span<float> a = stage_of(0).tied_gradient();
-    const std::span<float> b = stage_of(last).tied_gradient();
+    const std::span<float> a = held_stage(0).tied_gradient();
+    const std::span<float> b = held_stage(last).tied_gradient();
     if (a.size() != b.size()) throw RunError("", "the copies of the tied embedding differ in size");
     for (std::size_t i = 0; i < a.size(); ++i) a[i] = b[i] = a[i] + b[i];
   }
@@ -240,7 +258,8 @@ class RankRun {
   }
 
   [[nodiscard]] Queue queue_of(const Action& receive) const {
-    return {rank_of(producer_stage(receive)), goes_forward(receive.kind) ? Channel::forward : Channel::backward};
+    return {rank_of(producer_stage(receive), receive.microbatch),
+            goes_forward(receive.kind) ? Channel::forward : Channel::backward};
   }
 
   void put(const ValueKey& key, Payload payload) {
@@ -262,16 +281,28 @@ class RankRun {
     return payload;
   }
 
-  [[nodiscard]] int rank_of(int stage) const {
+  [[nodiscard]] int rank_of(int stage, int microbatch) const {
     if (stage < 0 || stage >= stages(lowered_)) throw RunError("", fmt::format("there is no stage {}", stage));
-    return lowered_.rank_of_stage[static_cast<std::size_t>(stage)];
+    return plumb::rank_of(lowered_, stage, microbatch);
   }
 
-  [[nodiscard]] Stage& stage_of(int stage) const {
-    if (rank_of(stage) != rank_ || !stages_[static_cast<std::size_t>(stage)]) {
+  // In the replica that the microbatch goes through.
+  [[nodiscard]] Stage& stage_of(const Action& action) const {
+    return stage_in(replica_of(lowered_, action.microbatch), action.stage);
+  }
+
+  // In the replica whose copy this rank has.
+  [[nodiscard]] Stage& held_stage(int stage) const {
+    const bool second = replicas(lowered_) == 2 && rank_in_replica(lowered_, 1, stage) == rank_;
+    return stage_in(second ? 1 : 0, stage);
+  }
+
+  [[nodiscard]] Stage& stage_in(int replica, int stage) const {
+    const bool here = stage >= 0 && stage < stages(lowered_) && rank_in_replica(lowered_, replica, stage) == rank_;
+    if (!here || !stages_[stage_slot(lowered_, replica, stage)]) {
       throw RunError("", fmt::format("stage {} is not on this rank", stage));
     }
-    return *stages_[static_cast<std::size_t>(stage)];
+    return *stages_[stage_slot(lowered_, replica, stage)];
   }
 
   [[nodiscard]] Seconds predicted(const Action& action) const {

@@ -31,7 +31,7 @@ struct RunOptions {
   MemoryHooks memory = {};
 };
 
-// Runs `lowered.actions[transport.rank()]` for every step. `stages[s]` is null where another rank holds s.
+// Runs `lowered.actions[transport.rank()]` for every step. `stages` by stage_slot.
 // An error names rank and action, tells the other ranks to stop and is rethrown as RunError.
 [[nodiscard]] RankLog run_rank(const Plan& plan, const Schedule& lowered, Transport& transport,
                                const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options);

@@ -39,15 +39,18 @@ struct Awaited {
 };
 
 std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Action& action) {
-  const auto rank_of = [&](int stage) { return lowered.rank_of_stage[static_cast<std::size_t>(stage)]; };
   const int last = stages(lowered) - 1;
   if (is_receive(action.kind)) {
     const Action send = other_end(action);
-    if (send.stage >= 0 && send.stage <= last) return Awaited{rank_of(send.stage), send};
+    if (send.stage >= 0 && send.stage <= last) return Awaited{rank_of(lowered, send.stage, send.microbatch), send};
   }
   if (action.kind == ActionKind::reduce_tied) {
-    const int stage = rank == rank_of(0) ? last : 0;
-    return Awaited{rank_of(stage), {ActionKind::reduce_tied, stage, no_microbatch}};
+    const int stage = rank == lowered.rank_of_stage.front() ? last : 0;
+    return Awaited{rank_in_replica(lowered, 0, stage), {ActionKind::reduce_tied, stage, no_microbatch}};
+  }
+  if (action.kind == ActionKind::reduce_gradient && replicas(lowered) == 2) {
+    const int first = rank_in_replica(lowered, 0, action.stage);
+    return Awaited{rank == first ? rank_in_replica(lowered, 1, action.stage) : first, action};
   }
   return std::nullopt;
 }

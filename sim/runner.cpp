@@ -16,12 +16,13 @@ std::string describe(const Node& node) { return "rank " + std::to_string(node.ra
 void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
   const auto on_platform = [&](int rank) { return rank >= 0 && rank < platform.ranks; };
   for (const Node& node : graph.nodes) {
-    const bool between_ranks = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
+    const bool between_ranks = node.kind == NodeKind::transfer || node.kind == NodeKind::collective ||
+                               (node.kind == NodeKind::host_copy && node.peer >= 0);
     if (!std::isfinite(node.duration.value) || node.duration.value < 0) {
       throw InputError(describe(node), "its duration must be zero or more seconds");
     }
     if (!between_ranks && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
-      throw InputError(describe(node), "host copies and resharding are not simulated yet");
+      throw InputError(describe(node), "copies to the host and resharding are not simulated yet");
     }
     if (!on_platform(node.rank) || (between_ranks && (!on_platform(node.peer) || node.peer == node.rank))) {
       throw InputError(describe(node), "its ranks are not two of the platform's " + std::to_string(platform.ranks));

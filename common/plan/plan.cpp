@@ -146,8 +146,8 @@ std::string_view name_of(SplitMethod method) { return split_names.at(static_cast
 
 namespace {
 
-// Of two replicas both copies of a stage cost the same, and the ranks that hold the same stages do the same: one of them
-// stands for both.
+// Of two replicas both copies of a stage cost the same, and the ranks that hold the same stages do the same: one of
+// them stands for both.
 std::vector<int> weighed_rank_of_stage(const Schedule& schedule) {
   std::vector<int> ranks = schedule.rank_of_stage;
   if (replicas(schedule) == 1) return ranks;
@@ -166,8 +166,7 @@ std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
   std::vector<std::vector<Moment>> moments = fullest_moments(schedule);
   if (replicas(schedule) == 1) return moments;
   for (int stage = 0; stage < stages(schedule); ++stage) {
-    const auto [rank, other] =
-        std::minmax(rank_in_replica(schedule, 0, stage), rank_in_replica(schedule, 1, stage));
+    const auto [rank, other] = std::minmax({rank_in_replica(schedule, 0, stage), rank_in_replica(schedule, 1, stage)});
     auto& of_both = moments[static_cast<std::size_t>(rank)];
     auto& of_other = moments[static_cast<std::size_t>(other)];
     for (Moment& moment : of_other) {

@@ -10,8 +10,7 @@ namespace plumb {
 namespace {
 
 // Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 6> planned_names = {"zb-auto",  "v-half",  "v-min",
-                                                           "dualpipe", "chimera", "bpipe"};
+constexpr std::array<std::string_view, 1> planned_names = {"zb-auto"};
 
 constexpr const char* interleaved_requirement =
     "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
@@ -77,6 +76,28 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .uses_group = true,
        .generate = generate_interleaved_zb},
+      {.name = "v-half",
+       .title = "V-Half",
+       .source = "arXiv 2405.15362, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_v_half},
+      {.name = "v-min",
+       .title = "V-Min",
+       .source = "arXiv 2405.15362, section 3",
+       .requirement = "any number of ranks and microbatches, two chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .fixed_chunks = 2,
+       .generate = generate_v_min},
+      {.name = "dualpipe",
+       .title = "DualPipe",
+       .source = "arXiv 2412.19437, section 3.2.1; github.com/deepseek-ai/DualPipe, dualpipe.py",
+       .requirement = "an even number of ranks, an even number of microbatches, at least two per rank; one chunk",
+       .splits_backward = true,
+       .generate = generate_dualpipe},
       {.name = "dualpipe-v",
        .title = "DualPipeV",
        .source = "github.com/deepseek-ai/DualPipe, dualpipev.py",
@@ -85,6 +106,11 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .fixed_chunks = 2,
        .generate = generate_dualpipe_v},
+      {.name = "chimera",
+       .title = "Chimera",
+       .source = "arXiv 2107.06925, section 3",
+       .requirement = "an even number of ranks, which divides the microbatches; one chunk",
+       .generate = generate_chimera},
       {.name = "hanayo",
        .title = "Hanayo",
        .source = "arXiv 2308.15762, section 3",
@@ -97,6 +123,11 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "any number of ranks, microbatches and slices, one chunk",
        .uses_slices = true,
        .generate = generate_seq_1f1b},
+      {.name = "bpipe",
+       .title = "BPipe",
+       .source = "ICML 2023 (kim23l), section 3",
+       .requirement = "any number of ranks and microbatches, one chunk",
+       .generate = generate_bpipe},
       {.name = "pipedream",
        .title = "PipeDream",
        .source = "arXiv 1806.03377, section 3",

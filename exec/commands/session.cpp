@@ -236,8 +236,12 @@ PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const Se
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);
   if (!options.emulate) {
-    const int last = prepared.lowered.rank_of_stage.back();
-    for (const RankStep& step : logs[static_cast<std::size_t>(last)].steps) run.losses.push_back(step.loss);
+    for (int replica = 0; replica < replicas(prepared.lowered); ++replica) {
+      const int last = rank_in_replica(prepared.lowered, replica, stages(prepared.lowered) - 1);
+      const std::vector<RankStep>& steps = logs[static_cast<std::size_t>(last)].steps;
+      run.losses.resize(steps.size(), 0);
+      for (std::size_t step = 0; step < steps.size(); ++step) run.losses[step] += steps[step].loss;
+    }
   }
   const ScheduleGraph graph =
       build_graph(options.fault.empty() ? prepared.lowered : lowered_schedule(prepared.plan), prepared.plan.costs);

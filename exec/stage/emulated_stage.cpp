@@ -36,18 +36,27 @@ struct Shape {
   bool recomputed = false;
   std::size_t boundary_bytes = 0;
   std::size_t tied_values = 0;
-  std::size_t microbatches = 0;
+  std::size_t gradient_values = 0;  // to be summed over replicas
+  int first_microbatch = 0;         // of those that go through this replica
+  int end_microbatch = 0;
 };
+
+// Gradients are fp32.
+std::size_t values_of(Bytes amount) { return static_cast<std::size_t>(amount.value) / sizeof(float); }
 
 class EmulatedStage : public Stage {
  public:
   EmulatedStage(const ComputeCost& cost, const Shape& shape)
-      : cost_(cost), shape_(shape), progress_(shape.microbatches), tied_(shape.tied_values) {}
+      : cost_(cost),
+        shape_(shape),
+        progress_(static_cast<std::size_t>(shape.end_microbatch)),
+        tied_(shape.tied_values),
+        gradient_(shape.gradient_values) {}
 
   void begin_step(std::int64_t /*step*/) override {
     // Linux rounds sleeps up by 50 µs unless asked not to (prctl(2), PR_SET_TIMERSLACK, in ns); per thread.
     ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-    progress_.assign(shape_.microbatches, Progress::none);
+    progress_.assign(static_cast<std::size_t>(shape_.end_microbatch), Progress::none);
   }
 
   Payload forward(int microbatch, Payload input) override {
@@ -80,15 +89,18 @@ class EmulatedStage : public Stage {
     std::this_thread::sleep_until(end);
   }
 
+  std::vector<std::span<float>> gradients() override { return {gradient_}; }
+
   std::span<float> tied_gradient() override { return tied_; }
 
   void optimizer_step() override { std::this_thread::sleep_until(Clock::now() + duration(cost_.optimizer)); }
 
   void end_step() override {
-    for (std::size_t microbatch = 0; microbatch < progress_.size(); ++microbatch) {
-      if (progress_[microbatch] == Progress::done) continue;
+    for (int microbatch = shape_.first_microbatch; microbatch < shape_.end_microbatch; ++microbatch) {
+      const Progress progress = progress_[static_cast<std::size_t>(microbatch)];
+      if (progress == Progress::done) continue;
       throw RunError("", fmt::format("stage {}, microbatch {} is left {} at the end of the step", shape_.stage,
-                                     microbatch, text(progress_[microbatch])));
+                                     microbatch, text(progress)));
     }
   }
 
@@ -125,26 +137,34 @@ class EmulatedStage : public Stage {
   Shape shape_;
   std::vector<Progress> progress_;
   std::vector<float> tied_;
+  std::vector<float> gradient_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank) {
-  const int count = stages(plan.schedule);
-  const std::vector<bool> recomputed = recomputed_stages(plan.schedule);
-  std::vector<std::unique_ptr<Stage>> made(static_cast<std::size_t>(count));
-  for (int stage = 0; stage < count; ++stage) {
-    const auto index = static_cast<std::size_t>(stage);
-    if (plan.schedule.rank_of_stage[index] != rank) continue;
-    const bool end = stage == 0 || stage == count - 1;
-    const Shape shape{.stage = stage,
-                      .first = stage == 0,
-                      .last = stage == count - 1,
-                      .recomputed = recomputed[index],
-                      .boundary_bytes = static_cast<std::size_t>(plan.costs.boundary_bytes.value),
-                      .tied_values = end ? static_cast<std::size_t>(plan.costs.tied_bytes.value) / sizeof(float) : 0,
-                      .microbatches = static_cast<std::size_t>(plan.schedule.microbatches)};
-    made[index] = std::make_unique<EmulatedStage>(plan.costs.stages[index], shape);
+  const Schedule& schedule = plan.schedule;
+  const int count = stages(schedule);
+  const std::vector<bool> recomputed = recomputed_stages(schedule);
+  std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
+  for (int replica = 0; replica < replicas(schedule); ++replica) {
+    for (int stage = 0; stage < count; ++stage) {
+      if (rank_in_replica(schedule, replica, stage) != rank) continue;
+      const auto index = static_cast<std::size_t>(stage);
+      const bool end = stage == 0 || stage == count - 1;
+      const ComputeCost& cost = plan.costs.stages[index];
+      const Shape shape{
+          .stage = stage,
+          .first = stage == 0,
+          .last = stage == count - 1,
+          .recomputed = recomputed[index],
+          .boundary_bytes = static_cast<std::size_t>(plan.costs.boundary_bytes.value),
+          .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
+          .gradient_values = replicas(schedule) == 2 ? values_of(cost.gradient_bytes) : 0,
+          .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
+          .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
+      made[stage_slot(schedule, replica, stage)] = std::make_unique<EmulatedStage>(cost, shape);
+    }
   }
   return made;
 }

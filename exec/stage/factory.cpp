@@ -50,10 +50,13 @@ void count_memory_as(int rank) { track_memory_of_thread(rank); }
 
 std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
   const std::shared_ptr<const Corpus> corpus = corpus_of(plan, options);
-  std::vector<std::unique_ptr<Stage>> made(plan.schedule.rank_of_stage.size());
-  for (std::size_t stage = 0; stage < made.size(); ++stage) {
-    if (plan.schedule.rank_of_stage[stage] == rank) {
-      made[stage] = std::make_unique<TorchStage>(stage_settings(plan, static_cast<int>(stage)), corpus);
+  const Schedule& schedule = plan.schedule;
+  std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
+  for (int replica = 0; replica < replicas(schedule); ++replica) {
+    for (int stage = 0; stage < stages(schedule); ++stage) {
+      if (rank_in_replica(schedule, replica, stage) == rank) {
+        made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(stage_settings(plan, stage), corpus);
+      }
     }
   }
   return made;

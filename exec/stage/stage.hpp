@@ -4,14 +4,22 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "common/base/units.hpp"
+#include "common/schedule/schedule.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
 
+// Where a replica's stage stands in such a list; null where another rank holds it.
+[[nodiscard]] inline std::size_t stage_slot(const Schedule& schedule, int replica, int stage) {
+  return static_cast<std::size_t>(replica) * schedule.rank_of_stage.size() + static_cast<std::size_t>(stage);
+}
+
 // Two implementations: LibTorch modules (exec/stage/torch_stage.hpp) and waiting (exec/stage/emulated_stage.hpp).
-// Microbatches count from 0 within a step. A call throws RunError when its precondition does not hold.
+// A rank's stages stand in a list by stage_slot. Microbatches count from 0 within a step. A call throws RunError when
+// its precondition does not hold.
 class Stage {
  public:
   Stage() = default;
@@ -34,15 +42,21 @@ class Stage {
   // W: adds this microbatch's weight gradients to the fp32 main gradients. B is I and W in one action.
   virtual void weight_gradient(int microbatch) = 0;
 
+  // fp32 main gradients of all weights, in a fixed order: to be summed over the replicas of the stage.
+  [[nodiscard]] virtual std::vector<std::span<float>> gradients() = 0;
+
   // fp32 gradient of a tied embedding's copy on this stage, to be summed over both; empty if not tied.
   [[nodiscard]] virtual std::span<float> tied_gradient() = 0;
 
+  // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights
+  // that microbatches under way still use are kept for them.
   virtual void optimizer_step() = 0;
 
   // After the last action: throws if any microbatch still holds activations or weight-gradient work.
   virtual void end_step() = 0;
 
-  // Mean loss per token over the step's microbatches; meaningful on the last stage after end_step.
+  // Mean loss per token over the step's microbatches, those of another replica counted as zero: the replicas' losses
+  // add up. Meaningful on the last stage after end_step.
   [[nodiscard]] virtual double loss() const = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/base/error.hpp"
+#include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -30,6 +31,17 @@ Numerics numerics_of(ElementType precision) {
   throw InputError("training.precision", "expected fp32 or bf16; this type is not executed yet");
 }
 
+namespace {
+
+std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage) {
+  if (schedule.update_every == 0) return {};
+  const std::vector<std::int32_t> all = weight_versions(schedule);
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(stage) * schedule.microbatches;
+  return {first, first + schedule.microbatches};
+}
+
+}  // namespace
+
 TorchStageSettings stage_settings(const Plan& plan, int stage) {
   return {.model = plan.model,
           .training = plan.training,
@@ -37,7 +49,9 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
-          .numerics = numerics_of(plan.training.precision)};
+          .numerics = numerics_of(plan.training.precision),
+          .update_every = plan.schedule.update_every,
+          .versions = versions_of_stage(plan.schedule, stage)};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {
@@ -99,6 +113,15 @@ bool TorchStage::is_last() const { return settings_.blocks.last == head_block(se
 void TorchStage::begin_step(std::int64_t step) {
   step_ = step;
   losses_.assign(static_cast<std::size_t>(settings_.microbatches), 0.0);
+  zero_gradients();
+  if (settings_.update_every == 0) return;
+  newest_ = 0;
+  versions_.clear();
+  for (const std::int32_t version : settings_.versions) ++versions_[version].uses_left;
+  for (const WeightPtr& weight : weights_) versions_[0].values.push_back(weight->value);
+}
+
+void TorchStage::zero_gradients() {
   tied_summed_ = false;
   for (const WeightPtr& weight : weights_) {
     weight->gradient.zero_();
@@ -106,6 +129,22 @@ void TorchStage::begin_step(std::int64_t step) {
   if (tied_head_) {
     tied_head_->gradient.zero_();
   }
+}
+
+void TorchStage::use_version_of(int microbatch) {
+  if (settings_.update_every > 0) use_version(settings_.versions.at(static_cast<std::size_t>(microbatch)));
+}
+
+void TorchStage::use_version(std::int32_t version) {
+  const auto found = versions_.find(version);
+  if (found == versions_.end() || found->second.values.empty()) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "the weights of update " + std::to_string(version) + " are not there");
+  }
+  for (std::size_t index = 0; index < weights_.size(); ++index) {
+    weights_[index]->value = found->second.values[index];
+  }
+  if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
 }
 
 // Of a microbatch: its inputs, or, one place later, its targets.
@@ -147,6 +186,7 @@ Payload TorchStage::forward(int microbatch, Payload input) {
   if (settings_.recomputed) {
     kept_inputs_[microbatch] = x;
   }
+  use_version_of(microbatch);
   at::Tensor y = run_blocks(microbatch, std::move(x), !settings_.recomputed);
   if (!is_last()) {
     return to_payload(y.contiguous());
@@ -161,22 +201,45 @@ void TorchStage::recompute(int microbatch) {
     throw RunError("stage " + std::to_string(settings_.stage),
                    "R of microbatch " + std::to_string(microbatch) + " without F before it");
   }
+  use_version_of(microbatch);
   (void)run_blocks(microbatch, std::move(node.mapped()), true);
 }
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
-  at::Tensor gradient = is_last() ? at::full({}, 1.0 / settings_.microbatches, settings_.numerics.gradient)
+  at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), settings_.numerics.gradient)
                                   : received(std::move(output_gradient), "output gradients");
+  use_version_of(microbatch);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
   }
+  if (settings_.update_every > 0) {
+    const std::int32_t version = settings_.versions[static_cast<std::size_t>(microbatch)];
+    const auto used = versions_.find(version);
+    if (--used->second.uses_left == 0 && version != newest_) versions_.erase(used);
+  }
   return is_first() ? Payload{} : to_payload(std::move(gradient));
+}
+
+// The loss is the mean over the microbatches whose gradients one optimizer step applies.
+int TorchStage::microbatches_of_update(int microbatch) const {
+  const int every = settings_.update_every;
+  if (every == 0) return settings_.microbatches;
+  const int first = microbatch / every * every;
+  return std::min(every, settings_.microbatches - first);
 }
 
 void TorchStage::weight_gradient(int microbatch) {
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     (*block)->weight_gradient(microbatch);
   }
+}
+
+std::vector<std::span<float>> TorchStage::gradients() {
+  std::vector<std::span<float>> all;
+  for (const WeightPtr& weight : weights_) {
+    all.emplace_back(weight->gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(weight->gradient.numel()));
+  }
+  return all;
 }
 
 std::span<float> TorchStage::tied_gradient() {
@@ -194,12 +257,33 @@ void TorchStage::sum_tied_gradients() {
   }
 }
 
+void TorchStage::sum_with_replica(TorchStage& replica) {
+  if (tied_embedding_ && tied_head_) {
+    tied_embedding_->gradient.add_(replica.tied_head_->gradient);
+    replica.tied_embedding_->gradient.add_(tied_head_->gradient);
+    tied_summed_ = replica.tied_summed_ = true;
+  }
+  for (std::size_t index = 0; index < weights_.size(); ++index) {
+    weights_[index]->gradient.add_(replica.weights_[index]->gradient);
+    replica.weights_[index]->gradient.copy_(weights_[index]->gradient);
+  }
+}
+
 void TorchStage::optimizer_step() {
   sum_tied_gradients();
   if (!optimizer_) {
     throw RunError("stage " + std::to_string(settings_.stage), "fp64 stages are references and have no optimizer");
   }
-  optimizer_->step();
+  if (settings_.update_every == 0) return optimizer_->step();
+  use_version(newest_);
+  optimizer_->step(versions_.at(newest_).uses_left > 0);
+  if (versions_.at(newest_).uses_left == 0) versions_.erase(newest_);
+  ++newest_;
+  Version& made = versions_[newest_];
+  for (const WeightPtr& weight : weights_) made.values.push_back(weight->value);
+  if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
+  const bool last = newest_ * settings_.update_every >= settings_.microbatches;
+  if (!last) zero_gradients();
 }
 
 void TorchStage::end_step() {

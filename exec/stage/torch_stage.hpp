@@ -25,6 +25,8 @@ struct TorchStageSettings {
   int microbatches = 1;
   bool recomputed = false;
   Numerics numerics;
+  int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
+  std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
 };
 
 [[nodiscard]] Numerics numerics_of(ElementType precision);
@@ -42,6 +44,7 @@ class TorchStage final : public Stage {
   void recompute(int microbatch) override;
   [[nodiscard]] Payload input_gradient(int microbatch, Payload output_gradient) override;
   void weight_gradient(int microbatch) override;
+  [[nodiscard]] std::vector<std::span<float>> gradients() override;
   [[nodiscard]] std::span<float> tied_gradient() override;
   void optimizer_step() override;
   void end_step() override;
@@ -52,6 +55,9 @@ class TorchStage final : public Stage {
   // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
   // second call does nothing.
   void sum_tied_gradients();
+  // Of a whole model and its replica in the opposite direction: sums the gradients of both into both, as the ranks of
+  // two pipelines do (each end of them holds the embedding of one and the head of the other).
+  void sum_with_replica(TorchStage& replica);
   // Of the step that ended last, per microbatch.
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   void log_routing(RoutingLog* routing) { routing_ = routing; }
@@ -61,6 +67,10 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
   [[nodiscard]] at::Tensor received(Payload payload, const std::string& what) const;
+  [[nodiscard]] int microbatches_of_update(int microbatch) const;
+  void use_version_of(int microbatch);
+  void use_version(std::int32_t version);
+  void zero_gradients();
   [[nodiscard]] at::Tensor tokens(int microbatch, std::int64_t shift) const;
 
   TorchStageSettings settings_;
@@ -75,6 +85,14 @@ class TorchStage final : public Stage {
   RoutingLog* routing_ = nullptr;
   std::int64_t step_ = 0;
   bool tied_summed_ = false;
+
+  // With several updates a step. Version v is what v of its updates made.
+  struct Version {
+    std::vector<at::Tensor> values;  // of weights_
+    int uses_left = 0;               // microbatches whose I is still to come
+  };
+  std::map<std::int32_t, Version> versions_;
+  std::int32_t newest_ = 0;
 };
 
 // Token ids [microbatch, sequence] of the run's sequences from `first` on: inputs, or with shift 1 their targets.

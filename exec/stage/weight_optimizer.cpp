@@ -30,9 +30,14 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
   }
 }
 
-void WeightOptimizer::step() {
+void WeightOptimizer::step(bool keep_old) {
   ++steps_;
   for (State& state : states_) {
+    if (keep_old) {
+      const bool wide = state.master.is_same(state.weight->value);
+      state.weight->value = wide ? state.weight->value.clone() : at::empty_like(state.weight->value);
+      if (wide) state.master = state.weight->value;
+    }
     if (training_.optimizer == Optimizer::adam) {
       adamw_step(AdamW{.rate = training_.learning_rate}, steps_, values(state.master), values(state.weight->gradient),
                  values(state.first_moment), values(state.second_moment));

@@ -14,8 +14,9 @@ class WeightOptimizer {
  public:
   WeightOptimizer(std::vector<WeightPtr> weights, const Training& training);
 
-  // One step of SGD or AdamW with the main gradients as they stand.
-  void step();
+  // One step of SGD or AdamW with the main gradients as they stand. With `keep_old` the weights get new tensors and
+  // whoever holds the old ones keeps them.
+  void step(bool keep_old = false);
 
  private:
   struct State {

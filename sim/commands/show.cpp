@@ -204,15 +204,20 @@ void print_open(const Scenario& scenario) {
                            join(scenario.schedules), join(scenario.splits), microbatches);
 }
 
+std::string ranks_of_stage(const Schedule& schedule, int stage) {
+  std::string text = std::to_string(rank_in_replica(schedule, 0, stage));
+  if (replicas(schedule) == 2) text += fmt::format(", {}", rank_in_replica(schedule, 1, stage));
+  return text;
+}
+
 void print_plan(const Plan& plan) {
   std::cout << fmt::format("schedule: {}, {} microbatches of {}\nsplit:    {} {}\n\n",
-                           describe(choice_of(plan.schedule)),
-                           plan.schedule.microbatches, plan.training.microbatch, plan.split_method,
-                           describe(plan.split));
+                           describe(choice_of(plan.schedule)), plan.schedule.microbatches, plan.training.microbatch,
+                           plan.split_method, describe(plan.split));
   Table table{.header = {"stage", "rank", "layers", "parameters", "F", "I", "W", "kept"}, .rows = {}};
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
-    table.rows.push_back({std::to_string(stage), std::to_string(plan.schedule.rank_of_stage[stage]),
+    table.rows.push_back({std::to_string(stage), ranks_of_stage(plan.schedule, static_cast<int>(stage)),
                           std::to_string(plan.split.layers[stage]), count_text(static_cast<double>(cost.parameters)),
                           to_text(cost.forward), to_text(cost.input_gradient), to_text(cost.weight_gradient),
                           to_text(cost.kept_bytes)});

@@ -187,7 +187,7 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
   Plan chunked = small_plan("interleaved-1f1b", 2);
   chunked.schedule.chunks = 3;
   CHECK_THAT(message_for_plan(to_json(chunked)),
-             ContainsSubstring("schedule.rank_of_stage: has 4 stages for 6 chunks of its ranks"));
+             ContainsSubstring("schedule.chunks: is 3, but the rank with most stages has 2"));
   CHECK_THAT(message_of([](Plan& p) {
                p.model.positions = Positions::learned;
                p.model.max_positions = 31;
@@ -220,7 +220,7 @@ TEST_CASE("what is wrong with a plan is told with its line and column") {
   };
   refused("\"name\": \"1f1b\"", "\"name\": \"foo\"", "schedule.name", "unknown schedule 'foo'");
   refused("\"name\": \"1f1b\"", "\"name\": \"1f1c\"", "schedule.name", "did you mean '1f1b'?");
-  refused("\"name\": \"1f1b\"", "\"name\": \"dualpipe\"", "schedule.name", "not built yet");
+  refused("\"name\": \"1f1b\"", "\"name\": \"zb-auto\"", "schedule.name", "not built yet");
   refused("\"chunks\": 1", "\"chunks\": 2", "schedule.chunks", "1f1b has no chunks");
   refused("\"kv_heads\": 2", "\"heads\": 4, \"kv_heads\": 3", "model.layers[0].mixer.heads",
           "a multiple of kv_heads (3)");

@@ -17,6 +17,10 @@ inline constexpr GridShape pytorch_grid[] = {{2, 2, 2},   {2, 4, 4},    {2, 8, 2
 
 // Whether a schedule is defined for so many chunks, microbatches and ranks.
 inline bool applies(const ScheduleEntry& entry, const GridShape& shape) {
+  if (entry.name == "chimera") return shape.ranks % 2 == 0 && shape.microbatches % shape.ranks == 0;
+  if (entry.name == "dualpipe") {
+    return shape.ranks % 2 == 0 && shape.microbatches % 2 == 0 && shape.microbatches >= 2 * shape.ranks;
+  }
   if (entry.name == "dualpipe-v") return shape.microbatches >= 2 * shape.ranks;
   if (entry.name == "hanayo") return shape.chunks % 2 == 0;
   if (entry.name == "pipedream-2bw") return shape.microbatches % shape.ranks == 0;

@@ -38,7 +38,7 @@ TEST_CASE("every kind that computes stands at the place of its number") {
 
 TEST_CASE("what is not an action is refused with what was expected") {
   for (const char* text : {"", "F", "F0", "0", "0F", "0X1", "0f1", "-1F0", "+1F0", "0F-1", "0F+1", "0F1 ", "0F1x",
-                           "0STEP1", "99999999999F0", "0F99999999999", "0BW0", "0F1F2"}) {
+                           "0UNSHARD1", "99999999999F0", "0F99999999999", "0BW0", "0F1F2"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_action(text), InputError);
   }

@@ -16,9 +16,10 @@ using namespace plumb;
 
 namespace {
 
-constexpr const char* names[] = {"gpipe",  "1f1b",     "eager-1f1b", "interleaved-1f1b", "breadth-first",
-                                 "zb-h1",  "zb-h2",    "zb-v",       "interleaved-zb",   "dualpipe-v",
-                                 "hanayo", "seq-1f1b", "pipedream",  "pipedream-2bw"};
+constexpr const char* names[] = {"gpipe",    "1f1b",     "eager-1f1b", "interleaved-1f1b", "breadth-first",
+                                 "zb-h1",    "zb-h2",    "zb-v",       "interleaved-zb",   "v-half",
+                                 "v-min",    "dualpipe", "dualpipe-v", "chimera",          "hanayo",
+                                 "seq-1f1b", "bpipe",    "pipedream",  "pipedream-2bw"};
 
 }  // namespace
 
@@ -65,14 +66,14 @@ TEST_CASE("weight gradients of a stage add up in the order of the microbatches, 
       if (!applies(entry, shape)) continue;
       CAPTURE(name, shape.ranks, shape.microbatches, shape.chunks);
       const Schedule schedule = entry.generate(shape_for(entry, shape));
-      std::map<int, int> last;  // by stage
+      std::map<std::pair<int, int>, int> last;  // by stage and replica
       bool ascending = true;
       for (const auto& list : schedule.actions) {
         for (const Action& action : list) {
           if (action.kind != ActionKind::backward && action.kind != ActionKind::weight_gradient) continue;
           const int n = schedule.slices;
           const int place = action.microbatch / n * n + (n - 1 - action.microbatch % n);
-          const auto [found, first] = last.try_emplace(action.stage, place);
+          const auto [found, first] = last.try_emplace({action.stage, replica_of(schedule, action.microbatch)}, place);
           ascending = ascending && (first || found->second < place);
           found->second = place;
         }
