@@ -78,6 +78,9 @@ void require_well_formed(const Schedule& schedule);
   return rank_of(schedule, stage, microbatch) != rank_of(schedule, stage + 1, microbatch);
 }
 
+// Where what an F, B or I needs of the neighbouring stage is made, or `nowhere`.
+[[nodiscard]] std::int32_t input_of(const ActionIndex& index, const Schedule& schedule, const Action& consumer);
+
 // The message that an action makes for another rank, if its neighbour stands there: SEND_F after F, SEND_B after B or
 // I.
 struct Message {

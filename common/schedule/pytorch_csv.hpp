@@ -30,7 +30,8 @@ struct CsvWriting {
 // In the compute-only form every cell takes one step and stands where its inputs allow. In the other one a schedule
 // that is not lowered is lowered; PyTorch scales a stage's gradients at its REDUCE_GRAD, which stands behind the last B
 // or W. Throws InputError (where = "schedule NAME") for a schedule that is not valid, and by name for what no such CSV
-// can say: R, EVICT, LOAD, STEP, REDUCE_TIED; messages in a compute-only one; overlaps in the alphabet of 2024.
+// can say: R, EVICT, LOAD, STEP, REDUCE_TIED; messages in a compute-only one, or in an order that PyTorch would mix up;
+// overlaps in the alphabet of 2024.
 [[nodiscard]] std::string to_pytorch_csv(const Schedule& schedule, const CsvWriting& writing = {});
 
 // What a reader of that CSV should be told: that PyTorch does not know slices, or two replicas of a stage.

@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/pytorch_csv.hpp"
+#include "common/schedule/pytorch_messages.hpp"
 #include "common/schedule/validate.hpp"
 
 namespace plumb {
@@ -46,28 +47,14 @@ class UnitSteps {
     const int length = pair_begins_[static_cast<std::size_t>(position)] ? 2 : 1;
     int step = position == begin ? 0 : step_[static_cast<std::size_t>(position) - 1] + 1;
     for (int i = 0; i < length; ++i) {
-      const std::int32_t input = input_of(schedule_.actions[rank][static_cast<std::size_t>(position - begin + i)]);
+      const std::int32_t input =
+          input_of(index_, schedule_, schedule_.actions[rank][static_cast<std::size_t>(position - begin + i)]);
       if (input == nowhere) continue;
       if (step_[static_cast<std::size_t>(input)] == not_yet) return 0;
       step = std::max(step, step_[static_cast<std::size_t>(input)] + 1);
     }
     for (int i = 0; i < length; ++i) step_[static_cast<std::size_t>(position + i)] = step;
     return length;
-  }
-
-  // What of a neighbouring stage the action needs.
-  std::int32_t input_of(const Action& action) const {
-    switch (action.kind) {
-      case ActionKind::forward:
-        return action.stage == 0 ? nowhere
-                                 : index_.find(ActionKind::forward, producer_stage(action), action.microbatch);
-      case ActionKind::backward:
-      case ActionKind::input_gradient:
-        return action.stage + 1 == stages(schedule_) ? nowhere
-                                                     : index_.find_gradient(producer_stage(action), action.microbatch);
-      default:
-        return nowhere;
-    }
   }
 
   const Schedule& schedule_;
@@ -199,8 +186,11 @@ std::string compute_comms_csv(const Schedule& schedule, CsvAlphabet alphabet) {
 std::string to_pytorch_csv(const Schedule& schedule, const CsvWriting& writing) {
   require_sayable(schedule, writing);
   if (writing.form == CsvForm::compute_only) return compute_only_csv(schedule, writing.alphabet);
-  const LoweringOptions messages_alone{.optimizer = false, .tied_embeddings = false};
-  return compute_comms_csv(is_lowered(schedule) ? schedule : lower(schedule, messages_alone), writing.alphabet);
+  if (!is_lowered(schedule)) return compute_comms_csv(lower_as_pytorch(schedule), writing.alphabet);
+  const std::vector<ScheduleProblem> crossed = check_pytorch_queues(schedule);
+  if (!crossed.empty())
+    refuse(schedule, crossed.front().text, "write the compute-only form: PyTorch adds its own messages");
+  return compute_comms_csv(schedule, writing.alphabet);
 }
 
 std::vector<std::string> pytorch_csv_notes(const Schedule& schedule) {

@@ -54,7 +54,8 @@ ScheduleReading read_schedule_text(std::string_view text, const std::string& fil
   return {.schedule = std::move(csv.schedule),
           .taken_for = std::string("PyTorch CSV, ") + (compute_only ? "compute only" : "with communication") +
                        (today ? "" : ", alphabet of 2024"),
-          .notes = std::move(csv.notes)};
+          .notes = std::move(csv.notes),
+          .for_pytorch = true};
 }
 
 }  // namespace plumb

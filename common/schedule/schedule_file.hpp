@@ -20,6 +20,7 @@ struct ScheduleReading {
   Schedule schedule = {};
   std::string taken_for = {};           // "PyTorch CSV, compute only", …
   std::vector<std::string> notes = {};  // what was guessed or left out
+  bool for_pytorch = false;             // a CSV
 };
 
 // Of text that begins with '{', JSON of that format or the schedule of a plan; else a CSV, in the alphabet asked for.

@@ -22,6 +22,7 @@
 #include "common/plan/plan.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/pytorch_csv.hpp"
+#include "common/schedule/pytorch_messages.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_file.hpp"
 #include "common/schedule/validate.hpp"
@@ -199,6 +200,8 @@ ExitStatus check(const CheckOptions& options) {
       read_schedule_text(read_file(options.file), options.file, alphabet_of(options.alphabet));
   const Schedule& schedule = reading.schedule;
   std::vector<ScheduleProblem> problems = validate(schedule);
+  // Where a queue is crossed for plumb it is so for PyTorch, too: said once.
+  if (reading.for_pytorch && problems.empty()) problems = check_pytorch_queues(schedule);
   if (options.memory_limit) {
     for (ScheduleProblem& problem : check_activations(schedule, *options.memory_limit)) {
       problems.push_back(std::move(problem));
