@@ -153,8 +153,8 @@ CsvReading read_pytorch_csv(std::string_view text, const std::string& file, std:
     }
   }
   std::ranges::sort(schedule.overlapped);
-  const auto again = std::ranges::unique(schedule.overlapped);
-  schedule.overlapped.erase(again.begin(), again.end());
+  schedule.overlapped.erase(std::unique(schedule.overlapped.begin(), schedule.overlapped.end()),
+                            schedule.overlapped.end());
   try {
     require_well_formed(schedule);
   } catch (const InputError& error) {
