@@ -63,6 +63,7 @@ class LayoutReader {
       group.insert(group.end(), static_cast<std::size_t>(factor), token);
     }
     if (at_ == text_.size()) refuse(opened, "this parenthesis is never closed");
+    if (group.empty()) refuse(opened, "nothing stands in this parenthesis");
     ++at_;
     repeat(group, take_factor());
   }

@@ -57,6 +57,7 @@ TEST_CASE("what Megatron refuses is refused") {
   fails("Etm|mL", "split:1:5: MTP modules in a second stage");
   fails("Et|mtL", "split:1:5: a layer behind an MTP module");
   fails("Et|tmt|L", "split:1:6: a layer behind");
+  fails("E()*444444444|tL", "split:1:2: nothing stands in this parenthesis");  // took half a minute
   fails("Et|t", "split:1:4: expected L");
   CHECK_THROWS_WITH(megatron_placement(parse_megatron_layout("Et|t|tL"), 2), ContainsSubstring("do not divide"));
   CHECK_THROWS_WITH(megatron_placement(parse_megatron_layout("Et|tm||L"), 2),
