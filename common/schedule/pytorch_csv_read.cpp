@@ -171,7 +171,7 @@ CsvReading read_pytorch_csv(std::string_view text, const std::string& file, std:
         left_out));
   }
   if (replicas(schedule) == 2) {
-    reading.notes.push_back(
+    reading.notes.emplace_back(
         "every stage stands on two rows: read as two replicas, the second for the microbatches from the middle on");
   }
   return reading;

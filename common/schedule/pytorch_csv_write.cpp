@@ -46,14 +46,14 @@ class UnitSteps {
     const std::int32_t begin = index_.first_of_rank[rank];
     const int length = pair_begins_[static_cast<std::size_t>(position)] ? 2 : 1;
     int step = position == begin ? 0 : step_[static_cast<std::size_t>(position) - 1] + 1;
-    for (int i = 0; i < length; ++i) {
-      const std::int32_t input =
-          input_of(index_, schedule_, schedule_.actions[rank][static_cast<std::size_t>(position - begin + i)]);
+    for (std::int32_t at = position; at < position + length; ++at) {
+      const Action& action = schedule_.actions[rank][static_cast<std::size_t>(at) - static_cast<std::size_t>(begin)];
+      const std::int32_t input = input_of(index_, schedule_, action);
       if (input == nowhere) continue;
       if (step_[static_cast<std::size_t>(input)] == not_yet) return 0;
       step = std::max(step, step_[static_cast<std::size_t>(input)] + 1);
     }
-    for (int i = 0; i < length; ++i) step_[static_cast<std::size_t>(position + i)] = step;
+    for (std::int32_t at = position; at < position + length; ++at) step_[static_cast<std::size_t>(at)] = step;
     return length;
   }
 
@@ -201,7 +201,7 @@ std::vector<std::string> pytorch_csv_notes(const Schedule& schedule) {
         schedule.slices));
   }
   if (replicas(schedule) == 2) {
-    notes.push_back(
+    notes.emplace_back(
         "every stage stands on two rows, one for each replica, but PyTorch itself holds a stage on one rank only");
   }
   return notes;

@@ -119,8 +119,8 @@ void append(std::string& text, const std::string& part) {
 }
 
 std::string repeated(char what, int count) {
-  if (count <= 2) return std::string(static_cast<std::size_t>(count), what);
-  return std::string(1, what) + "*" + std::to_string(count);
+  std::string text(static_cast<std::size_t>(count <= 2 ? count : 1), what);
+  return count <= 2 ? text : text + "*" + std::to_string(count);
 }
 
 // One stage without its bar.
