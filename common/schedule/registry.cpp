@@ -1,16 +1,12 @@
 #include "common/schedule/registry.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "common/base/error.hpp"
 #include "common/schedule/generators.hpp"
 
 namespace plumb {
 namespace {
-
-// Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 1> planned_names = {"zb-auto"};
 
 constexpr const char* interleaved_requirement =
     "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
@@ -68,6 +64,14 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .fixed_chunks = 2,
        .generate = generate_zb_v},
+      {.name = "zb-auto",
+       .title = "ZB auto",
+       .source = "after arXiv 2401.10241, section 3",
+       .requirement = "any number of ranks, microbatches and chunks",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .uses_times = true,
+       .generate = generate_zb_auto},
       {.name = "interleaved-zb",
        .title = "Interleaved zero bubble",
        .source = "arXiv 2401.10241, section 2.1, on the chunks of arXiv 2104.04473",
@@ -116,6 +120,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2308.15762, section 3",
        .requirement = "any number of ranks and microbatches, two chunks per wave",
        .uses_chunks = true,
+       .chunk_multiple = 2,
        .generate = generate_hanayo},
       {.name = "seq-1f1b",
        .title = "Seq1F1B",
@@ -160,11 +165,6 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   std::vector<std::string> names;
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
-  if (std::ranges::find(planned_names, name) != planned_names.end()) {
-    std::string list;
-    for (const std::string& built : names) list += (list.empty() ? "built: " : ", ") + built;
-    throw InputError("schedule", "'" + std::string(name) + "' is planned and not built yet", list);
-  }
   throw InputError("schedule", "unknown schedule '" + std::string(name) + "'", did_you_mean(name, names));
 }
 

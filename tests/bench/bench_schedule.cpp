@@ -3,6 +3,7 @@
 
 #include "common/graph/evaluate.hpp"
 #include "common/schedule/validate.hpp"
+#include "common/schedule/zb_auto.hpp"
 #include "tests/bench/pipeline.hpp"
 
 namespace plumb::bench {
@@ -53,6 +54,29 @@ void longest_path(benchmark::State& state) {
   rate(state, graph.nodes.size(), "nodes/s");
 }
 BENCHMARK(longest_path)->Unit(benchmark::kMillisecond);
+
+// 16 uneven stages and 64 microbatches with 1F1B's memory.
+void auto_scheduling(benchmark::State& state) {
+  constexpr int ranks = 16;
+  AutoProblem problem{.ranks = ranks,
+                      .microbatches = 64,
+                      .rank_of_stage = {},
+                      .stages = {},
+                      .hop = std::vector<Seconds>(ranks - 1, {1e-4}),
+                      .limit = std::vector<Bytes>(ranks, {ranks})};
+  for (int s = 0; s < ranks; ++s) {
+    const double factor = 1 + 0.1 * (s * 7 % 5);
+    problem.rank_of_stage.push_back(s);
+    problem.stages.push_back({.forward = {1e-3 * factor},
+                              .input_gradient = {1.1e-3 * factor},
+                              .weight_gradient = {0.9e-3 * factor},
+                              .kept = {1},
+                              .kept_for_weight = {1}});
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(schedule_zb_auto(problem));
+  rate(state, 3UL * 64 * ranks, "actions/s");
+}
+BENCHMARK(auto_scheduling)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace plumb::bench

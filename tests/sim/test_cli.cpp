@@ -73,7 +73,7 @@ TEST_CASE("an installed program finds the scenarios that are installed with it")
 TEST_CASE("what is not built yet is refused by its name") {
   const Folder folder;
   refuses(run_plumb(folder, "validate some-folder"), {"plumb validate", "not built yet"});
-  refuses(run_plumb(folder, "schedule show dualpipe --ranks 4 --microbatches 8"), {"dualpipe", "not built yet"});
+  refuses(run_plumb(folder, "schedule show zb-auto --ranks 4 --microbatches 8"), {"zb-auto", "not built yet"});
 }
 
 TEST_CASE("show has the keys that design names") {
