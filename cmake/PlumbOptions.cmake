@@ -9,6 +9,7 @@ foreach(option PLUMB_WITH_SIM PLUMB_WITH_EXEC PLUMB_WITH_CUDA)
 endforeach()
 option(PLUMB_BUILD_TESTS "Tests and benchmarks" ON)
 option(PLUMB_WERROR "Warnings are errors" OFF)
+option(PLUMB_FUZZ "Fuzz targets on libFuzzer, under address and undefined; needs clang" OFF)
 set(PLUMB_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -38,6 +39,15 @@ if(PLUMB_SANITIZE)
   target_link_options(plumb_options INTERFACE -fsanitize=${PLUMB_SANITIZE})
   # What sanitizers add confuses g++ 12: it takes libstdc++'s std::regex for uninitialised (GCC bug 105562).
   target_compile_options(plumb_options INTERFACE -Wno-maybe-uninitialized)
+endif()
+
+if(PLUMB_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "PLUMB_FUZZ=ON needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  target_compile_options(plumb_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
+  target_link_options(plumb_options INTERFACE -fsanitize=address,undefined)
 endif()
 
 # plumb_resolve(WITH NAME FOUND PACKAGE): ON fails when the package is missing, AUTO degrades and says so.

@@ -35,6 +35,13 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
     throw InputError("training", std::to_string(choice.schedule.slices) + " slices do not divide a sequence of " +
                                      std::to_string(scenario.training.sequence) + " tokens");
   }
+  if (const std::optional<Schedule>& given = choice.schedule.given) {
+    if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) return *given;
+    throw InputError("schedule", given->name + " is for " + std::to_string(given->ranks) + " ranks and " +
+                                     std::to_string(whole_microbatches(*given)) + " microbatches, but there are " +
+                                     std::to_string(scenario.layout.pipeline) + " and " +
+                                     std::to_string(microbatches));
+  }
   const std::int64_t stage_count =
       static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks * choice.schedule.slices;
   if (microbatches > largest_schedule / stage_count) {
@@ -265,10 +272,12 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
 }
 
 ScheduleChoice choice_of(const Schedule& schedule) {
-  return {.name = schedule.name,
-          .chunks = schedule.chunks,
-          .slices = schedule.slices,
-          .update_every = schedule.update_every};
+  ScheduleChoice choice{.name = schedule.name,
+                        .chunks = schedule.chunks,
+                        .slices = schedule.slices,
+                        .update_every = schedule.update_every};
+  if (schedule.name.starts_with(schedule_from_file)) choice.given = schedule;
+  return choice;
 }
 
 bool tied_over_ranks(const Plan& plan) { return plan.model.tied_embeddings && ends_on_two_ranks(plan.schedule); }

@@ -40,7 +40,7 @@ struct PlanChoice {
   SplitChoice split = {};
   bool operator==(const PlanChoice&) const = default;
 };
-// What a schedule was asked for.
+// What a schedule was asked for; of one from a file itself.
 [[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
 // The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.
 // Of several fast ones it is that with the shortest longest path.

@@ -83,7 +83,7 @@ template <class Check>
 void require_some(const YamlValue& place, const Scenario& scenario, Check check) {
   for (std::size_t i = 0; i < scenario.schedules.size(); ++i) {
     try {
-      check(scenario.layout.pipeline * scenario.schedules[i].chunks);
+      check(stages_of(scenario.schedules[i], scenario.layout.pipeline));
       return;
     } catch (const InputError& error) {
       if (i + 1 == scenario.schedules.size()) place.fail(error.problem(), error.hint());
@@ -112,6 +112,16 @@ void require_splits_fit(const std::optional<YamlValue>& value, const Scenario& s
       (void)(counts ? explicit_split(choice.counts, layers, stages) : megatron_split(choice.megatron, layers, stages));
     });
   }
+}
+
+ScheduleBounds schedule_bounds(const Scenario& scenario) {
+  ScheduleBounds bounds{.pipeline = scenario.layout.pipeline,
+                        .layers = static_cast<int>(scenario.model.layers.size()),
+                        .sequences_per_microbatch = scenario.microbatches.front() * batch_ways(scenario.layout)};
+  for (const std::int64_t size : scenario.microbatches) {
+    bounds.microbatches.push_back(scenario.training.global_batch / (size * batch_ways(scenario.layout)));
+  }
+  return bounds;
 }
 
 // The value of a key, or what a command line gives in its place.
@@ -146,8 +156,7 @@ Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverride
     scenario.profile = read_profile(find_file(*profile));
   }
   settle_batches(training, scenario);
-  scenario.schedules = read_schedules(chosen(file, "schedule", overrides.schedule), scenario.layout.pipeline,
-                                      static_cast<int>(scenario.model.layers.size()));
+  scenario.schedules = read_schedules(chosen(file, "schedule", overrides.schedule), schedule_bounds(scenario));
   const std::optional<YamlValue> split = chosen(file, "split", overrides.split);
   scenario.splits = read_splits(split);
   require_stages_fit(file, scenario);

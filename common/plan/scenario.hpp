@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/cost/profile.hpp"
 #include "common/layout/layout.hpp"
 #include "common/model/model.hpp"
+#include "common/schedule/schedule.hpp"
 
 namespace plumb {
 
@@ -48,8 +50,17 @@ struct ScheduleChoice {
   int slices = 1;        // of each sequence
   int group = 0;         // microbatches that a chunk runs before the next one; 0: the schedule's own
   int update_every = 0;  // microbatches per optimizer step of an asynchronous schedule; 0: the schedule's own
+  std::optional<Schedule> given = {};  // what a file says; then the name is "file:" and the file's
   bool operator==(const ScheduleChoice&) const = default;
 };
+
+// How the name of a schedule begins that is no generator's.
+inline constexpr std::string_view schedule_from_file = "file:";
+
+// The stages that a choice makes of a pipeline of so many ranks.
+[[nodiscard]] inline int stages_of(const ScheduleChoice& choice, int pipeline) {
+  return choice.given ? stages(*choice.given) : pipeline * choice.chunks;
+}
 
 // Where the user left a choice open (`auto` or a list) several values stand; `plan` weighs all combinations.
 struct Scenario {

@@ -38,8 +38,17 @@ struct ClusterBlock {
 // Degrees and order; settles the number of ranks of `cluster` and, where it is left out, of pipeline stages.
 [[nodiscard]] Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster);
 
-[[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value, int pipeline,
-                                                         int layers);
+// What schedules have to agree with.
+struct ScheduleBounds {
+  int pipeline = 1;
+  int layers = 1;
+  std::vector<std::int64_t> microbatches = {};  // per step, one of these
+  std::int64_t sequences_per_microbatch = 1;    // of the first of them, over all data-parallel ranks
+};
+[[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value,
+                                                         const ScheduleBounds& bounds);
+// {file: my.csv}, with `alphabet` if it must be said: a schedule that others wrote. Messages in it are planned anew.
+[[nodiscard]] ScheduleChoice read_schedule_choice(const YamlValue& value, const ScheduleBounds& bounds);
 [[nodiscard]] std::vector<SplitChoice> read_splits(const std::optional<YamlValue>& value);
 
 }  // namespace plumb

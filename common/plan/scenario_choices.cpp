@@ -31,7 +31,8 @@ std::vector<int> read_chunks(const std::optional<YamlValue>& value, const Schedu
   std::vector<int> chunks;
   for (const YamlValue& item : *given) {
     chunks.push_back(static_cast<int>(item.integer(1, most_chunks)));
-    if (entry.fixed_chunks == 0 ? chunks.back() % entry.chunk_multiple == 0 : chunks.back() == entry.fixed_chunks) continue;
+    if (entry.fixed_chunks == 0 ? chunks.back() % entry.chunk_multiple == 0 : chunks.back() == entry.fixed_chunks)
+      continue;
     item.fail("schedule '" + entry.name + "' cannot have " + std::to_string(chunks.back()) + " chunks a rank",
               entry.fixed_chunks > 0 ? "it has " + std::to_string(entry.fixed_chunks)
                                      : "a multiple of " + std::to_string(entry.chunk_multiple));
@@ -68,10 +69,10 @@ struct Extra {
   bool ScheduleEntry::*used;
   int ScheduleChoice::*value;
 };
-constexpr std::array<Extra, 3> extras{{{"slices", &ScheduleEntry::uses_slices, &ScheduleChoice::slices},
-                                       {"group", &ScheduleEntry::uses_group, &ScheduleChoice::group},
-                                       {"update_every", &ScheduleEntry::updates_within,
-                                        &ScheduleChoice::update_every}}};
+constexpr std::array<Extra, 3> extras{
+    {{"slices", &ScheduleEntry::uses_slices, &ScheduleChoice::slices},
+     {"group", &ScheduleEntry::uses_group, &ScheduleChoice::group},
+     {"update_every", &ScheduleEntry::updates_within, &ScheduleChoice::update_every}}};
 
 void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>& entries, ScheduleChoice& choice) {
   for (const Extra& extra : extras) {
@@ -86,11 +87,12 @@ void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>
   }
 }
 
-// One element: a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some have:
-// slices, group, update_every.
-std::vector<ScheduleChoice> read_element(const YamlValue& value, int pipeline, int layers) {
+// One element: {file: …}, a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some
+// have: slices, group, update_every.
+std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleBounds& bounds) {
   std::optional<YamlValue> chunks;
   if (value.is_map()) {
+    if (value.find("file")) return {read_schedule_choice(value, bounds)};
     value.check_keys({"name", "chunks", "slices", "group", "update_every"});
     chunks = value.find("chunks");
   }
@@ -110,7 +112,7 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, int pipeline, i
     ScheduleChoice choice = given;
     choice.name = entry->name;
     if (choice.slices == 0) choice.slices = entry->uses_slices ? default_slices : 1;
-    for (const int count : read_chunks(chunks, *entry, pipeline, layers)) {
+    for (const int count : read_chunks(chunks, *entry, bounds.pipeline, bounds.layers)) {
       choice.chunks = count;
       choices.push_back(choice);
     }
@@ -147,13 +149,13 @@ SplitChoice read_split(const YamlValue& value) {
 
 }  // namespace
 
-std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value, int pipeline, int layers) {
+std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value, const ScheduleBounds& bounds) {
   if (!value) return {ScheduleChoice{}};
-  if (!value->is_list()) return read_element(*value, pipeline, layers);
+  if (!value->is_list()) return read_element(*value, bounds);
   std::vector<ScheduleChoice> choices;
   const auto given = auto_or_values(*value);
   for (const YamlValue& item : given.value()) {
-    for (const ScheduleChoice& choice : read_element(item, pipeline, layers)) choices.push_back(choice);
+    for (const ScheduleChoice& choice : read_element(item, bounds)) choices.push_back(choice);
   }
   return choices;
 }

@@ -34,8 +34,8 @@ void require_placement(const Schedule& schedule, const std::vector<int>& rank_of
 void require_second_replica(const Schedule& schedule) {
   if (schedule.second_rank_of_stage.empty()) return;
   if (schedule.second_rank_of_stage.size() != schedule.rank_of_stage.size()) {
-    refuse(fmt::format("{} stages, but {} in the second replica", stages(schedule),
-                       schedule.second_rank_of_stage.size()));
+    refuse(
+        fmt::format("{} stages, but {} in the second replica", stages(schedule), schedule.second_rank_of_stage.size()));
   }
   require_placement(schedule, schedule.second_rank_of_stage);
   for (int stage = 0; stage < stages(schedule); ++stage) {
@@ -106,12 +106,14 @@ ActionIndex index_actions(const Schedule& schedule) {
   return index;
 }
 
+bool is_added_by_lowering(const Schedule& schedule, const Action& action) {
+  const bool own_step = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
+  return !is_compute(action.kind) && !is_eviction(action.kind) && !own_step;
+}
+
 bool is_lowered(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [&](const auto& list) {
-    return std::ranges::any_of(list, [&](const Action& action) {
-      const bool own_step = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
-      return !is_compute(action.kind) && !is_eviction(action.kind) && !own_step;
-    });
+    return std::ranges::any_of(list, [&](const Action& action) { return is_added_by_lowering(schedule, action); });
   });
 }
 
@@ -125,6 +127,21 @@ std::vector<bool> pair_begins(const Schedule& schedule, const ActionIndex& index
     if (index.rank_at(first) == index.rank_at(first + 1)) begins[static_cast<std::size_t>(first)] = true;
   }
   return begins;
+}
+
+std::int32_t input_of(const ActionIndex& index, const Schedule& schedule, const Action& consumer) {
+  switch (consumer.kind) {
+    case ActionKind::forward:
+      return consumer.stage == 0 ? nowhere
+                                 : index.find(ActionKind::forward, producer_stage(consumer), consumer.microbatch);
+    case ActionKind::backward:
+    case ActionKind::input_gradient:
+      return consumer.stage + 1 == stages(schedule)
+                 ? nowhere
+                 : index.find_gradient(producer_stage(consumer), consumer.microbatch);
+    default:
+      return nowhere;
+  }
 }
 
 bool makes_message(const Schedule& schedule, const Action& producer) {
@@ -180,11 +197,11 @@ MessageQueues message_queues(const Schedule& schedule) {
   }
   std::ranges::sort(keys);
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  MessageQueues queues{.count = static_cast<int>(keys.size()),
-                       .second_replica_from =
-                           replicas(schedule) == 2 ? schedule.microbatches / 2 : schedule.microbatches,
-                       .forward = {},
-                       .backward = {}};
+  MessageQueues queues{
+      .count = static_cast<int>(keys.size()),
+      .second_replica_from = replicas(schedule) == 2 ? schedule.microbatches / 2 : schedule.microbatches,
+      .forward = {},
+      .backward = {}};
   const auto number = [&](const Key& wanted) {
     return static_cast<int>(std::ranges::lower_bound(keys, wanted) - keys.begin());
   };

@@ -63,7 +63,10 @@ void require_well_formed(const Schedule& schedule);
 // Of a well-formed schedule; actions out of range are left out.
 [[nodiscard]] ActionIndex index_actions(const Schedule& schedule);
 
-// True if it has messages, reductions or optimizer steps without a number: what `lower` adds.
+// Messages, reductions and optimizer steps without a number: what `lower` adds.
+[[nodiscard]] bool is_added_by_lowering(const Schedule& schedule, const Action& action);
+
+// True if it has any of those.
 [[nodiscard]] bool is_lowered(const Schedule& schedule);
 
 // By position through all lists: true where an overlapped pair begins, whose second action stands next. Pairs that do
@@ -74,6 +77,9 @@ void require_well_formed(const Schedule& schedule);
 [[nodiscard]] inline bool crosses_ranks(const Schedule& schedule, int stage, int microbatch) {
   return rank_of(schedule, stage, microbatch) != rank_of(schedule, stage + 1, microbatch);
 }
+
+// Where what an F, B or I needs of the neighbouring stage is made, or `nowhere`.
+[[nodiscard]] std::int32_t input_of(const ActionIndex& index, const Schedule& schedule, const Action& consumer);
 
 // The message that an action makes for another rank, if its neighbour stands there: SEND_F after F, SEND_B after B or
 // I.

@@ -134,4 +134,11 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
   return lowered;
 }
 
+Schedule without_messages(Schedule schedule) {
+  for (auto& list : schedule.actions) {
+    std::erase_if(list, [&](const Action& action) { return is_added_by_lowering(schedule, action); });
+  }
+  return schedule;
+}
+
 }  // namespace plumb

@@ -43,6 +43,12 @@ int chunks_of_rank(const Schedule& schedule, int rank) {
   return std::max<int>(1, static_cast<int>(std::ranges::count(schedule.rank_of_stage, rank)));
 }
 
+int most_chunks_of_rank(const Schedule& schedule) {
+  std::vector<int> held(static_cast<std::size_t>(schedule.ranks), 0);
+  for (const int rank : schedule.rank_of_stage) ++held[static_cast<std::size_t>(rank)];
+  return std::max(1, *std::ranges::max_element(held));
+}
+
 Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) {
   require_well_formed(schedule);
   if (recomputed.size() != schedule.rank_of_stage.size()) {

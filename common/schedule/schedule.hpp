@@ -88,6 +88,9 @@ struct Schedule {
 // How many stages a rank holds of one replica, at least 1: its share of a microbatch is so many chunks.
 [[nodiscard]] int chunks_of_rank(const Schedule& schedule, int rank);
 
+// The largest of them: what `chunks` is.
+[[nodiscard]] int most_chunks_of_rank(const Schedule& schedule);
+
 // True if two ranks hold the first and the last stage, so that a tied embedding's gradients are summed by messages.
 // False for two replicas in opposite directions: each rank of the ends holds both stages.
 [[nodiscard]] inline bool ends_on_two_ranks(const Schedule& schedule) {
@@ -119,5 +122,8 @@ struct LoweringOptions {
 // rank, so that the others' steps are done while it waits for its peer.
 // Throws InputError (where = "schedule") when it is lowered already or a stage or microbatch is out of range.
 [[nodiscard]] Schedule lower(const Schedule& compute_only, const LoweringOptions& options);
+
+// Without messages, reductions and optimizer steps without a number: what `lower` adds to it anew.
+[[nodiscard]] Schedule without_messages(Schedule schedule);
 
 }  // namespace plumb

@@ -65,8 +65,7 @@ void read_lists(const JsonValue& value, Schedule& schedule) {
 }
 
 void require_chunks(const JsonValue& value, const Schedule& schedule) {
-  int most = 1;
-  for (int rank = 0; rank < schedule.ranks; ++rank) most = std::max(most, chunks_of_rank(schedule, rank));
+  const int most = most_chunks_of_rank(schedule);
   if (schedule.chunks != most) {
     value.at("chunks").fail("is " + std::to_string(schedule.chunks) + ", but the rank with most stages has " +
                             std::to_string(most));

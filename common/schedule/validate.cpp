@@ -23,6 +23,30 @@ std::vector<ScheduleProblem> validate(const Schedule& schedule) {
   return std::move(checks.problems);
 }
 
+std::string_view name_of(ScheduleProblem::Kind kind) {
+  switch (kind) {
+    case ScheduleProblem::Kind::malformed:
+      return "malformed";
+    case ScheduleProblem::Kind::misplaced:
+      return "misplaced";
+    case ScheduleProblem::Kind::duplicate:
+      return "duplicate";
+    case ScheduleProblem::Kind::missing:
+      return "missing";
+    case ScheduleProblem::Kind::crossed:
+      return "crossed";
+    case ScheduleProblem::Kind::unmatched_message:
+      return "unmatched message";
+    case ScheduleProblem::Kind::crossed_messages:
+      return "crossed messages";
+    case ScheduleProblem::Kind::deadlock:
+      return "deadlock";
+    case ScheduleProblem::Kind::over_limit:
+      return "over limit";
+  }
+  return "";
+}
+
 void require_valid(const Schedule& schedule) {
   const std::vector<ScheduleProblem> problems = validate(schedule);
   if (problems.empty()) return;

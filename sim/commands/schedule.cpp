@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,34 +19,36 @@
 #include "common/base/text.hpp"
 #include "common/graph/evaluate.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/plan.hpp"
+#include "common/schedule/action_index.hpp"
 #include "common/schedule/pytorch_csv.hpp"
+#include "common/schedule/pytorch_messages.hpp"
 #include "common/schedule/registry.hpp"
+#include "common/schedule/schedule_file.hpp"
 #include "common/schedule/validate.hpp"
+#include "common/split/megatron_layout.hpp"
 #include "common/timeline/gantt.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
+#include "sim/commands/input.hpp"
+#include "sim/commands/schedule_input.hpp"
 
 namespace plumb::sim {
 namespace {
 
-struct ShapeOptions {
-  std::string name;
-  int ranks = 0;
-  int microbatches = 0;
-  int chunks = 0;  // 0: 2 where the schedule has several, else 1
-  bool json = false;
-};
-
-struct ShowOptions : ShapeOptions {
+struct ShowOptions : ScheduleOptions {
   std::string times = "1,1,1";
 };
 
-struct ExportOptions : ShapeOptions {
+struct ExportOptions : ScheduleOptions {
   std::string format = "pytorch-csv";
+  std::string written_alphabet;
 };
 
 struct CheckOptions {
   std::string file;
+  std::string alphabet;
+  std::optional<double> memory_limit;
   bool json = false;
 };
 
@@ -74,12 +78,6 @@ Times parse_times(const std::string& text) {
   return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0};
 }
 
-Schedule generate(const ShapeOptions& options) {
-  const ScheduleEntry& entry = find_schedule(options.name);
-  const int chunks = options.chunks > 0 ? options.chunks : (entry.uses_chunks ? 2 : 1);
-  return entry.generate({.ranks = options.ranks, .microbatches = options.microbatches, .chunks = chunks});
-}
-
 StepTimeline step_of(const ScheduleGraph& graph, const Evaluation& evaluation) {
   std::vector<Event> events;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -95,15 +93,25 @@ StepTimeline step_of(const ScheduleGraph& graph, const Evaluation& evaluation) {
   return ordered_step(std::move(events));
 }
 
+constexpr const char* read_alphabet = "In which a CSV is read; without it the one that the file proves, else today's.";
+
+std::string list_text(const std::vector<double>& numbers) {
+  std::string list;
+  for (const double number : numbers) list += fmt::format("{}{:.6g}", list.empty() ? "" : ", ", number);
+  return list;
+}
+
 ExitStatus show(const ShowOptions& options) {
   const Times times = parse_times(options.times);
-  const Schedule schedule = generate(options);
+  const NamedSchedule named = schedule_of(options);
+  const Schedule& schedule = named.schedule;
   const PipelineCosts costs = even_costs(stages(schedule), {.forward = {times.forward},
                                                             .input_gradient = {times.input_gradient},
                                                             .weight_gradient = {times.weight_gradient},
                                                             .hop = {times.hop},
                                                             .chunks = schedule.chunks});
-  const Schedule lowered = lower(schedule, {.optimizer = false, .tied_embeddings = false});
+  const Schedule lowered =
+      is_lowered(schedule) ? schedule : lower(schedule, {.optimizer = false, .tied_embeddings = false});
   const ScheduleGraph graph = build_graph(lowered, costs);
   const Evaluation evaluation = evaluate(graph);
   const Bubbles bubble = bubbles(graph, evaluation);
@@ -119,17 +127,15 @@ ExitStatus show(const ShowOptions& options) {
                               {"peak_activations", peaks}});
     return ExitStatus::done;
   }
-  const ScheduleEntry& entry = find_schedule(options.name);
-  std::cout << fmt::format("{} ({}): {} ranks, {} microbatches, {} {} per rank\n\n", entry.title, entry.source,
-                           schedule.ranks, schedule.microbatches, schedule.chunks,
+  std::cout << fmt::format("{}: {} ranks, {} microbatches{}, {} {} per rank\n\n", named.title, schedule.ranks,
+                           whole_microbatches(schedule),
+                           schedule.slices > 1 ? fmt::format(" in {} slices", schedule.slices) : "", schedule.chunks,
                            schedule.chunks == 1 ? "stage" : "stages");
   std::cout << fmt::format("  makespan    {:.6g}\n", evaluation.makespan.value);
   std::cout << fmt::format("  bubble      {:.6g} of the makespan ({}); {:.6g} of the longest rank's own span ({})\n",
                            bubble.makespan.value, percent_text(bubble.makespan_fraction), bubble.span.value,
                            percent_text(bubble.span_fraction));
-  std::string list;
-  for (const double peak : peaks) list += fmt::format("{}{:.6g}", list.empty() ? "" : ", ", peak);
-  std::cout << "  activations " << list << " at the peak of each rank\n\n";
+  std::cout << "  activations " << list_text(peaks) << " at the peak of each rank\n\n";
   std::cout << gantt(
       step_of(graph, evaluation), schedule.ranks,
       {.width = chart_width(), .colour = colour_allowed(Stream::out), .unicode = true, .in_seconds = false});
@@ -138,44 +144,91 @@ ExitStatus show(const ShowOptions& options) {
   return ExitStatus::done;
 }
 
-ExitStatus export_schedule(const ExportOptions& options) {
-  if (options.format != "pytorch-csv") {
-    throw InputError("--format", "unknown format '" + options.format + "'",
-                     did_you_mean(options.format, {"pytorch-csv"}));
+// What another program is to read.
+std::string exported_text(const ExportOptions& options, std::vector<std::string>& notes) {
+  const bool is_csv = options.format.starts_with("pytorch-csv");
+  if (!is_csv && !options.written_alphabet.empty()) {
+    throw InputError("--alphabet", "belongs to CSVs, but the format is " + options.format);
   }
-  const Schedule schedule = generate(options);
-  const std::string csv = to_pytorch_csv(schedule);
+  if (options.format == "megatron-layout") {
+    if (!std::filesystem::is_regular_file(options.input) || kind_of_input(options.input) != InputKind::plan) {
+      throw InputError(
+          options.input, "is not a plan, and only a plan says how many layers each stage has",
+          "plumb plan SCENARIO -o plan.json, then plumb schedule export plan.json --format megatron-layout");
+    }
+    const Plan plan = read_plan(options.input);
+    return to_megatron_layout(plan.split, plan.schedule.rank_of_stage, static_cast<int>(plan.model.mtp_modules)) + "\n";
+  }
+  NamedSchedule named = schedule_of(options);
+  if (options.format == "json") return to_schedule_file(named.schedule);
+  const CsvWriting writing{.form = options.format == "pytorch-csv" ? CsvForm::compute_only : CsvForm::compute_comms,
+                           .alphabet = alphabet_of(options.written_alphabet).value_or(CsvAlphabet::today)};
+  notes = pytorch_csv_notes(named.schedule);
+  if (writing.form == CsvForm::compute_only && is_lowered(named.schedule)) {
+    notes.emplace_back("messages and reductions are left out: PyTorch adds its own to a compute-only CSV");
+    named.schedule = without_messages(std::move(named.schedule));
+  }
+  return to_pytorch_csv(named.schedule, writing);
+}
+
+ExitStatus export_schedule(const ExportOptions& options) {
+  std::vector<std::string> notes;
+  const std::string text = exported_text(options, notes);
+  print_notes(notes);
   if (options.json) {
-    std::cout << to_text(Json{{"schedule", schedule.name}, {"format", options.format}, {"text", csv}});
+    std::cout << to_text(
+        Json{{"schedule", options.input}, {"format", options.format}, {"text", text}, {"notes", notes}});
   } else {
-    std::cout << csv;
+    std::cout << text;
   }
   return ExitStatus::done;
 }
 
+Json to_json(const std::vector<ScheduleProblem>& problems) {
+  Json list = Json::array();
+  for (const ScheduleProblem& problem : problems) {
+    Json actions = Json::array();
+    for (const Action& action : problem.actions) actions.push_back(to_string(action));
+    list.push_back(
+        {{"kind", name_of(problem.kind)}, {"text", problem.text}, {"ranks", problem.ranks}, {"actions", actions}});
+  }
+  return list;
+}
+
 ExitStatus check(const CheckOptions& options) {
-  const Schedule schedule = parse_pytorch_csv(read_file(options.file), options.file);
-  const std::vector<ScheduleProblem> problems = validate(schedule);
-  if (options.json) {
-    Json list = Json::array();
-    for (const ScheduleProblem& problem : problems) {
-      Json actions = Json::array();
-      for (const Action& action : problem.actions) actions.push_back(to_string(action));
-      list.push_back({{"text", problem.text}, {"ranks", problem.ranks}, {"actions", actions}});
+  const ScheduleReading reading =
+      read_schedule_text(read_file(options.file), options.file, alphabet_of(options.alphabet));
+  const Schedule& schedule = reading.schedule;
+  std::vector<ScheduleProblem> problems = validate(schedule);
+  // Where a queue is crossed for plumb it is so for PyTorch, too: said once.
+  if (reading.for_pytorch && problems.empty()) problems = check_pytorch_queues(schedule);
+  if (options.memory_limit) {
+    for (ScheduleProblem& problem : check_activations(schedule, *options.memory_limit)) {
+      problems.push_back(std::move(problem));
     }
+  }
+  const std::vector<double> peaks = peak_activations(schedule);
+  if (options.json) {
     std::cout << to_text(Json{{"valid", problems.empty()},
+                              {"taken_for", reading.taken_for},
                               {"ranks", schedule.ranks},
+                              {"stages", stages(schedule)},
                               {"microbatches", schedule.microbatches},
                               {"chunks", schedule.chunks},
-                              {"problems", list}});
-  } else {
-    std::cout << fmt::format("{}: {} ranks, {} stages, {} microbatches\n", options.file, schedule.ranks,
-                             stages(schedule), schedule.microbatches);
-    for (const ScheduleProblem& problem : problems) std::cout << "  " << problem.text << '\n';
-    std::cout << (problems.empty() ? "valid: it runs to its end without a deadlock\n"
-                                   : fmt::format("not valid: {} {}\n", problems.size(),
-                                                 problems.size() == 1 ? "problem" : "problems"));
+                              {"peak_activations", peaks},
+                              {"notes", reading.notes},
+                              {"problems", to_json(problems)}});
+    return problems.empty() ? ExitStatus::done : ExitStatus::answer_is_no;
   }
+  std::cout << fmt::format("{}: {}; {} ranks, {} stages, {} microbatches\n", options.file, reading.taken_for,
+                           schedule.ranks, stages(schedule), schedule.microbatches);
+  for (const std::string& note : reading.notes) std::cout << "  note: " << note << '\n';
+  for (const ScheduleProblem& problem : problems) std::cout << "  " << problem.text << '\n';
+  std::cout << (problems.empty() ? fmt::format("valid: it runs to its end without a deadlock; activations {} at the "
+                                               "peak of each rank\n",
+                                               list_text(peaks))
+                                 : fmt::format("not valid: {} {}\n", problems.size(),
+                                               problems.size() == 1 ? "problem" : "problems"));
   return problems.empty() ? ExitStatus::done : ExitStatus::answer_is_no;
 }
 
@@ -201,25 +254,51 @@ ExitStatus list(bool json) {
   return ExitStatus::done;
 }
 
-void add_shape(CLI::App& command, ShapeOptions& options) {
-  constexpr int most = 1 << 20;
-  command.add_option("NAME", options.name, "One of plumb schedule list.")->required();
-  command.add_option("--ranks", options.ranks, "Pipeline ranks.")->required()->check(CLI::Range(1, most));
-  command.add_option("--microbatches", options.microbatches, "Per step.")->required()->check(CLI::Range(1, most));
-  command.add_option("--chunks", options.chunks, "Stages per rank.")->check(CLI::Range(1, most));
-  command.add_flag("--json", options.json, "Writes one JSON object to standard output.");
-}
-
 void add_schedule_show(CLI::App& parent, Body& body) {
   CLI::App& command = add_command(parent, "show", "Draws and measures one schedule.",
                                   "plumb schedule show zb-h1 --ranks 4 --microbatches 8 --times 1,1,1");
   const auto options = std::make_shared<ShowOptions>();
-  add_shape(command, *options);
+  add_schedule_options(command, *options);
+  add_alphabet(command, options->alphabet, read_alphabet);
   command
       .add_option("--times", options->times,
                   "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks.")
       ->capture_default_str();
   command.callback([&body, options] { body = [options] { return show(*options); }; });
+}
+
+void add_schedule_export(CLI::App& parent, Body& body) {
+  CLI::App& command =
+      add_command(parent, "export", "Writes a schedule to standard output for other programs.",
+                  "plumb schedule export 1f1b --ranks 4 --microbatches 8 --format pytorch-csv > schedule.csv");
+  const auto options = std::make_shared<ExportOptions>();
+  add_schedule_options(command, *options);
+  command
+      .add_option(
+          "--format", options->format,
+          "pytorch-csv: torch.distributed.pipelining, compute only; pytorch-csv-comms: with communication; json: "
+          "all that a schedule is; megatron-layout: the pipeline_model_parallel_layout of a plan's split.")
+      ->check(CLI::IsMember({"pytorch-csv", "pytorch-csv-comms", "json", "megatron-layout"}))
+      ->capture_default_str();
+  add_alphabet(command, options->written_alphabet, "In which a CSV is written.");
+  command.callback([&body, options] { body = [options] { return export_schedule(*options); }; });
+}
+
+void add_schedule_check(CLI::App& parent, Body& body) {
+  CLI::App& command =
+      add_command(parent, "check",
+                  "Says whether a schedule that others wrote is valid: duplicates, crossed dependencies, unmatched or "
+                  "crossed messages, deadlocks, memory.",
+                  "plumb schedule check schedule.csv --memory-limit 4");
+  const auto options = std::make_shared<CheckOptions>();
+  command.add_option("FILE", options->file, "A CSV of torch.distributed.pipelining, JSON, or a plan.")->required();
+  add_alphabet(command, options->alphabet, read_alphabet);
+  command
+      .add_option("--memory-limit", options->memory_limit,
+                  "The most activations that a rank may hold at once, in its share of a microbatch.")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.callback([&body, options] { body = [options] { return check(*options); }; });
 }
 
 }  // namespace
@@ -234,20 +313,8 @@ void add_schedule(CLI::App& program, Body& body) {
   list_command.add_flag("--json", *as_json, "Writes one JSON object to standard output.");
   list_command.callback([&body, as_json] { body = [as_json] { return list(*as_json); }; });
   add_schedule_show(command, body);
-  CLI::App& export_command =
-      add_command(command, "export", "Writes a schedule to standard output for other programs.",
-                  "plumb schedule export 1f1b --ranks 4 --microbatches 8 --format pytorch-csv > schedule.csv");
-  const auto exported = std::make_shared<ExportOptions>();
-  add_shape(export_command, *exported);
-  export_command.add_option("--format", exported->format, "pytorch-csv: for torch.distributed.pipelining.")
-      ->capture_default_str();
-  export_command.callback([&body, exported] { body = [exported] { return export_schedule(*exported); }; });
-  CLI::App& check_command = add_command(command, "check", "Says whether a schedule that others wrote is valid.",
-                                        "plumb schedule check schedule.csv");
-  const auto checked = std::make_shared<CheckOptions>();
-  check_command.add_option("FILE", checked->file, "A CSV of torch.distributed.pipelining.")->required();
-  check_command.add_flag("--json", checked->json, "Writes one JSON object to standard output.");
-  check_command.callback([&body, checked] { body = [checked] { return check(*checked); }; });
+  add_schedule_export(command, body);
+  add_schedule_check(command, body);
 }
 
 }  // namespace plumb::sim
