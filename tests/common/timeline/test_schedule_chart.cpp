@@ -19,7 +19,15 @@ struct Measured {
 Measured measured(const std::string& name, const ScheduleShape& shape, const EvenTimes& times = {{1}, {1}, {1}}) {
   const Schedule schedule = lower(generate_schedule(name, shape), {.optimizer = false, .tied_embeddings = false});
   const ScheduleGraph graph = build_graph(schedule, even_costs(stages(schedule), times));
-  return {schedule, test::step_of(graph, evaluate(graph))};
+  StepTimeline step = test::step_of(graph, evaluate(graph));
+  for (Event& event : step.events) {
+    // The eviction's sender, which that leaves out.
+    const bool evicts = event.action.kind == ActionKind::evict;
+    if (!is_eviction(event.action.kind)) continue;
+    const int holder = rank_of(schedule, event.action.stage, event.action.microbatch);
+    event.peer = evicts ? holder : schedule.ranks - 1 - holder;
+  }
+  return {schedule, std::move(step)};
 }
 
 std::string chart(const Measured& of, const ScheduleChartStyle& style) {
@@ -57,7 +65,7 @@ TEST_CASE("a small schedule is drawn action by action") {
   const auto drawn =
       lines(chart(measured("1f1b", {.ranks = 2, .microbatches = 2}), {.width = 12, .colour = false, .unicode = false}));
   REQUIRE(drawn.size() >= 4);
-  CHECK(drawn[2] == "rank 0 |01.aa.bb.|  66.7%");
+  CHECK(drawn[2] == "rank 0 |01..aa.bb|  66.7%");
   CHECK(drawn[3] == "rank 1 |.0aa1bb..|  66.7%");
 }
 
