@@ -102,11 +102,14 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, int pipeline, i
     chunks->fail("schedule '" + entries.front()->name + "' has one chunk a rank",
                  "chunks belong to " + schedules_with_chunks());
   }
-  ScheduleChoice choice;
-  if (value.is_map()) read_extras(value, entries, choice);
+  ScheduleChoice given;
+  given.slices = 0;
+  if (value.is_map()) read_extras(value, entries, given);
   std::vector<ScheduleChoice> choices;
   for (const ScheduleEntry* entry : entries) {
+    ScheduleChoice choice = given;
     choice.name = entry->name;
+    if (choice.slices == 0) choice.slices = entry->uses_slices ? default_slices : 1;
     for (const int count : read_chunks(chunks, *entry, pipeline, layers)) {
       choice.chunks = count;
       choices.push_back(choice);

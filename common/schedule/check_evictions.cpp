@@ -107,10 +107,7 @@ class EvictionCheck {
 }  // namespace
 
 void check_evictions(ScheduleChecks& checks) {
-  const bool any = std::ranges::any_of(checks.schedule.actions, [](const auto& list) {
-    return std::ranges::any_of(list, [](const Action& action) { return is_eviction(action.kind); });
-  });
-  if (any) EvictionCheck(checks).run();
+  if (evicts(checks.schedule)) EvictionCheck(checks).run();
 }
 
 }  // namespace plumb

@@ -1,16 +1,12 @@
 #include "common/schedule/registry.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "common/base/error.hpp"
 #include "common/schedule/generators.hpp"
 
 namespace plumb {
 namespace {
-
-// Names that are settled and have no generator yet.
-constexpr std::array<std::string_view, 1> planned_names = {"zb-auto"};
 
 constexpr const char* interleaved_requirement =
     "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
@@ -84,6 +80,16 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .fixed_chunks = 2,
        .generate = generate_zb_v},
+      {.name = "zb-auto",
+       .title = "ZB auto",
+       .source = "after arXiv 2401.10241, section 3",
+       .requirement = "any number of ranks, microbatches and chunks",
+       .bubble = "searched for: the least that it finds within a limit of memory",
+       .memory = "within the limit: p unless asked otherwise",
+       .splits_backward = true,
+       .uses_chunks = true,
+       .uses_times = true,
+       .generate = generate_zb_auto},
       {.name = "interleaved-zb",
        .title = "Interleaved zero bubble",
        .source = "arXiv 2401.10241, section 2.1, on the chunks of arXiv 2104.04473",
@@ -146,6 +152,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .bubble = "2(p−1)[min(F, B) + (m/p)·abs(F−B)]/v",
        .memory = "p",
        .uses_chunks = true,
+       .chunk_multiple = 2,
        .generate = generate_hanayo},
       {.name = "seq-1f1b",
        .title = "Seq1F1B",
@@ -198,11 +205,6 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   std::vector<std::string> names;
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
-  if (std::ranges::find(planned_names, name) != planned_names.end()) {
-    std::string list;
-    for (const std::string& built : names) list += (list.empty() ? "built: " : ", ") + built;
-    throw InputError("schedule", "'" + std::string(name) + "' is planned and not built yet", list);
-  }
   throw InputError("schedule", "unknown schedule '" + std::string(name) + "'", did_you_mean(name, names));
 }
 

@@ -29,14 +29,16 @@ struct ScheduleEntry {
   std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold
 };
 
+// Slices of a sequence where the user gives no number.
+inline constexpr int default_slices = 4;
+
 // In the order of design.md's list.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
 // The names of those with several stages on a rank, as a list in words.
 [[nodiscard]] std::string schedules_with_chunks();
 
-// Throws InputError (where = "schedule") with a did-you-mean for an unknown name, and one of its own for a name that is
-// planned and not built yet.
+// Throws InputError (where = "schedule") with a did-you-mean for an unknown name.
 [[nodiscard]] const ScheduleEntry& find_schedule(std::string_view name);
 
 [[nodiscard]] Schedule generate_schedule(std::string_view name, const ScheduleShape& shape);

@@ -25,6 +25,12 @@ std::vector<int> wave_placement(int ranks, int chunks) {
   return rank_of_stage;
 }
 
+bool evicts(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const auto& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return is_eviction(action.kind); });
+  });
+}
+
 std::vector<int> stages_of_rank(const Schedule& schedule, int rank) {
   std::vector<int> held;
   for (int stage = 0; stage < stages(schedule); ++stage) {
@@ -45,13 +51,10 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
   }
   if (std::ranges::none_of(recomputed, [](bool stage) { return stage; })) return schedule;
   const ActionIndex index = index_actions(schedule);
-  const bool evicts = std::ranges::any_of(schedule.actions, [](const auto& list) {
-    return std::ranges::any_of(list, [](const Action& action) { return is_eviction(action.kind); });
-  });
-  if (evicts || schedule.slices > 1) {
+  if (evicts(schedule) || schedule.slices > 1) {
     throw InputError("schedule " + schedule.name,
                      std::string("full recompute is not built for a schedule that ") +
-                         (evicts ? "evicts activations" : "cuts sequences"),
+                         (evicts(schedule) ? "evicts activations" : "cuts sequences"),
                      "recompute: none, or another schedule");
   }
   const std::vector<bool> begins_pair = pair_begins(schedule, index);

@@ -79,6 +79,9 @@ struct Schedule {
          (replicas(schedule) == 2 && rank_in_replica(schedule, 1, stage) == rank);
 }
 
+// Whether any rank sends activations to a partner for a while (EVICT, LOAD).
+[[nodiscard]] bool evicts(const Schedule& schedule);
+
 // The stages that a rank holds, in both replicas, ascending.
 [[nodiscard]] std::vector<int> stages_of_rank(const Schedule& schedule, int rank);
 

@@ -29,7 +29,7 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
                                     const std::vector<Seconds>& starts) {
   ReorderedSchedule result{.schedule = lowered, .moved = {}};
   // Where evictions stand among the compute actions decides what they wait for: such lists are taken as planned.
-  if (holds(lowered, ActionKind::evict)) return result;
+  if (evicts(lowered)) return result;
   for (std::size_t rank = 0; rank < graph.rank_order.size(); ++rank) {
     std::vector<NodeId> planned = graph.rank_order[rank];
     const bool updates_within = lowered.update_every > 0;

@@ -83,7 +83,7 @@ void describe_memory(Row& row, const Schedule& schedule) {
 Row measured_row(const ScheduleEntry& entry, const Options& options, const ShareTimes& times) {
   Row row{.entry = &entry, .shape = usable_shape_for(entry, options)};
   try {
-    const MeasuredSchedule measured = measure(entry.generate(row.shape), times);
+    const MeasuredSchedule measured = measure(generate(entry, row.shape, times), times);
     row.time = measured.step.duration.value;
     row.bubbles = measured.bubbles;
     describe_memory(row, measured.schedule);

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
 #include "common/schedule/weight_versions.hpp"
+#include "common/schedule/zb_auto.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -32,7 +33,9 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
       ->check(CLI::Range(1, most));
   command.add_option("--chunks", options.chunks, "Stages per rank; default: 2 where a schedule has several.")
       ->check(CLI::Range(1, most));
-  command.add_option("--slices", options.slices, "Parts of each sequence; default: 2 where a schedule cuts it.")
+  command
+      .add_option("--slices", options.slices,
+                  fmt::format("Parts of each sequence; default: {} where a schedule cuts it.", default_slices))
       ->check(CLI::Range(1, most));
   command
       .add_option("--group", options.group,
@@ -48,7 +51,7 @@ ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options)
   return {.ranks = options.ranks,
           .microbatches = options.microbatches,
           .chunks = options.chunks > 0 ? options.chunks : default_chunks(entry),
-          .slices = options.slices > 0 ? options.slices : (entry.uses_slices ? 2 : 1),
+          .slices = options.slices > 0 ? options.slices : (entry.uses_slices ? default_slices : 1),
           .group = options.group,
           .update_every = options.update_every};
 }
@@ -78,6 +81,28 @@ ShareTimes parse_times(const std::string& text) {
                      "for example --times 1,1,1 or --times 1,1,1,0.1");
   }
   return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0};
+}
+
+Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
+  Schedule schedule = entry.generate(shape);
+  if (!entry.uses_times) return schedule;
+  // Once more with these times, on the same stages and with the same memory.
+  const PipelineCosts costs = share_costs(schedule, times);
+  AutoProblem problem{.ranks = schedule.ranks,
+                      .microbatches = schedule.microbatches,
+                      .rank_of_stage = schedule.rank_of_stage,
+                      .stages = {},
+                      .hop = std::vector<Seconds>(costs.stages.size() - 1, Seconds{times.hop}),
+                      .limit = {}};
+  for (const ComputeCost& stage : costs.stages) {
+    problem.stages.push_back({.forward = stage.forward,
+                              .input_gradient = stage.input_gradient,
+                              .weight_gradient = stage.weight_gradient,
+                              .kept = {1},
+                              .kept_for_weight = {1}});
+  }
+  problem.limit.assign(static_cast<std::size_t>(schedule.ranks), Bytes{std::int64_t{schedule.ranks} * schedule.chunks});
+  return schedule_zb_auto(problem);
 }
 
 PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {

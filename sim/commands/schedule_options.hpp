@@ -41,6 +41,9 @@ inline constexpr const char* times_help =
     "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks.";
 [[nodiscard]] ShareTimes parse_times(const std::string& text);
 
+// A schedule that is made for times is made for these.
+[[nodiscard]] Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times);
+
 // A stage takes its rank's share over the number of stages that the rank holds of one replica.
 [[nodiscard]] PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times);
 

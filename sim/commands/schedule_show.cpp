@@ -120,7 +120,7 @@ ExitStatus show(const Options& options) {
   if (!options.svg.empty()) require_writable(options.svg);
   const ShareTimes times = parse_times(options.times);
   const ScheduleEntry& entry = find_schedule(options.name);
-  const MeasuredSchedule measured = measure(entry.generate(shape_for(entry, options)), times);
+  const MeasuredSchedule measured = measure(generate(entry, shape_for(entry, options), times), times);
   if (!options.svg.empty()) write_picture(measured, options.svg);
   if (options.json) {
     std::cout << to_text(to_json(measured));

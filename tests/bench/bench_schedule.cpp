@@ -4,6 +4,7 @@
 #include "common/graph/evaluate.hpp"
 #include "common/graph/memory.hpp"
 #include "common/schedule/validate.hpp"
+#include "common/schedule/zb_auto.hpp"
 #include "common/timeline/schedule_chart.hpp"
 #include "tests/bench/pipeline.hpp"
 
@@ -69,7 +70,7 @@ StepTimeline step_of(const ScheduleGraph& graph, const Evaluation& evaluation) {
 // From a shape to what a user sees: generated, validated, lowered, evaluated, drawn.
 std::string drawn(const ScheduleEntry& entry, ScheduleShape wanted) {
   wanted.chunks = entry.uses_chunks ? 2 : 1;
-  wanted.slices = entry.uses_slices ? 2 : 1;
+  wanted.slices = entry.uses_slices ? default_slices : 1;
   const Schedule schedule = entry.generate(wanted);
   require_valid(schedule);
   const Schedule with_messages = lowered(schedule);
@@ -81,10 +82,10 @@ std::string drawn(const ScheduleEntry& entry, ScheduleShape wanted) {
 void every_schedule_drawn(benchmark::State& state) {
   for (auto _ : state) {
     for (const ScheduleEntry& entry : schedule_entries()) {
+      if (entry.uses_times) continue;  // it searches; see auto_scheduling
       benchmark::DoNotOptimize(drawn(entry, {.ranks = 8, .microbatches = 32}));
     }
   }
-  state.counters["schedules"] = static_cast<double>(schedule_entries().size());
 }
 BENCHMARK(every_schedule_drawn)->Unit(benchmark::kMillisecond);
 
@@ -101,6 +102,29 @@ void large_1f1b_drawn(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(drawn(find_schedule("1f1b"), shape));
 }
 BENCHMARK(large_1f1b_drawn)->Unit(benchmark::kMillisecond);
+
+// 16 uneven stages and 64 microbatches with 1F1B's memory.
+void auto_scheduling(benchmark::State& state) {
+  constexpr int ranks = 16;
+  AutoProblem problem{.ranks = ranks,
+                      .microbatches = 64,
+                      .rank_of_stage = {},
+                      .stages = {},
+                      .hop = std::vector<Seconds>(ranks - 1, {1e-4}),
+                      .limit = std::vector<Bytes>(ranks, {ranks})};
+  for (int s = 0; s < ranks; ++s) {
+    const double factor = 1 + 0.1 * (s * 7 % 5);
+    problem.rank_of_stage.push_back(s);
+    problem.stages.push_back({.forward = {1e-3 * factor},
+                              .input_gradient = {1.1e-3 * factor},
+                              .weight_gradient = {0.9e-3 * factor},
+                              .kept = {1},
+                              .kept_for_weight = {1}});
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(schedule_zb_auto(problem));
+  rate(state, 3UL * 64 * ranks, "actions/s");
+}
+BENCHMARK(auto_scheduling)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace plumb::bench

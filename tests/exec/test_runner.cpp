@@ -205,6 +205,7 @@ TEST_CASE("a rank waits for the deadline factor's multiple of the predicted work
       return stage_->input_gradient(microbatch, std::move(gradient));
     }
     void weight_gradient(int microbatch) override { stage_->weight_gradient(microbatch); }
+    std::vector<std::span<float>> gradients() override { return stage_->gradients(); }
     std::span<float> tied_gradient() override { return stage_->tied_gradient(); }
     void optimizer_step() override { stage_->optimizer_step(); }
     void end_step() override { stage_->end_step(); }
@@ -240,6 +241,7 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
     void recompute(int) override {}
     Payload input_gradient(int, Payload) override { return {}; }
     void weight_gradient(int) override {}
+    std::vector<std::span<float>> gradients() override { return {}; }
     std::span<float> tied_gradient() override { return {}; }
     void optimizer_step() override {}
     void end_step() override {}

@@ -9,7 +9,7 @@ bool allowed_group(int p, int m, int g) { return p <= g && g <= m && (m % g == 0
 
 }  // namespace
 
-TEST_CASE("Interleaved 1F1B in groups of g: bubble (p−1)(F+B)/v, [2(p−r−1)+(v−1)g+1]/v activations") {
+TEST_CASE("Interleaved 1F1B in groups of g: bubble (p−1)(F+B)/v, (2(p−r−1)+(v−1)g+1)/v activations") {
   for_all_shapes(
       [](int p, int m, std::mt19937& random) {
         for (int g = p; g <= m; g += 1 + m / 16) {
@@ -29,7 +29,7 @@ TEST_CASE("Interleaved 1F1B in groups of g: bubble (p−1)(F+B)/v, [2(p−r−1)
       3);
 }
 
-TEST_CASE("Interleaved zero bubble: bubble (p−1)(F+I−W)/v for W ≤ min(F, I) and p | m; p held on every rank") {
+TEST_CASE("Interleaved zero bubble: bubble (p−1)(F+I−W)/v for W ≤ min(F, I) and p | m, p held on every rank") {
   for_all_shapes([](int p, int m, std::mt19937& random) {
     if (m % p != 0) return;
     for (int v = 1; v <= 4; ++v) {
@@ -43,7 +43,7 @@ TEST_CASE("Interleaved zero bubble: bubble (p−1)(F+I−W)/v for W ≤ min(F, I
   });
 }
 
-TEST_CASE("Interleaved zero bubble in groups of g: the same bubble, min([(v−1)g+p]/v, m) activations") {
+TEST_CASE("Interleaved zero bubble in groups of g: the same bubble, min(((v−1)g+p)/v, m) activations") {
   for_all_shapes(
       [](int p, int m, std::mt19937& random) {
         for (int g = p; g <= m; g += 1 + m / 16) {
@@ -94,8 +94,7 @@ TEST_CASE("Breadth-first: bubble (p−1)(F+B)/v for m ≥ p, m activations") {
       7);
 }
 
-TEST_CASE(
-    "Hanayo: bubble 2(p−1)F for F = B, 4(p−1)F for B = 2F and m = p: of the makespan (2p−2)/(3p+2p−2) with a wave") {
+TEST_CASE("Hanayo: bubble 2(p−1)F for F = B, 4(p−1)F for B = 2F and m = p: of the makespan (2p−2)/(3p+2p−2) with a wave") {
   for (int p = 1; p <= largest_p; ++p) {
     for (int waves = 1; waves <= 4; ++waves) {
       CAPTURE(p, waves);
@@ -110,7 +109,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Hanayo: bubble 2(p−1)(min(F, B) + n·|F−B|) for m = np in one chunk's times; p − (p−1−r)/v activations") {
+TEST_CASE("Hanayo: bubble 2(p−1)(min(F, B) + n·|F−B|) for m = np in one chunk's times, p − (p−1−r)/v activations") {
   for_all_shapes(
       [](int p, int m, std::mt19937& random) {
         for (const int v : {2, 4, 6}) {

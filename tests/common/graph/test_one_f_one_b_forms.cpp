@@ -24,7 +24,7 @@ TEST_CASE("Eager 1F1B hides a latency that 1F1B does not (Alpa)") {
   CHECK(measure(generate_schedule("1f1b", {.ranks = 4, .microbatches = 16}), t).makespan == 19 * 6 + 28);
 }
 
-TEST_CASE("Seq1F1B: bubble (p−1)(F+B)/n, min((p−r−1+n)/n, m) activations; one slice is 1F1B") {
+TEST_CASE("Seq1F1B: bubble (p−1)(F+B)/n, min((p−r−1+n)/n, m) activations, one slice is 1F1B") {
   for_all_shapes(
       [](int p, int m, std::mt19937& random) {
         for (int n = 1; n <= 5; ++n) {

@@ -67,7 +67,7 @@ TEST_CASE("W that holds a fraction ω of the activations: (p−r) + rω of ZB-H1
       3);
 }
 
-TEST_CASE("ZB-V: span bubble 2(p−1)(I−W), makespan bubble (p−1)·max(I, 2(I−W)) for m ≥ 2p−1 and W ≤ F ≤ I; p held") {
+TEST_CASE("ZB-V: span bubble 2(p−1)(I−W), makespan bubble (p−1)·max(I, 2(I−W)) for m ≥ 2p−1 and W ≤ F ≤ I, p held") {
   for_all_shapes(
       [](int p, int m, std::mt19937& random) {
         const Schedule schedule = generate_schedule("zb-v", {.ranks = p, .microbatches = m, .chunks = 2});
@@ -102,7 +102,7 @@ TEST_CASE("ZB-V outside its formulas' range: as the naive evaluation") {
   }
 }
 
-TEST_CASE("DualPipeV: bubble (p−1)(F&B + B − 3W) for F = I ≥ W, where F&B takes as long as both; (2p+1)/2 held") {
+TEST_CASE("DualPipeV: bubble (p−1)(F&B + B − 3W) for F = I ≥ W, where F&B takes as long as both, (2p+1)/2 held") {
   for_all_shapes(
       [](int p, int m, std::mt19937& random) {
         if (m < 2 * p) return;

@@ -220,7 +220,6 @@ TEST_CASE("what is wrong with a plan is told with its line and column") {
   };
   refused("\"name\": \"1f1b\"", "\"name\": \"foo\"", "schedule.name", "unknown schedule 'foo'");
   refused("\"name\": \"1f1b\"", "\"name\": \"1f1c\"", "schedule.name", "did you mean '1f1b'?");
-  refused("\"name\": \"1f1b\"", "\"name\": \"zb-auto\"", "schedule.name", "not built yet");
   refused("\"chunks\": 1", "\"chunks\": 2", "schedule.chunks", "1f1b has no chunks");
   refused("\"kv_heads\": 2", "\"heads\": 4, \"kv_heads\": 3", "model.layers[0].mixer.heads",
           "a multiple of kv_heads (3)");

@@ -95,7 +95,6 @@ TEST_CASE("ranks, devices and layout must agree") {
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
   check({{"software: software/megatron-2022.yaml\n", {"scenario.yaml:11:11: ", "software " + planned}},
-         {"schedule: zb-auto\n", {"scenario.yaml:11:11: ", "'zb-auto' " + planned}},
          {"cluster: {machine: dgx-b200}\n", {"scenario.yaml:11:20: ", "machine 'dgx-b200' " + planned}},
          {"cluster: {machine: machines/hgx-h800.yaml}\n", {"machine 'hgx-h800' " + planned}},
          {"training: {recompute: selective}\n", {"scenario.yaml:11:23: ", "recompute: selective " + planned}},

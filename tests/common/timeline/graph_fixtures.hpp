@@ -8,6 +8,7 @@
 #include "common/graph/evaluate.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/timeline/timeline.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/common/timeline/fixtures.hpp"
 
 namespace plumb::test {
@@ -38,10 +39,12 @@ inline Case make_case(const std::string& name, const ScheduleShape& shape, bool 
 inline std::vector<Case> some_cases() {
   std::vector<Case> cases;
   for (const ScheduleEntry& entry : schedule_entries()) {
-    const int chunks = entry.uses_chunks ? 2 : 1;
-    cases.push_back(make_case(entry.name, {.ranks = 4, .microbatches = 8, .chunks = chunks}));
-    cases.push_back(make_case(entry.name, {.ranks = 2, .microbatches = 4, .chunks = chunks}, true, true));
-    if (!entry.uses_chunks) cases.push_back(make_case(entry.name, {.ranks = 1, .microbatches = 3, .chunks = 1}));
+    cases.push_back(make_case(entry.name, shape_for(entry, {.chunks = 2, .microbatches = 8, .ranks = 4})));
+    const bool recompute = !entry.uses_slices && entry.name != "bpipe";
+    cases.push_back(make_case(entry.name, shape_for(entry, {.chunks = 2, .microbatches = 4, .ranks = 2}), recompute,
+                              !entry.updates_within));
+    const GridShape alone{.chunks = 1, .microbatches = 3, .ranks = 1};
+    if (!entry.uses_chunks && applies(entry, alone)) cases.push_back(make_case(entry.name, shape_for(entry, alone)));
   }
   return cases;
 }

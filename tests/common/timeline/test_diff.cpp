@@ -57,6 +57,7 @@ TEST_CASE("two equal timelines differ in nothing") {
 }
 
 TEST_CASE("a slower stage is the one cause, and exactly what the step grew by") {
+  int slower = 0;
   for (const Case& made : test::some_cases()) {
     const int stage = stages(made.schedule) - 1;
     for (const ActionKind kind : {ActionKind::forward, ActionKind::backward, ActionKind::input_gradient}) {
@@ -64,19 +65,25 @@ TEST_CASE("a slower stage is the one cause, and exactly what the step grew by") 
           made.graph, 1.5, [&](const Node& node) { return node.action.kind == kind && node.action.stage == stage; });
       if (slow == durations(made.graph)) continue;  // a schedule without this kind
       const Seconds growth = evaluate(made.graph, slow).makespan - evaluate(made.graph).makespan;
+      // The first replica's last stage need not be on the longest path of two that run against each other.
+      if (growth.value == 0 && (replicas(made.schedule) == 2 || made.schedule.chunks > 1)) continue;
       REQUIRE(growth.value > 0);
+      ++slower;
       const TimelineDiff result = diff(test::predicted_of(made), test::measured_of(made, slow));
       const std::string name = "slower " + std::string(letters(kind)) + " of stage " + std::to_string(stage);
       require_only(result, name, growth);
       REQUIRE(closes(result));
-      const std::string rank = "rank " + std::to_string(made.schedule.rank_of_stage.back());
+      const auto on_rank = [&](int replica) {
+        return ContainsSubstring("rank " + std::to_string(rank_in_replica(made.schedule, replica, stage)) + ": " +
+                                 std::to_string(stage) + std::string(letters(kind)));
+      };
       for (const std::string& action : find(result, name)->actions) {
-        REQUIRE_THAT(action, ContainsSubstring(rank + ": " + std::to_string(stage) + std::string(letters(kind))) &&
-                                 ContainsSubstring("+"));
+        REQUIRE_THAT(action, (on_rank(0) || on_rank(replicas(made.schedule) - 1)) && ContainsSubstring("+"));
       }
       REQUIRE_FALSE(find(result, name)->actions.empty());
     }
   }
+  CHECK(slower > 60);
 }
 
 TEST_CASE("a faster stage counts against the rest") {

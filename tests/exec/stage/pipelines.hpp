@@ -71,8 +71,11 @@ inline TrainingRun train(
     parts[static_cast<std::size_t>(rank)] = gradients(stages);
   });
   TrainingRun run;
-  const auto last = static_cast<std::size_t>(lowered.rank_of_stage.back());
-  for (const RankStep& step : logs[last].steps) run.losses.push_back(step.loss);
+  run.losses.resize(static_cast<std::size_t>(steps), 0);
+  for (int replica = 0; replica < replicas(lowered); ++replica) {
+    const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, plumb::stages(lowered) - 1));
+    for (std::size_t step = 0; step < run.losses.size(); ++step) run.losses[step] += logs[last].steps[step].loss;
+  }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (auto& [name, values] : parts[rank]) run.gradients.insert_or_assign(name, std::move(values));
     run.peak.push_back(logs[rank].steps.back().peak_bytes);

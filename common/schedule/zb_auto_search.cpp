@@ -1,0 +1,163 @@
+#include "common/schedule/zb_auto_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "common/schedule/zb_auto_anneal.hpp"
+#include "common/schedule/zb_auto_block.hpp"
+#include "common/schedule/zb_auto_greedy.hpp"
+#include "common/schedule/zb_auto_seeds.hpp"
+
+namespace plumb::zb_auto {
+namespace {
+
+// How much is tried: less of what takes longer, so that 16 stages and 64 microbatches take a third of a second.
+struct Effort {
+  std::size_t policies;
+  std::size_t blocks;
+  std::size_t patiences;
+  std::size_t evaluations;
+
+  explicit Effort(std::size_t actions)
+      : policies(std::clamp<std::size_t>(4'000'000 / actions, 2, 126)),
+        blocks(std::clamp<std::size_t>(400'000 / actions, 1, 9)),
+        patiences(std::clamp<std::size_t>(400'000 / actions, 1, 3)),
+        evaluations(std::clamp<std::size_t>(60'000'000 / actions, 10, 20'000)) {}
+};
+
+constexpr double patiences[] = {0, 0.5, 1};  // the most useful first, here and below
+constexpr double stretches[] = {1.05, 1.15, 1, 1.3, 1.1, 1.02, 1.2, 1.4, 1.6};
+constexpr double in_flight_factors[] = {1, 1.5, 0.7, 2, 1.2, 0.85};
+constexpr int block_rounds = 500;
+constexpr double heats[] = {1, 0.5, 2, 0.3, 1, 0.2};  // by turns, freely and less so
+
+struct Candidate {
+  Score score;
+  StepLists lists;
+};
+
+// The best few of all that are offered, no two equally good.
+class Pool {
+ public:
+  explicit Pool(const Model& model) : model_(model), clock_(model) {}
+
+  void offer(StepLists lists) {
+    if (lists.empty() || !fits(model_, lists)) return;
+    const Score score = clock_.run(lists).score;
+    if (score.makespan == never) return;
+    std::size_t place = best_.size();
+    while (place > 0 && better(score, best_[place - 1].score)) --place;
+    if (place > 0 && !better(best_[place - 1].score, score)) return;
+    if (place >= size) return;
+    best_.insert(best_.begin() + static_cast<std::ptrdiff_t>(place), {score, std::move(lists)});
+    if (best_.size() > size) best_.pop_back();
+  }
+
+  [[nodiscard]] const std::vector<Candidate>& best() const { return best_; }
+
+ private:
+  static constexpr std::size_t size = 2;
+  const Model& model_;
+  Clock clock_;
+  std::vector<Candidate> best_;
+};
+
+// How long the busiest rank works on a microbatch.
+double busiest(const Model& model) {
+  double most = 0;
+  for (const auto& stages : model.stages_of_rank) {
+    double work = 0;
+    for (const std::size_t s : stages) {
+      for (Step step = step_of(s, Part::forward); step < step_of(s + 1, Part::forward); ++step)
+        work += model.seconds[step];
+    }
+    most = std::max(most, work);
+  }
+  return most;
+}
+
+// Numbers of chunks in flight per rank: as many as fit, and multiples of what keeps the busiest rank busy, which is the
+// time from F to I of a rank's microbatch over that rank's time for one.
+std::vector<std::vector<int>> numbers_in_flight(const Model& model) {
+  std::vector<double> away(model.stages);
+  double chain = 0;
+  for (std::size_t s = model.stages; s-- > 0;) {
+    chain += model.seconds[step_of(s, Part::forward)] + model.seconds[step_of(s, Part::input_gradient)];
+    away[s] = chain;
+    if (s > 0) chain += 2 * model.lag[step_of(s, Part::forward)];
+  }
+  const double period = busiest(model);
+  std::vector<std::vector<int>> all{{}};
+  for (const double factor : in_flight_factors) {
+    std::vector<int> numbers;
+    for (const auto& stages : model.stages_of_rank) {
+      double need = 0;
+      for (const std::size_t s : stages) need += away[s] / period;
+      numbers.push_back(static_cast<int>(std::ceil(std::min(factor * need, 1e6))));
+    }
+    all.push_back(std::move(numbers));
+  }
+  return all;
+}
+
+// The lists themselves, and their F and I with W placed anew.
+void offer_with_weights(const Model& model, const Effort& effort, StepLists lists, Pool& pool) {
+  for (const double patience : std::span(patiences).first(effort.patiences)) {
+    pool.offer(list_schedule(model, {.patience = patience, .in_flight = {}, .order = &lists}));
+  }
+  pool.offer(std::move(lists));
+}
+
+void offer_policies(const Model& model, const Effort& effort, Pool& pool) {
+  std::size_t left = effort.policies;
+  const std::vector<std::vector<int>> numbers = numbers_in_flight(model);
+  for (const double patience : patiences) {
+    for (const bool room_first : {false, true}) {
+      for (const auto& in_flight : numbers) {
+        for (const auto prefer : {Policy::Prefer::backward, Policy::Prefer::forward, Policy::Prefer::alternate}) {
+          if (left-- == 0) return;
+          pool.offer(list_schedule(
+              model, {.prefer = prefer, .room_first = room_first, .patience = patience, .in_flight = in_flight}));
+        }
+      }
+    }
+  }
+}
+
+void offer_blocks(const Model& model, const Effort& effort, Pool& pool) {
+  const double period = busiest(model);
+  if (period <= 0) return;
+  for (const double stretch : std::span(stretches).first(effort.blocks)) {
+    const PeriodicBlock block = find_block(model, stretch * period, block_rounds);
+    offer_with_weights(model, effort, unrolled(model, block), pool);
+  }
+}
+
+// From the second best, then again and again from the best.
+void improve(const Model& model, const Effort& effort, Pool& pool) {
+  const double target = bound(model);
+  const std::size_t share = std::max<std::size_t>(1, effort.evaluations / std::size(heats));
+  std::uint64_t round = 0;
+  for (const double heat : heats) {
+    const std::vector<Candidate>& best = pool.best();
+    if (reaches(best.front().score, target)) return;
+    const StepLists& start = round++ == 0 ? best.back().lists : best.front().lists;
+    pool.offer(anneal(model, start, target, {.evaluations = share, .heat = heat, .seed = round}));
+  }
+}
+
+}  // namespace
+
+StepLists best_lists(const Model& model) {
+  const Effort effort(model.actions());
+  Pool pool(model);
+  pool.offer(one_at_a_time(model));
+  for (StepLists& lists : fixed_schedules(model)) offer_with_weights(model, effort, std::move(lists), pool);
+  offer_policies(model, effort, pool);
+  offer_blocks(model, effort, pool);
+  improve(model, effort, pool);
+  return pool.best().front().lists;
+}
+
+}  // namespace plumb::zb_auto

@@ -1,0 +1,81 @@
+// Every schedule of the registry that is executed, over both transports, against the single device, bit by bit.
+#include "common/schedule/weight_versions.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using test::Wanted;
+
+namespace {
+
+// As many layers as the stages need.
+Model hybrid_of(int stages) {
+  Model model = test::hybrid();
+  const std::vector<Layer> layers = model.layers;
+  while (static_cast<int>(model.layers.size()) < stages) {
+    model.layers.insert(model.layers.end(), layers.begin(), layers.end());
+  }
+  return model;
+}
+
+Plan plan_of(const ScheduleEntry& entry, int ranks, const Model& model) {
+  const ScheduleShape shape = shape_for(entry, {.chunks = 2, .microbatches = 2 * ranks, .ranks = ranks});
+  return test::training_plan({.model = model,
+                              .schedule = entry.name,
+                              .ranks = ranks,
+                              .chunks = shape.chunks,
+                              .microbatches = shape.microbatches});
+}
+
+bool is_executed(const ScheduleEntry& entry) { return !entry.uses_slices && entry.name != "bpipe"; }
+
+void require_bitwise(const Plan& plan, const TransportKind& transport) {
+  INFO(plan.name << ", ranks " << plan.schedule.ranks << ", " << transport.name);
+  const test::TrainingRun run = test::train(plan, 2, transport.make);
+  const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+  INFO(result.problem);
+  CHECK(result.passed);
+  CHECK(result.bitwise_equal);
+}
+
+}  // namespace
+
+TEST_CASE("Every schedule trains like a single device on 2 and 4 ranks, over both transports") {
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (!is_executed(entry)) continue;
+    for (const int ranks : {2, 4}) {
+      const Plan plan = plan_of(entry, ranks, hybrid_of(entry.uses_chunks ? 2 * ranks : ranks));
+      for (const TransportKind& transport : transport_kinds()) require_bitwise(plan, transport);
+    }
+  }
+}
+
+TEST_CASE("Two replicas sum the gradients of a tied table as well") {
+  const char* name = GENERATE("chimera", "dualpipe");
+  for (const int ranks : {2, 4}) {
+    require_bitwise(plan_of(find_schedule(name), ranks, test::gpt2(4, true)), {"local", make_local_transports});
+  }
+}
+
+TEST_CASE("The check notices weights of another version than the schedule states") {
+  const Plan plan = plan_of(find_schedule("pipedream"), 4, test::llama(4));
+  const test::TrainingRun run = test::train(plan, 1);
+  CHECK(check_against_reference(plan, {}, run.losses, run.gradients).passed);
+  // The same order, but every microbatch with the weights of one update before.
+  Plan other = plan;
+  other.schedule.versions = WeightVersions::delayed;
+  REQUIRE(weight_versions(other.schedule) != weight_versions(plan.schedule));
+  CHECK_FALSE(check_against_reference(other, {}, run.losses, run.gradients).passed);
+}
+
+TEST_CASE("Weights of several versions, AdamW and bf16 together are the same bits") {
+  Plan plan = plan_of(find_schedule("pipedream-2bw"), 4, test::gpt2(4, true));
+  plan.model.tied_embeddings = false;
+  plan.training.precision = ElementType::bf16;
+  plan.costs.boundary_bytes = plan.costs.boundary_bytes / 2;
+  require_bitwise(plan, {"local", make_local_transports});
+}
