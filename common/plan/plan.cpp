@@ -22,6 +22,11 @@ namespace {
 
 constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters", "dynamic", "counts", "megatron"};
 
+bool sees_both_ways(const Layer& layer) {
+  const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
+  return attention != nullptr && !attention->causal;
+}
+
 Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
@@ -33,6 +38,11 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   if (choice.schedule.slices > 1 && scenario.training.sequence % choice.schedule.slices != 0) {
     throw InputError("training", std::to_string(choice.schedule.slices) + " slices do not divide a sequence of " +
                                      std::to_string(scenario.training.sequence) + " tokens");
+  }
+  if (choice.schedule.slices > 1 &&
+      std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
+    throw InputError("schedule",
+                     "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
   }
   const std::int64_t stage_count =
       static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks * choice.schedule.slices;
