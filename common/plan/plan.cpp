@@ -23,6 +23,11 @@ namespace {
 
 constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters", "dynamic", "counts", "megatron"};
 
+bool sees_both_ways(const Layer& layer) {
+  const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
+  return attention != nullptr && !attention->causal;
+}
+
 Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
@@ -39,8 +44,12 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
     if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) return *given;
     throw InputError("schedule", given->name + " is for " + std::to_string(given->ranks) + " ranks and " +
                                      std::to_string(whole_microbatches(*given)) + " microbatches, but there are " +
-                                     std::to_string(scenario.layout.pipeline) + " and " +
-                                     std::to_string(microbatches));
+                                     std::to_string(scenario.layout.pipeline) + " and " + std::to_string(microbatches));
+  }
+  if (choice.schedule.slices > 1 &&
+      std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
+    throw InputError("schedule",
+                     "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
   }
   const std::int64_t stage_count =
       static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks * choice.schedule.slices;
