@@ -37,12 +37,13 @@ NamedSchedule generated(const ScheduleOptions& options) {
       throw InputError(name, "is required", "a schedule by name needs --ranks and --microbatches");
   }
   const int chunks = options.chunks > 0 ? options.chunks : (entry.uses_chunks ? 2 : 1);
-  return {.schedule = entry.generate({.ranks = options.ranks,
-                                      .microbatches = options.microbatches,
-                                      .chunks = chunks,
-                                      .slices = std::max(1, options.slices),
-                                      .group = options.group,
-                                      .update_every = options.update_every}),
+  return {.schedule =
+              entry.generate({.ranks = options.ranks,
+                              .microbatches = options.microbatches,
+                              .chunks = chunks,
+                              .slices = options.slices > 0 ? options.slices : (entry.uses_slices ? default_slices : 1),
+                              .group = options.group,
+                              .update_every = options.update_every}),
           .title = fmt::format("{} ({})", entry.title, entry.source)};
 }
 
