@@ -49,6 +49,12 @@ struct CheckOptions {
   bool json = false;
 };
 
+std::string list_text(const std::vector<double>& numbers) {
+  std::string list;
+  for (const double number : numbers) list += fmt::format("{}{:.6g}", list.empty() ? "" : ", ", number);
+  return list;
+}
+
 // What another program is to read.
 std::string exported_text(const ExportOptions& options, std::vector<std::string>& notes) {
   const bool is_csv = options.format.starts_with("pytorch-csv");
