@@ -55,6 +55,11 @@ std::span<const unsigned char> Corpus::window(std::int64_t index, std::int64_t l
 
 std::shared_ptr<const Corpus> load_corpus(const std::filesystem::path& path, const Model& model,
                                           std::int64_t sequence) {
+  if (model.vision) {
+    if (path.empty()) return std::make_shared<const Corpus>("");
+    throw InputError(path.string(), "the model's images are drawn from training.seed, it reads no text",
+                     "leave --data out");
+  }
   const std::string where = path.empty() ? licences : path.string();
   if (model.vocabulary < byte_values) {
     throw InputError("model.vocabulary",

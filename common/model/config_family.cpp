@@ -19,9 +19,11 @@ Families gpt_families() {
   gptj.bias = BiasRule::none_but_mlp;
   gptj.norms = 1;
   gptj.parallel = true;
+  gptj.rotates_pairs = true;
   Family vit = gpt;
   vit.name = "vit";
   vit.vision = true;
+  vit.activation = Activation::gelu_erf;
   vit.positions = Positions::learned;
   return {gpt2, gptj, vit};
 }

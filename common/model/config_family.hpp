@@ -24,7 +24,8 @@ struct Family {
   bool tied = false;          // unless `tie_word_embeddings` says otherwise
   NormKind norm = NormKind::rmsnorm;
   int norms = 2;
-  bool parallel = false;  // mixer and MLP read one norm
+  bool parallel = false;       // mixer and MLP read one norm
+  bool rotates_pairs = false;  // rotary positions turn neighbouring elements
   bool qk_norm = false;
   bool output_gate = false;
   bool shared_gate = false;

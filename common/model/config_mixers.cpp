@@ -73,6 +73,14 @@ class MixerReader {
     }
   }
 
+  // GPT-J's `rotary_dim`; null: the whole head.
+  void set_rotary(SoftmaxAttention& attention) {
+    const Names names = {"rotary_dim"};
+    const auto dim = fields_.optional_integer(names, 2, attention.head_dim);
+    if (dim && *dim % 2 != 0) fields_.require(names).fail("'rotary_dim' must be even");
+    attention.rotary = {.dim = dim.value_or(attention.head_dim), .interleaved = true};
+  }
+
   Mixer softmax(bool sliding) {
     SoftmaxAttention attention = {.heads = heads(), .kv_heads = kv_heads(), .head_dim = head_dim()};
     attention.value_dim = attention.head_dim;
@@ -87,6 +95,7 @@ class MixerReader {
     attention.output_gate = family_.output_gate;
     attention.sinks = family_.sinks;
     set_biases(attention);
+    if (family_.rotates_pairs) set_rotary(attention);
     return attention;
   }
 

@@ -17,7 +17,7 @@ Activation read_activation(ConfigFields& fields, const Family& family) {
   const bool silu = word == "silu" || word == "swish";
   if (gated && silu) return Activation::swiglu;
   if (gated && gelu) return Activation::geglu;
-  if (!gated && gelu) return Activation::gelu;
+  if (!gated && gelu) return word == "gelu" || word == "gelu_python" ? Activation::gelu_erf : Activation::gelu;
   if (!gated && word == "relu2") return Activation::relu2;
   value->fail(value->path() + ": '" + word + "' is not understood in a file of " + family.name,
               gated ? "silu or gelu" : "gelu or relu2");

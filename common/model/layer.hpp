@@ -8,6 +8,14 @@
 
 namespace plumb {
 
+// Rotary positions on the first `dim` elements of a head (arXiv 2104.09864): each pair that turns is either element i
+// with i + dim/2, or, `interleaved`, two neighbours (GPT-J).
+struct Rotary {
+  std::int64_t dim = 0;
+  bool interleaved = false;
+  bool operator==(const Rotary&) const = default;
+};
+
 // Softmax attention: multi-head (kv_heads = heads), grouped-query, with or without a sliding window.
 struct SoftmaxAttention {
   std::int64_t heads = 0;
@@ -18,9 +26,10 @@ struct SoftmaxAttention {
   bool causal = true;                       // false: bidirectional (ViT)
   bool qkv_bias = false;
   bool out_bias = false;
-  bool qk_norm = false;      // RMSNorm over head_dim on queries and keys, weights shared by the heads
-  bool output_gate = false;  // the query projection doubles (Qwen3-Next)
-  bool sinks = false;        // one learned logit per head (GPT-OSS)
+  bool qk_norm = false;               // RMSNorm over head_dim on queries and keys, weights shared by the heads
+  bool output_gate = false;           // the query projection doubles (Qwen3-Next)
+  bool sinks = false;                 // one learned logit per head (GPT-OSS)
+  std::optional<Rotary> rotary = {};  // none: the whole head, halves
   bool operator==(const SoftmaxAttention&) const = default;
 };
 
@@ -91,7 +100,8 @@ struct Mamba2 {
 using Mixer = std::variant<std::monostate, SoftmaxAttention, LatentAttention, GatedDelta, ChannelGatedDelta, Lightning,
                            Mamba, Mamba2>;
 
-enum class Activation : std::uint8_t { gelu, relu2, swiglu, geglu };
+// GELU (arXiv 1606.08415) in its tanh form, as GPT-2 and GPT-J have it; gelu_erf is the exact one (ViT).
+enum class Activation : std::uint8_t { gelu, relu2, swiglu, geglu, gelu_erf };
 
 // The gated ones have three matrices, the others two.
 [[nodiscard]] constexpr bool is_gated(Activation activation) {

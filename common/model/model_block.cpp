@@ -36,36 +36,55 @@ void require_multiple(const YamlValue& place, const std::string& what, std::int6
 class BlockReader {
  public:
   explicit BlockReader(const YamlValue& block) : block_(block) {
-    block.check_keys({"name",           "vocabulary", "hidden",  "heads",         "kv_heads",
-                      "head_dim",       "value_dim",  "ffn",     "activation",    "norm",
-                      "bias",           "positions",  "window",  "max_positions", "experts",
-                      "layers",         "linear",     "kda",     "mla",           "mamba",
-                      "mamba2",         "lightning",  "qk_norm", "output_gate",   "mtp",
-                      "tied_embeddings"});
+    block.check_keys({"name",
+                      "vocabulary",
+                      "hidden",
+                      "heads",
+                      "kv_heads",
+                      "head_dim",
+                      "value_dim",
+                      "ffn",
+                      "activation",
+                      "norm",
+                      "bias",
+                      "positions",
+                      "window",
+                      "max_positions",
+                      "experts",
+                      "layers",
+                      "linear",
+                      "kda",
+                      "mla",
+                      "mamba",
+                      "mamba2",
+                      "lightning",
+                      "qk_norm",
+                      "output_gate",
+                      "mtp",
+                      "tied_embeddings",
+                      "attention_bias",
+                      "head_bias",
+                      "parallel",
+                      "rotary",
+                      "patches"});
     hidden_ = block.require("hidden").integer(1, limits::hidden);
     bias_ = flag_or(block, "bias", false);
+    attention_bias_ = flag_or(block, "attention_bias", bias_);
+    parallel_ = flag_or(block, "parallel", false);
+    images_ = block.find("patches").has_value();
     const std::optional<YamlValue> norm = block.find("norm");
     if (norm) norm_ = norm->choice({"rmsnorm", "layernorm"}) == 0 ? NormKind::rmsnorm : NormKind::layernorm;
     if (const auto activation = block.find("activation")) {
-      activation_ = std::array{Activation::swiglu, Activation::gelu, Activation::geglu,
-                               Activation::relu2}[activation->choice({"swiglu", "gelu", "geglu", "relu2"})];
+      activation_ =
+          std::array{Activation::swiglu, Activation::gelu, Activation::geglu, Activation::relu2,
+                     Activation::gelu_erf}[activation->choice({"swiglu", "gelu", "geglu", "relu2", "gelu_erf"})];
     }
   }
 
   Model read() {
     Model model = {.hidden = hidden_, .final_norm = norm_};
     if (const auto name = block_.find("name")) model.name = name->text();
-    model.vocabulary = block_.require("vocabulary").integer(1, limits::vocabulary);
-    model.tied_embeddings = flag_or(block_, "tied_embeddings", false);
-    model.mtp_modules = block_.find("mtp") ? block_.require("mtp").integer(0, limits::mtp_modules) : 0;
-    model.max_positions = size_or(block_, "max_positions", 0, limits::positions);
-    if (const auto positions = block_.find("positions")) {
-      model.positions = std::array{Positions::rope, Positions::learned,
-                                   Positions::none}[positions->choice({"rope", "learned", "none"})];
-      if (model.positions == Positions::learned && model.max_positions == 0) {
-        positions->fail("learned positions need the key 'max_positions': the rows of their table");
-      }
-    }
+    images_ ? read_images(model) : read_text(model);
     const YamlValue layers = block_.require("layers");
     if (!layers.is_text()) {
       layers.fail("layers: expected text such as \"full/dense*12\"", "write attention/mlp, repeated with *");
@@ -80,6 +99,41 @@ class BlockReader {
   }
 
  private:
+  // Tokens in, the next token out.
+  void read_text(Model& model) const {
+    model.vocabulary = block_.require("vocabulary").integer(1, limits::vocabulary);
+    model.tied_embeddings = flag_or(block_, "tied_embeddings", false);
+    model.head_bias = flag_or(block_, "head_bias", false);
+    model.mtp_modules = block_.find("mtp") ? block_.require("mtp").integer(0, limits::mtp_modules) : 0;
+    model.max_positions = size_or(block_, "max_positions", 0, limits::positions);
+    if (const auto positions = block_.find("positions")) {
+      model.positions = std::array{Positions::rope, Positions::learned,
+                                   Positions::none}[positions->choice({"rope", "learned", "none"})];
+      if (model.positions == Positions::learned && model.max_positions == 0) {
+        positions->fail("learned positions need the key 'max_positions': the rows of their table");
+      }
+    }
+  }
+
+  // ViT (arXiv 2010.11929): one learned position for each patch and for the class token.
+  void read_images(Model& model) const {
+    for (const char* key : {"vocabulary", "tied_embeddings", "mtp", "positions", "max_positions", "rotary"}) {
+      if (const auto value = block_.find(key)) {
+        value->fail(std::string(key) + ": a model of images (key 'patches') has none", "leave the key out");
+      }
+    }
+    const YamlValue patches = block_.require("patches");
+    patches.check_keys({"image", "patch", "channels", "classes"});
+    model.vision = Vision{.image_size = patches.require("image").integer(1, limits::head_dim),
+                          .patch_size = patches.require("patch").integer(1, limits::head_dim),
+                          .channels = size_or(patches, "channels", 3, limits::kernel),
+                          .classes = patches.require("classes").integer(1, limits::vocabulary)};
+    require_multiple(patches, "image", model.vision->image_size, "patch", model.vision->patch_size);
+    model.positions = Positions::learned;
+    model.max_positions = tokens(*model.vision);
+    model.head_bias = flag_or(block_, "head_bias", true);
+  }
+
   Layer layer(const YamlValue& layers, const std::string& word) const {
     const std::size_t slash = word.find('/');
     if (slash == std::string::npos || word.find('/', slash + 1) != std::string::npos) {
@@ -96,7 +150,12 @@ class BlockReader {
     known(mlp_word, mlp_names, "mlp");
     if (mixer_word == "none" && mlp_word == "none") layers.fail("layers: 'none/none' is no layer");
     const bool both = mixer_word != "none" && mlp_word != "none";
-    return Layer{.mixer = mixer(mixer_word), .mlp = mlp(mlp_word), .norm = norm_, .norms = both ? 2 : 1};
+    if (images_ && mixer_word == "sliding") layers.fail("layers: attention in a window is not described for images");
+    return Layer{.mixer = mixer(mixer_word),
+                 .mlp = mlp(mlp_word),
+                 .norm = norm_,
+                 .norms = both && !parallel_ ? 2 : 1,
+                 .parallel = both && parallel_};
   }
 
   Mixer mixer(const std::string& word) const {
@@ -126,7 +185,8 @@ class BlockReader {
   }
 
   Mixer softmax(bool sliding) const {
-    SoftmaxAttention attention = {.heads = heads(), .qkv_bias = bias_, .out_bias = bias_};
+    SoftmaxAttention attention = {
+        .heads = heads(), .causal = !images_, .qkv_bias = attention_bias_, .out_bias = attention_bias_};
     attention.kv_heads = size_or(block_, "kv_heads", attention.heads, limits::heads);
     require_multiple(block_.require("heads"), "heads", attention.heads, "kv_heads", attention.kv_heads);
     attention.head_dim = head_dim();
@@ -134,7 +194,17 @@ class BlockReader {
     attention.qk_norm = flag_or(block_, "qk_norm", false);
     attention.output_gate = flag_or(block_, "output_gate", false);
     if (sliding) attention.window = block_.require("window").integer(1, limits::positions);
+    attention.rotary = rotary(attention.head_dim);
     return attention;
+  }
+
+  std::optional<Rotary> rotary(std::int64_t head_dim) const {
+    const auto block = sub_block("rotary", {"dim", "interleaved"});
+    if (!block) return std::nullopt;
+    const Rotary rotary = {.dim = block->find("dim") ? block->require("dim").integer(2, head_dim) : head_dim,
+                           .interleaved = flag_or(block, "interleaved", false)};
+    require_multiple(*block, "rotary.dim", rotary.dim, "a pair", 2);
+    return rotary;
   }
 
   Mixer latent() const {
@@ -241,6 +311,9 @@ class BlockReader {
   const YamlValue& block_;
   std::int64_t hidden_ = 0;
   bool bias_ = false;
+  bool attention_bias_ = false;
+  bool parallel_ = false;
+  bool images_ = false;
   NormKind norm_ = NormKind::rmsnorm;
   Activation activation_ = Activation::swiglu;
 };

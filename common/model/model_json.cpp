@@ -9,9 +9,15 @@
 
 namespace plumb {
 
-static std::vector<std::string> enum_names(Activation) { return {"gelu", "relu2", "swiglu", "geglu"}; }
+static std::vector<std::string> enum_names(Activation) { return {"gelu", "relu2", "swiglu", "geglu", "gelu_erf"}; }
 static std::vector<std::string> enum_names(NormKind) { return {"rmsnorm", "layernorm"}; }
 static std::vector<std::string> enum_names(Positions) { return {"none", "rope", "learned"}; }
+
+template <class Archive>
+static void fields(Archive& archive, Rotary& x) {
+  archive("dim", x.dim);
+  archive("interleaved", x.interleaved);
+}
 
 template <class Archive>
 static void fields(Archive& archive, SoftmaxAttention& x) {
@@ -26,6 +32,7 @@ static void fields(Archive& archive, SoftmaxAttention& x) {
   archive("qk_norm", x.qk_norm);
   archive("output_gate", x.output_gate);
   archive("sinks", x.sinks);
+  archive("rotary", x.rotary);
 }
 
 template <class Archive>
@@ -196,6 +203,11 @@ void require_multiple(const JsonValue& block, const char* key, std::int64_t valu
 void require_possible(const Layer& layer, const JsonValue& json) {
   if (const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer)) {
     require_multiple(json.at("mixer"), "heads", attention->heads, "kv_heads", attention->kv_heads);
+    if (attention->rotary) {
+      const JsonValue rotary = json.at("mixer").at("rotary");
+      (void)rotary.at("dim").integer(2, attention->head_dim);
+      require_multiple(rotary, "dim", attention->rotary->dim, "a pair", 2);
+    }
   } else if (const auto* delta = std::get_if<GatedDelta>(&layer.mixer)) {
     require_multiple(json.at("mixer"), "value_heads", delta->value_heads, "key_heads", delta->key_heads);
   } else if (const auto* mamba = std::get_if<Mamba2>(&layer.mixer)) {

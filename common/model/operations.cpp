@@ -73,7 +73,12 @@ std::vector<Operation> layer_operations(const Model& model, std::size_t index, c
 std::vector<Operation> head_operations(const Model& model, const OperationContext& context) {
   require_sequence(context);
   OperationList list(model, context, "", head_matmul(model));
-  list.norm("final_norm", model.final_norm);
+  Operation& norm = list.norm("final_norm", model.final_norm);
+  if (model.vision) {  // of its output, the head keeps the class token alone
+    const double others = (list.sequence() - 1) / list.sequence() * list.element() * list.hidden();
+    norm.kept_bytes -= others;
+    norm.kept_for_weight_bytes -= others;
+  }
   add_head(list, model);
   return std::move(list).take();
 }

@@ -16,11 +16,17 @@
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
+#include "common/schedule/zb_auto.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters", "dynamic", "counts", "megatron"};
+
+bool sees_both_ways(const Layer& layer) {
+  const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
+  return attention != nullptr && !attention->causal;
+}
 
 Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
@@ -38,8 +44,12 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
     if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) return *given;
     throw InputError("schedule", given->name + " is for " + std::to_string(given->ranks) + " ranks and " +
                                      std::to_string(whole_microbatches(*given)) + " microbatches, but there are " +
-                                     std::to_string(scenario.layout.pipeline) + " and " +
-                                     std::to_string(microbatches));
+                                     std::to_string(scenario.layout.pipeline) + " and " + std::to_string(microbatches));
+  }
+  if (choice.schedule.slices > 1 &&
+      std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
+    throw InputError("schedule",
+                     "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
   }
   const std::int64_t stage_count =
       static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks * choice.schedule.slices;
@@ -203,6 +213,39 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return problem;
 }
 
+namespace {
+
+// What a schedule that is made for the stages' own times is made for. R counts as part of I, before which it stands.
+AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+  AutoProblem problem{.ranks = plan.schedule.ranks,
+                      .microbatches = plan.schedule.microbatches,
+                      .rank_of_stage = plan.schedule.rank_of_stage,
+                      .stages = {},
+                      .hop = {},
+                      .limit = std::vector<Bytes>(static_cast<std::size_t>(plan.schedule.ranks),
+                                                  plan.cluster.machine.device.memory.value - reserve(plan, blocks))};
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    const ComputeCost& cost = plan.costs.stages[stage];
+    problem.stages.push_back({.forward = cost.forward,
+                              .input_gradient = cost.input_gradient + cost.forward * (recompute ? 1 : 0),
+                              .weight_gradient = cost.weight_gradient,
+                              .kept = recompute ? plan.costs.boundary_bytes : cost.kept_bytes,
+                              .kept_for_weight = cost.kept_for_weight_bytes});
+    const int rank = plan.schedule.rank_of_stage[stage];
+    Bytes& limit = problem.limit[static_cast<std::size_t>(rank)];
+    limit -= cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes;
+    if (recompute) limit -= cost.kept_bytes;  // of the one that is redone
+    if (stage + 1 == plan.costs.stages.size()) break;
+    const int next = plan.schedule.rank_of_stage[stage + 1];
+    problem.hop.push_back(transfer_time(transfer_between(plan.costs, rank, next), plan.costs.boundary_bytes));
+  }
+  for (Bytes& limit : problem.limit) limit = std::max(limit, Bytes{0});
+  return problem;
+}
+
+}  // namespace
+
 Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   Plan plan{.name = scenario.name,
             .model = scenario.model,
@@ -227,6 +270,13 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
+  // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
+  if (find_schedule(choice.schedule.name).uses_times) {
+    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks)).actions;
+    if (plan.training.recompute.mode == RecomputeMode::full) {
+      plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
+    }
+  }
   return plan;
 }
 

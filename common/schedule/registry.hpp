@@ -11,18 +11,21 @@
 namespace plumb {
 
 struct ScheduleEntry {
-  std::string name;              // as in a scenario: "zb-h1"
-  std::string title;             // as in the paper: "ZB-H1"
-  std::string source;            // paper and section
-  std::string requirement;       // what the shape must satisfy, in words
+  std::string name;         // as in a scenario: "zb-h1"
+  std::string title;        // as in the paper: "ZB-H1"
+  std::string source;       // paper and section
+  std::string requirement;  // what the shape must satisfy, in words
+  // As formulas, in the letters of common/schedule/generators.hpp; the generator says for which shapes they hold.
+  std::string bubble = {};       // of the makespan unless said; stages alike, messages free
+  std::string memory = {};       // of the fullest rank, in activations of one rank's share of a microbatch
   bool splits_backward = false;  // uses I and W instead of B
   bool uses_chunks = false;      // several stages on a rank
   int fixed_chunks = 0;          // 2 where it must be two; 0: any number that uses_chunks allows
   int chunk_multiple = 1;        // their number must be a multiple of it
   bool uses_slices = false;      // cuts sequences
   bool uses_group = false;
-  bool updates_within = false;   // several optimizer steps per step: asynchronous
-  bool uses_times = false;       // made for the stages' times (zb-auto): `generate` takes all stages alike
+  bool updates_within = false;  // several optimizer steps per step: asynchronous
+  bool uses_times = false;      // made for the stages' times (zb-auto): `generate` takes all stages alike
   std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold
 };
 

@@ -48,7 +48,7 @@ Schedule generate_zb_auto(const ScheduleShape& shape) {
        .rank_of_stage = schedule.rank_of_stage,
        .stages = std::vector<StageLoad>(stages, alike),
        .hop = {},
-       .limit = std::vector<Bytes>(static_cast<std::size_t>(shape.ranks), Bytes{shape.ranks * shape.chunks})});
+       .limit = std::vector<Bytes>(static_cast<std::size_t>(shape.ranks), Bytes{static_cast<std::int64_t>(stages)})});
 }
 
 }  // namespace plumb

@@ -14,21 +14,19 @@ namespace {
 
 constexpr double rope_base = 10000.0;  // arXiv 2104.09864, section 3.2.2
 
-struct RopeTables {
-  at::Tensor cosine;  // [time, size/2]; undefined: no rotation
-  at::Tensor sine;
-};
-
-RopeTables rope_tables(const ModuleContext& context, std::int64_t size) {
+// Undefined: no rotation.
+RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& attention) {
   if (context.model.positions != Positions::rope) {
     return {};
   }
+  const Rotary rotary = attention.rotary.value_or(Rotary{.dim = attention.head_dim});
+  const std::int64_t size = rotary.dim;
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor frequency =
       at::exp(at::arange(0, size, 2, wide) * (-std::log(rope_base) / static_cast<double>(size)));
   const at::Tensor angle = at::outer(at::arange(context.sequence, wide), frequency);
   const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
-  return {.cosine = angle.cos().to(type), .sine = angle.sin().to(type)};
+  return {.cosine = angle.cos().to(type), .sine = angle.sin().to(type), .interleaved = rotary.interleaved};
 }
 
 // 0 where a query sees the key, −∞ elsewhere: the `window` keys up to and including its own. None: all before it.
@@ -57,21 +55,22 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const WeightPtr query_norm = attention.qk_norm ? weight_of(context, "attention.q_norm", {size}) : WeightPtr();
   const WeightPtr key_norm = attention.qk_norm ? weight_of(context, "attention.k_norm", {size}) : WeightPtr();
   const Module gate = attention.output_gate ? make_linear(context, "attention.gate", width, hidden) : Module();
-  const RopeTables rope = rope_tables(context, size);
+  const RotaryTables rope = rope_tables(context, attention);
   const std::optional<at::Tensor> mask = band_mask(context, attention);
+  const bool causal = attention.causal;
 
   const auto prepared = [rope, size](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
     at::Tensor heads = x.view({x.size(0), x.size(1), -1, size});
     if (norm) {
       heads = rms_norm(heads, norm, pass.queue);
     }
-    return rope.cosine.defined() ? rotate(heads, rope.cosine, rope.sine) : heads;
+    return rope.cosine.defined() ? rotate(heads, rope) : heads;
   };
   return [=](const at::Tensor& x, const Pass& pass) {
     const at::Tensor q = prepared(query(x, pass), query_norm, pass);
     const at::Tensor k = prepared(key(x, pass), key_norm, pass);
     const at::Tensor v = value(x, pass).view({x.size(0), x.size(1), -1, size});
-    at::Tensor y = softmax_attention(q, k, v, mask).reshape({x.size(0), x.size(1), -1});
+    at::Tensor y = softmax_attention(q, k, v, mask, causal).reshape({x.size(0), x.size(1), -1});
     if (gate) {
       y = y * at::sigmoid(gate(x, pass));
     }

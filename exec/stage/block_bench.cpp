@@ -9,6 +9,7 @@
 
 #include "exec/data.hpp"
 #include "exec/memory.hpp"
+#include "exec/stage/batch.hpp"
 #include "exec/stage/block.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "exec/stage/weight_optimizer.hpp"
@@ -61,20 +62,20 @@ struct BlockBench::State {
   std::vector<ComputeCost> memory;
   int next_microbatch = 0;
 
-  [[nodiscard]] at::Tensor tokens(int microbatch, std::int64_t shift) const {
-    return token_ids(*corpus, training, static_cast<std::int64_t>(microbatch) * training.microbatch, shift);
-  }
+  [[nodiscard]] std::int64_t first_sequence(int microbatch) const { return microbatch * training.microbatch; }
 
   void forward(int microbatch, std::vector<BlockSample>& samples) {
-    at::Tensor x = tokens(microbatch, 0);
+    at::Tensor x =
+        batch_inputs(*corpus, model, training, first_sequence(microbatch), numerics_of(training.precision).compute);
     for (std::size_t index = 0; index < blocks.size(); ++index) {
       const bool head = index + 1 == blocks.size();
       const Bytes input = size_of(x);
       Meter meter(rank);
-      const Pass pass{.microbatch = microbatch,
-                      .queue = {},
-                      .targets = head ? tokens(microbatch, 1) : at::Tensor(),
-                      .routing = nullptr};
+      const Pass pass{
+          .microbatch = microbatch,
+          .queue = {},
+          .targets = head ? batch_targets(*corpus, model, training, first_sequence(microbatch)) : at::Tensor(),
+          .routing = nullptr};
       const Clock::time_point start = Clock::now();
       at::Tensor y = blocks[index]->forward(std::move(x), pass, true);
       if (head) {

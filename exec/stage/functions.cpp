@@ -28,29 +28,39 @@ struct SwiGlu : Function<SwiGlu> {
 };
 
 struct Rotate : Function<Rotate> {
-  static Variable forward(AutogradContext* context, const Variable& x, const at::Tensor& cosine,
-                          const at::Tensor& sine) {
+  static Variable forward(AutogradContext* context, const Variable& x, const at::Tensor& cosine, const at::Tensor& sine,
+                          bool interleaved) {
     context->saved_data["cosine"] = cosine;
     context->saved_data["sine"] = sine;
-    return rotated(x, cosine, sine);
+    context->saved_data["interleaved"] = interleaved;
+    return rotated(x, cosine, sine, interleaved);
   }
 
   // A rotation's transpose turns back.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const at::Tensor sine = context->saved_data["sine"].toTensor();
-    return {rotated(output_gradients[0], context->saved_data["cosine"].toTensor(), sine.neg()), Variable(), Variable()};
+    at::Tensor dx = rotated(output_gradients[0], context->saved_data["cosine"].toTensor(), sine.neg(),
+                            context->saved_data["interleaved"].toBool());
+    return {dx, Variable(), Variable(), Variable()};
   }
 
  private:
-  static at::Tensor rotated(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
-    const std::int64_t half = x.size(-1) / 2;
+  static at::Tensor rotated(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, bool interleaved) {
+    const std::int64_t half = cosine.size(1);
+    const std::int64_t rest = x.size(-1) - 2 * half;
     const at::Tensor c = cosine.unsqueeze(1);
     const at::Tensor s = sine.unsqueeze(1);
-    const at::Tensor first = x.narrow(-1, 0, half);
-    const at::Tensor second = x.narrow(-1, half, half);
+    const auto part = [&](const at::Tensor& of, std::int64_t which) {
+      return interleaved ? of.slice(-1, which, 2 * half, 2) : of.narrow(-1, which * half, half);
+    };
+    const at::Tensor first = part(x, 0);
+    const at::Tensor second = part(x, 1);
     at::Tensor y = at::empty(x.sizes(), x.options());
-    y.narrow(-1, 0, half).copy_((first * c).sub_(second * s));
-    y.narrow(-1, half, half).copy_((second * c).add_(first * s));
+    part(y, 0).copy_((first * c).sub_(second * s));
+    part(y, 1).copy_((second * c).add_(first * s));
+    if (rest > 0) {
+      y.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
+    }
     return y;
   }
 };
@@ -58,12 +68,14 @@ struct Rotate : Function<Rotate> {
 // Flash attention on CPU. Keys and values are kept as they are and repeated for the query heads only while it runs.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
-                          const std::optional<at::Tensor>& mask) {
+                          const std::optional<at::Tensor>& mask, bool causal) {
+    const bool triangle = causal && !mask.has_value();
     const std::int64_t heads = query.size(2);
-    auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-        by_head(query, heads), by_head(key, heads), by_head(value, heads), 0.0, !mask.has_value(), mask);
+    auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(by_head(query, heads), by_head(key, heads),
+                                                                          by_head(value, heads), 0.0, triangle, mask);
     context->save_for_backward({query, key, value, out, log_sum});
     context->saved_data["mask"] = mask;
+    context->saved_data["triangle"] = triangle;
     return out.transpose(1, 2);
   }
 
@@ -73,8 +85,9 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
     const std::int64_t heads = saved[0].size(2);
     auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         output_gradients[0].transpose(1, 2), by_head(saved[0], heads), by_head(saved[1], heads),
-        by_head(saved[2], heads), saved[3], saved[4], 0.0, !mask.has_value(), mask);
-    return {dquery.transpose(1, 2), summed(dkey, saved[1].size(2)), summed(dvalue, saved[2].size(2)), Variable()};
+        by_head(saved[2], heads), saved[3], saved[4], 0.0, context->saved_data["triangle"].toBool(), mask);
+    return {dquery.transpose(1, 2), summed(dkey, saved[1].size(2)), summed(dvalue, saved[2].size(2)), Variable(),
+            Variable()};
   }
 
  private:
@@ -121,13 +134,13 @@ struct CrossEntropy : Function<CrossEntropy> {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwiGlu::apply(gate, up); }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
-  return Rotate::apply(x, cosine, sine);
+at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
+  return Rotate::apply(x, tables.cosine, tables.sine, tables.interleaved);
 }
 
 at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const std::optional<at::Tensor>& mask) {
-  return SoftmaxAttentionFunction::apply(query, key, value, mask);
+                             const std::optional<at::Tensor>& mask, bool causal) {
+  return SoftmaxAttentionFunction::apply(query, key, value, mask, causal);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {

@@ -10,13 +10,19 @@ namespace plumb::exec {
 // silu(gate) · up, keeping only the two.
 [[nodiscard]] at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
-// Rotary positions (arXiv 2104.09864), halves rotated: x [batch, time, heads, size], tables [time, size/2].
-[[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
+// Rotary positions (arXiv 2104.09864): x [batch, time, heads, size], tables [time, dim/2]. Of the first dim elements of
+// a head, element i turns with i + dim/2 or, interleaved, each even one with the next; the others stay.
+struct RotaryTables {
+  at::Tensor cosine;
+  at::Tensor sine;
+  bool interleaved = false;
+};
+[[nodiscard]] at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables);
 
-// Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many; causal, or by an
-// additive mask [time, time] if given.
+// Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many; by an additive
+// mask [time, time] if given, else causal or of all by all.
 [[nodiscard]] at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                           const std::optional<at::Tensor>& mask);
+                                           const std::optional<at::Tensor>& mask, bool causal);
 
 // Mean over the rows of −log softmax(logits)[target], in fp32 (fp64 for fp64).
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);

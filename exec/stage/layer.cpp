@@ -70,6 +70,9 @@ Module make_norm(const ModuleContext& context, const std::string& name, NormKind
 
 Module make_embedding(const ModuleContext& context) {
   const Model& model = context.model;
+  if (model.vision) {
+    return make_patch_embedding(context, *model.vision);
+  }
   const WeightPtr table = weight_of(context, "embedding", {model.vocabulary, model.hidden});
   const WeightPtr positions = model.positions == Positions::learned
                                   ? context.weights.take("embedding.positions", {model.max_positions, model.hidden})
@@ -82,6 +85,12 @@ Module make_layer(const ModuleContext& context, const Layer& layer) {
   const Module mixer = make_mixer(context, layer.mixer);
   const Module mlp_norm = layer.norms == 2 ? make_norm(context, "norm_2", layer.norm) : mixer_norm;
   const Module mlp = make_mlp(context, layer.mlp);
+  if (layer.parallel) {
+    return [=](const at::Tensor& x, const Pass& pass) {
+      const at::Tensor normal = mixer_norm(x, pass);
+      return x + mixer(normal, pass) + mlp(normal, pass);
+    };
+  }
   return [=](const at::Tensor& input, const Pass& pass) {
     at::Tensor x = input;
     if (mixer) {
@@ -93,9 +102,14 @@ Module make_layer(const ModuleContext& context, const Layer& layer) {
 
 Module make_head(const ModuleContext& context) {
   const Model& model = context.model;
+  if (model.vision) {
+    return make_class_head(context, *model.vision);
+  }
   const Module norm = make_norm(context, "final_norm", model.final_norm);
-  const Module logits =
-      make_linear(context, model.tied_embeddings ? "embedding" : "head", model.vocabulary, model.hidden);
+  const WeightPtr table =
+      weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
+  const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();
+  const auto logits = [=](const at::Tensor& x, const Pass& pass) { return linear(x, table, bias, pass.queue); };
   return
       [=](const at::Tensor& x, const Pass& pass) { return cross_entropy(logits(norm(x, pass), pass), pass.targets); };
 }

@@ -14,8 +14,8 @@ Module make_dense_mlp(const ModuleContext& context, const DenseMlp& mlp) {
     const Module gate = make_linear(context, "mlp.gate", mlp.width, hidden, mlp.bias);
     return [=](const at::Tensor& x, const Pass& pass) { return down(swiglu(gate(x, pass), up(x, pass)), pass); };
   }
-  // GPT-2 and minGPT use the tanh form of arXiv 1606.08415.
-  return [=](const at::Tensor& x, const Pass& pass) { return down(at::gelu(up(x, pass), "tanh"), pass); };
+  const char* const form = mlp.activation == Activation::gelu ? "tanh" : "none";
+  return [=](const at::Tensor& x, const Pass& pass) { return down(at::gelu(up(x, pass), form), pass); };
 }
 
 }  // namespace plumb::exec

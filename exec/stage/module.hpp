@@ -52,10 +52,16 @@ struct ModuleContext {
 [[nodiscard]] Module make_dense_mlp(const ModuleContext& context, const DenseMlp& mlp);
 [[nodiscard]] Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe);
 
-// Block 0: tokens to hidden states. Blocks 1…n: x + mixer(norm(x)), then x + mlp(norm(x)). Block n+1: final norm, head
-// and mean loss over the pass's targets; a tied head reads "embedding.weight".
+// Block 0: tokens to hidden states. Blocks 1…n: x + mixer(norm(x)), then x + mlp(norm(x)), or in parallel
+// x + mixer(norm(x)) + mlp(norm(x)). Block n+1: final norm, head and mean loss over the pass's targets; a tied head
+// reads "embedding.weight".
 [[nodiscard]] Module make_embedding(const ModuleContext& context);
 [[nodiscard]] Module make_layer(const ModuleContext& context, const Layer& layer);
 [[nodiscard]] Module make_head(const ModuleContext& context);
+
+// Of a model of images (ViT, arXiv 2010.11929). Patches [batch, patches, channels · patch²] become hidden states
+// [batch, 1 + patches, hidden], the class token first. The head sees the class token alone, behind the norm of all.
+[[nodiscard]] Module make_patch_embedding(const ModuleContext& context, const Vision& vision);
+[[nodiscard]] Module make_class_head(const ModuleContext& context, const Vision& vision);
 
 }  // namespace plumb::exec

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "exec/stage/capsules.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -15,22 +17,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-// Weights and queues travel through an autograd node as capsules.
-void keep(AutogradContext* context, const char* name, const c10::intrusive_ptr<torch::CustomClassHolder>& object) {
-  if (object) {
-    context->saved_data[name] = c10::IValue::make_capsule(object);
-  }
-}
-
-template <class Object>
-c10::intrusive_ptr<Object> kept(AutogradContext* context, const char* name) {
-  const auto found = context->saved_data.find(name);
-  if (found == context->saved_data.end()) {
-    return {};
-  }
-  return c10::static_intrusive_pointer_cast<Object>(found->second.toCapsule());
-}
 
 at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 

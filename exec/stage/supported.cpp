@@ -11,8 +11,8 @@ namespace {
 
 // Empty: it is executed. Otherwise what about it is not.
 std::string missing(const SoftmaxAttention& attention) {
-  if (!attention.causal) {
-    return "bidirectional attention";
+  if (!attention.causal && attention.window) {
+    return "bidirectional attention in a window";
   }
   if (attention.sinks) {
     return "attention with sinks";
@@ -32,7 +32,8 @@ std::string missing(const GatedDelta& delta) {
 }
 
 std::string missing(const DenseMlp& mlp) {
-  const bool known = mlp.activation == Activation::swiglu || mlp.activation == Activation::gelu;
+  const bool known = mlp.activation == Activation::swiglu || mlp.activation == Activation::gelu ||
+                     mlp.activation == Activation::gelu_erf;
   return known ? "" : "a dense MLP with another activation than SwiGLU or GELU";
 }
 
@@ -59,26 +60,29 @@ std::string missing(const Model& model, const Layer& layer) {
     return what;
   }
   const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
-  if (attention != nullptr && model.positions == Positions::rope && attention->head_dim % 2 != 0) {
-    return "rotary positions with an odd head size";
+  if (attention != nullptr && !attention->causal && !model.vision) {
+    return "bidirectional attention over text, which would see its targets,";
   }
-  if (layer.parallel) {
-    return "a mixer and an MLP that read the same norm";
+  if (attention != nullptr && model.positions == Positions::rope) {
+    const std::int64_t rotated = attention->rotary ? attention->rotary->dim : attention->head_dim;
+    if (rotated % 2 != 0 || rotated > attention->head_dim) {
+      return "rotary positions with an odd head size";
+    }
   }
   const bool both =
       !std::holds_alternative<std::monostate>(layer.mixer) && !std::holds_alternative<std::monostate>(layer.mlp);
-  const int expected = both ? 2 : 1;
+  if (layer.parallel && !both) {
+    return "a parallel layer without both mixer and MLP";
+  }
+  const int expected = both && !layer.parallel ? 2 : 1;
   return layer.norms == expected ? "" : "a layer of this kind with " + std::to_string(layer.norms) + " norms";
 }
 
 std::string missing(const Model& model) {
-  if (model.vision) {
-    return "patches and class heads (vision)";
+  if (model.vision && (model.tied_embeddings || model.positions != Positions::learned)) {
+    return "a model of images with tied embeddings or other positions than learned ones";
   }
-  if (model.mtp_modules > 0) {
-    return "multi-token prediction";
-  }
-  return model.head_bias ? "a head with a bias" : "";
+  return model.mtp_modules > 0 ? "multi-token prediction" : "";
 }
 
 }  // namespace
@@ -94,6 +98,11 @@ void require_executed(const Model& model, const Training& training) {
       throw InputError("model " + model.name + ", layer " + std::to_string(index) + " (" + kind_name(layer) + ")",
                        what + " is not executed yet", hint);
     }
+  }
+  if (model.vision && tokens(*model.vision) != training.sequence) {
+    throw InputError("training.sequence", "expected " + std::to_string(tokens(*model.vision)) +
+                                              ", the patches and the class token of an image, found " +
+                                              std::to_string(training.sequence));
   }
   if (model.positions == Positions::learned && model.max_positions < training.sequence) {
     throw InputError("training.sequence", "expected at most " + std::to_string(model.max_positions) +

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/weight_versions.hpp"
+#include "exec/stage/batch.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -69,16 +70,6 @@ Payload to_payload(at::Tensor tensor) {
   auto* const data = static_cast<std::byte*>(owner->mutable_data_ptr());
   const std::size_t size = owner->nbytes();
   return {.owner = std::move(owner), .data = data, .size = size};
-}
-
-at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first, std::int64_t shift) {
-  at::Tensor ids = at::empty({training.microbatch, training.sequence}, at::kLong);
-  auto* out = ids.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t row = 0; row < training.microbatch; ++row) {
-    const auto window = corpus.window(first + row, training.sequence).subspan(static_cast<std::size_t>(shift));
-    out = std::copy_n(window.begin(), training.sequence, out);
-  }
-  return ids;
 }
 
 TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
@@ -147,11 +138,8 @@ void TorchStage::use_version(std::int32_t version) {
   if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
 }
 
-// Of a microbatch: its inputs, or, one place later, its targets.
-at::Tensor TorchStage::tokens(int microbatch, std::int64_t shift) const {
-  const Training& training = settings_.training;
-  const std::int64_t first = step_ * training.global_batch + microbatch * training.microbatch;
-  return token_ids(*corpus_, training, first, shift);
+std::int64_t TorchStage::first_sequence(int microbatch) const {
+  return step_ * settings_.training.global_batch + microbatch * settings_.training.microbatch;
 }
 
 at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
@@ -173,7 +161,7 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
 at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
   Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_};
   if (is_last()) {
-    pass.targets = tokens(microbatch, 1);
+    pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, first_sequence(microbatch));
   }
   for (const auto& block : blocks_) {
     input = block->forward(std::move(input), pass, keep);
@@ -182,7 +170,9 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
 }
 
 Payload TorchStage::forward(int microbatch, Payload input) {
-  at::Tensor x = is_first() ? tokens(microbatch, 0) : received(std::move(input), "activations");
+  at::Tensor x = is_first() ? batch_inputs(*corpus_, settings_.model, settings_.training, first_sequence(microbatch),
+                                           settings_.numerics.compute)
+                            : received(std::move(input), "activations");
   if (settings_.recomputed) {
     kept_inputs_[microbatch] = x;
   }

@@ -71,7 +71,8 @@ class TorchStage final : public Stage {
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
   void zero_gradients();
-  [[nodiscard]] at::Tensor tokens(int microbatch, std::int64_t shift) const;
+  // Its sequences count from 0 over the whole run.
+  [[nodiscard]] std::int64_t first_sequence(int microbatch) const;
 
   TorchStageSettings settings_;
   std::shared_ptr<const Corpus> corpus_;
@@ -94,10 +95,6 @@ class TorchStage final : public Stage {
   std::map<std::int32_t, Version> versions_;
   std::int32_t newest_ = 0;
 };
-
-// Token ids [microbatch, sequence] of the run's sequences from `first` on: inputs, or with shift 1 their targets.
-[[nodiscard]] at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first,
-                                   std::int64_t shift);
 
 // The payload keeps the tensor alive; the tensor must be contiguous.
 [[nodiscard]] Payload to_payload(at::Tensor tensor);

@@ -32,13 +32,10 @@
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
 #include "sim/commands/schedule_input.hpp"
+#include "sim/commands/schedule_options.hpp"
 
 namespace plumb::sim {
 namespace {
-
-struct ShowOptions : ScheduleOptions {
-  std::string times = "1,1,1";
-};
 
 struct ExportOptions : ScheduleOptions {
   std::string format = "pytorch-csv";
@@ -51,98 +48,6 @@ struct CheckOptions {
   std::optional<double> memory_limit;
   bool json = false;
 };
-
-// Of one rank's share of one microbatch, in the user's own unit.
-struct Times {
-  double forward = 0;
-  double input_gradient = 0;
-  double weight_gradient = 0;
-  double hop = 0;
-};
-
-Times parse_times(const std::string& text) {
-  std::vector<double> numbers;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
-    double number = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
-    if (error != std::errc() || end != item.data() + item.size() || !(number >= 0) || number > longest_time.value) {
-      throw InputError("--times", "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each from zero to 1e9");
-    }
-    numbers.push_back(number);
-  }
-  if (numbers.size() != 3 && numbers.size() != 4) {
-    throw InputError("--times", fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", numbers.size()),
-                     "for example --times 1,1,1 or --times 1,1,1,0.1");
-  }
-  return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0};
-}
-
-StepTimeline step_of(const ScheduleGraph& graph, const Evaluation& evaluation) {
-  std::vector<Event> events;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    events.push_back({.action = node.action,
-                      .rank = node.rank,
-                      .peer = node.peer,
-                      .start = evaluation.start[i],
-                      .end = evaluation.end[i],
-                      .waited = {},
-                      .bytes = node.bytes});
-  }
-  return ordered_step(std::move(events));
-}
-
-constexpr const char* read_alphabet = "In which a CSV is read; without it the one that the file proves, else today's.";
-
-std::string list_text(const std::vector<double>& numbers) {
-  std::string list;
-  for (const double number : numbers) list += fmt::format("{}{:.6g}", list.empty() ? "" : ", ", number);
-  return list;
-}
-
-ExitStatus show(const ShowOptions& options) {
-  const Times times = parse_times(options.times);
-  const NamedSchedule named = schedule_of(options);
-  const Schedule& schedule = named.schedule;
-  const PipelineCosts costs = even_costs(stages(schedule), {.forward = {times.forward},
-                                                            .input_gradient = {times.input_gradient},
-                                                            .weight_gradient = {times.weight_gradient},
-                                                            .hop = {times.hop},
-                                                            .chunks = schedule.chunks});
-  const Schedule lowered =
-      is_lowered(schedule) ? schedule : lower(schedule, {.optimizer = false, .tied_embeddings = false});
-  const ScheduleGraph graph = build_graph(lowered, costs);
-  const Evaluation evaluation = evaluate(graph);
-  const Bubbles bubble = bubbles(graph, evaluation);
-  const std::vector<double> peaks = peak_activations(schedule);
-  if (options.json) {
-    std::cout << to_text(Json{{"schedule", schedule.name},
-                              {"ranks", schedule.ranks},
-                              {"microbatches", schedule.microbatches},
-                              {"chunks", schedule.chunks},
-                              {"makespan", evaluation.makespan.value},
-                              {"bubble_makespan", bubble.makespan.value},
-                              {"bubble_span", bubble.span.value},
-                              {"peak_activations", peaks}});
-    return ExitStatus::done;
-  }
-  std::cout << fmt::format("{}: {} ranks, {} microbatches{}, {} {} per rank\n\n", named.title, schedule.ranks,
-                           whole_microbatches(schedule),
-                           schedule.slices > 1 ? fmt::format(" in {} slices", schedule.slices) : "", schedule.chunks,
-                           schedule.chunks == 1 ? "stage" : "stages");
-  std::cout << fmt::format("  makespan    {:.6g}\n", evaluation.makespan.value);
-  std::cout << fmt::format("  bubble      {:.6g} of the makespan ({}); {:.6g} of the longest rank's own span ({})\n",
-                           bubble.makespan.value, percent_text(bubble.makespan_fraction), bubble.span.value,
-                           percent_text(bubble.span_fraction));
-  std::cout << "  activations " << list_text(peaks) << " at the peak of each rank\n\n";
-  std::cout << gantt(
-      step_of(graph, evaluation), schedule.ranks,
-      {.width = chart_width(), .colour = colour_allowed(Stream::out), .unicode = true, .in_seconds = false});
-  std::cout
-      << "\nTimes are in the unit of --times, of one rank's share of a microbatch; activations count such shares.\n";
-  return ExitStatus::done;
-}
 
 // What another program is to read.
 std::string exported_text(const ExportOptions& options, std::vector<std::string>& notes) {
@@ -254,19 +159,6 @@ ExitStatus list(bool json) {
   return ExitStatus::done;
 }
 
-void add_schedule_show(CLI::App& parent, Body& body) {
-  CLI::App& command = add_command(parent, "show", "Draws and measures one schedule.",
-                                  "plumb schedule show zb-h1 --ranks 4 --microbatches 8 --times 1,1,1");
-  const auto options = std::make_shared<ShowOptions>();
-  add_schedule_options(command, *options);
-  add_alphabet(command, options->alphabet, read_alphabet);
-  command
-      .add_option("--times", options->times,
-                  "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks.")
-      ->capture_default_str();
-  command.callback([&body, options] { body = [options] { return show(*options); }; });
-}
-
 void add_schedule_export(CLI::App& parent, Body& body) {
   CLI::App& command =
       add_command(parent, "export", "Writes a schedule to standard output for other programs.",
@@ -304,7 +196,7 @@ void add_schedule_check(CLI::App& parent, Body& body) {
 }  // namespace
 
 void add_schedule(CLI::App& program, Body& body) {
-  CLI::App& command = add_command(program, "schedule", "Lists, draws, exports and checks pipeline schedules.",
+  CLI::App& command = add_command(program, "schedule", "Lists, draws, compares, exports and checks pipeline schedules.",
                                   "plumb schedule show 1f1b --ranks 4 --microbatches 8 --times 1,1,1");
   command.require_subcommand(1);
   const auto as_json = std::make_shared<bool>(false);
@@ -313,6 +205,7 @@ void add_schedule(CLI::App& program, Body& body) {
   list_command.add_flag("--json", *as_json, "Writes one JSON object to standard output.");
   list_command.callback([&body, as_json] { body = [as_json] { return list(*as_json); }; });
   add_schedule_show(command, body);
+  add_schedule_compare(command, body);
   add_schedule_export(command, body);
   add_schedule_check(command, body);
 }

@@ -226,14 +226,24 @@ void print_plan(const Plan& plan) {
   std::cout << "  Times and kept bytes of one microbatch; costs from " << plan.costs.provenance << ".\n";
 }
 
+// What goes in and what comes out.
+std::string ends_text(const Model& model) {
+  if (!model.vision) {
+    return fmt::format("vocabulary {}{}", model.vocabulary, model.tied_embeddings ? ", tied embeddings" : "");
+  }
+  return fmt::format("images {0} × {0} × {1} in {2} patches of {3} × {3}, {4} classes", model.vision->image_size,
+                     model.vision->channels, tokens(*model.vision) - 1, model.vision->patch_size,
+                     model.vision->classes);
+}
+
 void print(const Shown& shown) {
   const auto count = [](std::int64_t value) { return count_text(static_cast<double>(value)); };
   std::cout << fmt::format("{}: {} parameters ({})", shown.model.name, count(shown.counts.total), shown.counts.total);
   if (shown.counts.active != shown.counts.total)
     std::cout << fmt::format(", {} of them active per token", count(shown.counts.active));
   if (shown.counts.mtp > 0) std::cout << fmt::format("; {} more for multi-token prediction", count(shown.counts.mtp));
-  std::cout << fmt::format("\n{} layers, hidden {}, vocabulary {}{}\n\n", shown.layers.size(), shown.model.hidden,
-                           shown.model.vocabulary, shown.model.tied_embeddings ? ", tied embeddings" : "");
+  std::cout << fmt::format("\n{} layers, hidden {}, {}\n\n", shown.layers.size(), shown.model.hidden,
+                           ends_text(shown.model));
   std::cout << to_text(layer_table(shown), colour_allowed(Stream::out));
   std::cout << fmt::format(
       "  F, I, W: FLOPs of forward, input and weight gradient of one token in a sequence of {}; kept: its "

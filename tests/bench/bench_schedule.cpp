@@ -2,8 +2,10 @@
 #include <benchmark/benchmark.h>
 
 #include "common/graph/evaluate.hpp"
+#include "common/graph/memory.hpp"
 #include "common/schedule/validate.hpp"
 #include "common/schedule/zb_auto.hpp"
+#include "common/timeline/schedule_chart.hpp"
 #include "tests/bench/pipeline.hpp"
 
 namespace plumb::bench {
@@ -54,6 +56,52 @@ void longest_path(benchmark::State& state) {
   rate(state, graph.nodes.size(), "nodes/s");
 }
 BENCHMARK(longest_path)->Unit(benchmark::kMillisecond);
+
+StepTimeline step_of(const ScheduleGraph& graph, const Evaluation& evaluation) {
+  std::vector<Event> events;
+  events.reserve(graph.nodes.size());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    events.push_back({node.action, node.rank, node.peer, evaluation.start[i], evaluation.end[i], {}, node.bytes});
+  }
+  return ordered_step(std::move(events));
+}
+
+// From a shape to what a user sees: generated, validated, lowered, evaluated, drawn.
+std::string drawn(const ScheduleEntry& entry, ScheduleShape wanted) {
+  wanted.chunks = entry.uses_chunks ? 2 : 1;
+  wanted.slices = entry.uses_slices ? default_slices : 1;
+  const Schedule schedule = entry.generate(wanted);
+  require_valid(schedule);
+  const Schedule with_messages = lowered(schedule);
+  const ScheduleGraph graph = build_graph(
+      with_messages, even_costs(stages(schedule), {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}}));
+  return schedule_chart(step_of(graph, evaluate(graph)), schedule, {.peaks = peak_activations(schedule)});
+}
+
+void every_schedule_drawn(benchmark::State& state) {
+  for (auto _ : state) {
+    for (const ScheduleEntry& entry : schedule_entries()) {
+      if (entry.uses_times) continue;  // it searches; see auto_scheduling
+      benchmark::DoNotOptimize(drawn(entry, {.ranks = 8, .microbatches = 32}));
+    }
+  }
+}
+BENCHMARK(every_schedule_drawn)->Unit(benchmark::kMillisecond);
+
+void one_schedule_drawn(benchmark::State& state) {
+  const ScheduleEntry& entry = schedule_entries().at(static_cast<std::size_t>(state.range(0)));
+  for (auto _ : state) benchmark::DoNotOptimize(drawn(entry, {.ranks = 8, .microbatches = 32}));
+  state.SetLabel(entry.name);
+}
+BENCHMARK(one_schedule_drawn)
+    ->DenseRange(0, static_cast<std::int64_t>(schedule_entries().size()) - 1)
+    ->Unit(benchmark::kMicrosecond);
+
+void large_1f1b_drawn(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(drawn(find_schedule("1f1b"), shape));
+}
+BENCHMARK(large_1f1b_drawn)->Unit(benchmark::kMillisecond);
 
 // 16 uneven stages and 64 microbatches with 1F1B's memory.
 void auto_scheduling(benchmark::State& state) {

@@ -21,8 +21,9 @@ using plumb::tests::small;
 
 TEST_CASE("every command has a help with an example") {
   const Folder folder;
-  for (const std::string command : {"", "show", "plan", "simulate", "schedule", "schedule list", "schedule show",
-                                    "schedule export", "schedule check", "diff", "validate", "report"}) {
+  for (const std::string command :
+       {"", "show", "plan", "simulate", "schedule", "schedule list", "schedule show", "schedule compare",
+        "schedule export", "schedule check", "diff", "validate", "report"}) {
     const Outcome outcome = run_plumb(folder, command + " --help");
     INFO(command << outcome.err);
     CHECK(outcome.status == 0);
@@ -73,7 +74,6 @@ TEST_CASE("an installed program finds the scenarios that are installed with it")
 TEST_CASE("what is not built yet is refused by its name") {
   const Folder folder;
   refuses(run_plumb(folder, "validate some-folder"), {"plumb validate", "not built yet"});
-  refuses(run_plumb(folder, "schedule show zb-auto --ranks 4 --microbatches 8"), {"zb-auto", "not built yet"});
 }
 
 TEST_CASE("show has the keys that design names") {

@@ -142,11 +142,51 @@ TEST_CASE("sizes that are zero, negative, no number or absurd are refused before
 
 TEST_CASE("the models that plumb ships equal the released configurations") {
   const std::filesystem::path source = PLUMB_SOURCE_DIR;
-  for (const std::string name : {"gpt2", "llama-3-8b", "mixtral-8x7b", "qwen3-next-80b-a3b", "deepseek-v3"}) {
+  for (const std::string name :
+       {"gpt2", "gpt-j-6b", "llama-3-8b", "mixtral-8x7b", "qwen3-next-80b-a3b", "deepseek-v3", "vit-b-16"}) {
     INFO(name);
     CHECK(read_model(source / "scenarios/models" / (name + ".yaml")) ==
           read_model(source / "tests/data/models" / (name + ".config.json")));
   }
+}
+
+TEST_CASE(
+    "GPT-J's block: one norm for both, part of the head rotated in neighbouring pairs, biases where it has them") {
+  const std::string keys = small + "head_dim: 8\nbias: true\nattention_bias: false\nhead_bias: true\nparallel: true\n";
+  const Model model = block(keys + "rotary: {dim: 4, interleaved: true}\nlayers: full/dense\n");
+  const auto& attention = std::get<SoftmaxAttention>(model.layers[0].mixer);
+  CHECK(attention.rotary == Rotary{.dim = 4, .interleaved = true});
+  CHECK_FALSE(attention.qkv_bias);
+  CHECK_FALSE(attention.out_bias);
+  CHECK(std::get<DenseMlp>(model.layers[0].mlp).bias);
+  CHECK(model.layers[0].parallel);
+  CHECK(model.layers[0].norms == 1);
+  CHECK(head_parameters(model).back().shape == std::vector<std::int64_t>{10});
+  CHECK(std::get<SoftmaxAttention>(block(keys + "rotary: {}\nlayers: full/dense\n").layers[0].mixer).rotary ==
+        Rotary{.dim = 8});
+  CHECK_FALSE(block(keys + "layers: none/dense\n").layers[0].parallel);
+  CHECK_THAT(block_error(keys + "rotary: {dim: 3}\nlayers: full/dense\n"), ContainsSubstring("multiple of a pair (2)"));
+  CHECK_THAT(block_error(keys + "rotary: {dim: 10}\nlayers: full/dense\n"), ContainsSubstring("from 2 to 8"));
+}
+
+TEST_CASE("a block of images has patches, classes and attention that sees both ways") {
+  const std::string keys = "hidden: 12\nheads: 4\nffn: 20\nlayers: full/dense\n";
+  const std::string patches = "patches: {image: 32, patch: 4, channels: 3, classes: 10}\n";
+  const Model model = block(keys + patches);
+  CHECK(model.vision == Vision{.image_size = 32, .patch_size = 4, .channels = 3, .classes = 10});
+  CHECK(model.positions == Positions::learned);
+  CHECK(model.max_positions == 65);
+  CHECK(default_sequence(model) == 65);
+  CHECK(model.head_bias);
+  CHECK_FALSE(std::get<SoftmaxAttention>(model.layers[0].mixer).causal);
+  CHECK(embedding_parameters(model).front().shape == std::vector<std::int64_t>{12, 48});
+  CHECK_THAT(block_error(keys + patches + "vocabulary: 10\n"),
+             ContainsSubstring("m.yaml:6:13: vocabulary: a model of"));
+  CHECK_THAT(block_error(keys + "patches: {image: 30, patch: 4, classes: 10}\n"),
+             ContainsSubstring("image (30) must be a multiple of patch (4)"));
+  CHECK_THAT(block_error(keys + "patches: {image: 32, patch: 4}\n"), ContainsSubstring("key 'classes' is missing"));
+  CHECK_THAT(block_error("hidden: 12\nheads: 4\nffn: 20\nwindow: 4\nlayers: sliding/dense\n" + patches),
+             ContainsSubstring("window"));
 }
 
 TEST_CASE("the small hybrid that plumb ships") {

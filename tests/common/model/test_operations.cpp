@@ -255,6 +255,11 @@ TEST_CASE("ViT: patches of all tokens but one need no input gradient, the class 
   CHECK(patches.weight_gradient == patches.forward);
   const OperationTotals head = totals(head_operations(model, {.sequence = sequence}));
   CHECK(head.forward.value * 17 == Approx(2 * h * 10));
+  // The norm's input of every token with its statistics; its output, the logits' logarithms and the label once an
+  // image.
+  const double statistics = model.final_norm == NormKind::layernorm ? 8 : 4;
+  CHECK(head.kept_bytes * 17 == Approx(17 * (2 * h + statistics) + 2 * h + 4 * 10 + 8));
+  CHECK(head.kept_for_weight_bytes * 17 == Approx(2 * h + 2 * 10));
 }
 
 TEST_CASE("a multi-token-prediction module costs a layer, its projection and the head once more") {

@@ -157,6 +157,23 @@ TEST_CASE("a step of more actions than any memory holds is refused before it is 
   CHECK_THROWS_WITH(make_plan(scenario, {.microbatch = 1}), ContainsSubstring("2147483648 microbatches on 2 stages"));
 }
 
+TEST_CASE("images are planned like text: a sequence is an image's patches and its class token") {
+  const Scenario scenario = read_text(
+      "model:\n  patches: {image: 32, patch: 4, classes: 10}\n  hidden: 48\n  heads: 4\n  ffn: 96\n"
+      "  layers: full/dense*6\n" +
+      two_ranks + "training: {global_batch: 8}\nschedule: {name: zb-v, chunks: 2}\n");
+  CHECK(scenario.training.sequence == 65);
+  const Plan plan = make_plan(scenario, {.microbatch = 2, .schedule = scenario.schedules.front()});
+  REQUIRE(plan.boundary.tensors.size() == 1);
+  const std::vector<NamedDimension> dimensions = {
+      {.name = "microbatch", .size = 2}, {.name = "sequence", .size = 65}, {.name = "hidden", .size = 48}};
+  CHECK(plan.boundary.tensors[0].dimensions == dimensions);
+  const TemporaryFolder folder;
+  CHECK(read_plan(folder.write("plan.json", to_json(plan))) == plan);
+  const PlanChoice sliced{.schedule = {.name = "seq-1f1b", .slices = 5}};
+  CHECK_THROWS_WITH(make_plan(scenario, sliced), ContainsSubstring("this model's attention sees them"));
+}
+
 TEST_CASE("a prediction holds every action once, its messages and the ranks' memory") {
   const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
   const Plan plan = make_plan(scenario, {.microbatch = 1});

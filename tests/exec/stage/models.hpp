@@ -54,6 +54,37 @@ inline Model gpt2(int layers, bool tied) {
   return made;
 }
 
+// GPT-J: one norm for attention and MLP, a part of each head rotated in pairs of neighbours, a head with a bias.
+inline Model gptj(int layers) {
+  SoftmaxAttention rotated = attention(4, 4, 8);
+  rotated.rotary = Rotary{.dim = 4, .interleaved = true};
+  const DenseMlp gelu{.width = 64, .activation = Activation::gelu, .bias = true};
+  Layer parallel = layer(rotated, gelu, NormKind::layernorm);
+  parallel.norms = 1;
+  parallel.parallel = true;
+  Model made = model("gptj", std::vector<Layer>(static_cast<std::size_t>(layers), parallel));
+  made.final_norm = NormKind::layernorm;
+  made.head_bias = true;
+  return made;
+}
+
+// ViT: 16 patches and a class token, attention both ways, 10 classes.
+inline Model vit(int layers) {
+  SoftmaxAttention both_ways = attention(4, 4, 8);
+  both_ways.causal = false;
+  both_ways.qkv_bias = both_ways.out_bias = true;
+  const DenseMlp gelu{.width = 64, .activation = Activation::gelu_erf, .bias = true};
+  Model made =
+      model("vit", std::vector<Layer>(static_cast<std::size_t>(layers), layer(both_ways, gelu, NormKind::layernorm)));
+  made.final_norm = NormKind::layernorm;
+  made.positions = Positions::learned;
+  made.vocabulary = 0;
+  made.vision = Vision{.image_size = 16, .patch_size = 4, .channels = 3, .classes = 10};
+  made.max_positions = tokens(*made.vision);
+  made.head_bias = true;
+  return made;
+}
+
 // Linear, sliding and full attention, dense and mixtures of experts.
 inline Model hybrid() {
   return model("hybrid", {layer(delta, swiglu_mlp), layer(sliding(16), shared_experts), layer(delta, experts),

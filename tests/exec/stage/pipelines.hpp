@@ -29,7 +29,7 @@ inline Plan training_plan(const Wanted& wanted) {
   Plan plan;
   plan.name = wanted.model.name + " " + wanted.schedule;
   plan.model = wanted.model;
-  plan.training.sequence = 32;
+  plan.training.sequence = wanted.model.vision ? tokens(*wanted.model.vision) : 32;
   plan.training.microbatch = 2;
   plan.training.global_batch = 2 * wanted.microbatches;
   plan.training.precision = wanted.precision;
@@ -38,7 +38,7 @@ inline Plan training_plan(const Wanted& wanted) {
   const int count = stages(plan.schedule);
   plan.costs = even_costs(
       count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
-  plan.costs.boundary_bytes = {2 * 32 * wanted.model.hidden * element_bytes(wanted.precision)};
+  plan.costs.boundary_bytes = {2 * plan.training.sequence * wanted.model.hidden * element_bytes(wanted.precision)};
   plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
   plan.cluster.ranks = wanted.ranks;
   plan.layout.pipeline = wanted.ranks;

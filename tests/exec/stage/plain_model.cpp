@@ -36,14 +36,20 @@ at::Tensor norm(const Scope& scope, const std::string& name, NormKind kind, cons
   return centred / at::sqrt(centred.square().mean(-1, true) + 1e-5) * scope(name + ".weight") + scope(name + ".bias");
 }
 
-// [batch, time, heads, size]: as complex numbers (first half + i · second half) times exp(i · angle).
-at::Tensor rope(const at::Tensor& x) {
-  const std::int64_t half = x.size(3) / 2;
+// [batch, time, heads, size]: the first `dim` elements as complex numbers (first half + i · second half; interleaved,
+// even + i · odd) times exp(i · angle).
+at::Tensor rope(const at::Tensor& x, const Rotary& rotary) {
+  const std::int64_t half = rotary.dim / 2;
   const at::Tensor frequency = at::pow(10000.0, at::arange(half, at::kDouble) * (-1.0 / static_cast<double>(half)));
   const at::Tensor angle = at::outer(at::arange(x.size(1), at::kDouble), frequency).to(x.scalar_type()).unsqueeze(1);
-  const at::Tensor a = x.slice(3, 0, half);
-  const at::Tensor b = x.slice(3, half);
-  return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, 3);
+  const at::Tensor turning = x.slice(3, 0, rotary.dim);
+  const at::Tensor rest = x.slice(3, rotary.dim);
+  const at::Tensor pairs =
+      rotary.interleaved ? turning.unflatten(3, {half, 2}) : turning.unflatten(3, {2, half}).transpose(3, 4);
+  const at::Tensor a = pairs.select(4, 0);
+  const at::Tensor b = pairs.select(4, 1);
+  const at::Tensor turned = at::stack({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, 4);
+  return at::cat({(rotary.interleaved ? turned : turned.transpose(3, 4)).flatten(3), rest}, 3);
 }
 
 at::Tensor attention(const Model& model, const SoftmaxAttention& shape, const Scope& scope, const at::Tensor& x) {
@@ -59,15 +65,19 @@ at::Tensor attention(const Model& model, const SoftmaxAttention& shape, const Sc
     k = rms(k, scope("attention.k_norm.weight"));
   }
   if (model.positions == Positions::rope) {
-    q = rope(q);
-    k = rope(k);
+    const Rotary rotary = shape.rotary.value_or(Rotary{.dim = shape.head_dim});
+    q = rope(q, rotary);
+    k = rope(k, rotary);
   }
   std::vector<at::Tensor> outputs;
   for (std::int64_t head = 0; head < shape.heads; ++head) {
     const std::int64_t source = head / (shape.heads / shape.kv_heads);
     const at::Tensor score = at::matmul(q.select(2, head), k.select(2, source).transpose(1, 2)) /
                              std::sqrt(static_cast<double>(shape.head_dim));
-    at::Tensor seen = at::ones({time, time}, at::kBool).tril();
+    at::Tensor seen = at::ones({time, time}, at::kBool);
+    if (shape.causal) {
+      seen = seen.tril();
+    }
     if (shape.window) {
       seen = seen.triu(1 - *shape.window);
     }
@@ -152,6 +162,9 @@ at::Tensor mlp(const Mlp& kind, const Scope& scope, const at::Tensor& x) {
   if (dense.activation == Activation::swiglu) {
     return scope.linear("mlp.down", at::silu(scope.linear("mlp.gate", x)) * up);
   }
+  if (dense.activation == Activation::gelu_erf) {
+    return scope.linear("mlp.down", 0.5 * up * (1 + at::erf(up / std::sqrt(2.0))));
+  }
   const at::Tensor inner = std::sqrt(2.0 / M_PI) * (up + 0.044715 * up.pow(3));
   return scope.linear("mlp.down", 0.5 * up * (1 + at::tanh(inner)));
 }
@@ -185,21 +198,39 @@ at::Tensor layer(const Model& model, std::size_t index, const Parameters& parame
   } else if (const auto* delta = std::get_if<GatedDelta>(&shape.mixer)) {
     y = x + gated_delta(*delta, scope, before);
   }
-  return y + mlp(shape.mlp, scope, norm(scope, "norm_2", shape.norm, y));
+  return y + mlp(shape.mlp, scope, shape.parallel ? before : norm(scope, "norm_2", shape.norm, y));
 }
 
-at::Tensor loss(const Model& model, const Parameters& parameters, const at::Tensor& tokens, const at::Tensor& targets) {
+static at::Tensor embedding_of_images(const Vision& vision, const Scope& scope, const at::Tensor& images) {
+  const std::int64_t patch = vision.patch_size;
+  const at::Tensor kernel = scope("embedding.patches.weight").reshape({-1, vision.channels, patch, patch});
+  const at::Tensor grid = at::conv2d(images, kernel, scope("embedding.patches.bias"), patch);
+  const at::Tensor class_token = scope("embedding.class_token").expand({images.size(0), 1, -1});
+  return at::cat({class_token, grid.flatten(2).transpose(1, 2)}, 1) + scope("embedding.positions");
+}
+
+static at::Tensor embedding_of_tokens(const Model& model, const Scope& scope, const at::Tensor& tokens) {
+  const at::Tensor x = scope("embedding.weight").index({tokens});
+  const bool learned = model.positions == Positions::learned;
+  return learned ? x + scope("embedding.positions").slice(0, 0, tokens.size(1)) : x;
+}
+
+at::Tensor loss(const Model& model, const Parameters& parameters, const at::Tensor& inputs, const at::Tensor& targets) {
   const Scope scope{.parameters = parameters, .prefix = ""};
-  at::Tensor x = scope("embedding.weight").index({tokens});
-  if (model.positions == Positions::learned) {
-    x = x + scope("embedding.positions").slice(0, 0, tokens.size(1));
-  }
+  at::Tensor x =
+      model.vision ? embedding_of_images(*model.vision, scope, inputs) : embedding_of_tokens(model, scope, inputs);
   for (std::size_t index = 0; index < model.layers.size(); ++index) {
     x = layer(model, index, parameters, x);
   }
   x = norm(scope, "final_norm", model.final_norm, x);
+  if (model.vision) {
+    x = x.slice(1, 0, 1);
+  }
   const at::Tensor table = scope(model.tied_embeddings ? "embedding.weight" : "head.weight");
-  const at::Tensor logits = at::matmul(x, table.t()).flatten(0, 1);
+  at::Tensor logits = at::matmul(x, table.t()).flatten(0, 1);
+  if (model.head_bias) {
+    logits = logits + scope("head.bias");
+  }
   const at::Tensor chosen = logits.gather(1, targets.reshape({-1, 1})).squeeze(1);
   return (logits.logsumexp(1) - chosen).mean();
 }

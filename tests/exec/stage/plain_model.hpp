@@ -15,9 +15,10 @@ using Parameters = std::map<std::string, at::Tensor>;
 // Leaves that require a gradient, drawn as executors draw them, in this type.
 [[nodiscard]] Parameters draw(const Model& model, std::uint64_t seed, at::ScalarType type);
 
-// Mean cross entropy over [batch, time] tokens and targets. Attention by its definition, the gated delta rule as its
+// Mean cross entropy over [batch, time] tokens and targets, or over images [batch, channels, rows, columns] and labels
+// [batch], whose patches a convolution makes. Attention by its definition, the gated delta rule as its
 // recurrence over single steps, experts by masks.
-[[nodiscard]] at::Tensor loss(const Model& model, const Parameters& parameters, const at::Tensor& tokens,
+[[nodiscard]] at::Tensor loss(const Model& model, const Parameters& parameters, const at::Tensor& inputs,
                               const at::Tensor& targets);
 
 // Layer `index` alone.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "exec/data.hpp"
+#include "exec/images.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -54,6 +55,36 @@ double train(TorchStage& stage) {
   return stage.loss();
 }
 
+struct PlainBatch {
+  at::Tensor inputs;
+  at::Tensor targets;
+};
+
+PlainBatch text(const Corpus& corpus, std::int64_t sequence, std::int64_t first) {
+  at::Tensor ids = at::empty({2, sequence + 1}, at::kLong);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    const auto window = corpus.window(first + row, sequence);
+    for (std::int64_t place = 0; place <= sequence; ++place) {
+      ids[row][place] = static_cast<std::int64_t>(window[static_cast<std::size_t>(place)]);
+    }
+  }
+  return {.inputs = ids.slice(1, 0, sequence), .targets = ids.slice(1, 1)};
+}
+
+// Drawn as one patch, an image is [channels, rows, columns].
+PlainBatch images(Vision vision, std::int64_t first, at::ScalarType type) {
+  vision.patch_size = vision.image_size;
+  at::Tensor bytes = at::empty({2, vision.channels, vision.image_size, vision.image_size}, at::kByte);
+  at::Tensor labels = at::empty({2}, at::kLong);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    const at::Tensor image = bytes[row];
+    draw_image(vision, 1, first + row,
+               {image.mutable_data_ptr<unsigned char>(), static_cast<std::size_t>(image.numel())});
+    labels[row] = image_label(vision, 1, first + row);
+  }
+  return {.inputs = (bytes.to(type) - 128) / 128, .targets = labels};
+}
+
 struct PlainResult {
   plain::Parameters parameters;
   double loss = 0;
@@ -62,15 +93,10 @@ struct PlainResult {
 PlainResult train_plainly(const Model& model, std::int64_t sequence, const Corpus& corpus, at::ScalarType type) {
   PlainResult result{.parameters = plain::draw(model, 1, type)};
   for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
-    at::Tensor ids = at::empty({2, sequence + 1}, at::kLong);
-    for (std::int64_t row = 0; row < 2; ++row) {
-      const auto window = corpus.window(2 * microbatch + row, sequence);
-      for (std::int64_t place = 0; place <= sequence; ++place) {
-        ids[row][place] = static_cast<std::int64_t>(window[static_cast<std::size_t>(place)]);
-      }
-    }
-    const at::Tensor loss = plain::loss(model, result.parameters, ids.slice(1, 0, sequence), ids.slice(1, 1)) /
-                            static_cast<double>(microbatches);
+    const PlainBatch batch =
+        model.vision ? images(*model.vision, 2 * microbatch, type) : text(corpus, sequence, 2 * microbatch);
+    const at::Tensor loss =
+        plain::loss(model, result.parameters, batch.inputs, batch.targets) / static_cast<double>(microbatches);
     loss.backward();
     result.loss += loss.item<double>();
   }
@@ -124,6 +150,20 @@ TEST_CASE("Every executed model has the gradients of plain autograd") {
   SECTION("mixtral: top-2 of 4 experts") { require_same_arithmetic(test::mixtral(2), 24); }
   SECTION("hybrid: sequences of several chunks, the last not full") { require_same_arithmetic(test::hybrid(), 150); }
   SECTION("hybrid: a sequence shorter than a chunk") { require_same_arithmetic(test::hybrid(), 40); }
+  SECTION("gptj: one norm for both, pairs of neighbours rotated, a head with a bias") {
+    require_same_arithmetic(test::gptj(2), 24);
+  }
+  SECTION("a part of each head rotated, by halves") {
+    Model model = test::llama(1);
+    std::get<SoftmaxAttention>(model.layers[0].mixer).rotary = Rotary{.dim = 6};
+    require_same_arithmetic(model, 24);
+  }
+  SECTION("a tied head with a bias") {
+    Model model = test::gpt2(1, true);
+    model.head_bias = true;
+    require_same_arithmetic(model, 24);
+  }
+  SECTION("vit: patches, class token, attention both ways, class head") { require_same_arithmetic(test::vit(2), 17); }
   SECTION("gated attention") {
     SoftmaxAttention gated = test::attention(4, 2, 8);
     gated.output_gate = true;

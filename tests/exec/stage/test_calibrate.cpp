@@ -26,7 +26,7 @@ Scenario scenario_of(const Model& model, int ranks, ElementType precision) {
   scenario.cluster.machine.devices = ranks;
   scenario.cluster.machine.device.memory.value = {std::int64_t{1} << 40};
   scenario.layout.pipeline = ranks;
-  scenario.training.sequence = 64;
+  scenario.training.sequence = model.vision ? tokens(*model.vision) : 64;
   scenario.training.global_batch = 12;
   scenario.training.microbatch = 2;
   scenario.training.precision = precision;
@@ -100,13 +100,14 @@ TEST_CASE("Both transports are measured") {
   CHECK(gloo.latency.value > 0);
 }
 
-TEST_CASE("Predicted peak memory is the measured one within 5%") {
-  const ElementType precision = GENERATE(ElementType::fp32, ElementType::bf16);
-  Scenario scenario = scenario_of(test::hybrid(), 2, precision);
+namespace {
+
+void require_predicted_memory(const Model& model, ElementType precision, const std::vector<std::string>& schedules) {
+  Scenario scenario = scenario_of(model, 2, precision);
   scenario.profile = calibrate(scenario, rounds(2));
   const std::vector<ComputeCost> blocks = block_costs(scenario, 2);
-  for (const char* const schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
-    const int chunks = std::string(schedule) == "interleaved-1f1b" ? 2 : 1;
+  for (const std::string& schedule : schedules) {
+    const int chunks = schedule == "interleaved-1f1b" || schedule == "zb-v" ? 2 : 1;
     Plan plan = test::training_plan({.model = scenario.model,
                                      .schedule = schedule,
                                      .ranks = 2,
@@ -114,7 +115,7 @@ TEST_CASE("Predicted peak memory is the measured one within 5%") {
                                      .microbatches = 6,
                                      .precision = precision});
     plan.training = scenario.training;
-    plan.costs.boundary_bytes = {2 * 64 * 32 * element_bytes(precision)};
+    plan.costs.boundary_bytes = {2 * scenario.training.sequence * 32 * element_bytes(precision)};
     for (int stage = 0; stage < stages(plan.schedule); ++stage) {
       plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
     }
@@ -123,9 +124,22 @@ TEST_CASE("Predicted peak memory is the measured one within 5%") {
     const std::vector<RankMemory> predicted = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
     const test::TrainingRun run = test::train(plan, 2);
     for (std::size_t rank = 0; rank < 2; ++rank) {
-      INFO(schedule << ", rank " << rank << ": predicted " << predicted[rank].peak_bytes.value << ", measured "
-                    << run.peak[rank].value);
+      INFO(model.name << ", " << schedule << ", rank " << rank << ": predicted " << predicted[rank].peak_bytes.value
+                      << ", measured " << run.peak[rank].value);
       CHECK(predicted[rank].peak_bytes / run.peak[rank] == Approx(1.0).margin(0.05));
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("Predicted peak memory is the measured one within 5%") {
+  const ElementType precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  require_predicted_memory(test::hybrid(), precision, {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"});
+}
+
+TEST_CASE("Predicted peak memory of GPT-J and ViT is the measured one within 5%") {
+  const ElementType precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  require_predicted_memory(test::gptj(4), precision, {"1f1b", "interleaved-1f1b", "zb-v"});
+  require_predicted_memory(test::vit(4), precision, {"1f1b", "interleaved-1f1b", "zb-v"});
 }

@@ -16,7 +16,6 @@ using namespace plumb::exec;
 
 namespace {
 
-constexpr std::int64_t sequence = 48;
 constexpr std::int64_t microbatch = 2;
 
 std::int64_t counted = 0;
@@ -63,22 +62,29 @@ MatmulFlops listed(const std::vector<Operation>& operations) {
 }  // namespace
 
 TEST_CASE("Every block multiplies what its operations say") {
-  const Model model = GENERATE(test::llama(1), test::gpt2(1, true), test::mixtral(1), test::hybrid());
+  const Model model =
+      GENERATE(test::llama(1), test::gpt2(1, true), test::mixtral(1), test::hybrid(), test::gptj(1), test::vit(1));
+  const std::int64_t sequence = model.vision ? tokens(*model.vision) : 48;
   const OperationContext context{.sequence = sequence, .activations = ElementType::fp32};
-  for (int number = 1; number < static_cast<int>(model.layers.size()) + 2; ++number) {
+  for (int number = model.vision ? 0 : 1; number < static_cast<int>(model.layers.size()) + 2; ++number) {
     const bool head = number == static_cast<int>(model.layers.size()) + 1;
+    const bool patches = number == 0;
     INFO(model.name << ", block " << number);
-    const MatmulFlops expected = listed(head ? head_operations(model, context)
-                                             : layer_operations(model, static_cast<std::size_t>(number - 1), context));
+    const MatmulFlops expected =
+        listed(patches ? embedding_operations(model, context)
+               : head  ? head_operations(model, context)
+                       : layer_operations(model, static_cast<std::size_t>(number - 1), context));
     Block block(model, number, sequence, 1, Numerics{});
-    const at::Tensor x = at::randn({microbatch, sequence, model.hidden});
-    const Pass pass{
-        .microbatch = 0, .queue = {}, .targets = at::zeros({microbatch, sequence}, at::kLong), .routing = nullptr};
+    const at::Tensor x = patches ? at::randn({microbatch, sequence - 1, embedding_parameters(model)[0].shape[1]})
+                                 : at::randn({microbatch, sequence, model.hidden});
+    const at::Tensor targets =
+        model.vision ? at::zeros({microbatch}, at::kLong) : at::zeros({microbatch, sequence}, at::kLong);
+    const Pass pass{.microbatch = 0, .queue = {}, .targets = targets, .routing = nullptr};
     at::Tensor y;
-    const double tokens = sequence * microbatch;
-    CHECK(counted_during([&] { y = block.forward(x, pass, true); }) == Approx(expected.forward * tokens));
+    const auto all_tokens = static_cast<double>(sequence * microbatch);
+    CHECK(counted_during([&] { y = block.forward(x, pass, true); }) == Approx(expected.forward * all_tokens));
     CHECK(counted_during([&] { (void)block.input_gradient(0, at::ones_like(y)); }) ==
-          Approx(expected.input_gradient * tokens));
-    CHECK(counted_during([&] { block.weight_gradient(0); }) == Approx(expected.weight_gradient * tokens));
+          Approx(expected.input_gradient * all_tokens));
+    CHECK(counted_during([&] { block.weight_gradient(0); }) == Approx(expected.weight_gradient * all_tokens));
   }
 }

@@ -5,7 +5,9 @@
 #include <fstream>
 
 #include "common/base/error.hpp"
+#include "common/model/read_model.hpp"
 #include "exec/data.hpp"
+#include "exec/images.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 
@@ -42,6 +44,15 @@ TEST_CASE("Executed kinds are not refused") {
   CHECK(refusal(test::gpt2(2, true)).empty());
   CHECK(refusal(test::mixtral(2)).empty());
   CHECK(refusal(test::hybrid()).empty());
+  CHECK(refusal(test::gptj(2)).empty());
+  CHECK(refusal(test::vit(2), training_of(17)).empty());
+}
+
+TEST_CASE("The small models that plumb ships are executed") {
+  for (const std::string name : {"tiny-gpt-j", "tiny-hybrid", "tiny-vit"}) {
+    const Model model = read_model(std::filesystem::path(PLUMB_SOURCE_DIR) / "scenarios/models" / (name + ".yaml"));
+    CHECK(refusal(model, training_of(default_sequence(model))).empty());
+  }
 }
 
 TEST_CASE("Kinds that are not executed yet are refused with their layer") {
@@ -72,17 +83,18 @@ TEST_CASE("Kinds that are not executed yet are refused with their layer") {
   CHECK_THAT(refusal(model), ContainsSubstring("4 norms"));
   model = test::llama(1);
   model.layers[0].parallel = true;
-  CHECK_THAT(refusal(model), ContainsSubstring("same norm"));
+  CHECK_THAT(refusal(model), ContainsSubstring("2 norms"));
   model = test::llama(1);
   model.mtp_modules = 1;
   CHECK_THAT(refusal(model), ContainsSubstring("multi-token"));
-  model = test::llama(1);
-  model.head_bias = true;
-  CHECK_THAT(refusal(model), ContainsSubstring("head"));
+  model = test::vit(1);
+  model.positions = Positions::rope;
+  CHECK_THAT(refusal(model, training_of(17)), ContainsSubstring("images"));
 }
 
 TEST_CASE("Training settings that are not executed yet are refused") {
   CHECK_THAT(refusal(test::gpt2(1, true), training_of(129)), ContainsSubstring("128"));
+  CHECK_THAT(refusal(test::vit(1), training_of(16)), ContainsSubstring("expected 17"));
   Training training = training_of(32);
   training.precision = ElementType::fp16;
   CHECK_THAT(refusal(test::llama(1), training), ContainsSubstring("fp16") || ContainsSubstring("bf16"));
@@ -117,4 +129,60 @@ TEST_CASE("A text shorter than one sequence is refused with both sizes") {
   narrow.vocabulary = 255;
   CHECK_THROWS_WITH(load_corpus({}, narrow, 31), ContainsSubstring("256"));
   CHECK(load_corpus({}, model, 1024)->size() > 10000);
+  CHECK(load_corpus({}, test::vit(1), 17)->size() == 0);
+  CHECK_THROWS_WITH(load_corpus(path, test::vit(1), 17), ContainsSubstring("training.seed"));
+}
+
+TEST_CASE("An image is drawn from the seed and its number, and is the same in other patches") {
+  const Vision small{.image_size = 8, .patch_size = 2, .channels = 3, .classes = 5};
+  const auto drawn = [](const Vision& vision, std::uint64_t seed, std::int64_t number) {
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(vision.channels * vision.image_size * vision.image_size));
+    draw_image(vision, seed, number, bytes);
+    return bytes;
+  };
+  CHECK(drawn(small, 1, 7) == drawn(small, 1, 7));
+  CHECK(drawn(small, 1, 7) != drawn(small, 1, 8));
+  CHECK(drawn(small, 1, 7) != drawn(small, 2, 7));
+  Vision whole = small;
+  whole.patch_size = 8;
+  const auto image = drawn(whole, 1, 7);  // one patch: channels, rows, columns
+  const auto patches = drawn(small, 1, 7);
+  for (std::size_t patch = 0; patch < 16; ++patch) {
+    for (std::size_t channel = 0; channel < 3; ++channel) {
+      for (std::size_t pixel = 0; pixel < 4; ++pixel) {
+        const std::size_t row = patch / 4 * 2 + pixel / 2;
+        const std::size_t column = patch % 4 * 2 + pixel % 2;
+        CHECK(patches[(patch * 3 + channel) * 4 + pixel] == image[(channel * 8 + row) * 8 + column]);
+      }
+    }
+  }
+}
+
+TEST_CASE("Labels are spread over the classes, and an image is nearest to the others of its class") {
+  const Vision vision{.image_size = 16, .patch_size = 4, .channels = 3, .classes = 4};
+  std::vector<int> seen(4, 0);
+  std::vector<std::vector<unsigned char>> images;
+  constexpr std::int64_t count = 40;
+  for (std::int64_t number = 0; number < count; ++number) {
+    ++seen.at(static_cast<std::size_t>(image_label(vision, 3, number)));
+    images.emplace_back(3 * 16 * 16);
+    draw_image(vision, 3, number, images.back());
+  }
+  for (const int times : seen) CHECK(times > 2);
+  const auto distance = [&](std::size_t a, std::size_t b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < images[a].size(); ++i) {
+      const double difference = static_cast<double>(images[a][i]) - static_cast<double>(images[b][i]);
+      sum += difference * difference;
+    }
+    return sum;
+  };
+  for (std::size_t a = 0; a < count; ++a) {
+    std::size_t nearest = a == 0 ? 1 : 0;
+    for (std::size_t b = 0; b < count; ++b) {
+      if (b != a && distance(a, b) < distance(a, nearest)) nearest = b;
+    }
+    CHECK(image_label(vision, 3, static_cast<std::int64_t>(a)) ==
+          image_label(vision, 3, static_cast<std::int64_t>(nearest)));
+  }
 }

@@ -1,0 +1,27 @@
+// What the first block of a model reads and the last one compares with, for one microbatch: token ids or images.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "common/plan/scenario.hpp"
+#include "exec/data.hpp"
+
+namespace plumb::exec {
+
+// Token ids [microbatch, sequence] of the run's sequences from `first` on: inputs, or with shift 1 their targets.
+[[nodiscard]] at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first,
+                                   std::int64_t shift);
+
+// Of the run's images from `first` on: [microbatch, patches, channels · patch²] in `type`, from −1 up to 127/128, which
+// bf16 holds exactly; and the labels [microbatch].
+[[nodiscard]] at::Tensor image_patches(const Vision& vision, const Training& training, std::int64_t first,
+                                       at::ScalarType type);
+[[nodiscard]] at::Tensor image_labels(const Vision& vision, const Training& training, std::int64_t first);
+
+// The model's own of these.
+[[nodiscard]] at::Tensor batch_inputs(const Corpus& corpus, const Model& model, const Training& training,
+                                      std::int64_t first, at::ScalarType type);
+[[nodiscard]] at::Tensor batch_targets(const Corpus& corpus, const Model& model, const Training& training,
+                                       std::int64_t first);
+
+}  // namespace plumb::exec

@@ -1,0 +1,330 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/command_line.hpp"
+#include "common/base/json.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/graph/memory.hpp"
+#include "common/plan/planner.hpp"
+#include "common/schedule/weight_versions.hpp"
+#include "common/timeline/statistics.hpp"
+#include "sim/commands/describe.hpp"
+#include "sim/commands/schedule_options.hpp"
+#include "sim/predict.hpp"
+
+namespace plumb::sim {
+namespace {
+
+struct Options : ShapeOptions {
+  std::vector<std::string> arguments;  // names, or a scenario and names
+  std::string times;
+  std::string profile;
+  std::string engine{path_engine};
+  bool markdown = false;
+  bool json = false;
+};
+
+// One row of a comparison, built or not.
+struct Row {
+  const ScheduleEntry* entry = nullptr;
+  ScheduleShape shape = {};
+  std::string reason = {};      // why it could not be built; empty: it was
+  double time = 0;              // the makespan in the unit of --times, or the step in seconds
+  Bubbles bubbles = {};         // of a scenario only the fractions
+  double peak_activations = 0;  // of the fullest rank
+  int copies = 1;               // replicas
+  int versions = 1;             // of the weights, on the rank that keeps most
+  // Of a scenario:
+  std::string split = {};
+  std::int64_t microbatch = 0;
+  Bytes peak_bytes = {};
+  bool fits = true;
+  std::string provenance = {};  // of the costs
+};
+
+bool faster(const Row& a, const Row& b) {
+  if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
+  if (a.fits != b.fits) return a.fits;
+  if (a.time != b.time) return a.time < b.time;
+  if (a.peak_bytes != b.peak_bytes) return a.peak_bytes < b.peak_bytes;
+  return a.peak_activations < b.peak_activations;
+}
+
+std::vector<const ScheduleEntry*> entries_named(const std::vector<std::string>& names) {
+  std::vector<const ScheduleEntry*> entries;
+  const bool all = names.empty() || std::find(names.begin(), names.end(), "all") != names.end();
+  if (all) {
+    for (const ScheduleEntry& entry : schedule_entries()) entries.push_back(&entry);
+    return entries;
+  }
+  for (const std::string& name : names) {
+    const ScheduleEntry* entry = &find_schedule(name);
+    if (std::find(entries.begin(), entries.end(), entry) == entries.end()) entries.push_back(entry);
+  }
+  return entries;
+}
+
+void describe_memory(Row& row, const Schedule& schedule) {
+  const std::vector<double> peaks = peak_activations(schedule);
+  const std::vector<int> versions = weight_versions_kept(schedule);
+  row.peak_activations = *std::max_element(peaks.begin(), peaks.end());
+  row.versions = *std::max_element(versions.begin(), versions.end());
+  row.copies = replicas(schedule);
+}
+
+Row measured_row(const ScheduleEntry& entry, const Options& options, const ShareTimes& times) {
+  Row row{.entry = &entry, .shape = usable_shape_for(entry, options)};
+  try {
+    const MeasuredSchedule measured = measure(generate(entry, row.shape, times), times);
+    row.time = measured.step.duration.value;
+    row.bubbles = measured.bubbles;
+    describe_memory(row, measured.schedule);
+  } catch (const InputError& error) {
+    row.reason = error.problem();
+  }
+  return row;
+}
+
+// The scenario's own splits and microbatches with this schedule: the fastest that fits.
+Row predicted_row(const ScheduleEntry& entry, const Options& options, Scenario scenario, const Evaluator& evaluator) {
+  ShapeOptions asked = options;
+  asked.ranks = scenario.layout.pipeline;
+  asked.microbatches = 1;  // that follow from the batch
+  Row row{.entry = &entry, .shape = usable_shape_for(entry, asked)};
+  scenario.schedules = {{.name = entry.name,
+                         .chunks = row.shape.chunks,
+                         .slices = row.shape.slices,
+                         .group = row.shape.group,
+                         .update_every = row.shape.update_every}};
+  const PlanningResult result = plan_scenario(scenario, evaluator);
+  const auto own = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                [](const Candidate& candidate) { return candidate.own; });
+  const Candidate& best = own == result.candidates.end() ? result.candidates.front() : *own;
+  row.split = describe(best.choice.split);
+  row.microbatch = best.choice.microbatch;
+  row.fits = best.fits;
+  if (!best.built) {
+    row.reason = best.reason;
+    return row;
+  }
+  row.shape.microbatches = whole_microbatches(best.plan.schedule);
+  row.time = best.iteration.value;
+  row.peak_bytes = best.peak_bytes;
+  row.provenance = best.plan.costs.provenance;
+  const Timeline timeline = evaluator(best.plan);
+  const StepStatistics statistics = step_statistics(median_step(timeline), best.plan.schedule.ranks);
+  row.bubbles.makespan_fraction = statistics.bubble_makespan_fraction;
+  row.bubbles.span_fraction = statistics.bubble_span_fraction;
+  describe_memory(row, best.plan.schedule);
+  return row;
+}
+
+Json to_json(const Row& row, bool scenario) {
+  Json object{{"schedule", row.entry->name},           {"chunks", row.shape.chunks},  {"slices", row.shape.slices},
+              {"requirement", row.entry->requirement}, {"built", row.reason.empty()}, {"reason", row.reason}};
+  if (!row.reason.empty()) return object;
+  object["microbatches"] = row.shape.microbatches;
+  if (scenario) {
+    object["iteration_s"] = row.time;
+    object["bubble_makespan_fraction"] = row.bubbles.makespan_fraction;
+    object["bubble_span_fraction"] = row.bubbles.span_fraction;
+    object["peak_bytes"] = row.peak_bytes.value;
+    object["fits"] = row.fits;
+    object["split"] = row.split;
+    object["microbatch"] = row.microbatch;
+    object["provenance"] = row.provenance;
+  } else {
+    object["makespan"] = row.time;
+    object["bubble_makespan"] = row.bubbles.makespan.value;
+    object["bubble_span"] = row.bubbles.span.value;
+  }
+  object["peak_activations"] = row.peak_activations;
+  object["replicas"] = row.copies;
+  object["weight_versions"] = row.versions;
+  object["asynchronous"] = row.entry->updates_within;
+  return object;
+}
+
+std::string weights_text(const Row& row) {
+  if (row.copies > 1) return fmt::format("×{}", row.copies);
+  return row.versions > 1 ? fmt::format("{} versions", row.versions) : "×1";
+}
+
+std::string shape_text(const Row& row) {
+  if (row.shape.slices > 1) return fmt::format("{} slices", row.shape.slices);
+  return row.shape.chunks > 1 ? fmt::format("{} chunks", row.shape.chunks) : "";
+}
+
+std::string to_best_text(const Row& row, const Row& best) {
+  if (&row == &best || !(best.time > 0)) return "";
+  return fmt::format("{:+.1f}%", (row.time / best.time - 1) * 100);
+}
+
+Table table_of(const std::vector<Row>& rows, bool scenario) {
+  Table table{.header = scenario
+                            ? std::vector<std::string>{"schedule", "", "split", "microbatch", "step", "to best",
+                                                       "bubble", "own span", "activations", "peak", "weights", "needs"}
+                            : std::vector<std::string>{"schedule", "", "makespan", "to best", "bubble", "own span",
+                                                       "activations", "weights", "needs"},
+              .rows = {},
+              .left_columns = scenario ? 3U : 2U,
+              .left_last = true};
+  for (const Row& row : rows) {
+    if (!row.reason.empty()) continue;
+    std::vector<std::string> cells = {row.entry->name + (row.entry->updates_within ? " *" : ""), shape_text(row)};
+    if (scenario) {
+      cells.insert(cells.end(), {row.split, std::to_string(row.microbatch), to_text(Seconds{row.time}),
+                                 to_best_text(row, rows.front()), percent_text(row.bubbles.makespan_fraction),
+                                 percent_text(row.bubbles.span_fraction), fmt::format("{:.4g}", row.peak_activations),
+                                 to_text(row.peak_bytes) + (row.fits ? "" : ", too much"), weights_text(row)});
+    } else {
+      cells.insert(cells.end(),
+                   {fmt::format("{:.6g}", row.time), to_best_text(row, rows.front()),
+                    fmt::format("{:.6g}", row.bubbles.makespan.value), fmt::format("{:.6g}", row.bubbles.span.value),
+                    fmt::format("{:.4g}", row.peak_activations), weights_text(row)});
+    }
+    cells.push_back(row.entry->requirement);
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+void print(const std::vector<Row>& rows, bool scenario) {
+  std::cout << to_text(table_of(rows, scenario), colour_allowed(Stream::out));
+  std::cout
+      << "\n  Best first. Bubble: of the makespan; own span: of the longest rank's own span. Activations: of the"
+         "\n  fullest rank, in one rank's share of a microbatch. Weights: copies (of two replicas) or versions.\n";
+  const auto asynchronous = [](const Row& row) { return row.reason.empty() && row.entry->updates_within; };
+  if (std::any_of(rows.begin(), rows.end(), asynchronous)) {
+    std::cout
+        << "  * updates weights within the batch: its bubble stands once at both ends of a run, not in each step.\n";
+  }
+  bool first = true;
+  for (const Row& row : rows) {
+    if (row.reason.empty()) continue;
+    if (first) std::cout << "\n  Could not be built:\n";
+    first = false;
+    std::cout << fmt::format("  {:<18} {}\n", row.entry->name, row.reason);
+  }
+}
+
+void print_markdown(const std::vector<Row>& rows, bool scenario) {
+  std::cout << "| schedule | paper | bubble | memory | needs | predicted with | " << (scenario ? "step" : "makespan")
+            << " | to the best | bubble there | " << (scenario ? "peak memory" : "activations") << " |\n"
+            << "| --- | --- | --- | --- | --- | --- | --: | --: | --: | --: |\n";
+  for (const Row& row : rows) {
+    const ScheduleEntry& entry = *row.entry;
+    std::cout << fmt::format("| `{}` | {} | {} | {} | {} | ", entry.name, entry.source, entry.bubble, entry.memory,
+                             entry.requirement);
+    if (!row.reason.empty()) {
+      std::cout << fmt::format("not built: {} | | | | |\n", row.reason);
+      continue;
+    }
+    std::string with = fmt::format("{} microbatches", row.shape.microbatches);
+    if (!shape_text(row).empty()) with += ", " + shape_text(row);
+    if (scenario) with += ", split " + row.split;
+    std::cout << fmt::format("{} | {} | {} | {} | {} |\n", with,
+                             scenario ? to_text(Seconds{row.time}) : fmt::format("{:.6g}", row.time),
+                             to_best_text(row, rows.front()), percent_text(row.bubbles.makespan_fraction),
+                             scenario ? to_text(row.peak_bytes) + (row.fits ? "" : ", does not fit")
+                                      : fmt::format("{:.4g}", row.peak_activations));
+  }
+}
+
+ExitStatus report(std::vector<Row> rows, bool scenario, const Options& options) {
+  std::stable_sort(rows.begin(), rows.end(), faster);
+  if (options.json) {
+    Json list = Json::array();
+    for (const Row& row : rows) list.push_back(to_json(row, scenario));
+    std::cout << to_text(Json{{"schedules", list}});
+  } else if (options.markdown) {
+    print_markdown(rows, scenario);
+  } else {
+    print(rows, scenario);
+  }
+  return ExitStatus::done;
+}
+
+ExitStatus compare_on_times(const Options& options) {
+  if (options.ranks == 0 || options.microbatches == 0) {
+    throw InputError(options.ranks == 0 ? "--ranks" : "--microbatches", "is required where no scenario is given",
+                     "plumb schedule compare all --ranks 4 --microbatches 8 --times 1,1,1");
+  }
+  for (const auto& [name, given] :
+       {std::pair{"--profile", !options.profile.empty()}, std::pair{"--engine", options.engine != path_engine}}) {
+    if (given) throw InputError(name, "belongs to a scenario, and none is given");
+  }
+  const ShareTimes times = parse_times(options.times.empty() ? "1,1,1" : options.times);
+  std::vector<Row> rows;
+  for (const ScheduleEntry* entry : entries_named(options.arguments)) {
+    rows.push_back(measured_row(*entry, options, times));
+  }
+  return report(std::move(rows), false, options);
+}
+
+ExitStatus compare_on_scenario(const Options& options) {
+  for (const auto& [name, given] :
+       {std::pair{"--ranks", options.ranks != 0}, std::pair{"--microbatches", options.microbatches != 0},
+        std::pair{"--times", !options.times.empty()}}) {
+    if (given) throw InputError(name, "follows from the scenario " + options.arguments.front());
+  }
+  const std::vector<const ScheduleEntry*> entries =
+      entries_named({options.arguments.begin() + 1, options.arguments.end()});
+  const Scenario scenario = read_scenario(options.arguments.front(), {.profile = options.profile});
+  const Evaluator evaluator = find_engine(options.engine);
+  std::vector<Row> rows;
+  {
+    Progress progress("comparing schedules");
+    for (const ScheduleEntry* entry : entries) {
+      rows.push_back(predicted_row(*entry, options, scenario, evaluator));
+      progress.update(static_cast<int>(rows.size()), static_cast<int>(entries.size()));
+    }
+  }
+  if (!options.json && !options.markdown) {
+    std::cout << fmt::format("{}: {} on {} ranks of {}, batch {} × {} tokens\n", scenario.name, scenario.model.name,
+                             scenario.cluster.ranks, scenario.cluster.machine.name, scenario.training.global_batch,
+                             scenario.training.sequence);
+    const auto built = std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.reason.empty(); });
+    const std::string costs = built == rows.end() ? "" : "costs from " + built->provenance + "; ";
+    std::cout << fmt::format("{}engine {}\n\n", costs, engine_text(options.engine));
+  }
+  return report(std::move(rows), true, options);
+}
+
+bool is_scenario(const std::string& argument) {
+  return argument.ends_with(".yaml") || argument.ends_with(".yml") || std::filesystem::exists(argument);
+}
+
+}  // namespace
+
+void add_schedule_compare(CLI::App& parent, Body& body) {
+  CLI::App& command = add_command(
+      parent, "compare", "Several schedules on the same costs: given times, or what a scenario's stages really cost.",
+      "plumb schedule compare all --ranks 4 --microbatches 8 --times 1,1,1");
+  const auto options = std::make_shared<Options>();
+  command
+      .add_option("NAME", options->arguments,
+                  "Schedules of plumb schedule list, or all; or first a scenario (YAML), then all or these.")
+      ->required();
+  add_shape(command, *options, false);
+  command.add_option("--times", options->times, std::string(times_help) + " Default: 1,1,1.");
+  command.add_option("--profile", options->profile, "Of a scenario: costs that plumb-exec calibrate measured.");
+  command.add_option("--engine", options->engine, "Of a scenario: what predicts, simgrid or path.")
+      ->capture_default_str();
+  command.add_flag("--markdown", options->markdown, "Writes the table with formulas and papers, for documents.");
+  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.callback([&body, options] {
+    const bool scenario = is_scenario(options->arguments.front());
+    body = [options, scenario] { return scenario ? compare_on_scenario(*options) : compare_on_times(*options); };
+  });
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,157 @@
+#include "sim/commands/schedule_options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "common/base/error.hpp"
+#include "common/graph/memory.hpp"
+#include "common/schedule/action_index.hpp"
+#include "common/schedule/weight_versions.hpp"
+#include "common/schedule/zb_auto.hpp"
+
+namespace plumb::sim {
+namespace {
+
+constexpr int most = 1 << 20;
+
+// 2, or the next number that the schedule takes.
+int default_chunks(const ScheduleEntry& entry) {
+  if (entry.fixed_chunks > 0) return entry.fixed_chunks;
+  if (!entry.uses_chunks) return 1;
+  return (2 + entry.chunk_multiple - 1) / entry.chunk_multiple * entry.chunk_multiple;
+}
+
+}  // namespace
+
+void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
+  command.add_option("--ranks", options.ranks, "Pipeline ranks.")->required(required)->check(CLI::Range(1, most));
+  command.add_option("--microbatches", options.microbatches, "Per step.")
+      ->required(required)
+      ->check(CLI::Range(1, most));
+  command.add_option("--chunks", options.chunks, "Stages per rank; default: 2 where a schedule has several.")
+      ->check(CLI::Range(1, most));
+  command
+      .add_option("--slices", options.slices,
+                  fmt::format("Parts of each sequence; default: {} where a schedule cuts it.", default_slices))
+      ->check(CLI::Range(1, most));
+  command
+      .add_option("--group", options.group,
+                  "Microbatches that a chunk runs before the next one (interleaved); default: the schedule's own.")
+      ->check(CLI::Range(1, most));
+  command
+      .add_option("--update-every", options.update_every,
+                  "Microbatches per optimizer step (asynchronous); default: the schedule's own.")
+      ->check(CLI::Range(1, most));
+}
+
+ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options) {
+  return {.ranks = options.ranks,
+          .microbatches = options.microbatches,
+          .chunks = options.chunks > 0 ? options.chunks : default_chunks(entry),
+          .slices = options.slices > 0 ? options.slices : (entry.uses_slices ? default_slices : 1),
+          .group = options.group,
+          .update_every = options.update_every};
+}
+
+ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& options) {
+  ShapeOptions usable = options;
+  if (!entry.uses_chunks || entry.fixed_chunks > 0) usable.chunks = 0;
+  if (!entry.uses_slices) usable.slices = 0;
+  if (!entry.uses_group) usable.group = 0;
+  if (!entry.updates_within) usable.update_every = 0;
+  return shape_for(entry, usable);
+}
+
+ShareTimes parse_times(const std::string& text) {
+  std::vector<double> numbers;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
+    if (error != std::errc() || end != item.data() + item.size() || !(number >= 0) || number > longest_time.value) {
+      throw InputError("--times", "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each from zero to 1e9");
+    }
+    numbers.push_back(number);
+  }
+  if (numbers.size() != 3 && numbers.size() != 4) {
+    throw InputError("--times", fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", numbers.size()),
+                     "for example --times 1,1,1 or --times 1,1,1,0.1");
+  }
+  return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0};
+}
+
+Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
+  Schedule schedule = entry.generate(shape);
+  if (!entry.uses_times) return schedule;
+  // Once more with these times, on the same stages and with the same memory.
+  const PipelineCosts costs = share_costs(schedule, times);
+  AutoProblem problem{.ranks = schedule.ranks,
+                      .microbatches = schedule.microbatches,
+                      .rank_of_stage = schedule.rank_of_stage,
+                      .stages = {},
+                      .hop = std::vector<Seconds>(costs.stages.size() - 1, Seconds{times.hop}),
+                      .limit = {}};
+  for (const ComputeCost& stage : costs.stages) {
+    problem.stages.push_back({.forward = stage.forward,
+                              .input_gradient = stage.input_gradient,
+                              .weight_gradient = stage.weight_gradient,
+                              .kept = {1},
+                              .kept_for_weight = {1}});
+  }
+  problem.limit.assign(static_cast<std::size_t>(schedule.ranks), Bytes{std::int64_t{schedule.ranks} * schedule.chunks});
+  return schedule_zb_auto(problem);
+}
+
+PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
+  PipelineCosts costs = even_costs(stages(schedule), {.forward = {times.forward},
+                                                      .input_gradient = {times.input_gradient},
+                                                      .weight_gradient = {times.weight_gradient},
+                                                      .hop = {times.hop}});
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    const double parts = static_cast<double>(chunks_of_rank(schedule, rank_in_replica(schedule, 0, stage))) *
+                         static_cast<double>(schedule.slices);
+    ComputeCost& cost = costs.stages[static_cast<std::size_t>(stage)];
+    cost.forward = cost.forward / parts;
+    cost.input_gradient = cost.input_gradient / parts;
+    cost.weight_gradient = cost.weight_gradient / parts;
+  }
+  return costs;
+}
+
+MeasuredSchedule measure(Schedule schedule, const ShareTimes& times) {
+  MeasuredSchedule measured{
+      .schedule = std::move(schedule), .step = {}, .bubbles = {}, .peaks = {}, .weight_versions = {}};
+  const Schedule lowered = is_lowered(measured.schedule)
+                               ? measured.schedule
+                               : lower(measured.schedule, {.optimizer = false, .tied_embeddings = false});
+  const ScheduleGraph graph = build_graph(lowered, share_costs(lowered, times));
+  const Evaluation evaluation = evaluate(graph);
+  std::vector<Event> events;
+  events.reserve(graph.nodes.size());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    events.push_back({.action = node.action,
+                      .rank = node.rank,
+                      .peer = node.peer,
+                      .start = evaluation.start[i],
+                      .end = evaluation.end[i],
+                      .waited = {},
+                      .bytes = node.bytes});
+  }
+  measured.step = ordered_step(std::move(events));
+  measured.bubbles = bubbles(graph, evaluation);
+  measured.peaks = peak_activations(measured.schedule);
+  const std::vector<int> versions = weight_versions_kept(measured.schedule);
+  measured.weight_versions.assign(static_cast<std::size_t>(measured.schedule.ranks), 1);
+  for (std::size_t stage = 0; stage < versions.size(); ++stage) {
+    int& most_here = measured.weight_versions[static_cast<std::size_t>(measured.schedule.rank_of_stage[stage])];
+    most_here = std::max(most_here, versions[stage]);
+  }
+  return measured;
+}
+
+}  // namespace plumb::sim

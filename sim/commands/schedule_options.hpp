@@ -1,0 +1,63 @@
+// What the commands of `plumb schedule` share: a shape and times from the command line, and a schedule measured by
+// them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/graph/evaluate.hpp"
+#include "common/schedule/registry.hpp"
+#include "common/timeline/timeline.hpp"
+#include "sim/commands/command.hpp"
+
+namespace plumb::sim {
+
+// 0: not given.
+struct ShapeOptions {
+  int ranks = 0;
+  int microbatches = 0;
+  int chunks = 0;  // then 2 where the schedule has several, else 1
+  int slices = 0;  // then 2 where the schedule cuts sequences, else 1
+  int group = 0;   // this and the next: then the schedule's own
+  int update_every = 0;
+};
+
+// Both also bound to ranks and microbatches if these are `required`; else the caller checks.
+void add_shape(CLI::App& command, ShapeOptions& options, bool required = true);
+
+// What is asked for, for the generator to refuse what the schedule has no use for.
+[[nodiscard]] ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options);
+// Of several schedules each takes what it has a use for.
+[[nodiscard]] ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& options);
+
+// Of one rank's share of one microbatch (a slice takes its part of that), in the user's own unit.
+struct ShareTimes {
+  double forward = 0;
+  double input_gradient = 0;
+  double weight_gradient = 0;
+  double hop = 0;
+};
+inline constexpr const char* times_help =
+    "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks.";
+[[nodiscard]] ShareTimes parse_times(const std::string& text);
+
+// A schedule that is made for times is made for these.
+[[nodiscard]] Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times);
+
+// A stage takes its rank's share over the number of stages that the rank holds of one replica.
+[[nodiscard]] PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times);
+
+// By the longest path.
+struct MeasuredSchedule {
+  Schedule schedule;  // compute only
+  StepTimeline step;
+  Bubbles bubbles;
+  std::vector<double> peaks;         // activations per rank, in one rank's share
+  std::vector<int> weight_versions;  // per rank, of the stage that has most
+};
+[[nodiscard]] MeasuredSchedule measure(Schedule schedule, const ShareTimes& times);
+
+void add_schedule_show(CLI::App& parent, Body& body);
+void add_schedule_compare(CLI::App& parent, Body& body);
+
+}  // namespace plumb::sim
