@@ -83,9 +83,10 @@ def reference(rows, stages, microbatches):
     return {stage: [g / microbatches for g in part] for stage, part in sums.items()}
 
 
-def run(path, form, rank, microbatches):
+def run(path, form, rank):
     """How many of this rank's gradients there are, and how many of them differ."""
     rows = cells(path)
+    microbatches = 1 + max(microbatch for row in rows for _, _, microbatch in row)  # slices count as such
     owner = {stage: at for at, row in enumerate(rows) for stage, _, _ in row}
     stages = [
         PipelineStage(stage_module(stage), stage, len(owner), torch.device("cpu"))
@@ -115,7 +116,7 @@ def worker(rank, jobs, folder, args):
     store = dist.FileStore(f"{folder}/store", args.ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=args.ranks)
     for name, form in jobs:
-        counts = torch.tensor(run(pathlib.Path(folder) / f"{name}.{form}.csv", form, rank, args.microbatches))
+        counts = torch.tensor(run(pathlib.Path(folder) / f"{name}.{form}.csv", form, rank))
         dist.all_reduce(counts)
         if rank != 0:
             continue
