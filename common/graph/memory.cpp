@@ -119,11 +119,13 @@ class MemoryWalk {
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
-      if (!crosses_ranks(schedule_, action.stage, action.microbatch)) changes_[rank].push_back({end, costs_.boundary_bytes});
+      if (!crosses_ranks(schedule_, action.stage, action.microbatch))
+        changes_[rank].push_back({end, costs_.boundary_bytes});
     }
     if (gradient && action.stage > 0) {
       producer_end(false, action.stage, action.microbatch) = end;
-      if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch)) changes_[rank].push_back({end, costs_.boundary_bytes});
+      if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch))
+        changes_[rank].push_back({end, costs_.boundary_bytes});
     }
   }
 

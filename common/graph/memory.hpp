@@ -38,11 +38,10 @@ struct RankMemory {
 [[nodiscard]] std::vector<double> peak_activations(const Schedule& schedule);
 
 // Per rank, what it holds when it may need most memory: vectors of how many microbatches each of its stages holds, in
-// the order of the stages, counted as above (what a rank keeps for a partner apart) and, of an F that is redone, while it
-// runs. Of all moments only those of
-// which no other has as many of every stage and more of one (Pareto-maximal), each once, in the order of time. Which
-// one needs most depends on how large each stage is; with one stage per rank there is one, its largest count. A rank
-// without stages has none.
+// the order of the stages, counted as above (what a rank keeps for a partner apart) and, of an F that is redone, while
+// it runs. Of all moments only those of which no other has as many of every stage and more of one (Pareto-maximal),
+// each once, in the order of time. Which one needs most depends on how large each stage is; with one stage per rank
+// there is one, its largest count. A rank without stages has none.
 [[nodiscard]] std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& schedule);
 
 }  // namespace plumb

@@ -271,7 +271,7 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
-  if (find_schedule(choice.schedule.name).uses_times) {
+  if (!choice.schedule.given && find_schedule(choice.schedule.name).uses_times) {
     plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks)).actions;
     if (plan.training.recompute.mode == RecomputeMode::full) {
       plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));

@@ -24,6 +24,7 @@ std::vector<int> read_chunks(const std::optional<YamlValue>& value, const Schedu
   const auto given = value ? auto_or_values(*value) : std::nullopt;
   if (!given) {
     if (entry.fixed_chunks > 0) return {entry.fixed_chunks};
+    if (entry.uses_times) return {1, 2};  // with one chunk a rank it is a schedule of its own as well
     std::vector<int> chunks = auto_chunks(pipeline, layers);
     std::erase_if(chunks, [&](int count) { return count % entry.chunk_multiple != 0; });
     return chunks;

@@ -10,7 +10,7 @@ namespace {
 
 // Indexed by ActionKind.
 constexpr std::array<std::string_view, 16> all_letters = {
-    "F",      "B",           "I",           "W",       "R",       "SEND_F", "RECV_F", "SEND_B",
+    "F",      "B",     "I",    "W",           "R",           "SEND_F",  "RECV_F",  "SEND_B",
     "RECV_B", "EVICT", "LOAD", "REDUCE_TIED", "REDUCE_GRAD", "UNSHARD", "RESHARD", "STEP"};
 
 void append_number(std::string& text, std::int32_t number) {

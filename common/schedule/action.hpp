@@ -51,11 +51,11 @@ struct Action {
 [[nodiscard]] constexpr bool is_receive(ActionKind kind) {
   return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
 }
-[[nodiscard]] constexpr bool is_eviction(ActionKind kind) { return kind == ActionKind::evict || kind == ActionKind::load; }
-// The kinds that name a microbatch, always; they stand before all others.
-[[nodiscard]] constexpr bool has_microbatch(ActionKind kind) {
-  return kind <= ActionKind::load;
+[[nodiscard]] constexpr bool is_eviction(ActionKind kind) {
+  return kind == ActionKind::evict || kind == ActionKind::load;
 }
+// The kinds that name a microbatch, always; they stand before all others.
+[[nodiscard]] constexpr bool has_microbatch(ActionKind kind) { return kind <= ActionKind::load; }
 
 // Activations go forward through the stages, gradients backward: which way goes what F, B, I, a send or a receive hands
 // on, and the stages at both ends of it. They may lie outside the pipeline.

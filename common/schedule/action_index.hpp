@@ -21,7 +21,8 @@ struct ActionIndex {
   std::vector<std::int32_t> first_of_rank;  // ranks + 1 entries
   std::array<std::vector<std::int32_t>, kinds_with_microbatch>
       positions;  // per kind, by stage · microbatches + microbatch; of evictions on the rank that holds the stage
-  std::array<std::vector<std::int32_t>, 2> partner_positions = {};  // of EVICT and LOAD on the partner; empty: there are none
+  std::array<std::vector<std::int32_t>, 2> partner_positions =
+      {};  // of EVICT and LOAD on the partner; empty: there are none
 
   // The first such action, or `nowhere`. Stage and microbatch must be in range.
   [[nodiscard]] std::int32_t find(ActionKind kind, std::int32_t stage, std::int32_t microbatch) const {

@@ -60,15 +60,16 @@ void check_action(ScheduleChecks& checks, int rank, const Action& action, std::i
   const bool of_microbatch = has_microbatch(action.kind);
   const bool own = of_microbatch ? checks.rank_of(action) == rank : checks.replica_on(rank, action.stage) >= 0;
   if (!own && !is_eviction(action.kind)) {
-    checks.report(Kind::misplaced, {rank}, {action},
-                  fmt::format("rank {}: {}: stage {} stands on rank {}", rank, to_string(action), action.stage,
-                              of_microbatch ? std::to_string(checks.rank_of(action))
-                                            : holders(checks.schedule, action.stage)));
+    checks.report(
+        Kind::misplaced, {rank}, {action},
+        fmt::format("rank {}: {}: stage {} stands on rank {}", rank, to_string(action), action.stage,
+                    of_microbatch ? std::to_string(checks.rank_of(action)) : holders(checks.schedule, action.stage)));
   }
   bool again = false;
   if (of_microbatch) {
-    again = (own ? checks.index.find(action)
-                 : (is_eviction(action.kind) ? checks.index.find_partner(action) : checks.index.find(action))) != position;
+    again =
+        (own ? checks.index.find(action)
+             : (is_eviction(action.kind) ? checks.index.find_partner(action) : checks.index.find(action))) != position;
   } else if (own) {
     again = stands_again(checks, checks.replica_on(rank, action.stage), action, position);
   }
@@ -95,9 +96,8 @@ void check_one_backward(ScheduleChecks& checks, std::int32_t stage, std::int32_t
 void check_pairs(ScheduleChecks& checks) {
   const std::vector<bool> begins = pair_begins(checks.schedule, checks.index);
   for (const OverlappedPair& pair : checks.schedule.overlapped) {
-    const std::int32_t at = is_compute(pair.first.kind) && in_range(checks.schedule, pair.first)
-                                ? checks.index.find(pair.first)
-                                : nowhere;
+    const std::int32_t at =
+        is_compute(pair.first.kind) && in_range(checks.schedule, pair.first) ? checks.index.find(pair.first) : nowhere;
     const bool stands = at != nowhere && begins[static_cast<std::size_t>(at)] && pair.first.kind != pair.second.kind;
     if (stands) continue;
     const int rank = at == nowhere ? 0 : checks.index.rank_at(at);
@@ -142,9 +142,8 @@ void check_ends(ScheduleChecks& checks, ActionKind kind, std::string_view expect
     }
   };
   bool any = false;
-  for_all([&](int replica, int stage, int update) {
-    any |= checks.end_position(kind, replica, stage, update) != nowhere;
-  });
+  for_all(
+      [&](int replica, int stage, int update) { any |= checks.end_position(kind, replica, stage, update) != nowhere; });
   // Two replicas that step without having summed their gradients would part.
   if (kind == ActionKind::reduce_gradient && replicas(schedule) == 2) {
     any |= checks.end_position(ActionKind::optimizer_step, 0, 0) != nowhere;

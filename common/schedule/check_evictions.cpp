@@ -35,8 +35,9 @@ class EvictionCheck {
     if (evicted == nowhere || loaded == nowhere) {
       const Action& there = evicted == nowhere ? load : evict;
       const Action& missing = evicted == nowhere ? evict : load;
-      checks_.report(Kind::missing, {rank}, {missing, there},
-                     fmt::format("rank {}: {} is missing, but {} is there", rank, to_string(missing), to_string(there)));
+      checks_.report(
+          Kind::missing, {rank}, {missing, there},
+          fmt::format("rank {}: {} is missing, but {} is there", rank, to_string(missing), to_string(there)));
       return;
     }
     const int partner = checks_.index.rank_at(checks_.index.find_partner(evict));
@@ -60,9 +61,10 @@ class EvictionCheck {
     const std::int32_t partners = checks_.index.find_partner(action);
     if ((own == nowhere) == (partners == nowhere)) return true;
     const int rank = checks_.index.rank_at(own == nowhere ? partners : own);
-    checks_.report(Kind::unmatched_message, {rank}, {action},
-                   fmt::format("rank {}: {} stands on this rank alone, expected it on the stage's rank {} and a partner's",
-                               rank, to_string(action), checks_.rank_of(action)));
+    checks_.report(
+        Kind::unmatched_message, {rank}, {action},
+        fmt::format("rank {}: {} stands on this rank alone, expected it on the stage's rank {} and a partner's", rank,
+                    to_string(action), checks_.rank_of(action)));
     return false;
   }
 

@@ -41,9 +41,9 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
   for (const int factor : {shape.ranks, shape.chunks, shape.slices, shape.microbatches}) {
     pairs *= factor;
     if (pairs > largest_schedule) {
-      throw InputError(where, fmt::format("{} ranks × {} chunks × {} slices × {} microbatches is more than {}",
-                                          shape.ranks, shape.chunks, shape.slices, shape.microbatches,
-                                          largest_schedule));
+      throw InputError(where,
+                       fmt::format("{} ranks × {} chunks × {} slices × {} microbatches is more than {}", shape.ranks,
+                                   shape.chunks, shape.slices, shape.microbatches, largest_schedule));
     }
   }
   return {.name = name,

@@ -13,9 +13,9 @@ namespace plumb {
 struct ScheduleShape {
   int ranks = 1;
   int microbatches = 1;
-  int chunks = 1;  // stages per rank
-  int slices = 1;  // parts of each sequence, where the schedule cuts it
-  int group = 0;   // microbatches that a chunk runs before the next one (interleaved schedules); 0: their default
+  int chunks = 1;        // stages per rank
+  int slices = 1;        // parts of each sequence, where the schedule cuts it
+  int group = 0;         // microbatches that a chunk runs before the next one (interleaved schedules); 0: their default
   int update_every = 0;  // microbatches per optimizer step, where weights are updated within the step; 0: the default
   bool operator==(const ScheduleShape&) const = default;
 };
@@ -58,7 +58,9 @@ struct Schedule {
 [[nodiscard]] inline int replicas(const Schedule& schedule) { return schedule.second_rank_of_stage.empty() ? 1 : 2; }
 
 // Of whole sequences.
-[[nodiscard]] inline int whole_microbatches(const Schedule& schedule) { return schedule.microbatches / schedule.slices; }
+[[nodiscard]] inline int whole_microbatches(const Schedule& schedule) {
+  return schedule.microbatches / schedule.slices;
+}
 
 // The replica (0 or 1) that a microbatch goes through.
 [[nodiscard]] inline int replica_of(const Schedule& schedule, int microbatch) {
@@ -99,8 +101,8 @@ struct Schedule {
 
 // Stage s on rank s mod p: the "loop" placement of interleaved schedules.
 [[nodiscard]] std::vector<int> loop_placement(int ranks, int chunks);
-// There and back again: chunk c of rank r is stage c·p + r for even c and c·p + p−1−r for odd c. With two chunks the "V"
-// of ZB-V, with more the waves of Hanayo.
+// There and back again: chunk c of rank r is stage c·p + r for even c and c·p + p−1−r for odd c. With two chunks the
+// "V" of ZB-V, with more the waves of Hanayo.
 [[nodiscard]] std::vector<int> wave_placement(int ranks, int chunks);
 
 // Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true.
@@ -118,9 +120,9 @@ struct LoweringOptions {
 // allows, but in the order in which the peer sends: NCCL has no tags, so the n-th receive meets the n-th send per
 // directed pair of ranks and direction of the pipeline (activations and gradients have a queue each). So a rank that
 // waits for a message only ever waits for those that were sent before it. Transfers between stages of one rank need no
-// action. Of two replicas each stage's gradients are summed (REDUCE_GRAD) before its step. A tied stage steps last on its
-// rank, so that the others' steps are done while it waits for its peer.
-// Throws InputError (where = "schedule") when it is lowered already or a stage or microbatch is out of range.
+// action. Of two replicas each stage's gradients are summed (REDUCE_GRAD) before its step. A tied stage steps last on
+// its rank, so that the others' steps are done while it waits for its peer. Throws InputError (where = "schedule") when
+// it is lowered already or a stage or microbatch is out of range.
 [[nodiscard]] Schedule lower(const Schedule& compute_only, const LoweringOptions& options);
 
 // Without messages, reductions and optimizer steps without a number: what `lower` adds to it anew.

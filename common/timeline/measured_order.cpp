@@ -33,8 +33,7 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
   for (std::size_t rank = 0; rank < graph.rank_order.size(); ++rank) {
     std::vector<NodeId> planned = graph.rank_order[rank];
     const bool updates_within = lowered.update_every > 0;
-    std::erase_if(planned,
-                  [&](NodeId node) { return graph.nodes[node].kind != NodeKind::compute && !updates_within; });
+    std::erase_if(planned, [&](NodeId node) { return graph.nodes[node].kind != NodeKind::compute && !updates_within; });
     std::vector<NodeId> acted = planned;
     std::ranges::stable_sort(acted, {}, [&](NodeId node) { return starts[node]; });
     std::vector<Action>& list = result.schedule.actions[rank];

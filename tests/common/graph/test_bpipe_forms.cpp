@@ -11,7 +11,7 @@ using namespace plumb;
 namespace {
 
 Schedule bpipe(int p, int m) { return generate_schedule("bpipe", {.ranks = p, .microbatches = m}); }
-bool evicts(const Action& action) { return is_eviction(action.kind); }
+bool is_half_of_eviction(const Action& action) { return is_eviction(action.kind); }
 
 std::vector<int> some_microbatches(int p) { return {1, 2, p - 1 + (p == 1), p, p + 1, 2 * p + 3, 5 * p, 64}; }
 
@@ -65,7 +65,7 @@ TEST_CASE("BPipe without its evictions is 1F1B") {
     for (const int m : some_microbatches(p)) {
       CAPTURE(p, m);
       Schedule schedule = bpipe(p, m);
-      for (auto& list : schedule.actions) std::erase_if(list, evicts);
+      for (auto& list : schedule.actions) std::erase_if(list, is_half_of_eviction);
       CHECK(schedule.actions == generate_schedule("1f1b", {.ranks = p, .microbatches = m}).actions);
     }
   }
@@ -144,7 +144,8 @@ TEST_CASE("BPipe evicts on the ranks x < p−⌈(p+2)/2⌉, to rank p−1−x, a
       for (int x = 0; x < p; ++x) {
         const auto sorted_evictions = [&](int rank) {
           std::vector<Action> found;
-          std::ranges::copy_if(schedule.actions[static_cast<std::size_t>(rank)], std::back_inserter(found), evicts);
+          std::ranges::copy_if(schedule.actions[static_cast<std::size_t>(rank)], std::back_inserter(found),
+                               is_half_of_eviction);
           std::ranges::sort(found);
           return found;
         };

@@ -94,7 +94,8 @@ TEST_CASE("Breadth-first: bubble (p−1)(F+B)/v for m ≥ p, m activations") {
       7);
 }
 
-TEST_CASE("Hanayo: bubble 2(p−1)F for F = B, 4(p−1)F for B = 2F and m = p: of the makespan (2p−2)/(3p+2p−2) with a wave") {
+TEST_CASE(
+    "Hanayo: bubble 2(p−1)F for F = B, 4(p−1)F for B = 2F and m = p: of the makespan (2p−2)/(3p+2p−2) with a wave") {
   for (int p = 1; p <= largest_p; ++p) {
     for (int waves = 1; waves <= 4; ++waves) {
       CAPTURE(p, waves);

@@ -81,12 +81,32 @@ TEST_CASE("auto and lists become candidates") {
   std::vector<std::string> names;
   for (const ScheduleChoice& choice : open.schedules) names.push_back(choice.name + std::to_string(choice.chunks));
   // All but the asynchronous ones; Hanayo has chunks in pairs, the V shapes have two.
-  CHECK(names == std::vector<std::string>{
-                     "gpipe1",            "1f1b1",           "eager-1f1b1",     "interleaved-1f1b2", "interleaved-1f1b3",
-                     "interleaved-1f1b4", "breadth-first2",  "breadth-first3",  "breadth-first4",    "zb-h11",
-                     "zb-h21",            "zb-v2",           "interleaved-zb2", "interleaved-zb3",   "interleaved-zb4",
-                     "v-half2",           "v-min2",          "dualpipe1",       "dualpipe-v2",       "chimera1",
-                     "hanayo2",           "hanayo4",         "seq-1f1b1",       "bpipe1"});
+  CHECK(names == std::vector<std::string>{"gpipe1",
+                                          "1f1b1",
+                                          "eager-1f1b1",
+                                          "interleaved-1f1b2",
+                                          "interleaved-1f1b3",
+                                          "interleaved-1f1b4",
+                                          "breadth-first2",
+                                          "breadth-first3",
+                                          "breadth-first4",
+                                          "zb-h11",
+                                          "zb-h21",
+                                          "zb-v2",
+                                          "zb-auto1",
+                                          "zb-auto2",
+                                          "interleaved-zb2",
+                                          "interleaved-zb3",
+                                          "interleaved-zb4",
+                                          "v-half2",
+                                          "v-min2",
+                                          "dualpipe1",
+                                          "dualpipe-v2",
+                                          "chimera1",
+                                          "hanayo2",
+                                          "hanayo4",
+                                          "seq-1f1b1",
+                                          "bpipe1"});
 
   const Scenario listed = read_text(scenario_text(cluster + R"(training: {global_batch: 24, microbatch: [3, 2]}
 schedule: [gpipe, {name: interleaved-1f1b, chunks: [2, 4]}]

@@ -23,7 +23,8 @@ constexpr const char* names[] = {"gpipe",    "1f1b",     "eager-1f1b", "interlea
 
 }  // namespace
 
-TEST_CASE("every schedule is valid over PyTorch's grid, as generated and lowered, and is refused where it is not defined") {
+TEST_CASE(
+    "every schedule is valid over PyTorch's grid, as generated and lowered, and is refused where it is not defined") {
   for (const char* name : names) {
     const ScheduleEntry& entry = find_schedule(name);
     for (const GridShape& shape : pytorch_grid) {

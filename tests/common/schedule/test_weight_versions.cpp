@@ -70,7 +70,8 @@ TEST_CASE("PipeDream: rank r's microbatch k uses the weights of max(0, k−p+r+1
   }
 }
 
-TEST_CASE("PipeDream-2BW: every rank's microbatch k uses the weights of max(0, k/e−1) updates, at most 2 versions are kept") {
+TEST_CASE(
+    "PipeDream-2BW: every rank's microbatch k uses the weights of max(0, k/e−1) updates, at most 2 versions are kept") {
   for (int p = 1; p <= 16; ++p) {
     for (const int every : {p, p + 1, 2 * p, 3 * p + 2}) {
       for (int updates = 1; updates <= 4; ++updates) {
