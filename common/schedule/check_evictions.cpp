@@ -27,7 +27,8 @@ class EvictionCheck {
   void check(int stage, int k) {
     const Action evict{ActionKind::evict, stage, k};
     const Action load{ActionKind::load, stage, k};
-    const bool whole = check_halves(evict) & check_halves(load);
+    const bool evict_whole = check_halves(evict);
+    const bool whole = check_halves(load) && evict_whole;
     const std::int32_t evicted = checks_.index.find(evict);
     const std::int32_t loaded = checks_.index.find(load);
     if (!whole || (evicted == nowhere && loaded == nowhere)) return;

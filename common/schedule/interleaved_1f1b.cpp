@@ -30,7 +30,8 @@ Schedule generate_interleaved_1f1b(const ScheduleShape& shape) {
       const InterleavedEntry& entry = table[static_cast<std::size_t>(k)];
       list.push_back({ActionKind::backward, (v - 1 - entry.chunk) * p + r, entry.microbatch});
     };
-    const int w = static_cast<int>(std::min<std::int64_t>(2 * (p - r - 1) + std::int64_t{v - 1} * g, total));
+    const int w =
+        static_cast<int>(std::min<std::int64_t>(std::int64_t{2} * (p - r - 1) + std::int64_t{v - 1} * g, total));
     // Phase 1, warm-up: w × F
     for (int k = 0; k < w; ++k) forward(k);
     // Phase 2, steady: (mv−w) × (F, B)

@@ -73,7 +73,7 @@ std::vector<int> weight_versions_kept(const Schedule& schedule) {
     } else if (ends_microbatch(action)) {
       use(-1);
     }
-    int kept = of_stage.count(newest) == 0 ? 1 : 0;
+    int kept = of_stage.contains(newest) ? 0 : 1;
     for (const auto& [version, count] : of_stage) kept += version <= newest ? 1 : 0;
     most[stage] = std::max(most[stage], kept);
   });

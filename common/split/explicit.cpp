@@ -44,7 +44,7 @@ Split megatron_split(std::string_view text, int layers, int stages) {
     throw InputError(Place{"split", 1, static_cast<int>(text.find('m')) + 1},
                      "an MTP module on another stage than the loss is planned and not built yet");
   }
-  const Split split{layout.layers};
+  Split split{layout.layers};
   require_counts(split, layers, stages);
   return split;
 }

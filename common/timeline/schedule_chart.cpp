@@ -52,7 +52,7 @@ class Chart {
     const int lines = schedule.ranks * (below_ ? 2 : 1) + 3;
     layout_ = lay_out(step, schedule, style.width, lines);
     below_ = marked || (below_ && !layout_.dense);
-    for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) cells_.push_back(fill(layout_, by_rank_[rank]));
+    for (const auto& events : by_rank_) cells_.push_back(fill(layout_, events));
   }
 
   [[nodiscard]] std::string draw() const {
@@ -113,9 +113,10 @@ class Chart {
     const ActionKind kind = event.action.kind;
     if (kind == ActionKind::optimizer_step) return repeated(style_.unicode ? "▒" : "#", width);
     if (!style_.colour) {
-      if (kind == ActionKind::recompute) return std::string(width, 'r');
+      if (kind == ActionKind::recompute) return repeated("r", width);
       const char base = kind == ActionKind::forward ? '0' : kind == ActionKind::weight_gradient ? 'A' : 'a';
-      return std::string(width, static_cast<char>(base + digit));
+      const std::string letter(1, static_cast<char>(base + digit));
+      return repeated(letter, width);
     }
     const std::string number = std::to_string(microbatch);
     if (number.size() > width) return number.substr(number.size() - width);
@@ -129,8 +130,8 @@ class Chart {
   }
 
   [[nodiscard]] std::string symbol(const ChartCell& cell, std::size_t width) const {
-    if (layout_.dense && cell.mixed) return std::string(width, '+');
-    if (cell.sparse) return std::string(width, ':');
+    if (layout_.dense && cell.mixed) return repeated("+", width);
+    if (cell.sparse) return repeated(":", width);
     if (cell.event == nullptr) return repeated(style_.unicode ? "·" : ".", width);
     if (layout_.dense && cell.event->action.kind != ActionKind::optimizer_step) {
       return repeated(letters(cell.event->action.kind), width);
@@ -147,7 +148,7 @@ class Chart {
     if (layout_.dense && cell.mixed) return std::string(mixed_escape);
     if (cell.event == nullptr) return std::string(reset);
     const Action& action = cell.event->action;
-    return escape_of(action.kind, layout_.dense ? 0 : part_of(schedule_, action), overlapped_.count(action) > 0);
+    return escape_of(action.kind, layout_.dense ? 0 : part_of(schedule_, action), overlapped_.contains(action));
   }
 
   [[nodiscard]] std::string line(std::size_t rank, std::size_t begin, std::size_t end) const {

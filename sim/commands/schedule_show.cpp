@@ -86,17 +86,17 @@ std::vector<std::pair<std::string, std::string>> facts(const MeasuredSchedule& m
                    percent_text(bubble.makespan_fraction), bubble.span.value, percent_text(bubble.span_fraction))},
       {"activations", folded_list(measured.peaks) + " at the peak of each rank"}};
   if (measured.schedule.update_every > 0) {
-    lines.push_back({"weights", folded_list(measured.weight_versions) + " versions kept on each rank"});
+    lines.emplace_back("weights", folded_list(measured.weight_versions) + " versions kept on each rank");
   }
   if (replicas(measured.schedule) > 1)
-    lines.push_back({"parameters", "held twice: each rank has a stage of both replicas"});
+    lines.emplace_back("parameters", "held twice: each rank has a stage of both replicas");
   return lines;
 }
 
 void write_picture(const MeasuredSchedule& measured, const std::string& title, const std::string& file) {
   SchedulePictureText text{.title = heading(measured, title), .lines = {}, .peaks = measured.peaks};
   for (const auto& [name, value] : facts(measured)) {
-    if (name != "activations" || measured.schedule.ranks <= 8) text.lines.push_back(name + ": " + value);
+    if (name != "activations" || measured.schedule.ranks <= 8) text.lines.push_back(fmt::format("{}: {}", name, value));
   }
   write_file(file, schedule_picture(measured.step, measured.schedule, text));
 }

@@ -63,7 +63,8 @@ TEST_CASE("show draws a file as it does a name") {
   Json from_file = json_of(run_plumb(folder, "schedule show " + file + " --times 3,2,1 --json"));
   for (Json* shown : {&by_name, &from_file}) shown->erase("schedule");
   CHECK(by_name == from_file);
-  CHECK_THAT(run_plumb(folder, "schedule show " + file).out, ContainsSubstring("a.csv: 4 ranks") && ContainsSubstring("PyTorch CSV, compute only"));
+  CHECK_THAT(run_plumb(folder, "schedule show " + file).out,
+             ContainsSubstring("a.csv: 4 ranks") && ContainsSubstring("PyTorch CSV, compute only"));
   refuses(run_plumb(folder, "schedule show " + file + " --ranks 4"), {"--ranks", "is a file"});
   refuses(run_plumb(folder, "schedule show zb-h1 --ranks 4"), {"--microbatches", "is required"});
   refuses(run_plumb(folder, "schedule show missing.csv"), {"missing.csv"});
