@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/schedule/reductions.hpp"
 #include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
@@ -60,30 +61,22 @@ void place_receives(std::vector<Event>& events) {
   }
 }
 
-// Both ranks of a reduction see it from when the later one came until the later one left. The two of a tied embedding
-// each name their own stage, those of two replicas the same.
+// Both ranks of a reduction see it from when the later one came until the later one left.
 void place_reductions(std::vector<Event>& events) {
-  constexpr std::int32_t tied = -1;
-  const auto reduced_stage = [](const Action& action) {
-    return action.kind == ActionKind::reduce_tied ? tied : action.stage;
-  };
-  const auto is_reduction = [](const Event& event) {
-    return event.action.kind == ActionKind::reduce_tied || event.action.kind == ActionKind::reduce_gradient;
-  };
   struct Interval {
     Seconds start;
     Seconds end;
   };
-  std::map<std::int32_t, Interval> of_stage;
+  std::map<Action, Interval> of_both;
   for (const Event& event : events) {
-    if (!is_reduction(event)) continue;
-    Interval& interval = of_stage[reduced_stage(event.action)];
+    if (!is_reduction(event.action.kind)) continue;
+    Interval& interval = of_both[name_of_both(event.action)];
     interval.start = std::max(interval.start, event.start);
     interval.end = std::max(interval.end, event.end);
   }
   for (Event& event : events) {
-    if (!is_reduction(event)) continue;
-    const Interval& interval = of_stage.at(reduced_stage(event.action));
+    if (!is_reduction(event.action.kind)) continue;
+    const Interval& interval = of_both.at(name_of_both(event.action));
     event.waited = interval.end - event.start;
     event.start = interval.start;
     event.end = interval.end;

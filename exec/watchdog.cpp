@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/schedule/reductions.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -45,8 +47,8 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
     if (send.stage >= 0 && send.stage <= last) return Awaited{rank_of(lowered, send.stage, send.microbatch), send};
   }
   if (action.kind == ActionKind::reduce_tied) {
-    const int stage = rank == lowered.rank_of_stage.front() ? last : 0;
-    return Awaited{rank_in_replica(lowered, 0, stage), {ActionKind::reduce_tied, stage, no_microbatch}};
+    const Action theirs = other_half(action, stages(lowered));
+    return Awaited{rank_in_replica(lowered, 0, theirs.stage), theirs};
   }
   if (action.kind == ActionKind::reduce_gradient && replicas(lowered) == 2) {
     const int first = rank_in_replica(lowered, 0, action.stage);

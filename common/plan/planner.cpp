@@ -6,6 +6,7 @@
 #include "common/graph/memory.hpp"
 #include "common/plan/misfit.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/schedule/reductions.hpp"
 
 namespace plumb {
 namespace {
@@ -68,7 +69,7 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
     if (node.kind != NodeKind::collective) continue;
     // The second rank of the pair takes part with its own action.
     std::swap(event.rank, event.peer);
-    event.action.stage = stages(lowered) - 1;
+    event.action = other_half(event.action, stages(lowered));
     add();
   }
   return ordered_step(std::move(events));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/schedule/checks.hpp"
+#include "common/schedule/reductions.hpp"
 
 namespace plumb {
 namespace {
@@ -71,10 +72,8 @@ class ProgressCheck {
       case ActionKind::evict:
       case ActionKind::load:
         return await_other_half(rank, action, awaited);
-      case ActionKind::reduce_tied: {
-        const Action other{ActionKind::reduce_tied, s == 0 ? last : 0, no_microbatch};
-        return await_partner(rank, other, 0, awaited);
-      }
+      case ActionKind::reduce_tied:
+        return await_partner(rank, other_half(action, last + 1), 0, awaited);
       case ActionKind::reduce_gradient: {
         const int replica = checks_.replica_on(rank, s);
         return replica >= 0 && replicas(schedule_) == 2 && await_partner(rank, action, 1 - replica, awaited);

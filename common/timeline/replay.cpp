@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "common/base/error.hpp"
+#include "common/schedule/reductions.hpp"
 
 namespace plumb {
 namespace {
@@ -72,11 +73,9 @@ Interval split_backward(const EventIndex& events, const Node& node, double input
 }
 
 // Both ranks of a collective hold an event, each of its own stage; it starts when the later one enters.
-Interval collective(const EventIndex& events, const Node& node, int last_stage) {
+Interval collective(const EventIndex& events, const Node& node, int stages) {
   const Event* own = events.find(node.rank, node.action);
-  Action other_action = node.action;
-  if (other_action.kind == ActionKind::reduce_tied) other_action.stage = last_stage;
-  const Event* other = node.peer >= 0 ? events.find(node.peer, other_action) : nullptr;
+  const Event* other = node.peer >= 0 ? events.find(node.peer, other_half(node.action, stages)) : nullptr;
   if (own == nullptr) own = other;
   if (own == nullptr) throw_missing(node);
   if (other == nullptr) return interval(*own);
@@ -104,7 +103,7 @@ std::vector<double> input_parts(const ScheduleGraph& graph) {
 }
 
 Interval interval_of(const EventIndex& events, const Node& node, const std::vector<double>& parts) {
-  if (node.kind == NodeKind::collective) return collective(events, node, static_cast<int>(parts.size()) - 1);
+  if (node.kind == NodeKind::collective) return collective(events, node, static_cast<int>(parts.size()));
   if (const Event* event = events.find(node.rank, node.action)) return interval(*event);
   return split_backward(events, node, parts[static_cast<std::size_t>(node.action.stage)]);
 }

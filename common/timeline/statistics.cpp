@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/base/error.hpp"
+#include "common/schedule/reductions.hpp"
 
 namespace plumb {
 namespace {
@@ -59,17 +60,11 @@ struct RankIntervals {
   bool computes = false;
 };
 
-// What its ranks share: the two of a tied embedding each name their own stage.
-Action collective_key(Action action) {
-  if (action.kind == ActionKind::reduce_tied) action.stage = 0;
-  return action;
-}
-
 std::map<Action, Seconds> collective_starts(const StepTimeline& step) {
   std::map<Action, Seconds> starts;
   for (const Event& event : step.events) {
     if (track_of(event.action.kind) != Track::collective) continue;
-    const auto [found, added] = starts.try_emplace(collective_key(event.action), event.start);
+    const auto [found, added] = starts.try_emplace(name_of_both(event.action), event.start);
     if (!added) found->second = std::max(found->second, event.start);
   }
   return starts;
@@ -86,7 +81,7 @@ std::vector<RankIntervals> rank_intervals(const StepTimeline& step, int ranks) {
     RankIntervals& rank = result[static_cast<std::size_t>(event.rank)];
     Interval interval{event.start, event.end};
     const Track track = track_of(event.action.kind);
-    if (track == Track::collective) interval.start = std::min(event.end, collectives.at(collective_key(event.action)));
+    if (track == Track::collective) interval.start = std::min(event.end, collectives.at(name_of_both(event.action)));
     if (track == Track::compute)
       rank.compute.push_back(interval);
     else if (track != Track::send)

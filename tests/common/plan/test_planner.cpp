@@ -220,6 +220,26 @@ TEST_CASE("the second rank's first message is waited for, as long as the first r
   CHECK(first->peer == 0);
 }
 
+TEST_CASE("the gradients of two replicas are summed by both their ranks, each stage once on each") {
+  const char* name = GENERATE("chimera", "dualpipe");
+  const Scenario scenario =
+      read_text(scenario_text("cluster: {machine: local-cpu, ranks: 4}\n"
+                              "training: {sequence: 32, global_batch: 8}\n"));
+  const Plan plan = make_plan(scenario, {.microbatch = 1, .schedule = {.name = name}});
+  const Timeline timeline = predict_by_path(plan);
+  std::vector<std::vector<int>> summed(4);
+  for (const Event& event : timeline.steps.front().events) {
+    if (event.action.kind != ActionKind::reduce_gradient) continue;
+    summed[static_cast<std::size_t>(event.rank)].push_back(event.action.stage);
+    CHECK(event.peer == 3 - event.rank);
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    std::vector<int>& stages = summed[static_cast<std::size_t>(rank)];
+    std::ranges::sort(stages);
+    CHECK(stages == stages_of_rank(plan.schedule, rank));
+  }
+}
+
 TEST_CASE("tied embeddings are exchanged between the first and the last rank, both with their own action") {
   Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 2}\n"));
   scenario.model.tied_embeddings = true;
