@@ -91,4 +91,17 @@ std::string to_text(const Table& table, bool bold) {
   return text;
 }
 
+std::string wrapped(const std::vector<std::string>& entries, const std::vector<std::size_t>& widths,
+                    std::size_t width) {
+  std::string text;
+  std::size_t column = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const bool fits = column + 3 + widths[i] <= width;
+    if (column > 0) text += fits ? "   " : "\n";
+    column = (column > 0 && fits ? column + 3 : 0) + widths[i];
+    text += entries[i];
+  }
+  return text + "\n";
+}
+
 }  // namespace plumb

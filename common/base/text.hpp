@@ -32,4 +32,9 @@ struct Table {
 // One line per row, each indented by two spaces; with `bold` the header is set in bold by escape codes.
 [[nodiscard]] std::string to_text(const Table& table, bool bold = false);
 
+// Entries beside each other, three columns apart, on as many lines of `width` columns as they need; `widths` are the
+// columns that each takes.
+[[nodiscard]] std::string wrapped(const std::vector<std::string>& entries, const std::vector<std::size_t>& widths,
+                                  std::size_t width);
+
 }  // namespace plumb

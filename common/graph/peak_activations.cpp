@@ -3,25 +3,10 @@
 #include <set>
 
 #include "common/graph/memory.hpp"
-#include "common/schedule/action_index.hpp"
+#include "common/schedule/held_activations.hpp"
 
 namespace plumb {
 namespace {
-
-// +1 when a microbatch's activations come to life on a stage, −1 when the last of them is freed, else 0.
-int change(const ActionIndex& index, const Action& action) {
-  switch (action.kind) {
-    case ActionKind::forward:
-      return index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere ? 1 : 0;
-    case ActionKind::recompute:
-      return 1;
-    case ActionKind::backward:
-    case ActionKind::weight_gradient:
-      return -1;
-    default:
-      return 0;
-  }
-}
 
 // Calls at_change(rank, action, ±1 or 0) for every compute action and half of an eviction, rank by rank in the order of
 // its list.
@@ -32,10 +17,8 @@ void walk(const Schedule& schedule, const AtChange& at_change) {
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
       if (!in_range(schedule, action)) continue;
-      if (is_compute(action.kind)) at_change(rank, action, change(index, action));
-      if (!is_eviction(action.kind)) continue;
-      const bool own = rank_of(schedule, action.stage, action.microbatch) == static_cast<int>(rank);
-      at_change(rank, action, own == (action.kind == ActionKind::evict) ? -1 : 1);
+      if (!is_compute(action.kind) && !is_eviction(action.kind)) continue;
+      at_change(rank, action, activation_change(schedule, index, static_cast<int>(rank), action));
     }
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/schedule/schedule.hpp"
 
@@ -31,6 +32,9 @@ namespace plumb {
 [[nodiscard]] Schedule generate_bpipe(const ScheduleShape& shape);
 [[nodiscard]] Schedule generate_pipedream(const ScheduleShape& shape);
 [[nodiscard]] Schedule generate_pipedream_2bw(const ScheduleShape& shape);
+
+// 1F1B's lists with STEP u after the B that ends every `every` microbatches: what both PipeDreams run.
+[[nodiscard]] std::vector<std::vector<Action>> one_f_one_b_with_updates(const ScheduleShape& shape, int every);
 
 // An empty schedule of that shape in loop placement. Throws InputError (where = "schedule NAME") when a number is below
 // 1 (`group` and `update_every`: below 0), the shape is absurdly large, or something is given (chunks, slices, a group,

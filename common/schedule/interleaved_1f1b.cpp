@@ -18,20 +18,14 @@ Schedule generate_interleaved_1f1b(const ScheduleShape& shape) {
   Schedule schedule = empty_schedule("interleaved-1f1b", shape);
   const int p = shape.ranks;
   const int v = shape.chunks;
-  const auto [g, table] = interleaved_table(schedule.name, shape);
-  const int total = static_cast<int>(table.size());
+  const InterleavedTable table = interleaved_table(schedule.name, shape);
+  const int total = table.total();
   for (int r = 0; r < p; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
-    const auto forward = [&, &table = table](int k) {
-      const InterleavedEntry& entry = table[static_cast<std::size_t>(k)];
-      list.push_back({ActionKind::forward, entry.chunk * p + r, entry.microbatch});
-    };
-    const auto backward = [&, &table = table](int k) {
-      const InterleavedEntry& entry = table[static_cast<std::size_t>(k)];
-      list.push_back({ActionKind::backward, (v - 1 - entry.chunk) * p + r, entry.microbatch});
-    };
-    const int w =
-        static_cast<int>(std::min<std::int64_t>(std::int64_t{2} * (p - r - 1) + std::int64_t{v - 1} * g, total));
+    const auto forward = [&](int k) { list.push_back(table.forward(r, k)); };
+    const auto backward = [&](int k) { list.push_back(table.gradient(ActionKind::backward, r, k)); };
+    const int w = static_cast<int>(
+        std::min<std::int64_t>(std::int64_t{2} * (p - r - 1) + std::int64_t{v - 1} * table.group, total));
     // Phase 1, warm-up: w × F
     for (int k = 0; k < w; ++k) forward(k);
     // Phase 2, steady: (mv−w) × (F, B)

@@ -48,9 +48,19 @@ int asked_group(const std::string& name, int p, int m, int group) {
 
 }  // namespace
 
+Action InterleavedTable::forward(int r, int k) const {
+  const InterleavedEntry& entry = entries[static_cast<std::size_t>(k)];
+  return {ActionKind::forward, entry.chunk * ranks + r, entry.microbatch};
+}
+
+Action InterleavedTable::gradient(ActionKind kind, int r, int k) const {
+  const InterleavedEntry& entry = entries[static_cast<std::size_t>(k)];
+  return {kind, (chunks - 1 - entry.chunk) * ranks + r, entry.microbatch};
+}
+
 InterleavedTable interleaved_table(const std::string& name, const ScheduleShape& shape) {
   const int m = shape.microbatches;
-  InterleavedTable table;
+  InterleavedTable table{.ranks = shape.ranks, .chunks = shape.chunks, .entries = {}};
   table.group = shape.group == 0 ? default_group(name, shape.ranks, m) : asked_group(name, shape.ranks, m, shape.group);
   table.entries.reserve(static_cast<std::size_t>(m) * static_cast<std::size_t>(shape.chunks));
   for (int first = 0; first < m; first += table.group) {

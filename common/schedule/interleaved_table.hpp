@@ -17,7 +17,14 @@ struct InterleavedEntry {
 // forward of a rank is entry k, its k-th backward entry k with chunk v−1−chunk.
 struct InterleavedTable {
   int group = 1;  // g
+  int ranks = 1;
+  int chunks = 1;
   std::vector<InterleavedEntry> entries;
+
+  [[nodiscard]] int total() const { return static_cast<int>(entries.size()); }
+  // The k-th F, and the k-th B, I or W, of rank r.
+  [[nodiscard]] Action forward(int r, int k) const;
+  [[nodiscard]] Action gradient(ActionKind kind, int r, int k) const;
 };
 
 // g is shape.group (Megatron-LM's "microbatch group size per virtual pipeline stage"): p ≤ g ≤ m, and the last group

@@ -20,19 +20,13 @@ Schedule generate_interleaved_zb(const ScheduleShape& shape) {
   Schedule schedule = empty_schedule("interleaved-zb", shape);
   const int p = shape.ranks;
   const int v = shape.chunks;
-  const auto [g, table] = interleaved_table(schedule.name, shape);
-  const int total = static_cast<int>(table.size());
+  const InterleavedTable table = interleaved_table(schedule.name, shape);
+  const int total = table.total();
   for (int r = 0; r < p; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
-    const auto forward = [&, &table = table](int k) {
-      const InterleavedEntry& entry = table[static_cast<std::size_t>(k)];
-      list.push_back({ActionKind::forward, entry.chunk * p + r, entry.microbatch});
-    };
-    const auto gradient = [&, &table = table](ActionKind kind, int k) {
-      const InterleavedEntry& entry = table[static_cast<std::size_t>(k)];
-      list.push_back({kind, (v - 1 - entry.chunk) * p + r, entry.microbatch});
-    };
-    const int w = static_cast<int>(std::min<std::int64_t>(p - r - 1 + std::int64_t{v - 1} * g, total));
+    const auto forward = [&](int k) { list.push_back(table.forward(r, k)); };
+    const auto gradient = [&](ActionKind kind, int k) { list.push_back(table.gradient(kind, r, k)); };
+    const int w = static_cast<int>(std::min<std::int64_t>(p - r - 1 + std::int64_t{v - 1} * table.group, total));
     // Phase 1, warm-up: w × F
     for (int k = 0; k < w; ++k) forward(k);
     // Phase 2, steady and cool-down: mv × ([F], I, [W]), W lagging r entries behind I

@@ -5,6 +5,7 @@
 //         (m+p−1)(F+B) + 2c[(p−1)m/p + p−2].
 // Memory: min(m, p−r).
 #include <algorithm>
+#include <utility>
 
 #include "common/schedule/generators.hpp"
 
@@ -27,6 +28,21 @@ Schedule generate_one_f_one_b(const ScheduleShape& shape) {
     for (int k = m - w; k < m; ++k) list.push_back({ActionKind::backward, r, k});
   }
   return schedule;
+}
+
+std::vector<std::vector<Action>> one_f_one_b_with_updates(const ScheduleShape& shape, int every) {
+  auto lists = generate_one_f_one_b({.ranks = shape.ranks, .microbatches = shape.microbatches}).actions;
+  for (std::vector<Action>& list : lists) {
+    std::vector<Action> with_steps;
+    with_steps.reserve(2 * list.size());
+    for (const Action& action : list) {
+      with_steps.push_back(action);
+      const bool ends_update = action.kind == ActionKind::backward && (action.microbatch + 1) % every == 0;
+      if (ends_update) with_steps.push_back({ActionKind::optimizer_step, action.stage, action.microbatch / every});
+    }
+    list = std::move(with_steps);
+  }
+  return lists;
 }
 
 }  // namespace plumb

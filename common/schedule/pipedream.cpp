@@ -10,8 +10,6 @@
 // Memory: min(m, p−r).
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "common/base/error.hpp"
 #include "common/schedule/generators.hpp"
 
@@ -26,24 +24,7 @@ Schedule generate_pipedream(const ScheduleShape& shape) {
   }
   schedule.versions = WeightVersions::stashed;
   schedule.update_every = 1;
-  const int m = shape.microbatches;
-  for (int r = 0; r < shape.ranks; ++r) {
-    std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
-    const auto backward_and_step = [&](int k) {
-      list.push_back({ActionKind::backward, r, k});
-      list.push_back({ActionKind::optimizer_step, r, k});
-    };
-    const int w = std::min(shape.ranks - r - 1, m);
-    // Phase 1, start-up: w × F
-    for (int k = 0; k < w; ++k) list.push_back({ActionKind::forward, r, k});
-    // Phase 2, steady: (m−w) × (F, B, STEP)
-    for (int k = 0; k < m - w; ++k) {
-      list.push_back({ActionKind::forward, r, w + k});
-      backward_and_step(k);
-    }
-    // Phase 3, the end of the run: w × (B, STEP)
-    for (int k = m - w; k < m; ++k) backward_and_step(k);
-  }
+  schedule.actions = one_f_one_b_with_updates(shape, schedule.update_every);
   return schedule;
 }
 

@@ -45,27 +45,9 @@ int update_interval(const ScheduleShape& shape) {
 
 Schedule generate_pipedream_2bw(const ScheduleShape& shape) {
   Schedule schedule = empty_schedule("pipedream-2bw", shape);
-  const int m = shape.microbatches;
-  const int e = update_interval(shape);
   schedule.versions = WeightVersions::delayed;
-  schedule.update_every = e;
-  for (int r = 0; r < shape.ranks; ++r) {
-    std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
-    const auto backward_and_step = [&](int k) {
-      list.push_back({ActionKind::backward, r, k});
-      if ((k + 1) % e == 0) list.push_back({ActionKind::optimizer_step, r, k / e});
-    };
-    const int w = std::min(shape.ranks - r - 1, m);
-    // Phase 1, start-up: w × F
-    for (int k = 0; k < w; ++k) list.push_back({ActionKind::forward, r, k});
-    // Phase 2, steady: (m−w) × (F, B, [STEP])
-    for (int k = 0; k < m - w; ++k) {
-      list.push_back({ActionKind::forward, r, w + k});
-      backward_and_step(k);
-    }
-    // Phase 3, the end of the run: w × (B, [STEP])
-    for (int k = m - w; k < m; ++k) backward_and_step(k);
-  }
+  schedule.update_every = update_interval(shape);
+  schedule.actions = one_f_one_b_with_updates(shape, schedule.update_every);
   return schedule;
 }
 

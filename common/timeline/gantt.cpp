@@ -190,20 +190,6 @@ std::string time_axis(Seconds duration, std::size_t indent, const GanttStyle& st
   return labels + "\n" + axis + "\n";
 }
 
-// Entries beside each other, on as many lines of `width` columns as they need.
-std::string wrapped(const std::vector<std::string>& entries, const std::vector<std::size_t>& widths,
-                    std::size_t width) {
-  std::string text;
-  std::size_t column = 0;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const bool fits = column + 3 + widths[i] <= width;
-    if (column > 0) text += fits ? "   " : "\n";
-    column = (column > 0 && fits ? column + 3 : 0) + widths[i];
-    text += entries[i];
-  }
-  return text + "\n";
-}
-
 // What is drawn in a chart: kinds of ink, and columns of several kinds.
 struct Used {
   std::array<bool, ink_count> inks{};

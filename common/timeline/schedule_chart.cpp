@@ -307,7 +307,7 @@ class Chart {
     add_marks(add);
     if (!layout_.dense) add("(numbers: microbatch)", "", "");
     if (below_ && !layout_.dense && !word.empty() && !style_.colour) add("(below a rank: the " + word + ")", "", "");
-    return wrapped(entries, widths);
+    return wrapped(entries, widths, std::max<std::size_t>(static_cast<std::size_t>(style_.width) + indent(), 40));
   }
 
   template <class Add>
@@ -321,20 +321,6 @@ class Chart {
     if (marked('E')) add("E", "", "evicts to its partner (EVICT; there e)");
     if (marked('L')) add("L", "", "loads back (LOAD; there l)");
     if (marked('E') && marked('L')) add("*", "", "several of these");
-  }
-
-  [[nodiscard]] std::string wrapped(const std::vector<std::string>& entries,
-                                    const std::vector<std::size_t>& widths) const {
-    const std::size_t width = std::max<std::size_t>(static_cast<std::size_t>(style_.width) + indent(), 40);
-    std::string text;
-    std::size_t column = 0;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      const bool fits = column + 3 + widths[i] <= width;
-      if (column > 0) text += fits ? "   " : "\n";
-      column = (column > 0 && fits ? column + 3 : 0) + widths[i];
-      text += entries[i];
-    }
-    return text + "\n";
   }
 
   const StepTimeline& step_;

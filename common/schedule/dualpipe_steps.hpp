@@ -1,0 +1,27 @@
+// The eight steps that DualPipe and DualPipeV share (step() of github.com/deepseek-ai/DualPipe).
+#pragma once
+
+#include <array>
+
+#include "common/schedule/schedule.hpp"
+
+namespace plumb {
+
+// One of the two ways that microbatches go through a rank: a replica (DualPipe), or a chunk (DualPipeV).
+struct DualPipeWay {
+  int stage = 0;
+  int first_microbatch = 0;
+};
+
+// Of the two, way 0 enters the pipeline near this rank.
+struct DualPipeRank {
+  int half = 1;          // H: ranks from the end of the pipeline to where both ways meet
+  int h = 0;             // this rank's distance from its end
+  int microbatches = 1;  // that go each way, at least 2H
+  std::array<DualPipeWay, 2> ways;
+};
+
+// Appends to the list of `rank` and to the overlapped pairs, which stay unsorted.
+void append_dualpipe_steps(Schedule& schedule, int rank, const DualPipeRank& shape);
+
+}  // namespace plumb

@@ -1,0 +1,24 @@
+#include "common/schedule/held_activations.hpp"
+
+namespace plumb {
+
+int activation_change(const Schedule& schedule, const ActionIndex& index, int rank, const Action& action) {
+  switch (action.kind) {
+    case ActionKind::forward:
+      return index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere ? 1 : 0;
+    case ActionKind::recompute:
+      return 1;
+    case ActionKind::backward:
+    case ActionKind::weight_gradient:
+      return -1;
+    case ActionKind::evict:
+    case ActionKind::load: {
+      const bool own = rank_of(schedule, action.stage, action.microbatch) == rank;
+      return own == (action.kind == ActionKind::evict) ? -1 : 1;
+    }
+    default:
+      return 0;
+  }
+}
+
+}  // namespace plumb
