@@ -65,6 +65,10 @@ ComputeCost per_slice(ComputeCost cost, int slices) {
   return cost;
 }
 
+Seconds overlapped_time(Seconds first, Seconds second, double hidden) {
+  return first + second - std::min(first, second) * hidden;
+}
+
 Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }
@@ -92,6 +96,7 @@ PipelineCosts even_costs(int stages, const EvenTimes& times) {
   costs.inside = way;
   costs.outside = way;
   costs.ranks_per_machine = stages;
+  costs.hidden_in_pairs = times.hidden_in_pairs;
   costs.provenance = "given times, every stage alike";
   return costs;
 }

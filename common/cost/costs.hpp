@@ -46,6 +46,10 @@ struct ComputeCost {
 // goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
 [[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
 
+// How long a forward and a backward take as an overlapped pair: the longer one, and of the shorter what it does not
+// hide.
+[[nodiscard]] Seconds overlapped_time(Seconds first, Seconds second, double hidden);
+
 // A message between two ranks that is alone on its way: latency + bytes / bandwidth.
 struct TransferCost {
   Seconds latency;
@@ -63,9 +67,10 @@ struct PipelineCosts {
   TransferCost inside;   // ranks of one machine
   TransferCost outside;  // ranks of two machines
   int ranks_per_machine = 1;
-  int cores_per_machine = 0;  // 0: every rank computes on a device of its own
-  std::string provenance;     // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
-  std::string transport;      // over which `inside` was measured, "local" or "gloo"; empty: it was not
+  int cores_per_machine = 0;   // 0: every rank computes on a device of its own
+  double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
+  std::string provenance;      // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
+  std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not
   bool operator==(const PipelineCosts&) const = default;
 };
 
@@ -82,6 +87,7 @@ struct EvenTimes {
   Seconds weight_gradient = {};
   Seconds hop = {};
   int chunks = 1;
+  double hidden_in_pairs = 0;
 };
 
 // Every stage alike. For `plumb schedule show`.

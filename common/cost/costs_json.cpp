@@ -38,6 +38,7 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("outside", x.outside);
   archive("ranks_per_machine", x.ranks_per_machine);
   archive("cores_per_machine", x.cores_per_machine);
+  archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
   archive("provenance", x.provenance);
   archive("transport", x.transport);
 }
@@ -50,6 +51,9 @@ ComputeCost compute_cost_from_json(const JsonValue& value) { return read_fields<
 PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   if (const auto each = value.find("ranks_per_machine")) static_cast<void>(each->small_integer(1));
   PipelineCosts costs = read_fields<PipelineCosts>(value);
+  if (!(costs.hidden_in_pairs >= 0 && costs.hidden_in_pairs <= 1)) {
+    value.at("hidden_in_pairs_fraction").fail("expected a fraction from 0 to 1");
+  }
   for (const auto& [name, way] : {std::pair("inside", costs.inside), std::pair("outside", costs.outside)}) {
     const bool endless = std::isinf(way.bandwidth.value);
     if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {

@@ -62,9 +62,24 @@ class GraphBuilder {
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
       for (const Action& action : schedule_.actions[rank]) node_at_.push_back(add_node(rank, action));
     }
+    shorten_pairs();
     // The second rank's half of a reduction is the first one's node.
     for (std::size_t position = 0; position < node_at_.size(); ++position) {
       if (node_at_[position] == second_half_) node_at_[position] = reduction_of(action_at(position));
+    }
+  }
+
+  // The two actions of an overlapped pair share its time by their own lengths.
+  void shorten_pairs() {
+    if (costs_.hidden_in_pairs <= 0) return;
+    for (std::size_t position = 0; position + 1 < node_at_.size(); ++position) {
+      if (!pair_begins_[position]) continue;
+      Seconds& first = graph_.nodes[node_at_[position]].duration;
+      Seconds& second = graph_.nodes[node_at_[position + 1]].duration;
+      if ((first + second).value <= 0) continue;
+      const double share = overlapped_time(first, second, costs_.hidden_in_pairs) / (first + second);
+      first = first * share;
+      second = second * share;
     }
   }
 

@@ -64,7 +64,8 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
                                                   .chunks = choice.schedule.chunks,
                                                   .slices = choice.schedule.slices,
                                                   .group = choice.schedule.group,
-                                                  .update_every = choice.schedule.update_every});
+                                                  .update_every = choice.schedule.update_every,
+                                                  .overlap = choice.schedule.overlap});
 }
 
 Bytes workspace(const ComputeCost& block) {
@@ -285,7 +286,11 @@ ScheduleChoice choice_of(const Schedule& schedule) {
                         .chunks = schedule.chunks,
                         .slices = schedule.slices,
                         .update_every = schedule.update_every};
-  if (schedule.name.starts_with(schedule_from_file)) choice.given = schedule;
+  if (schedule.name.starts_with(schedule_from_file)) {
+    choice.given = schedule;
+  } else {
+    choice.overlap = !schedule.overlapped.empty() && find_schedule(schedule.name).uses_overlap;
+  }
   return choice;
 }
 

@@ -14,7 +14,7 @@
 
 namespace plumb {
 
-inline constexpr int plan_version = 2;
+inline constexpr int plan_version = 3;
 
 struct Plan {
   std::string name = {};

@@ -50,6 +50,7 @@ struct ScheduleChoice {
   int slices = 1;        // of each sequence
   int group = 0;         // microbatches that a chunk runs before the next one; 0: the schedule's own
   int update_every = 0;  // microbatches per optimizer step of an asynchronous schedule; 0: the schedule's own
+  bool overlap = false;  // runs overlapped pairs, of a schedule that can do without
   std::optional<Schedule> given = {};  // what a file says; then the name is "file:" and the file's
   bool operator==(const ScheduleChoice&) const = default;
 };

@@ -86,15 +86,24 @@ void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>
     }
     choice.*extra.value = static_cast<int>(given->integer(1, most_chunks));
   }
+  if (const std::optional<YamlValue> overlap = value.find("overlap")) {
+    choice.overlap = overlap->boolean();
+    for (const ScheduleEntry* entry : entries) {
+      if (choice.overlap && !entry->uses_overlap) {
+        overlap->fail("schedule '" + entry->name + "' has no form with and without overlapped pairs",
+                      "interleaved-1f1b has");
+      }
+    }
+  }
 }
 
 // One element: {file: …}, a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some
-// have: slices, group, update_every.
+// have: slices, group, update_every, overlap.
 std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleBounds& bounds) {
   std::optional<YamlValue> chunks;
   if (value.is_map()) {
     if (value.find("file")) return {read_schedule_choice(value, bounds)};
-    value.check_keys({"name", "chunks", "slices", "group", "update_every"});
+    value.check_keys({"name", "chunks", "slices", "group", "update_every", "overlap"});
     chunks = value.find("chunks");
   }
   const auto entries = read_names(value.is_map() ? value.require("name") : value);

@@ -32,6 +32,9 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
   if (!entry.uses_group && shape.group != 0) {
     throw InputError(where, fmt::format("a group of {}, but it has no groups of microbatches", shape.group));
   }
+  if (!entry.uses_overlap && shape.overlap) {
+    throw InputError(where, "it has no form with and without overlapped pairs", "interleaved-1f1b has");
+  }
   if (!entry.updates_within && shape.update_every != 0) {
     throw InputError(where, fmt::format("an update every {} microbatches, but it updates weights once, at the end",
                                         shape.update_every));

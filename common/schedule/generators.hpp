@@ -38,7 +38,7 @@ namespace plumb {
 
 // An empty schedule of that shape in loop placement. Throws InputError (where = "schedule NAME") when a number is below
 // 1 (`group` and `update_every`: below 0), the shape is absurdly large, or something is given (chunks, slices, a group,
-// an update interval) that the schedule's entry in the registry has no use for.
+// an update interval, overlap) that the schedule's entry in the registry has no use for.
 [[nodiscard]] Schedule empty_schedule(const std::string& name, const ScheduleShape& shape);
 
 }  // namespace plumb

@@ -46,6 +46,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .memory = "p + (p−1)/v",
        .uses_chunks = true,
        .uses_group = true,
+       .uses_overlap = true,
        .generate = generate_interleaved_1f1b},
       {.name = "breadth-first",
        .title = "Breadth-first",

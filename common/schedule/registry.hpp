@@ -24,6 +24,7 @@ struct ScheduleEntry {
   int chunk_multiple = 1;        // their number must be a multiple of it
   bool uses_slices = false;      // cuts sequences
   bool uses_group = false;
+  bool uses_overlap = false;    // runs overlapped pairs if asked to
   bool updates_within = false;  // several optimizer steps per step: asynchronous
   bool uses_times = false;      // made for the stages' times (zb-auto): `generate` takes all stages alike
   std::function<Schedule(const ScheduleShape&)> generate;  // throws InputError when the requirement does not hold

@@ -17,6 +17,7 @@ struct ScheduleShape {
   int slices = 1;        // parts of each sequence, where the schedule cuts it
   int group = 0;         // microbatches that a chunk runs before the next one (interleaved schedules); 0: their default
   int update_every = 0;  // microbatches per optimizer step, where weights are updated within the step; 0: the default
+  bool overlap = false;  // runs steady forwards and backwards as overlapped pairs, where the schedule can do without
   bool operator==(const ScheduleShape&) const = default;
 };
 

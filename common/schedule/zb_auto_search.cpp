@@ -135,8 +135,7 @@ void offer_blocks(const Model& model, const Effort& effort, Pool& pool) {
 }
 
 // From the second best, then again and again from the best.
-void improve(const Model& model, const Effort& effort, Pool& pool) {
-  const double target = bound(model);
+void improve(const Model& model, const Effort& effort, double target, Pool& pool) {
   const std::size_t share = std::max<std::size_t>(1, effort.evaluations / std::size(heats));
   std::uint64_t round = 0;
   for (const double heat : heats) {
@@ -154,9 +153,11 @@ StepLists best_lists(const Model& model) {
   Pool pool(model);
   pool.offer(one_at_a_time(model));
   for (StepLists& lists : fixed_schedules(model)) offer_with_weights(model, effort, std::move(lists), pool);
-  offer_policies(model, effort, pool);
-  offer_blocks(model, effort, pool);
-  improve(model, effort, pool);
+  const double target = bound(model);
+  const auto done = [&] { return reaches(pool.best().front().score, target); };
+  if (!done()) offer_policies(model, effort, pool);
+  if (!done()) offer_blocks(model, effort, pool);
+  improve(model, effort, target, pool);
   return pool.best().front().lists;
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 struct Options : ShapeOptions {
   std::vector<std::string> arguments;  // names, or a scenario and names
-  std::string times;
+  TimesOptions times;
   std::string profile;
   std::string engine{path_engine};
   bool markdown = false;
@@ -103,7 +103,8 @@ Row predicted_row(const ScheduleEntry& entry, const Options& options, Scenario s
                          .chunks = row.shape.chunks,
                          .slices = row.shape.slices,
                          .group = row.shape.group,
-                         .update_every = row.shape.update_every}};
+                         .update_every = row.shape.update_every,
+                         .overlap = row.shape.overlap}};
   const PlanningResult result = plan_scenario(scenario, evaluator);
   const auto own = std::find_if(result.candidates.begin(), result.candidates.end(),
                                 [](const Candidate& candidate) { return candidate.own; });
@@ -262,7 +263,7 @@ ExitStatus compare_on_times(const Options& options) {
        {std::pair{"--profile", !options.profile.empty()}, std::pair{"--engine", options.engine != path_engine}}) {
     if (given) throw InputError(name, "belongs to a scenario, and none is given");
   }
-  const ShareTimes times = parse_times(options.times.empty() ? "1,1,1" : options.times);
+  const ShareTimes times = parse_times(options.times);
   std::vector<Row> rows;
   for (const ScheduleEntry* entry : entries_named(options.arguments)) {
     rows.push_back(measured_row(*entry, options, times));
@@ -273,7 +274,7 @@ ExitStatus compare_on_times(const Options& options) {
 ExitStatus compare_on_scenario(const Options& options) {
   for (const auto& [name, given] :
        {std::pair{"--ranks", options.ranks != 0}, std::pair{"--microbatches", options.microbatches != 0},
-        std::pair{"--times", !options.times.empty()}}) {
+        std::pair{"--times", !options.times.times.empty()}, std::pair{"--hidden", options.times.hidden > 0}}) {
     if (given) throw InputError(name, "follows from the scenario " + options.arguments.front());
   }
   const std::vector<const ScheduleEntry*> entries =
@@ -315,7 +316,7 @@ void add_schedule_compare(CLI::App& parent, Body& body) {
                   "Schedules of plumb schedule list, or all; or first a scenario (YAML), then all or these.")
       ->required();
   add_shape(command, *options, false);
-  command.add_option("--times", options->times, std::string(times_help) + " Default: 1,1,1.");
+  add_times(command, options->times);
   command.add_option("--profile", options->profile, "Of a scenario: costs that plumb-exec calibrate measured.");
   command.add_option("--engine", options->engine, "Of a scenario: what predicts, simgrid or path.")
       ->capture_default_str();

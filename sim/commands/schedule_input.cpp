@@ -45,6 +45,9 @@ NamedSchedule from_file(const ScheduleOptions& options) {
       throw InputError(name, fmt::format("belongs to a schedule by name, but {} is a file", options.input));
     }
   }
+  if (options.overlap) {
+    throw InputError("--overlap", fmt::format("belongs to a schedule by name, but {} is a file", options.input));
+  }
   ScheduleReading reading = read_schedule_text(read_file(options.input), options.input, alphabet_of(options.alphabet));
   print_notes(reading.notes);
   try {

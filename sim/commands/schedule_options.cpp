@@ -46,6 +46,8 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
       .add_option("--update-every", options.update_every,
                   "Microbatches per optimizer step (asynchronous); default: the schedule's own.")
       ->check(CLI::Range(1, most));
+  command.add_flag("--overlap", options.overlap,
+                   "Steady forwards and backwards as overlapped pairs (interleaved-1f1b, for expert parallelism).");
 }
 
 ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options) {
@@ -54,7 +56,8 @@ ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options)
           .chunks = options.chunks > 0 ? options.chunks : default_chunks(entry),
           .slices = options.slices > 0 ? options.slices : (entry.uses_slices ? default_slices : 1),
           .group = options.group,
-          .update_every = options.update_every};
+          .update_every = options.update_every,
+          .overlap = options.overlap};
 }
 
 ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& options) {
@@ -62,13 +65,25 @@ ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& o
   if (!entry.uses_chunks || entry.fixed_chunks > 0) usable.chunks = 0;
   if (!entry.uses_slices) usable.slices = 0;
   if (!entry.uses_group) usable.group = 0;
+  if (!entry.uses_overlap) usable.overlap = false;
   if (!entry.updates_within) usable.update_every = 0;
   return shape_for(entry, usable);
 }
 
-ShareTimes parse_times(const std::string& text) {
+void add_times(CLI::App& command, TimesOptions& options) {
+  command.add_option("--times", options.times,
+                     "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks. "
+                     "Default: 1,1,1.");
+  command
+      .add_option("--hidden", options.hidden,
+                  "Of the shorter action of an overlapped pair, the fraction that the longer one hides.")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+}
+
+ShareTimes parse_times(const TimesOptions& options) {
   std::vector<double> numbers;
-  std::istringstream items(text);
+  std::istringstream items(options.times.empty() ? "1,1,1" : options.times);
   for (std::string item; std::getline(items, item, ',');) {
     double number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
@@ -81,7 +96,7 @@ ShareTimes parse_times(const std::string& text) {
     throw InputError("--times", fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", numbers.size()),
                      "for example --times 1,1,1 or --times 1,1,1,0.1");
   }
-  return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0};
+  return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0, options.hidden};
 }
 
 Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
@@ -110,7 +125,8 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
   PipelineCosts costs = even_costs(stages(schedule), {.forward = {times.forward},
                                                       .input_gradient = {times.input_gradient},
                                                       .weight_gradient = {times.weight_gradient},
-                                                      .hop = {times.hop}});
+                                                      .hop = {times.hop},
+                                                      .hidden_in_pairs = times.hidden});
   for (int stage = 0; stage < stages(schedule); ++stage) {
     const double parts = static_cast<double>(chunks_of_rank(schedule, rank_in_replica(schedule, 0, stage))) *
                          static_cast<double>(schedule.slices);

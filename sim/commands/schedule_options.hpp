@@ -20,6 +20,7 @@ struct ShapeOptions {
   int slices = 0;  // then 2 where the schedule cuts sequences, else 1
   int group = 0;   // this and the next: then the schedule's own
   int update_every = 0;
+  bool overlap = false;
 };
 
 // Both also bound to ranks and microbatches if these are `required`; else the caller checks.
@@ -36,10 +37,15 @@ struct ShareTimes {
   double input_gradient = 0;
   double weight_gradient = 0;
   double hop = 0;
+  double hidden = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
 };
-inline constexpr const char* times_help =
-    "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks.";
-[[nodiscard]] ShareTimes parse_times(const std::string& text);
+// Bound as --times and --hidden.
+struct TimesOptions {
+  std::string times;  // empty: 1,1,1
+  double hidden = 0;
+};
+void add_times(CLI::App& command, TimesOptions& options);
+[[nodiscard]] ShareTimes parse_times(const TimesOptions& options);
 
 // A schedule that is made for times is made for these.
 [[nodiscard]] Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times);

@@ -20,7 +20,7 @@ namespace plumb::sim {
 namespace {
 
 struct Options : ScheduleOptions {
-  std::string times = "1,1,1";
+  TimesOptions times;
   std::string svg;
   int width = 0;  // 0: the terminal's
   bool ascii = false;
@@ -137,7 +137,7 @@ void add_schedule_show(CLI::App& parent, Body& body) {
   const auto options = std::make_shared<Options>();
   add_schedule_options(command, *options);
   add_alphabet(command, options->alphabet, read_alphabet);
-  command.add_option("--times", options->times, times_help)->capture_default_str();
+  add_times(command, options->times);
   command.add_option("--svg", options->svg, "Also writes a picture to this file.");
   command.add_option("--width", options->width, "Columns of the chart; default: what the terminal has.")
       ->check(CLI::Range(10, 1000));

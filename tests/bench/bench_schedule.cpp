@@ -82,7 +82,6 @@ std::string drawn(const ScheduleEntry& entry, ScheduleShape wanted) {
 void every_schedule_drawn(benchmark::State& state) {
   for (auto _ : state) {
     for (const ScheduleEntry& entry : schedule_entries()) {
-      if (entry.uses_times) continue;  // it searches; see auto_scheduling
       benchmark::DoNotOptimize(drawn(entry, {.ranks = 8, .microbatches = 32}));
     }
   }

@@ -47,7 +47,11 @@ TEST_CASE("options of the shape reach the schedules that use them, and others re
   CHECK(shown("pipedream")["weight_versions"] == Json::array({4, 3, 2, 1}));
   CHECK(shown("pipedream-2bw --update-every 4")["weight_versions"][0] == 2);
   CHECK(shown("dualpipe")["replicas"] == 2);
-  for (const std::string option : {"--chunks 2", "--slices 2", "--group 4", "--update-every 4"}) {
+  // [(p−1)(F+B) + (p(v−1)+1)(F+B) + (mv−p(v−1)−1)F&B]/v with F&B = F+B − F/2, of which 8·2 − 5 = 11 chunks hide.
+  CHECK(shown("interleaved-1f1b --overlap --times 4,4,4 --hidden 0.5")["makespan"].get<double>() ==
+        Approx((3 * 12 + 5 * 12 + 11 * 10) / 2.0));
+  refuses(run_plumb(folder, "schedule show dualpipe --ranks 4 --microbatches 8 --hidden 1.5"), {"--hidden"});
+  for (const std::string option : {"--chunks 2", "--slices 2", "--group 4", "--update-every 4", "--overlap"}) {
     refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 " + option), {"1f1b"});
   }
 }

@@ -29,6 +29,28 @@ TEST_CASE("Interleaved 1F1B in groups of g: bubble (p−1)(F+B)/v, (2(p−r−1)
       3);
 }
 
+// Megatron-LM, combined_1f1b.py: from the first pair on, the last rank is never idle until its cool-down.
+TEST_CASE("Interleaved 1F1B overlapped: makespan ((p−1)(F+B) + (p(v−1)+1)(F+B) + (mv−p(v−1)−1)F&B)/v") {
+  for_all_shapes([](int p, int m, std::mt19937& random) {
+    if (m % p != 0) return;
+    for (int v = 1; v <= 4; ++v) {
+      const Schedule schedule =
+          generate_schedule("interleaved-1f1b", {.ranks = p, .microbatches = m, .chunks = v, .overlap = true});
+      Times t = random_times(random);
+      t.hidden = random_in(random, 0, 8) / 8.0;
+      CAPTURE(v, t.f, t.i, t.w, t.hidden);
+      const double pair = t.all() - t.hidden * std::min(t.f, t.b());
+      const int warm_up = std::min(p * (v - 1) + 1, m * v);
+      CHECK(measure(schedule, t).makespan ==
+            Approx((p - 1) * t.all() + warm_up * t.all() + (m * v - warm_up) * pair).epsilon(1e-12));
+      const std::vector<int> peaks = peak_parts(schedule);
+      for (int r = 0; r < p; ++r) {
+        CHECK(peaks[static_cast<std::size_t>(r)] == std::min(2 * (p - r - 1) + (v - 1) * p + 2, m * v));
+      }
+    }
+  });
+}
+
 TEST_CASE("Interleaved zero bubble: bubble (p−1)(F+I−W)/v for W ≤ min(F, I) and p | m, p held on every rank") {
   for_all_shapes([](int p, int m, std::mt19937& random) {
     if (m % p != 0) return;

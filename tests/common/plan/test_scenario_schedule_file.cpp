@@ -46,6 +46,16 @@ TEST_CASE("a plan from a file's schedule predicts what one by its name does") {
   }
 }
 
+TEST_CASE("a scenario asks for overlapped pairs where a schedule can do without") {
+  const TemporaryFolder folder;
+  const Plan plan = plan_of(folder, with_schedule("{name: interleaved-1f1b, chunks: 2, overlap: true}"));
+  CHECK_FALSE(plan.schedule.overlapped.empty());
+  CHECK(choice_of(plan.schedule).overlap);
+  CHECK(plan_of(folder, with_schedule("{name: interleaved-1f1b, chunks: 2, overlap: false}"))
+            .schedule.overlapped.empty());
+  CHECK_THROWS_AS(plan_of(folder, with_schedule("{name: dualpipe-v, chunks: 2, overlap: true}")), InputError);
+}
+
 TEST_CASE("messages in a file are planned anew, and ranks may hold different numbers of stages") {
   const TemporaryFolder folder;
   const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 4});
