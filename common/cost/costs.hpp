@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/cost/software.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -19,8 +20,11 @@ enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
 struct ComputeCost {
   Seconds forward;
   Seconds input_gradient;
-  Seconds weight_gradient;  // a full backward B costs input_gradient + weight_gradient
-  Seconds optimizer;        // once per step
+  Seconds weight_gradient;
+  Seconds hidden_in_backward;  // a full backward B takes so much less than I and W apart: messages of I hide behind W
+  Seconds gradient_reduction;  // once per step, over the data-parallel ranks, as far as it is not hidden; 0 if there
+                               // are none
+  Seconds optimizer;           // once per step
   std::int64_t parameters = 0;
   Bytes parameter_bytes;
   Bytes gradient_bytes;
@@ -35,7 +39,10 @@ struct ComputeCost {
   bool operator==(const ComputeCost&) const = default;
 };
 
-// F, I and W of one microbatch, and R where F is redone. Without I and W apart: B takes as long as both.
+// A full backward, I and W in one.
+[[nodiscard]] Seconds backward_time(const ComputeCost& cost);
+
+// F, I and W of one microbatch, and R where F is redone.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
 // Of one of the equal slices of a microbatch's sequences: times and bytes that grow with the tokens are shared out
@@ -67,7 +74,8 @@ struct PipelineCosts {
   TransferCost inside;   // ranks of one machine
   TransferCost outside;  // ranks of two machines
   int ranks_per_machine = 1;
-  int cores_per_machine = 0;   // 0: every rank computes on a device of its own
+  int cores_per_machine = 0;  // 0: every rank computes on a device of its own
+  PipelineExchange exchange = PipelineExchange::asynchronous;
   double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
   std::string provenance;      // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
   std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not
