@@ -18,24 +18,25 @@ enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
 
 // One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
 struct ComputeCost {
-  Seconds forward;
-  Seconds input_gradient;
-  Seconds weight_gradient;
-  Seconds hidden_in_backward;  // a full backward B takes so much less than I and W apart: messages of I hide behind W
-  Seconds gradient_reduction;  // once per step, over the data-parallel ranks, as far as it is not hidden; 0 if there
-                               // are none
-  Seconds optimizer;           // once per step
+  Seconds forward = {};
+  Seconds input_gradient = {};
+  Seconds weight_gradient = {};
+  Seconds hidden_in_backward =
+      {};  // a full backward B takes so much less than I and W apart: messages of I hide behind W
+  Seconds gradient_reduction = {};  // once per step, over the data-parallel ranks, as far as it is not hidden; 0 if
+                                    // there are none
+  Seconds optimizer = {};  // once per step
   std::int64_t parameters = 0;
-  Bytes parameter_bytes;
-  Bytes gradient_bytes;
-  Bytes optimizer_bytes;
+  Bytes parameter_bytes = {};
+  Bytes gradient_bytes = {};
+  Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
-  Bytes kept_bytes;             // after F, until I
-  Bytes kept_for_weight_bytes;  // after I, until W
+  Bytes kept_bytes = {};             // after F, until I
+  Bytes kept_for_weight_bytes = {};  // after I, until W
   // The worst moment inside an action, with all that this microbatch holds then, minus:
-  Bytes forward_workspace_bytes;          // … kept_bytes
-  Bytes input_gradient_workspace_bytes;   // … kept_bytes; the output gradient counts here
-  Bytes weight_gradient_workspace_bytes;  // … kept_for_weight_bytes
+  Bytes forward_workspace_bytes = {};          // … kept_bytes
+  Bytes input_gradient_workspace_bytes = {};   // … kept_bytes; the output gradient counts here
+  Bytes weight_gradient_workspace_bytes = {};  // … kept_for_weight_bytes
   bool operator==(const ComputeCost&) const = default;
 };
 

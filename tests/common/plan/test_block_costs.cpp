@@ -175,7 +175,7 @@ TEST_CASE("a tied head on another rank has a copy of the table with all its stat
   scenario.model.tied_embeddings = true;
   const std::vector<ComputeCost> blocks = block_costs(scenario, 2);
   CHECK(blocks.back().parameters == 64);  // the final norm alone
-  const ComputeCost head = with_table_copy(blocks.back(), scenario.model, scenario.training, blocks.front());
+  const ComputeCost head = with_table_copy(blocks.back(), scenario, blocks.front());
   CHECK(head.parameters == 64 + 512 * 64);
   CHECK(head.optimizer_bytes == Bytes{8 * (64 + 512 * 64)});
   CHECK(head.optimizer.value == Approx((blocks.back().optimizer + blocks.front().optimizer).value));
