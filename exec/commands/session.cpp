@@ -46,10 +46,6 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "cuts sequences into slices (" + plan.schedule.name + "), which is not executed yet",
                      "--emulate runs it with waiting in the place of computing; or another schedule");
   }
-  if (evicts(plan.schedule)) {
-    throw InputError(plan.name, "evicts activations (" + plan.schedule.name + "), which is not executed yet",
-                     "plumb simulate predicts it; or another schedule");
-  }
   if (options.emulate && options.check) {
     throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
   }

@@ -50,6 +50,7 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
+          .evicts = evicts(plan.schedule),
           .numerics = numerics_of(plan.training.precision),
           .update_every = plan.schedule.update_every,
           .versions = versions_of_stage(plan.schedule, stage)};
@@ -62,6 +63,7 @@ TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numeri
           .stage = 0,
           .microbatches = plan.schedule.microbatches,
           .recomputed = false,
+          .evicts = false,
           .numerics = numerics};
 }
 
@@ -159,7 +161,7 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
 }
 
 at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
-  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_};
+  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_, .lists_kept = settings_.evicts};
   if (is_last()) {
     pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, first_sequence(microbatch));
   }
@@ -208,6 +210,37 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
     if (--used->second.uses_left == 0 && version != newest_) versions_.erase(used);
   }
   return is_first() ? Payload{} : to_payload(std::move(gradient));
+}
+
+Parcel TorchStage::evict(int microbatch) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& block : blocks_) {
+    if (KeptTensors* const kept = block->kept(microbatch)) kept->take(tensors);
+  }
+  if (const auto input = kept_inputs_.find(microbatch); input != kept_inputs_.end()) {
+    tensors.push_back(std::exchange(input->second, at::Tensor()));
+  }
+  if (tensors.empty() || evicted_.contains(microbatch)) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "EVICT of microbatch " + std::to_string(microbatch) + ", which keeps nothing here");
+  }
+  Parcel parcel;
+  evicted_.emplace(microbatch, EvictedTensors(std::move(tensors), parcel));
+  return parcel;
+}
+
+void TorchStage::load(int microbatch, Parcel parcel) {
+  const auto node = evicted_.extract(microbatch);
+  if (node.empty()) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "LOAD of microbatch " + std::to_string(microbatch) + " without EVICT before it");
+  }
+  std::vector<at::Tensor> tensors = node.mapped().restored(std::move(parcel));
+  auto next = tensors.begin();
+  for (const auto& block : blocks_) {
+    if (KeptTensors* const kept = block->kept(microbatch)) kept->put(next);
+  }
+  if (const auto input = kept_inputs_.find(microbatch); input != kept_inputs_.end()) input->second = *next;
 }
 
 // The loss is the mean over the microbatches whose gradients one optimizer step applies.

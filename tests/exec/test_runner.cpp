@@ -204,6 +204,8 @@ TEST_CASE("a rank waits for the deadline factor's multiple of the predicted work
     Payload input_gradient(int microbatch, Payload gradient) override {
       return stage_->input_gradient(microbatch, std::move(gradient));
     }
+    Parcel evict(int microbatch) override { return stage_->evict(microbatch); }
+    void load(int microbatch, Parcel parcel) override { stage_->load(microbatch, std::move(parcel)); }
     void weight_gradient(int microbatch) override { stage_->weight_gradient(microbatch); }
     std::vector<std::span<float>> gradients() override { return stage_->gradients(); }
     std::span<float> tied_gradient() override { return stage_->tied_gradient(); }
@@ -240,6 +242,8 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
     }
     void recompute(int) override {}
     Payload input_gradient(int, Payload) override { return {}; }
+    Parcel evict(int) override { return {}; }
+    void load(int, Parcel) override {}
     void weight_gradient(int) override {}
     std::vector<std::span<float>> gradients() override { return {}; }
     std::span<float> tied_gradient() override { return {}; }

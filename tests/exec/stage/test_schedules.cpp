@@ -31,7 +31,7 @@ Plan plan_of(const ScheduleEntry& entry, int ranks, const Model& model) {
                               .microbatches = shape.microbatches});
 }
 
-bool is_executed(const ScheduleEntry& entry) { return !entry.uses_slices && entry.name != "bpipe"; }
+bool is_executed(const ScheduleEntry& entry) { return !entry.uses_slices; }
 
 void require_bitwise(const Plan& plan, const TransportKind& transport) {
   INFO(plan.name << ", ranks " << plan.schedule.ranks << ", " << transport.name);
