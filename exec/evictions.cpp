@@ -94,8 +94,8 @@ void Evictions::take_oldest(Clock::time_point deadline) {
   count_as(rank_, received.parcel);
   Event& event = (*events_)[coming.event];
   event.bytes = bytes_of(received.parcel);
-  event.end = std::max(event.start, seconds_of(received.arrived));
-  event.waited = std::max(Seconds{0}, event.end - std::max(event.start, waiting_since));
+  event.end = seconds_of(received.arrived);  // perhaps before its place
+  event.waited = std::max(Seconds{0}, event.end - waiting_since);
   if (is_own(coming.action)) {
     stage_of_(coming.action).load(coming.action.microbatch, std::move(received.parcel));
   } else {

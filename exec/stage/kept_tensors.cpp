@@ -107,7 +107,7 @@ std::vector<at::Tensor> EvictedTensors::restored(Parcel parts) const {
     void* const data = part->data;
     const at::Tensor tensor = at::from_blob(
         data, {bytes}, [owner = std::move(part->owner)](void*) {}, at::kByte);
-    storages.push_back(tensor.storage());
+    storages.push_back((is_aligned(data) ? tensor : tensor.clone()).storage());
     ++part;
   }
   if (part != parts.end()) throw RunError("", "more activations came back than were evicted");

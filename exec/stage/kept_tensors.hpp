@@ -3,12 +3,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
+
+// LibTorch's own allocations begin at multiples of this; results of matrix products may depend on it.
+[[nodiscard]] inline bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 64 == 0; }
 
 // Of one autograd graph. It owns nothing: what the graph lets go is gone from here, too.
 class KeptTensors {

@@ -10,13 +10,6 @@
 #include "exec/stage/batch.hpp"
 
 namespace plumb::exec {
-namespace {
-
-// LibTorch's own allocations begin at multiples of this; results of matrix products may depend on it.
-constexpr std::uintptr_t alignment = 64;
-
-}  // namespace
-
 Numerics numerics_of(ElementType precision) {
   switch (precision) {
     case ElementType::fp32:
@@ -157,7 +150,7 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
   void* const data = payload.data;
   tensor = at::from_blob(
       data, shape, [owner = std::move(payload.owner)](void*) {}, tensor.options());
-  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 ? tensor : tensor.clone();
+  return is_aligned(data) ? tensor : tensor.clone();
 }
 
 at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {

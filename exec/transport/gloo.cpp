@@ -31,9 +31,6 @@ class GlooTransport : public Transport {
       : options_(options) {
     fabric_.group = std::move(group);
     fabric_.ending.rank = options.rank;
-    fabric_.accept_parcels = [this] {
-      for (auto& entry : incoming_parcels_) entry.second->accept();
-    };
     keep_alive_.emplace(KeepAliveOptions{.rank = options.rank,
                                          .size = options.size,
                                          .silence_limit = options.silence_limit,
@@ -160,7 +157,6 @@ class GlooTransport : public Transport {
   void release_delivered() {
     for (auto& entry : outgoing_) entry.second->release();
     for (auto& entry : outgoing_parcels_) entry.second->release();
-    if (!incoming_parcels_.empty()) fabric_.accept_parcels();
   }
 
   void require_peer(int peer) const {
@@ -182,7 +178,8 @@ class GlooTransport : public Transport {
     require_peer(peer);
     auto& queue = incoming_parcels_[peer];
     if (!queue) {
-      queue = std::make_unique<IncomingParcels>(fabric_, peer, options_.allocate ? options_.allocate : plain_memory);
+      queue = std::make_unique<IncomingParcels>(fabric_, peer,
+                                                options_.allocate_part ? options_.allocate_part : plain_memory);
     }
     return *queue;
   }

@@ -98,10 +98,7 @@ IncomingParcels::~IncomingParcels() {
   {
     const std::scoped_lock lock(mutex_);
     closing_ = true;
-    if (reading_) reading_->abort();
-    if (posted_) {
-      for (const GlooWork& work : posted_->works) work->abort();
-    }
+    for (const GlooWork& work : reading_) work->abort();
   }
   changed_.notify_all();
   thread_.join();
@@ -116,28 +113,7 @@ void IncomingParcels::expect(int count) {
   changed_.notify_all();
 }
 
-void IncomingParcels::accept() {
-  std::optional<SizeTable> table;
-  {
-    const std::scoped_lock lock(fabric_.ending.mutex);
-    table.swap(table_);
-    if (table) --fabric_.unaccepted;
-  }
-  if (!table) return;
-  Posted posted;
-  for (const std::int64_t bytes : *table->bytes) posted.parts.push_back(allocate_(static_cast<std::size_t>(bytes)));
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const Payload& part : posted.parts) {
-      if (part.size > 0) posted.works.push_back(fabric_.post(view_of(part), peer_, next_tag(posted_ever_), false));
-    }
-    posted_ = std::move(posted);
-  }
-  changed_.notify_all();
-}
-
 bool IncomingParcels::has_arrived() {
-  accept();
   const std::scoped_lock lock(fabric_.ending.mutex);
   return unreceived_ > 0 && !arrived_.empty();
 }
@@ -153,11 +129,7 @@ ReceivedParcel IncomingParcels::receive(Clock::time_point deadline) {
       throw RunError(where,
                      fmt::format("lost rank {} while receiving evicted activations from it ({})", peer_, *lost_));
     }
-    if (fabric_.unaccepted > 0) {
-      lock.unlock();
-      fabric_.accept_parcels();
-      lock.lock();
-    } else if (fabric_.ending.changed.wait_until(lock, deadline) == std::cv_status::timeout && arrived_.empty()) {
+    if (fabric_.ending.changed.wait_until(lock, deadline) == std::cv_status::timeout && arrived_.empty()) {
       throw RunError(where, fmt::format("no evicted activations from rank {} before the deadline", peer_));
     }
   }
@@ -181,11 +153,13 @@ void IncomingParcels::run() {
   }
 }
 
-bool IncomingParcels::read(const at::Tensor& into, std::unique_lock<std::mutex>& lock) {
-  const GlooWork work = reading_ = fabric_.post(into, peer_, next_tag(posted_ever_), false);
+bool IncomingParcels::read(const std::vector<at::Tensor>& into, std::unique_lock<std::mutex>& lock) {
+  for (const at::Tensor& part : into) reading_.push_back(fabric_.post(part, peer_, next_tag(posted_ever_), false));
+  const std::vector<GlooWork> works = reading_;
   lock.unlock();
-  work->wait(gloo_never);
+  for (const GlooWork& work : works) work->wait(gloo_never);
   lock.lock();
+  reading_.clear();
   return !closing_;
 }
 
@@ -195,26 +169,17 @@ bool IncomingParcels::take_next() {
   if (closing_) return false;
   --expected_;
   SizeTable table;
-  if (!read(view_of_count(table), lock)) return false;
+  if (!read({view_of_count(table)}, lock)) return false;
   table.bytes->resize(static_cast<std::size_t>(*table.count));
-  if (*table.count > 0 && !read(view_of_sizes(table), lock)) return false;
-  {
-    const std::scoped_lock ending_lock(fabric_.ending.mutex);
-    table_ = std::move(table);
-    ++fabric_.unaccepted;
-    fabric_.ending.changed.notify_all();
+  if (*table.count > 0 && !read({view_of_sizes(table)}, lock)) return false;
+  ReceivedParcel received{.parcel = {}, .arrived = {}};
+  std::vector<at::Tensor> views;
+  for (const std::int64_t bytes : *table.bytes) {
+    received.parcel.push_back(allocate_(static_cast<std::size_t>(bytes)));
+    if (bytes > 0) views.push_back(view_of(received.parcel.back()));
   }
-  changed_.wait(lock, [this] { return closing_ || posted_; });
-  while (!closing_ && !posted_->works.empty()) {
-    const GlooWork work = posted_->works.front();
-    lock.unlock();
-    work->wait(gloo_never);
-    lock.lock();
-    if (!closing_) posted_->works.pop_front();
-  }
-  if (closing_) return false;
-  ReceivedParcel received{.parcel = std::move(posted_->parts), .arrived = Clock::now()};
-  posted_.reset();
+  if (!read(views, lock)) return false;
+  received.arrived = Clock::now();
   const std::scoped_lock ending_lock(fabric_.ending.mutex);
   arrived_.push_back(std::move(received));
   fabric_.ending.changed.notify_all();

@@ -54,8 +54,7 @@ class OutgoingParcels {
   std::thread thread_;
 };
 
-// Parcels from one peer. The thread reads tables and notes arrivals, whatever the rank is doing; only buffers are the
-// rank's to make, as its memory.
+// Parcels from one peer. The thread reads tables, makes buffers and notes arrivals, whatever the rank is doing.
 class IncomingParcels {
  public:
   IncomingParcels(GlooFabric& fabric, int peer, std::function<Payload(std::size_t bytes)> allocate);
@@ -64,20 +63,14 @@ class IncomingParcels {
   ~IncomingParcels();
 
   void expect(int count);
-  void accept();  // posts buffers for a table that is here
   [[nodiscard]] bool has_arrived();
   [[nodiscard]] ReceivedParcel receive(Clock::time_point deadline);
 
  private:
-  struct Posted {
-    Parcel parts;
-    std::deque<GlooWork> works;
-  };
-
   void run();
   [[nodiscard]] bool take_next();
-  // False if it is to end.
-  [[nodiscard]] bool read(const at::Tensor& into, std::unique_lock<std::mutex>& lock);
+  // Wait for what has been posted; false if it is to end.
+  [[nodiscard]] bool read(const std::vector<at::Tensor>& into, std::unique_lock<std::mutex>& lock);
 
   GlooFabric& fabric_;
   int peer_;
@@ -85,15 +78,13 @@ class IncomingParcels {
   int unreceived_ = 0;  // of the rank's thread alone: expected and not received yet
   // Under the ending's mutex.
   std::deque<ReceivedParcel> arrived_;
-  std::optional<SizeTable> table_;  // waits for buffers
   std::optional<std::string> lost_;
   std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;
   int expected_ = 0;
   std::uint64_t posted_ever_ = 0;
-  GlooWork reading_;
-  std::optional<Posted> posted_;
+  std::vector<GlooWork> reading_;
   std::thread thread_;
 };
 

@@ -233,12 +233,6 @@ Received Incoming::receive(Clock::time_point deadline) {
           fmt::format("rank {}", fabric_.ending.rank),
           fmt::format("lost rank {} while receiving from it on the {} channel ({})", peer_, name(kind_), *lost_));
     }
-    if (fabric_.unaccepted > 0) {
-      lock.unlock();
-      fabric_.accept_parcels();
-      lock.lock();
-      continue;
-    }
     if (fabric_.ending.changed.wait_until(lock, deadline) == std::cv_status::timeout && arrived_.empty()) {
       throw RunError(fmt::format("rank {}", fabric_.ending.rank),
                      fmt::format("no message from rank {} on the {} channel before the deadline", peer_, name(kind_)));

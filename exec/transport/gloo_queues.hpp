@@ -40,8 +40,6 @@ using GlooWork = c10::intrusive_ptr<c10d::Work>;
 struct GlooFabric {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
   Ending ending;
-  int unaccepted = 0;                         // parcels that wait for buffers; under the ending's mutex
-  std::function<void()> accept_parcels = {};  // of the rank's thread, also while it waits for something else
 
   [[nodiscard]] GlooWork post(const at::Tensor& tensor, int peer, int tag, bool send) const;
 };
