@@ -63,7 +63,7 @@ class EmulatedStage : public Stage {
 
   Payload forward(int microbatch, Payload input) override {
     const auto end = Clock::now() + duration(cost_.forward);
-    advance(microbatch, Progress::none, kept());
+    advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, !shape_.first);
     Payload output = boundary(!shape_.last);
     std::this_thread::sleep_until(end);
@@ -86,12 +86,12 @@ class EmulatedStage : public Stage {
   }
 
   Parcel evict(int microbatch) override {
-    advance(microbatch, kept(), Progress::evicted);
+    advance(microbatch, Progress::activations_kept, Progress::evicted);
     return {buffer(static_cast<std::size_t>(cost_.kept_bytes.value))};
   }
 
   void load(int microbatch, Parcel parcel) override {
-    advance(microbatch, Progress::evicted, kept());
+    advance(microbatch, Progress::evicted, Progress::activations_kept);
     if (bytes_of(parcel) == cost_.kept_bytes) return;
     throw RunError("", fmt::format("stage {}, microbatch {} got {} bytes back, evicted {}", shape_.stage, microbatch,
                                    bytes_of(parcel).value, cost_.kept_bytes.value));
@@ -139,9 +139,6 @@ class EmulatedStage : public Stage {
     if (payload.size == bytes) return;
     throw RunError("", fmt::format("stage {} got {} bytes, expected {}", shape_.stage, payload.size, bytes));
   }
-
-  // Between F and R or I.
-  [[nodiscard]] Progress kept() const { return shape_.recomputed ? Progress::input_kept : Progress::activations_kept; }
 
   [[nodiscard]] Payload boundary(bool wanted) const { return wanted ? buffer(shape_.boundary_bytes) : Payload{}; }
 

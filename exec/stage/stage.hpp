@@ -39,8 +39,8 @@ class Stage {
   // I. `output_gradient` is empty on the last stage, the result is empty on the first.
   [[nodiscard]] virtual Payload input_gradient(int microbatch, Payload output_gradient) = 0;
 
-  // EVICT and LOAD between F (before R, if there is one) and I: gives up what the microbatch keeps here, and takes the
-  // same bytes back.
+  // EVICT and LOAD, between F and I of a stage that is not recomputed: gives up what the microbatch keeps here, and
+  // takes the same bytes back.
   [[nodiscard]] virtual Parcel evict(int microbatch) = 0;
   virtual void load(int microbatch, Parcel parcel) = 0;
 

@@ -191,6 +191,10 @@ void TorchStage::recompute(int microbatch) {
 }
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
+  if (evicted_.contains(microbatch)) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
+  }
   at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), settings_.numerics.gradient)
                                   : received(std::move(output_gradient), "output gradients");
   use_version_of(microbatch);
@@ -209,9 +213,6 @@ Parcel TorchStage::evict(int microbatch) {
   std::vector<at::Tensor> tensors;
   for (const auto& block : blocks_) {
     if (KeptTensors* const kept = block->kept(microbatch)) kept->take(tensors);
-  }
-  if (const auto input = kept_inputs_.find(microbatch); input != kept_inputs_.end()) {
-    tensors.push_back(std::exchange(input->second, at::Tensor()));
   }
   if (tensors.empty() || evicted_.contains(microbatch)) {
     throw RunError("stage " + std::to_string(settings_.stage),
@@ -233,7 +234,6 @@ void TorchStage::load(int microbatch, Parcel parcel) {
   for (const auto& block : blocks_) {
     if (KeptTensors* const kept = block->kept(microbatch)) kept->put(next);
   }
-  if (const auto input = kept_inputs_.find(microbatch); input != kept_inputs_.end()) input->second = *next;
 }
 
 // The loss is the mean over the microbatches whose gradients one optimizer step applies.

@@ -79,3 +79,13 @@ TEST_CASE("Weights of several versions, AdamW and bf16 together are the same bit
   plan.costs.boundary_bytes = plan.costs.boundary_bytes / 2;
   require_bitwise(plan, {"local", make_local_transports});
 }
+
+TEST_CASE("Evicted activations in bf16, beside a tied table, are the same bits") {
+  const Plan plan = test::training_plan({.model = test::gpt2(4, true),
+                                         .schedule = "bpipe",
+                                         .ranks = 4,
+                                         .microbatches = 8,
+                                         .precision = ElementType::bf16});
+  REQUIRE(evicts(plan.schedule));
+  for (const TransportKind& transport : transport_kinds()) require_bitwise(plan, transport);
+}
