@@ -16,6 +16,7 @@ using namespace plumb::exec;
 namespace {
 
 constexpr int rank_count = 4;
+constexpr int layer_count = 4 * rank_count;  // so that the messages between stages are small beside them
 
 Scenario scenario_of(const Model& model) {
   Scenario scenario;
@@ -64,13 +65,13 @@ PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
 TEST_CASE("BPipe takes one of four microbatches off the first rank, and measures as predicted within 2%") {
   Model model = test::hybrid();
   const std::vector<Layer> layers = model.layers;
-  while (model.layers.size() < 2 * rank_count) model.layers.insert(model.layers.end(), layers.begin(), layers.end());
-  model.layers.resize(2 * rank_count);
+  while (model.layers.size() < layer_count) model.layers.insert(model.layers.end(), layers.begin(), layers.end());
+  model.layers.resize(layer_count);
   Scenario scenario = scenario_of(model);
   CalibrationOptions options;
   options.rounds = 3;
   scenario.profile = calibrate(scenario, options);
-  const Bytes kept = stage_cost(block_costs(scenario, 2), uniform_split(2 * rank_count, rank_count), 0).kept_bytes;
+  const Bytes kept = stage_cost(block_costs(scenario, 2), uniform_split(layer_count, rank_count), 0).kept_bytes;
 
   const PeaksOfRanks plain = peaks(scenario, "1f1b");
   const PeaksOfRanks balanced = peaks(scenario, "bpipe");
