@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -60,15 +61,29 @@ at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   if (has_input_gradient_) {
     input = input.detach().requires_grad_();
   }
+  KeptTensors kept;
+  std::optional<KeptTensors::Listing> listing;
+  if (pass.lists_kept) {
+    kept.add_leaf(input);
+    listing.emplace(kept);
+  }
   at::Tensor output = module_(input, pass).contiguous();
+  listing.reset();
   at::Tensor result = output.detach();
   output.set_data(at::empty({0}, output.options()));
-  const auto [position, inserted] = graphs_.try_emplace(
-      microbatch, Graph{.input = std::move(input), .output = std::move(output), .queue = std::move(pass.queue)});
+  const auto [position, inserted] = graphs_.try_emplace(microbatch, Graph{.input = std::move(input),
+                                                                          .output = std::move(output),
+                                                                          .queue = std::move(pass.queue),
+                                                                          .kept = std::move(kept)});
   if (!inserted) {
     throw RunError("microbatch " + std::to_string(microbatch), "F of a microbatch whose F was before it");
   }
   return result;
+}
+
+KeptTensors* Block::kept(int microbatch) {
+  const auto found = graphs_.find(microbatch);
+  return found == graphs_.end() ? nullptr : &found->second.kept;
 }
 
 at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {

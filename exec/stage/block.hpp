@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/model/model.hpp"
+#include "exec/stage/kept_tensors.hpp"
 #include "exec/stage/module.hpp"
 
 namespace plumb::exec {
@@ -26,6 +27,9 @@ class Block {
   // W.
   void weight_gradient(int microbatch);
 
+  // Between F and I, of a pass that lists it: what the graph keeps. Null if there is no graph.
+  [[nodiscard]] KeptTensors* kept(int microbatch);
+
   // Microbatches whose I, or whose W, is still to come.
   [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty(); }
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
@@ -35,6 +39,7 @@ class Block {
     at::Tensor input;   // leaf
     at::Tensor output;  // root; its data are given up, only its history counts
     WeightQueuePtr queue;
+    KeptTensors kept = {};
   };
 
   WeightStore store_;

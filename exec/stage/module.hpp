@@ -26,6 +26,7 @@ struct Pass {
   WeightQueuePtr queue;
   at::Tensor targets;             // of the head
   RoutingLog* routing = nullptr;  // may be null
+  bool lists_kept = false;        // its activations may be evicted
 };
 
 using Module = std::function<at::Tensor(const at::Tensor& input, const Pass& pass)>;

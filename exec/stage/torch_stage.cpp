@@ -10,13 +10,6 @@
 #include "exec/stage/batch.hpp"
 
 namespace plumb::exec {
-namespace {
-
-// LibTorch's own allocations begin at multiples of this; results of matrix products may depend on it.
-constexpr std::uintptr_t alignment = 64;
-
-}  // namespace
-
 Numerics numerics_of(ElementType precision) {
   switch (precision) {
     case ElementType::fp32:
@@ -50,6 +43,7 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
+          .evicts = evicts(plan.schedule),
           .numerics = numerics_of(plan.training.precision),
           .update_every = plan.schedule.update_every,
           .versions = versions_of_stage(plan.schedule, stage)};
@@ -62,6 +56,7 @@ TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numeri
           .stage = 0,
           .microbatches = plan.schedule.microbatches,
           .recomputed = false,
+          .evicts = false,
           .numerics = numerics};
 }
 
@@ -155,11 +150,11 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
   void* const data = payload.data;
   tensor = at::from_blob(
       data, shape, [owner = std::move(payload.owner)](void*) {}, tensor.options());
-  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 ? tensor : tensor.clone();
+  return is_aligned(data) ? tensor : tensor.clone();
 }
 
 at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
-  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_};
+  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_, .lists_kept = settings_.evicts};
   if (is_last()) {
     pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, first_sequence(microbatch));
   }
@@ -196,6 +191,10 @@ void TorchStage::recompute(int microbatch) {
 }
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
+  if (evicted_.contains(microbatch)) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
+  }
   at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), settings_.numerics.gradient)
                                   : received(std::move(output_gradient), "output gradients");
   use_version_of(microbatch);
@@ -208,6 +207,33 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
     if (--used->second.uses_left == 0 && version != newest_) versions_.erase(used);
   }
   return is_first() ? Payload{} : to_payload(std::move(gradient));
+}
+
+Parcel TorchStage::evict(int microbatch) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& block : blocks_) {
+    if (KeptTensors* const kept = block->kept(microbatch)) kept->take(tensors);
+  }
+  if (tensors.empty() || evicted_.contains(microbatch)) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "EVICT of microbatch " + std::to_string(microbatch) + ", which keeps nothing here");
+  }
+  Parcel parcel;
+  evicted_.emplace(microbatch, EvictedTensors(std::move(tensors), parcel));
+  return parcel;
+}
+
+void TorchStage::load(int microbatch, Parcel parcel) {
+  const auto node = evicted_.extract(microbatch);
+  if (node.empty()) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "LOAD of microbatch " + std::to_string(microbatch) + " without EVICT before it");
+  }
+  std::vector<at::Tensor> tensors = node.mapped().restored(std::move(parcel));
+  auto next = tensors.begin();
+  for (const auto& block : blocks_) {
+    if (KeptTensors* const kept = block->kept(microbatch)) kept->put(next);
+  }
 }
 
 // The loss is the mean over the microbatches whose gradients one optimizer step applies.
