@@ -42,10 +42,6 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
                      "plan with tensor, context, expert and data degrees of 1");
   }
-  if (plan.schedule.slices > 1 && !options.emulate) {
-    throw InputError(plan.name, "cuts sequences into slices (" + plan.schedule.name + "), which is not executed yet",
-                     "--emulate runs it with waiting in the place of computing; or another schedule");
-  }
   if (evicts(plan.schedule)) {
     throw InputError(plan.name, "evicts activations (" + plan.schedule.name + "), which is not executed yet",
                      "plumb simulate predicts it; or another schedule");

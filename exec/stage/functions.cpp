@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <limits>
+#include <utility>
+
 namespace plumb::exec {
 namespace {
 
@@ -65,6 +68,23 @@ struct Rotate : Function<Rotate> {
   }
 };
 
+// [batch, time, heads, size] to [batch, heads, time, size], each key for all of its query heads.
+at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
+  if (x.size(2) == heads) {
+    return x.transpose(1, 2);
+  }
+  return x.repeat_interleave(heads / x.size(2), 2).transpose(1, 2);
+}
+
+// [batch, heads, time, size] to [batch, time, kv_heads, size]: a key's gradient is the sum over its query heads.
+at::Tensor summed(const at::Tensor& gradient, std::int64_t kv_heads) {
+  const at::Tensor by_time = gradient.transpose(1, 2);
+  if (gradient.size(1) == kv_heads) {
+    return by_time;
+  }
+  return by_time.reshape({by_time.size(0), by_time.size(1), kv_heads, -1, by_time.size(3)}).sum(3);
+}
+
 // Flash attention on CPU. Keys and values are kept as they are and repeated for the query heads only while it runs.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
@@ -89,22 +109,55 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
     return {dquery.transpose(1, 2), summed(dkey, saved[1].size(2)), summed(dvalue, saved[2].size(2)), Variable(),
             Variable()};
   }
+};
 
- private:
-  static at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
-    if (x.size(2) == heads) {
-      return x.transpose(1, 2);
-    }
-    return x.repeat_interleave(heads / x.size(2), 2).transpose(1, 2);
+// Key j of all is that of query i where the slice's own keys, the last ones, begin at j − i.
+at::Tensor slice_mask(std::int64_t queries, std::int64_t keys, std::int64_t window, at::ScalarType type) {
+  const at::Tensor query = at::arange(keys - queries, keys).unsqueeze(1);
+  const at::Tensor distance = query - at::arange(keys).unsqueeze(0);
+  return at::zeros({queries, keys}, at::TensorOptions().dtype(type))
+      .masked_fill_(distance.lt(0).logical_or_(distance.ge(window)), -std::numeric_limits<double>::infinity());
+}
+
+struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
+  static Variable forward(AutogradContext* context, const Variable& query, at::TensorList keys, at::TensorList values,
+                          std::int64_t window) {
+    const std::int64_t heads = query.size(2);
+    const at::Tensor key = by_head(at::cat(keys, 1), heads);
+    auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+        by_head(query, heads), key, by_head(at::cat(values, 1), heads), 0.0, false,
+        slice_mask(query.size(1), key.size(2), window, query.scalar_type()));
+    variable_list saved{query, out, log_sum};
+    saved.insert(saved.end(), keys.begin(), keys.end());
+    saved.insert(saved.end(), values.begin(), values.end());
+    context->save_for_backward(std::move(saved));
+    context->saved_data["window"] = window;
+    return out.transpose(1, 2);
   }
 
-  // [batch, heads, time, size] to [batch, time, kv_heads, size]: a key's gradient is the sum over its query heads.
-  static at::Tensor summed(const at::Tensor& gradient, std::int64_t kv_heads) {
-    const at::Tensor by_time = gradient.transpose(1, 2);
-    if (gradient.size(1) == kv_heads) {
-      return by_time;
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& query = saved[0];
+    const std::size_t count = (saved.size() - 3) / 2;
+    const at::TensorList keys = at::TensorList(saved).slice(3, count);
+    const at::TensorList values = at::TensorList(saved).slice(3 + count, count);
+    const std::int64_t heads = query.size(2);
+    const at::Tensor key = by_head(at::cat(keys, 1), heads);
+    auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        output_gradients[0].transpose(1, 2), by_head(query, heads), key, by_head(at::cat(values, 1), heads), saved[1],
+        saved[2], 0.0, false,
+        slice_mask(query.size(1), key.size(2), context->saved_data["window"].toInt(), query.scalar_type()));
+    variable_list gradients{dquery.transpose(1, 2)};
+    for (const auto& [of_all, pieces] : {std::pair(dkey, keys), std::pair(dvalue, values)}) {
+      const at::Tensor by_time = summed(of_all, pieces.front().size(2));
+      std::int64_t first = 0;
+      for (const at::Tensor& piece : pieces) {
+        gradients.push_back(by_time.narrow(1, first, piece.size(1)));
+        first += piece.size(1);
+      }
     }
-    return by_time.reshape({by_time.size(0), by_time.size(1), kv_heads, -1, by_time.size(3)}).sum(3);
+    gradients.emplace_back();
+    return gradients;
   }
 };
 
@@ -134,6 +187,10 @@ struct CrossEntropy : Function<CrossEntropy> {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwiGlu::apply(gate, up); }
 
+RotaryTables RotaryTables::narrowed(std::int64_t first, std::int64_t count) const {
+  return {.cosine = cosine.narrow(0, first, count), .sine = sine.narrow(0, first, count), .interleaved = interleaved};
+}
+
 at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
   return Rotate::apply(x, tables.cosine, tables.sine, tables.interleaved);
 }
@@ -141,6 +198,10 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
 at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                              const std::optional<at::Tensor>& mask, bool causal) {
   return SoftmaxAttentionFunction::apply(query, key, value, mask, causal);
+}
+
+at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window) {
+  return SlicedAttentionFunction::apply(query, keys, values, window);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {

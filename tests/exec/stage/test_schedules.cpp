@@ -28,10 +28,11 @@ Plan plan_of(const ScheduleEntry& entry, int ranks, const Model& model) {
                               .schedule = entry.name,
                               .ranks = ranks,
                               .chunks = shape.chunks,
-                              .microbatches = shape.microbatches});
+                              .microbatches = shape.microbatches,
+                              .slices = shape.slices});
 }
 
-bool is_executed(const ScheduleEntry& entry) { return !entry.uses_slices && entry.name != "bpipe"; }
+bool is_executed(const ScheduleEntry& entry) { return entry.name != "bpipe"; }
 
 void require_bitwise(const Plan& plan, const TransportKind& transport) {
   INFO(plan.name << ", ranks " << plan.schedule.ranks << ", " << transport.name);
@@ -70,6 +71,15 @@ TEST_CASE("The check notices weights of another version than the schedule states
   other.schedule.versions = WeightVersions::delayed;
   REQUIRE(weight_versions(other.schedule) != weight_versions(plan.schedule));
   CHECK_FALSE(check_against_reference(other, {}, run.losses, run.gradients).passed);
+}
+
+TEST_CASE("Slices in bf16, of a tied model and of all kinds of layers, are the same bits") {
+  for (const Model& model : {test::gpt2(4, true), hybrid_of(4)}) {
+    require_bitwise(
+        test::training_plan(
+            {.model = model, .schedule = "seq-1f1b", .ranks = 4, .precision = ElementType::bf16, .slices = 4}),
+        {"local", make_local_transports});
+  }
 }
 
 TEST_CASE("Weights of several versions, AdamW and bf16 together are the same bits") {
