@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -111,22 +112,54 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   }
 };
 
-// Key j of all is that of query i where the slice's own keys, the last ones, begin at j − i.
-at::Tensor slice_mask(std::int64_t queries, std::int64_t keys, std::int64_t window, at::ScalarType type) {
-  const at::Tensor query = at::arange(keys - queries, keys).unsqueeze(1);
-  const at::Tensor distance = query - at::arange(keys).unsqueeze(0);
-  return at::zeros({queries, keys}, at::TensorOptions().dtype(type))
-      .masked_fill_(distance.lt(0).logical_or_(distance.ge(window)), -std::numeric_limits<double>::infinity());
+// How a slice's queries see one piece of the keys, whose first key stands `ahead` tokens before the first query: query
+// i and key j are ahead + i − j tokens apart. The first `queries` of them see any.
+struct PieceView {
+  std::int64_t queries = 0;
+  bool causal = false;
+  std::optional<at::Tensor> mask = {};
+};
+
+PieceView view_of_piece(const at::Tensor& query, const at::Tensor& piece, std::int64_t ahead, std::int64_t window) {
+  const std::int64_t keys = piece.size(1);
+  const std::int64_t queries = std::min(query.size(1), window - ahead + keys - 1);
+  if (ahead + queries <= window) return {.queries = queries, .causal = ahead == 0};
+  const auto hidden = [&] {
+    return at::full({queries, keys}, -std::numeric_limits<double>::infinity(), query.options().requires_grad(false));
+  };
+  at::Tensor mask = hidden().tril_(ahead - window);
+  return {.queries = queries, .mask = ahead == 0 ? mask.add_(hidden().triu_(1)) : mask};
 }
 
+// One piece after the other: softmax over all keys is a mean of those over the pieces, weighted by their sums of
+// exponentials (ring attention, arXiv 2310.01889, section 3). So nothing grows with the keys but what is kept.
 struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, at::TensorList keys, at::TensorList values,
                           std::int64_t window) {
     const std::int64_t heads = query.size(2);
-    const at::Tensor key = by_head(at::cat(keys, 1), heads);
-    auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-        by_head(query, heads), key, by_head(at::cat(values, 1), heads), 0.0, false,
-        slice_mask(query.size(1), key.size(2), window, query.scalar_type()));
+    const at::Tensor q = by_head(query, heads);
+    at::Tensor out;
+    at::Tensor log_sum;
+    std::int64_t ahead = 0;
+    for (std::size_t piece = keys.size(); piece-- > 0;) {
+      if (piece + 1 < keys.size()) ahead += keys[piece].size(1);
+      const PieceView view = view_of_piece(query, keys[piece], ahead, window);
+      auto [part, part_sum] =
+          at::_scaled_dot_product_flash_attention_for_cpu(q.narrow(2, 0, view.queries), by_head(keys[piece], heads),
+                                                          by_head(values[piece], heads), 0.0, view.causal, view.mask);
+      if (!out.defined()) {  // of the slice's own keys, which all queries see
+        out = part.to(sum_type(query));
+        log_sum = part_sum;
+        continue;
+      }
+      at::Tensor mean = out.narrow(2, 0, view.queries);
+      at::Tensor sum = log_sum.narrow(2, 0, view.queries);
+      const at::Tensor both = at::logaddexp(sum, part_sum);
+      mean.mul_((sum - both).exp_().unsqueeze(-1))
+          .addcmul_(part.to(mean.scalar_type()), (part_sum - both).exp_().unsqueeze(-1));
+      sum.copy_(both);
+    }
+    out = out.to(query.scalar_type());
     variable_list saved{query, out, log_sum};
     saved.insert(saved.end(), keys.begin(), keys.end());
     saved.insert(saved.end(), values.begin(), values.end());
@@ -135,29 +168,38 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
     return out.transpose(1, 2);
   }
 
+  // With the sums over all keys, each piece gives its own gradients and its part of the queries'.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& query = saved[0];
     const std::size_t count = (saved.size() - 3) / 2;
-    const at::TensorList keys = at::TensorList(saved).slice(3, count);
-    const at::TensorList values = at::TensorList(saved).slice(3 + count, count);
+    const std::int64_t window = context->saved_data["window"].toInt();
     const std::int64_t heads = query.size(2);
-    const at::Tensor key = by_head(at::cat(keys, 1), heads);
-    auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        output_gradients[0].transpose(1, 2), by_head(query, heads), key, by_head(at::cat(values, 1), heads), saved[1],
-        saved[2], 0.0, false,
-        slice_mask(query.size(1), key.size(2), context->saved_data["window"].toInt(), query.scalar_type()));
-    variable_list gradients{dquery.transpose(1, 2)};
-    for (const auto& [of_all, pieces] : {std::pair(dkey, keys), std::pair(dvalue, values)}) {
-      const at::Tensor by_time = summed(of_all, pieces.front().size(2));
-      std::int64_t first = 0;
-      for (const at::Tensor& piece : pieces) {
-        gradients.push_back(by_time.narrow(1, first, piece.size(1)));
-        first += piece.size(1);
-      }
+    const at::Tensor dy = output_gradients[0].transpose(1, 2);
+    const at::Tensor q = by_head(query, heads);
+    at::Tensor dq = at::zeros_like(query, query.options().dtype(sum_type(query)));
+    variable_list gradients(2 + 2 * count);  // of the query, the keys, the values, the window
+    std::int64_t ahead = 0;
+    for (std::size_t piece = count; piece-- > 0;) {
+      const at::Tensor& key = saved[3 + piece];
+      const at::Tensor& value = saved[3 + count + piece];
+      if (piece + 1 < count) ahead += key.size(1);
+      const PieceView view = view_of_piece(query, key, ahead, window);
+      const auto seeing = [&](const at::Tensor& x) { return x.narrow(2, 0, view.queries); };
+      auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          seeing(dy), seeing(q), by_head(key, heads), by_head(value, heads), seeing(saved[1]), seeing(saved[2]), 0.0,
+          view.causal, view.mask);
+      dq.narrow(1, 0, view.queries).add_(dquery.transpose(1, 2));
+      gradients[1 + piece] = summed(dkey, key.size(2));
+      gradients[1 + count + piece] = summed(dvalue, value.size(2));
     }
-    gradients.emplace_back();
+    gradients[0] = dq.to(query.scalar_type());
     return gradients;
+  }
+
+ private:
+  static at::ScalarType sum_type(const at::Tensor& x) {
+    return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   }
 };
 

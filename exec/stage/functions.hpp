@@ -27,8 +27,8 @@ struct RotaryTables {
 [[nodiscard]] at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                            const std::optional<at::Tensor>& mask, bool causal);
 
-// The same for a slice of sequences, whose last query sees the last key and each query only the `window` keys up to and
-// including its own. The keys lie in pieces, the slice's own last: these are kept, and put together only while it runs.
+// The same for a slice of sequences, each query seeing the `window` keys up to and including its own. Keys and values
+// lie in pieces without gaps, the slice's own last, and none out of the first query's sight; they are kept as they are.
 [[nodiscard]] at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values,
                                           std::int64_t window);
 
