@@ -93,6 +93,29 @@ TEST_CASE("Slices of a sequence have the losses and gradients of the whole") {
   SECTION("all kinds of layers") { require_like_whole(test::hybrid(), 64, slices); }
 }
 
+TEST_CASE("In bf16 slices are as near to fp64 as the whole sequence is") {
+  const Model model = GENERATE(test::llama(2), only("sliding", test::sliding(11)), delta_of_chunk(16));
+  INFO(model.name);
+  const int slices = 4;
+  const auto corpus = test::some_text();
+  const Numerics bf16 = numerics_of(ElementType::bf16);
+  TorchStage exact(test::whole(model, 64, numerics_of(ElementType::fp64), 1), corpus);
+  TorchStage whole(test::whole(model, 64, bf16), corpus);
+  TorchStage sliced(test::whole(model, 64, bf16, slices), corpus);
+  for (std::size_t index = 0; index < exact.weights().size(); ++index) {
+    exact.weights()[index]->value.copy_(whole.weights()[index]->value);
+  }
+  (void)test::train_step(exact);
+  (void)test::train_step(whole);
+  (void)test::train_step(sliced, slices);
+  for (std::size_t index = 0; index < exact.weights().size(); ++index) {
+    const Weight& weight = *exact.weights()[index];
+    INFO(weight.name);
+    const auto error = [&](const TorchStage& of) { return size_of(of.weights()[index]->gradient - weight.gradient); };
+    CHECK(error(sliced) <= 1.5 * error(whole) + 0x1p-7 * size_of(weight.gradient));
+  }
+}
+
 TEST_CASE("A recomputed stage has the same bits with slices, too") {
   const int slices = 4;
   const auto corpus = test::some_text();
