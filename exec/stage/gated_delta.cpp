@@ -16,6 +16,12 @@ constexpr double l2_epsilon = 1e-6;
 
 at::Tensor l2_normalised(const at::Tensor& x) { return x * (x.square().sum(-1, true) + l2_epsilon).rsqrt(); }
 
+// A chunk that is not full costs as much as a full one, once in every slice: so a slice has equal ones.
+std::int64_t chunk_of_slice(std::int64_t tokens, std::int64_t largest) {
+  const std::int64_t chunks = (tokens + largest - 1) / largest;
+  return (tokens + chunks - 1) / chunks;
+}
+
 }  // namespace
 
 Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
@@ -65,7 +71,8 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
         .log_decay = log_decay(decay(x, pass), a_log, dt_bias, pass.queue).transpose(1, 2),
     };
     const bool whole = pass.slice.count == 1;
-    const at::Tensor y = delta_rule(input, delta.chunk, whole ? nullptr : &state).transpose(1, 2).to(x.scalar_type());
+    const std::int64_t chunk = whole ? delta.chunk : chunk_of_slice(x.size(1), delta.chunk);
+    const at::Tensor y = delta_rule(input, chunk, whole ? nullptr : &state).transpose(1, 2).to(x.scalar_type());
     if (pass.carried != nullptr) {
       const std::int64_t reach = std::min(delta.conv_kernel - 1, unmixed.size(1));
       *pass.carried = {state, unmixed.narrow(1, unmixed.size(1) - reach, reach)};
