@@ -56,10 +56,12 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
   return cost.forward * (recomputed ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
 }
 
+// The workspace of W, a weight's gradient, does not grow with the tokens. What slices hand to each other is not
+// counted: states, and gradients of keys and values.
 ComputeCost per_slice(ComputeCost cost, int slices) {
   for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient}) *time = *time / slices;
   for (Bytes* amount : {&cost.kept_bytes, &cost.kept_for_weight_bytes, &cost.forward_workspace_bytes,
-                        &cost.input_gradient_workspace_bytes, &cost.weight_gradient_workspace_bytes}) {
+                        &cost.input_gradient_workspace_bytes}) {
     *amount = *amount / slices;
   }
   return cost;

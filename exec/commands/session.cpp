@@ -42,13 +42,10 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
                      "plan with tensor, context, expert and data degrees of 1");
   }
-  if (plan.schedule.slices > 1 && !options.emulate) {
-    throw InputError(plan.name, "cuts sequences into slices (" + plan.schedule.name + "), which is not executed yet",
-                     "--emulate runs it with waiting in the place of computing; or another schedule");
-  }
-  if (options.emulate && options.check) {
-    throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
-  }
+}
+if (options.emulate && options.check) {
+  throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
+}
 }
 
 PreparedPlan prepare(Plan plan, const SessionOptions& options) {

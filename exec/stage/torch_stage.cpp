@@ -7,7 +7,6 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/weight_versions.hpp"
-#include "exec/stage/batch.hpp"
 
 namespace plumb::exec {
 Numerics numerics_of(ElementType precision) {
@@ -42,6 +41,7 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .blocks = blocks_of_stage(plan.split, stage),
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
+          .slices = plan.schedule.slices,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
           .evicts = evicts(plan.schedule),
           .numerics = numerics_of(plan.training.precision),
@@ -55,6 +55,7 @@ TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numeri
           .blocks = {.first = 0, .last = head_block(plan.model) + 1},
           .stage = 0,
           .microbatches = plan.schedule.microbatches,
+          .slices = plan.schedule.slices,
           .recomputed = false,
           .evicts = false,
           .numerics = numerics};
@@ -133,16 +134,27 @@ void TorchStage::use_version(std::int32_t version) {
   if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
 }
 
-std::int64_t TorchStage::first_sequence(int microbatch) const {
-  return step_ * settings_.training.global_batch + microbatch * settings_.training.microbatch;
+Slice TorchStage::slice_of(int microbatch) const {
+  const int index = microbatch % settings_.slices;
+  return {.index = index,
+          .count = settings_.slices,
+          .first_token = index * (settings_.training.sequence / settings_.slices)};
+}
+
+TokenRange TorchStage::tokens_of(int microbatch) const {
+  const Training& training = settings_.training;
+  return {.sequence = step_ * training.global_batch + microbatch / settings_.slices * training.microbatch,
+          .first = slice_of(microbatch).first_token,
+          .count = training.sequence / settings_.slices};
 }
 
 at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
   const Training& training = settings_.training;
   at::Tensor tensor = at::empty({0}, settings_.numerics.compute);
-  const std::vector<std::int64_t> shape = {training.microbatch, training.sequence, settings_.model.hidden};
-  const auto expected = static_cast<std::size_t>(training.microbatch * training.sequence * settings_.model.hidden) *
-                        tensor.element_size();
+  const std::int64_t tokens = training.sequence / settings_.slices;
+  const std::vector<std::int64_t> shape = {training.microbatch, tokens, settings_.model.hidden};
+  const auto expected =
+      static_cast<std::size_t>(training.microbatch * tokens * settings_.model.hidden) * tensor.element_size();
   if (payload.size != expected) {
     throw RunError("stage " + std::to_string(settings_.stage), "expected " + std::to_string(expected) + " bytes of " +
                                                                    what + ", got " + std::to_string(payload.size));
@@ -154,9 +166,14 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
 }
 
 at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
-  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_, .lists_kept = settings_.evicts};
+  Pass pass{.microbatch = microbatch,
+            .queue = {},
+            .targets = {},
+            .routing = routing_,
+            .lists_kept = settings_.evicts,
+            .slice = slice_of(microbatch)};
   if (is_last()) {
-    pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, first_sequence(microbatch));
+    pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, tokens_of(microbatch));
   }
   for (const auto& block : blocks_) {
     input = block->forward(std::move(input), pass, keep);
@@ -165,7 +182,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
 }
 
 Payload TorchStage::forward(int microbatch, Payload input) {
-  at::Tensor x = is_first() ? batch_inputs(*corpus_, settings_.model, settings_.training, first_sequence(microbatch),
+  at::Tensor x = is_first() ? batch_inputs(*corpus_, settings_.model, settings_.training, tokens_of(microbatch),
                                            settings_.numerics.compute)
                             : received(std::move(input), "activations");
   if (settings_.recomputed) {

@@ -11,6 +11,7 @@
 
 #include "common/plan/plan.hpp"
 #include "exec/data.hpp"
+#include "exec/stage/batch.hpp"
 #include "exec/stage/block.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/stage/weight_optimizer.hpp"
@@ -21,8 +22,9 @@ struct TorchStageSettings {
   Model model;
   Training training;
   BlockRange blocks;
-  int stage = 0;  // for errors
-  int microbatches = 1;
+  int stage = 0;         // for errors
+  int microbatches = 1;  // of sliced sequences each slice is one, as in the schedule
+  int slices = 1;
   bool recomputed = false;
   bool evicts = false;  // some microbatch's activations
   Numerics numerics;
@@ -74,8 +76,8 @@ class TorchStage final : public Stage {
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
   void zero_gradients();
-  // Its sequences count from 0 over the whole run.
-  [[nodiscard]] std::int64_t first_sequence(int microbatch) const;
+  [[nodiscard]] Slice slice_of(int microbatch) const;
+  [[nodiscard]] TokenRange tokens_of(int microbatch) const;
 
   TorchStageSettings settings_;
   std::shared_ptr<const Corpus> corpus_;
