@@ -42,10 +42,9 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
                      "plan with tensor, context, expert and data degrees of 1");
   }
-}
-if (options.emulate && options.check) {
-  throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
-}
+  if (options.emulate && options.check) {
+    throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
+  }
 }
 
 PreparedPlan prepare(Plan plan, const SessionOptions& options) {
