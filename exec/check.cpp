@@ -18,13 +18,18 @@
 namespace plumb::exec {
 namespace {
 
-// One step on one device: F, I and W of one microbatch after the other, from `first` up to but without `end`.
-void run_step(TorchStage& stage, std::int64_t step, int first, int end) {
+// One step on one device: one sequence after the other, F of its slices, then I and W of them in reverse. Slices count
+// as the schedule's microbatches do, from `first` up to but without `end`.
+void run_step(TorchStage& stage, std::int64_t step, int first, int end, int slices) {
   stage.begin_step(step);
-  for (int microbatch = first; microbatch < end; ++microbatch) {
-    (void)stage.forward(microbatch, {});
-    (void)stage.input_gradient(microbatch, {});
-    stage.weight_gradient(microbatch);
+  for (int sequence = first; sequence < end; sequence += slices) {
+    for (int slice = 0; slice < slices; ++slice) {
+      (void)stage.forward(sequence + slice, {});
+    }
+    for (int slice = slices; slice-- > 0;) {
+      (void)stage.input_gradient(sequence + slice, {});
+      stage.weight_gradient(sequence + slice);
+    }
   }
   stage.end_step();
 }
@@ -157,7 +162,7 @@ class Comparison {
     }
     routing_.replay = true;
     exact.log_routing(&routing_);
-    run_step(exact, static_cast<std::int64_t>(last_step), 0, plan_.schedule.microbatches);
+    run_step(exact, static_cast<std::int64_t>(last_step), 0, plan_.schedule.microbatches, plan_.schedule.slices);
     exact.sum_tied_gradients();
     const double epsilon = epsilon_of(plan_.training.precision);
     for (std::size_t index = 0; index < exact.weights().size(); ++index) {
@@ -175,13 +180,14 @@ class Comparison {
  private:
   double run(std::int64_t step) {
     const int count = plan_.schedule.microbatches;
+    const int slices = plan_.schedule.slices;
     if (!second_) {
-      run_step(reference_, step, 0, count);
+      run_step(reference_, step, 0, count, slices);
       reference_.sum_tied_gradients();
       return reference_.loss();
     }
-    run_step(reference_, step, 0, count / 2);
-    run_step(*second_, step, count / 2, count);
+    run_step(reference_, step, 0, count / 2, slices);
+    run_step(*second_, step, count / 2, count, slices);
     reference_.sum_with_replica(*second_);
     return reference_.loss() + second_->loss();
   }

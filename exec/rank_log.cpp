@@ -61,6 +61,31 @@ void place_receives(std::vector<Event>& events) {
   }
 }
 
+// An eviction is its receiving half, as in a prediction: it cannot start before either rank has come to it. The sending
+// half, which only hands over, goes.
+void place_evictions(const Schedule& lowered, std::vector<Event>& events) {
+  const auto is_sent = [&](const Event& event) {
+    const bool own = rank_of(lowered, event.action.stage, event.action.microbatch) == event.rank;
+    return is_eviction(event.action.kind) && own == (event.action.kind == ActionKind::evict);
+  };
+  std::map<Action, Seconds> sent;
+  for (const Event& event : events) {
+    if (is_sent(event)) sent[event.action] = event.start;
+  }
+  std::erase_if(events, is_sent);
+  for (Event& event : events) {
+    if (!is_eviction(event.action.kind)) continue;
+    const auto sending = sent.find(event.action);
+    if (sending == sent.end()) {
+      throw RunError("rank " + std::to_string(event.rank), to_string(event.action) + " was sent by no rank");
+    }
+    // The partner's list says when it may look; where there is room for EVICT the evicting rank alone knows.
+    const bool evicts = event.action.kind == ActionKind::evict;
+    event.start = evicts ? sending->second : std::max(event.start, sending->second);
+    event.end = std::max(event.end, event.start);
+  }
+}
+
 // Both ranks of a reduction see it from when the later one came until the later one left.
 void place_reductions(std::vector<Event>& events) {
   struct Interval {
@@ -83,7 +108,7 @@ void place_reductions(std::vector<Event>& events) {
   }
 }
 
-StepTimeline merge_step(const std::vector<RankLog>& logs, std::size_t index) {
+StepTimeline merge_step(const Schedule& lowered, const std::vector<RankLog>& logs, std::size_t index) {
   std::vector<Event> events;
   Seconds start = logs.front().steps.at(index).start;
   for (const RankLog& log : logs) {
@@ -91,6 +116,7 @@ StepTimeline merge_step(const std::vector<RankLog>& logs, std::size_t index) {
     events.insert(events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
   }
   place_receives(events);
+  place_evictions(lowered, events);
   place_reductions(events);
   // How unevenly the ranks leave the barrier is no part of the step.
   for (const Event& event : events) start = std::min(start, event.start);
@@ -151,7 +177,8 @@ Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector
                     const std::string& producer) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);
   for (const RankLog& log : logs) timeline.ranks.push_back(summarise(plan, log.rank, log.steps));
-  for (std::size_t step = 0; step < logs.front().steps.size(); ++step) timeline.steps.push_back(merge_step(logs, step));
+  for (std::size_t step = 0; step < logs.front().steps.size(); ++step)
+    timeline.steps.push_back(merge_step(lowered, logs, step));
   return timeline;
 }
 

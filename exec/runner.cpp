@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "exec/evictions.hpp"
 #include "exec/watchdog.hpp"
 
 namespace plumb::exec {
@@ -62,7 +64,10 @@ class RankRun {
         rank_(transport.rank()),
         actions_(lowered.actions[static_cast<std::size_t>(transport.rank())]),
         message_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
-        waiting_time_(serial_time(plan)) {}
+        waiting_time_(serial_time(plan)) {
+    const auto stage = [this](const Action& action) -> Stage& { return stage_of(action); };
+    if (evicts(lowered)) evictions_.emplace(lowered, transport, stage, options.memory.moved);
+  }
 
   RankLog run() {
     RankLog log{.rank = rank_, .steps = {}};
@@ -98,6 +103,7 @@ class RankRun {
     }
     if (options_.memory.reset_peak) options_.memory.reset_peak(rank_);
     announce_receives();
+    if (evictions_) evictions_->begin_step(step_.events);
     const Clock::time_point now = Clock::now();
     mark(now, waiting_time_);
     transport_.barrier(deadline(now, waiting_time_));
@@ -119,6 +125,7 @@ class RankRun {
       throw RunError("", fmt::format("{} values were never used, the first for stage {}, microbatch {}", values_.size(),
                                      key.stage, key.microbatch));
     }
+    if (evictions_) evictions_->end_step();
     for (const auto& stage : stages_) {
       if (stage) stage->end_step();
     }
@@ -130,11 +137,14 @@ class RankRun {
   }
 
   void perform(const Action& action) {
+    if (evictions_) await_evictions(action);
     const Clock::time_point start = Clock::now();
     mark(start, predicted(action));
     Event event{.action = action, .rank = rank_, .start = seconds_of(start), .end = {}, .waited = {}, .bytes = {}};
     if (is_receive(action.kind)) {
       receive(action, event, start);
+    } else if (is_eviction(action.kind)) {
+      evictions_->perform(event);
     } else {
       if (is_send(action.kind)) {
         send(action, event);
@@ -148,6 +158,19 @@ class RankRun {
       event.end = seconds_of(Clock::now());
     }
     step_.events.push_back(event);
+    if (evictions_) evictions_->take_arrived();
+  }
+
+  // Waits, as if at the place of the action that receives it, for what `action` needs.
+  void await_evictions(const Action& action) {
+    const Position here = position_;
+    while (const auto place = evictions_->awaited_before(action)) {
+      const Clock::time_point now = Clock::now();
+      position_.action = static_cast<std::int32_t>(*place);
+      mark(now, waiting_time_);
+      evictions_->take_oldest(deadline(now, waiting_time_));
+    }
+    position_ = here;
   }
 
   void compute(const Action& action) {
@@ -352,6 +375,7 @@ class RankRun {
   Position position_;
   RankStep step_;
   std::map<ValueKey, Payload> values_;  // received or produced here, not consumed yet
+  std::optional<Evictions> evictions_;  // if there are any
   bool tied_added_ = false;
 };
 

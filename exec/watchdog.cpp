@@ -46,6 +46,15 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
     const Action send = other_end(action);
     if (send.stage >= 0 && send.stage <= last) return Awaited{rank_of(lowered, send.stage, send.microbatch), send};
   }
+  if (is_eviction(action.kind)) {
+    const bool own = rank_of(lowered, action.stage, action.microbatch) == rank;
+    if (own == (action.kind == ActionKind::evict)) return std::nullopt;  // the sending half
+    for (int other = 0; other < lowered.ranks; ++other) {
+      const auto& theirs = actions_of(lowered, other);
+      if (other != rank && std::find(theirs.begin(), theirs.end(), action) != theirs.end())
+        return Awaited{other, action};
+    }
+  }
   if (action.kind == ActionKind::reduce_tied) {
     const Action theirs = other_half(action, stages(lowered));
     return Awaited{rank_in_replica(lowered, 0, theirs.stage), theirs};

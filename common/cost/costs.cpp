@@ -62,11 +62,13 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
   return cost.forward * (recomputed ? 2 : 1) + backward_time(cost);
 }
 
+// The workspace of W, a weight's gradient, does not grow with the tokens. What slices hand to each other is not
+// counted: states, and gradients of keys and values.
 ComputeCost per_slice(ComputeCost cost, int slices) {
   for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient, &cost.hidden_in_backward})
     *time = *time / slices;
   for (Bytes* amount : {&cost.kept_bytes, &cost.kept_for_weight_bytes, &cost.forward_workspace_bytes,
-                        &cost.input_gradient_workspace_bytes, &cost.weight_gradient_workspace_bytes}) {
+                        &cost.input_gradient_workspace_bytes}) {
     *amount = *amount / slices;
   }
   return cost;

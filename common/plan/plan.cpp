@@ -40,16 +40,16 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
     throw InputError("training", std::to_string(choice.schedule.slices) + " slices do not divide a sequence of " +
                                      std::to_string(scenario.training.sequence) + " tokens");
   }
+  if (choice.schedule.slices > 1 &&
+      std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
+    throw InputError("schedule",
+                     "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
+  }
   if (const std::optional<Schedule>& given = choice.schedule.given) {
     if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) return *given;
     throw InputError("schedule", given->name + " is for " + std::to_string(given->ranks) + " ranks and " +
                                      std::to_string(whole_microbatches(*given)) + " microbatches, but there are " +
                                      std::to_string(scenario.layout.pipeline) + " and " + std::to_string(microbatches));
-  }
-  if (choice.schedule.slices > 1 &&
-      std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
-    throw InputError("schedule",
-                     "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
   }
   const std::int64_t stage_count =
       static_cast<std::int64_t>(scenario.layout.pipeline) * choice.schedule.chunks * choice.schedule.slices;

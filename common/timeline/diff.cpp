@@ -40,7 +40,8 @@ NodeClasses classes_of(const ScheduleGraph& graph, int stage_count) {
     } else if (node.kind == NodeKind::optimizer) {
       classes.optimizer.push_back(id);
     } else {
-      (node.kind == NodeKind::transfer ? classes.transfers : classes.collectives).push_back(id);
+      const bool moved = node.kind == NodeKind::transfer || node.kind == NodeKind::host_copy;
+      (moved ? classes.transfers : classes.collectives).push_back(id);
     }
   }
   return classes;

@@ -48,15 +48,19 @@ std::string host_identity() {
 RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options)
     : plans_(plans), options_(options), current_plan_(static_cast<std::size_t>(plans.front().lowered.ranks)) {}
 
+int RankWork::account(std::size_t plan, int rank) const {
+  return static_cast<int>(plan) * plans_.front().lowered.ranks + rank;
+}
+
+int RankWork::account(int rank) const {
+  return account(static_cast<std::size_t>(current_plan_[static_cast<std::size_t>(rank)].load()), rank);
+}
+
 SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
   const int rank = transport.rank();
   require_same_plans(transport);
   std::vector<std::vector<std::unique_ptr<Stage>>> stages;
   std::vector<RankLog> logs;
-  // Plans that alternate keep accounts of their own: the peak of one has nothing of the other's weights.
-  const auto account = [&](std::size_t plan, int of_rank) {
-    return static_cast<int>(plan) * transport.size() + of_rank;
-  };
   if (!options_.emulate) begin_rank_thread(rank);
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     const PreparedPlan& prepared = plans_[i];

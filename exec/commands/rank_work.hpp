@@ -31,6 +31,9 @@ class RankWork {
   // Rank 0 returns the logs of all, the others nothing.
   [[nodiscard]] SessionLogs run(Transport& transport, Watchdog& watchdog);
 
+  // As whose memory a rank's counts at the moment.
+  [[nodiscard]] int account(int rank) const;
+
   // Where a rank stands: "plan step action" in numbers, and that in words.
   [[nodiscard]] std::string doing(int rank, const Watchdog& watchdog) const;
   [[nodiscard]] std::string describe(int rank, const std::string& doing) const;
@@ -39,6 +42,8 @@ class RankWork {
   [[nodiscard]] std::string describe_all(const std::vector<std::string>& doing) const;
 
  private:
+  // Plans that alternate keep accounts of their own: the peak of one has nothing of the other's weights.
+  [[nodiscard]] int account(std::size_t plan, int rank) const;
   void require_same_plans(Transport& transport) const;
 
   const std::vector<PreparedPlan>& plans_;

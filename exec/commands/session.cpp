@@ -42,14 +42,6 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
                      "plan with tensor, context, expert and data degrees of 1");
   }
-  if (plan.schedule.slices > 1 && !options.emulate) {
-    throw InputError(plan.name, "cuts sequences into slices (" + plan.schedule.name + "), which is not executed yet",
-                     "--emulate runs it with waiting in the place of computing; or another schedule");
-  }
-  if (evicts(plan.schedule)) {
-    throw InputError(plan.name, "evicts activations (" + plan.schedule.name + "), which is not executed yet",
-                     "plumb simulate predicts it; or another schedule");
-  }
   if (options.emulate && options.check) {
     throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
   }
@@ -180,7 +172,13 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
                      .on_stuck = leave_hanging});
   watching = &watchdog;
   GlooOptions gloo{.rank = member.rank, .size = member.size, .address = member.address, .port = member.port};
-  if (!options.emulate) gloo.allocate = allocate_payload;
+  if (!options.emulate) {
+    gloo.allocate = allocate_payload;
+    gloo.allocate_part = [&](std::size_t bytes) {
+      count_memory_as(work.account(member.rank));
+      return allocate_payload(bytes);
+    };
+  }
   gloo.doing = [&] { return work.doing(member.rank, watchdog); };
   gloo.describe = [&](int rank, const std::string& doing) { return work.describe(rank, doing); };
   try {

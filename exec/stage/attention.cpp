@@ -1,9 +1,11 @@
 // Softmax attention: multi-head or grouped-query, full or in a sliding window.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "exec/stage/functions.hpp"
 #include "exec/stage/module.hpp"
@@ -41,6 +43,29 @@ std::optional<at::Tensor> band_mask(const ModuleContext& context, const SoftmaxA
       .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
+// A slice carries on its last keys and values as far as a later slice can see them: all, or window − 1.
+at::Tensor attend_to_slices(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            std::int64_t window, const Pass& pass) {
+  const std::int64_t tokens = key.size(1);
+  const std::int64_t carried = std::min(tokens, window - 1);
+  std::vector<at::Tensor> keys;
+  std::vector<at::Tensor> values;
+  std::int64_t distance = tokens * static_cast<std::int64_t>(pass.earlier.size());  // from the piece's start to here
+  for (const Carried& piece : pass.earlier) {
+    distance -= tokens;  // from the piece's end
+    const std::int64_t seen = std::min(carried, window - 1 - distance);
+    if (seen <= 0) continue;
+    keys.push_back(piece[0].narrow(1, carried - seen, seen));
+    values.push_back(piece[1].narrow(1, carried - seen, seen));
+  }
+  keys.push_back(key);
+  values.push_back(value);
+  if (pass.carried != nullptr) {
+    *pass.carried = {key.narrow(1, tokens - carried, carried), value.narrow(1, tokens - carried, carried)};
+  }
+  return sliced_attention(query, keys, values, window);
+}
+
 }  // namespace
 
 Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttention& attention) {
@@ -58,19 +83,22 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const RotaryTables rope = rope_tables(context, attention);
   const std::optional<at::Tensor> mask = band_mask(context, attention);
   const bool causal = attention.causal;
+  const std::int64_t window = std::min(attention.window.value_or(context.sequence), context.sequence);
 
   const auto prepared = [rope, size](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
     at::Tensor heads = x.view({x.size(0), x.size(1), -1, size});
     if (norm) {
       heads = rms_norm(heads, norm, pass.queue);
     }
-    return rope.cosine.defined() ? rotate(heads, rope) : heads;
+    return rope.cosine.defined() ? rotate(heads, rope.narrowed(pass.slice.first_token, x.size(1))) : heads;
   };
   return [=](const at::Tensor& x, const Pass& pass) {
     const at::Tensor q = prepared(query(x, pass), query_norm, pass);
     const at::Tensor k = prepared(key(x, pass), key_norm, pass);
     const at::Tensor v = value(x, pass).view({x.size(0), x.size(1), -1, size});
-    at::Tensor y = softmax_attention(q, k, v, mask, causal).reshape({x.size(0), x.size(1), -1});
+    at::Tensor y =
+        pass.slice.count > 1 ? attend_to_slices(q, k, v, window, pass) : softmax_attention(q, k, v, mask, causal);
+    y = y.reshape({x.size(0), x.size(1), -1});
     if (gate) {
       y = y * at::sigmoid(gate(x, pass));
     }

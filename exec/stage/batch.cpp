@@ -8,12 +8,12 @@
 
 namespace plumb::exec {
 
-at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first, std::int64_t shift) {
-  at::Tensor ids = at::empty({training.microbatch, training.sequence}, at::kLong);
+at::Tensor token_ids(const Corpus& corpus, const Training& training, const TokenRange& range, std::int64_t shift) {
+  at::Tensor ids = at::empty({training.microbatch, range.count}, at::kLong);
   auto* out = ids.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < training.microbatch; ++row) {
-    const auto window = corpus.window(first + row, training.sequence).subspan(static_cast<std::size_t>(shift));
-    out = std::copy_n(window.begin(), training.sequence, out);
+    const auto window = corpus.window(range.sequence + row, training.sequence);
+    out = std::copy_n(window.begin() + range.first + shift, range.count, out);
   }
   return ids;
 }
@@ -40,13 +40,14 @@ at::Tensor image_labels(const Vision& vision, const Training& training, std::int
   return labels;
 }
 
-at::Tensor batch_inputs(const Corpus& corpus, const Model& model, const Training& training, std::int64_t first,
+at::Tensor batch_inputs(const Corpus& corpus, const Model& model, const Training& training, const TokenRange& range,
                         at::ScalarType type) {
-  return model.vision ? image_patches(*model.vision, training, first, type) : token_ids(corpus, training, first, 0);
+  return model.vision ? image_patches(*model.vision, training, range.sequence, type)
+                      : token_ids(corpus, training, range, 0);
 }
 
-at::Tensor batch_targets(const Corpus& corpus, const Model& model, const Training& training, std::int64_t first) {
-  return model.vision ? image_labels(*model.vision, training, first) : token_ids(corpus, training, first, 1);
+at::Tensor batch_targets(const Corpus& corpus, const Model& model, const Training& training, const TokenRange& range) {
+  return model.vision ? image_labels(*model.vision, training, range.sequence) : token_ids(corpus, training, range, 1);
 }
 
 }  // namespace plumb::exec

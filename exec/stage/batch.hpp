@@ -8,8 +8,15 @@
 
 namespace plumb::exec {
 
-// Token ids [microbatch, sequence] of the run's sequences from `first` on: inputs, or with shift 1 their targets.
-[[nodiscard]] at::Tensor token_ids(const Corpus& corpus, const Training& training, std::int64_t first,
+// `count` tokens from `first` on of each of a microbatch's sequences, which count from 0 over the whole run.
+struct TokenRange {
+  std::int64_t sequence = 0;  // the microbatch's first
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// Token ids [microbatch, count]: inputs, or with shift 1 their targets.
+[[nodiscard]] at::Tensor token_ids(const Corpus& corpus, const Training& training, const TokenRange& range,
                                    std::int64_t shift);
 
 // Of the run's images from `first` on: [microbatch, patches, channels · patch²] in `type`, from −1 up to 127/128, which
@@ -18,10 +25,10 @@ namespace plumb::exec {
                                        at::ScalarType type);
 [[nodiscard]] at::Tensor image_labels(const Vision& vision, const Training& training, std::int64_t first);
 
-// The model's own of these.
+// The model's own of these; images are whole.
 [[nodiscard]] at::Tensor batch_inputs(const Corpus& corpus, const Model& model, const Training& training,
-                                      std::int64_t first, at::ScalarType type);
+                                      const TokenRange& range, at::ScalarType type);
 [[nodiscard]] at::Tensor batch_targets(const Corpus& corpus, const Model& model, const Training& training,
-                                       std::int64_t first);
+                                       const TokenRange& range);
 
 }  // namespace plumb::exec

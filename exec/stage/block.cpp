@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,6 +26,16 @@ Module make_module(const Model& model, int block, std::int64_t sequence, WeightS
                              : make_head(context);
   store.require_all_taken();
   return module;
+}
+
+// A view of something larger keeps that alive: where no graph needs it, only the view's own part is kept.
+Carried leaves(const Carried& carried, bool graph_needs_them) {
+  Carried made;
+  for (const at::Tensor& tensor : carried) {
+    const bool is_part = tensor.storage().nbytes() > tensor.nbytes();
+    made.push_back((is_part && !graph_needs_them ? tensor.clone() : tensor.detach()).requires_grad_());
+  }
+  return made;
 }
 
 }  // namespace
@@ -52,23 +64,71 @@ Block::Block(const Model& model, int block, std::int64_t sequence, std::uint64_t
 
 at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   const c10::AutoGradMode grad_mode(keep);
-  if (!keep) {
-    return module_(input, pass);
-  }
   const int microbatch = pass.microbatch;
+  const Slice slice = pass.slice;
+  Carried carried;
+  if (slice.count > 1) {
+    pass.earlier = carried_before(pass);
+    if (slice.index + 1 < slice.count) pass.carried = &carried;
+  }
+  if (!keep) {
+    at::Tensor output = module_(input, pass);
+    if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, false));
+    return output;
+  }
   pass.queue = c10::make_intrusive<WeightQueue>();
   if (has_input_gradient_) {
     input = input.detach().requires_grad_();
   }
+  KeptTensors kept;
+  std::optional<KeptTensors::Listing> listing;
+  if (pass.lists_kept) {
+    kept.add_leaf(input);
+    listing.emplace(kept);
+  }
   at::Tensor output = module_(input, pass).contiguous();
+  listing.reset();
   at::Tensor result = output.detach();
   output.set_data(at::empty({0}, output.options()));
-  const auto [position, inserted] = graphs_.try_emplace(
-      microbatch, Graph{.input = std::move(input), .output = std::move(output), .queue = std::move(pass.queue)});
+  // After a recompute later slices have those of F, whose values are the same.
+  if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, true));
+  const auto [position, inserted] = graphs_.try_emplace(microbatch, Graph{.input = std::move(input),
+                                                                          .output = std::move(output),
+                                                                          .queue = std::move(pass.queue),
+                                                                          .slice = slice,
+                                                                          .carried = std::move(carried),
+                                                                          .kept = std::move(kept)});
   if (!inserted) {
     throw RunError("microbatch " + std::to_string(microbatch), "F of a microbatch whose F was before it");
   }
   return result;
+}
+
+KeptTensors* Block::kept(int microbatch) {
+  const auto found = graphs_.find(microbatch);
+  return found == graphs_.end() ? nullptr : &found->second.kept;
+}
+
+std::vector<Carried> Block::carried_before(const Pass& pass) const {
+  std::vector<Carried> earlier;
+  for (int before = pass.microbatch - pass.slice.index; before < pass.microbatch; ++before) {
+    const auto found = carried_.find(before);
+    if (found == carried_.end()) {
+      throw RunError("microbatch " + std::to_string(pass.microbatch),
+                     "F or R of a slice without what slice " + std::to_string(before) + " carries into it");
+    }
+    earlier.push_back(found->second);
+  }
+  return earlier;
+}
+
+// Its gradients are complete when all later slices have added theirs.
+Carried Block::take_carried(int microbatch, const Slice& slice) {
+  if (slice.index + 1 < slice.count && carried_.contains(microbatch + 1)) {
+    throw RunError("microbatch " + std::to_string(microbatch),
+                   "I or B of a slice while that of the next slice, which adds to its gradient, is still to come");
+  }
+  return std::move(carried_.extract(microbatch).mapped());
 }
 
 at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {
@@ -77,7 +137,18 @@ at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {
     throw RunError("microbatch " + std::to_string(microbatch), "I or B of a microbatch without F (or R) before it");
   }
   Graph graph = std::move(node.mapped());
-  graph.output.backward(std::move(output_gradient));
+  std::vector<at::Tensor> roots{graph.output};
+  std::vector<at::Tensor> gradients{std::move(output_gradient)};
+  if (graph.slice.count > 1) {
+    const Carried handed_on = take_carried(microbatch, graph.slice);
+    for (std::size_t index = 0; index < handed_on.size(); ++index) {
+      if (!handed_on[index].grad().defined()) continue;  // no later slice looked so far back
+      roots.push_back(std::move(graph.carried[index]));
+      gradients.push_back(handed_on[index].grad());
+    }
+    graph.carried.clear();
+  }
+  torch::autograd::backward(roots, gradients);
   queues_[microbatch] = std::move(graph.queue);
   if (!has_input_gradient_) {
     return {};

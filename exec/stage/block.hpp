@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/model/model.hpp"
+#include "exec/stage/kept_tensors.hpp"
 #include "exec/stage/module.hpp"
 
 namespace plumb::exec {
@@ -19,15 +20,19 @@ class Block {
   // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
   Block(const Model& model, int block, std::int64_t sequence, std::uint64_t seed, const Numerics& numerics);
 
-  // F. With `keep` false nothing is remembered: a recompute will follow.
+  // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
+  // sequence come in ascending order here, and in descending order in I.
   [[nodiscard]] at::Tensor forward(at::Tensor input, Pass pass, bool keep);
   // I. Undefined for the embedding. `output_gradient` is given up.
   [[nodiscard]] at::Tensor input_gradient(int microbatch, at::Tensor output_gradient);
   // W.
   void weight_gradient(int microbatch);
 
-  // Microbatches whose I, or whose W, is still to come.
-  [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty(); }
+  // Between F and I, of a pass that lists it: what the graph keeps. Null if there is no graph.
+  [[nodiscard]] KeptTensors* kept(int microbatch);
+
+  // No microbatch's I or W is still to come.
+  [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty() && carried_.empty(); }
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
 
  private:
@@ -35,13 +40,21 @@ class Block {
     at::Tensor input;   // leaf
     at::Tensor output;  // root; its data are given up, only its history counts
     WeightQueuePtr queue;
+    Slice slice;
+    Carried carried;  // roots, too; their gradients are what later slices leave on the leaves below
+    KeptTensors kept = {};
   };
+
+  [[nodiscard]] std::vector<Carried> carried_before(const Pass& pass) const;
+  [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
 
   WeightStore store_;
   Module module_;
   bool has_input_gradient_;
   std::map<int, Graph> graphs_;
   std::map<int, WeightQueuePtr> queues_;
+  // Of slices, from F until I: what each carries on, detached from its own graph: leaves of those of later slices.
+  std::map<int, Carried> carried_;
 };
 
 // The number of a model's last block.

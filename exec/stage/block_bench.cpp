@@ -62,20 +62,21 @@ struct BlockBench::State {
   std::vector<ComputeCost> memory;
   int next_microbatch = 0;
 
-  [[nodiscard]] std::int64_t first_sequence(int microbatch) const { return microbatch * training.microbatch; }
+  [[nodiscard]] TokenRange range_of(int microbatch) const {
+    return {.sequence = microbatch * training.microbatch, .first = 0, .count = training.sequence};
+  }
 
   void forward(int microbatch, std::vector<BlockSample>& samples) {
     at::Tensor x =
-        batch_inputs(*corpus, model, training, first_sequence(microbatch), numerics_of(training.precision).compute);
+        batch_inputs(*corpus, model, training, range_of(microbatch), numerics_of(training.precision).compute);
     for (std::size_t index = 0; index < blocks.size(); ++index) {
       const bool head = index + 1 == blocks.size();
       const Bytes input = size_of(x);
       Meter meter(rank);
-      const Pass pass{
-          .microbatch = microbatch,
-          .queue = {},
-          .targets = head ? batch_targets(*corpus, model, training, first_sequence(microbatch)) : at::Tensor(),
-          .routing = nullptr};
+      const Pass pass{.microbatch = microbatch,
+                      .queue = {},
+                      .targets = head ? batch_targets(*corpus, model, training, range_of(microbatch)) : at::Tensor(),
+                      .routing = nullptr};
       const Clock::time_point start = Clock::now();
       at::Tensor y = blocks[index]->forward(std::move(x), pass, true);
       if (head) {

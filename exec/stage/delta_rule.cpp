@@ -27,7 +27,7 @@ at::Tensor chunked(const at::Tensor& x, std::int64_t chunk) {
 
 }  // namespace
 
-at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk) {
+at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk, at::Tensor* carried) {
   const std::int64_t time = input.query.size(2);
   const at::Tensor query = chunked(input.query, chunk);
   const at::Tensor key = chunked(input.key, chunk);
@@ -58,7 +58,7 @@ at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk) {
 
   const std::int64_t chunks = query.size(2);
   std::vector<at::Tensor> outputs;
-  at::Tensor state;  // zero before the first chunk
+  at::Tensor state = carried != nullptr ? *carried : at::Tensor();  // undefined: zero
   for (std::int64_t index = 0; index < chunks; ++index) {
     at::Tensor added = writes.select(2, index);
     at::Tensor out;
@@ -69,10 +69,13 @@ at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk) {
       out = at::matmul(score.select(2, index), added);
     }
     outputs.push_back(out);
-    if (index + 1 < chunks) {
+    if (index + 1 < chunks || carried != nullptr) {
       const at::Tensor update = at::matmul(fading_key.select(2, index), added);
       state = state.defined() ? state * keep.select(2, index) + update : update;
     }
+  }
+  if (carried != nullptr) {
+    *carried = state;
   }
   return at::stack(outputs, 2).flatten(2, 3).narrow(2, 0, time);
 }

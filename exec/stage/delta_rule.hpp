@@ -18,7 +18,8 @@ struct DeltaInput {
 };
 
 // Outputs [batch, heads, time, dv], differentiable. Within a chunk in WY form (arXiv 2406.06484, section 3): matrix
-// products and one triangular solve; the state passes from chunk to chunk.
-[[nodiscard]] at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk);
+// products and one triangular solve; the state passes from chunk to chunk. Given `state`, [batch, heads, dk, dv], it
+// begins with that (undefined: with zero) and leaves the last one there.
+[[nodiscard]] at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk, at::Tensor* state = nullptr);
 
 }  // namespace plumb::exec

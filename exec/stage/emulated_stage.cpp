@@ -11,7 +11,7 @@ namespace plumb::exec {
 namespace {
 
 // How far a microbatch has come through the stage.
-enum class Progress : std::uint8_t { none, input_kept, activations_kept, weight_work_kept, done };
+enum class Progress : std::uint8_t { none, input_kept, activations_kept, evicted, weight_work_kept, done };
 
 const char* text(Progress progress) {
   switch (progress) {
@@ -21,6 +21,8 @@ const char* text(Progress progress) {
       return "forwarded, not recomputed";
     case Progress::activations_kept:
       return "forwarded";
+    case Progress::evicted:
+      return "evicted";
     case Progress::weight_work_kept:
       return "without its weight gradient";
     case Progress::done:
@@ -83,6 +85,18 @@ class EmulatedStage : public Stage {
     return gradient;
   }
 
+  Parcel evict(int microbatch) override {
+    advance(microbatch, Progress::activations_kept, Progress::evicted);
+    return {buffer(static_cast<std::size_t>(cost_.kept_bytes.value))};
+  }
+
+  void load(int microbatch, Parcel parcel) override {
+    advance(microbatch, Progress::evicted, Progress::activations_kept);
+    if (bytes_of(parcel) == cost_.kept_bytes) return;
+    throw RunError("", fmt::format("stage {}, microbatch {} got {} bytes back, evicted {}", shape_.stage, microbatch,
+                                   bytes_of(parcel).value, cost_.kept_bytes.value));
+  }
+
   void weight_gradient(int microbatch) override {
     const auto end = Clock::now() + duration(cost_.weight_gradient);
     advance(microbatch, Progress::weight_work_kept, Progress::done);
@@ -126,11 +140,12 @@ class EmulatedStage : public Stage {
     throw RunError("", fmt::format("stage {} got {} bytes, expected {}", shape_.stage, payload.size, bytes));
   }
 
+  [[nodiscard]] Payload boundary(bool wanted) const { return wanted ? buffer(shape_.boundary_bytes) : Payload{}; }
+
   // Not cleared: what the bytes are does not matter, and touching them would cost time that nobody predicted.
-  [[nodiscard]] Payload boundary(bool wanted) const {
-    if (!wanted) return {};
-    std::shared_ptr<std::byte[]> buffer(new std::byte[shape_.boundary_bytes]);
-    return {.owner = buffer, .data = buffer.get(), .size = shape_.boundary_bytes};
+  [[nodiscard]] static Payload buffer(std::size_t bytes) {
+    std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+    return {.owner = memory, .data = memory.get(), .size = bytes};
   }
 
   ComputeCost cost_;

@@ -19,6 +19,7 @@ namespace {
 
 std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& options) {
   require_executed(plan.model, plan.training);
+  require_slices_executed(plan.model, plan.training, plan.schedule);
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
   return load_corpus(options.data, plan.model, plan.training.sequence);
 }

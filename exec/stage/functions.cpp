@@ -4,6 +4,10 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 namespace plumb::exec {
 namespace {
 
@@ -65,6 +69,23 @@ struct Rotate : Function<Rotate> {
   }
 };
 
+// [batch, time, heads, size] to [batch, heads, time, size], each key for all of its query heads.
+at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
+  if (x.size(2) == heads) {
+    return x.transpose(1, 2);
+  }
+  return x.repeat_interleave(heads / x.size(2), 2).transpose(1, 2);
+}
+
+// [batch, heads, time, size] to [batch, time, kv_heads, size]: a key's gradient is the sum over its query heads.
+at::Tensor summed(const at::Tensor& gradient, std::int64_t kv_heads) {
+  const at::Tensor by_time = gradient.transpose(1, 2);
+  if (gradient.size(1) == kv_heads) {
+    return by_time;
+  }
+  return by_time.reshape({by_time.size(0), by_time.size(1), kv_heads, -1, by_time.size(3)}).sum(3);
+}
+
 // Flash attention on CPU. Keys and values are kept as they are and repeated for the query heads only while it runs.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
@@ -89,22 +110,96 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
     return {dquery.transpose(1, 2), summed(dkey, saved[1].size(2)), summed(dvalue, saved[2].size(2)), Variable(),
             Variable()};
   }
+};
 
- private:
-  static at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
-    if (x.size(2) == heads) {
-      return x.transpose(1, 2);
+// How a slice's queries see one piece of the keys, whose first key stands `ahead` tokens before the first query: query
+// i and key j are ahead + i − j tokens apart. The first `queries` of them see any.
+struct PieceView {
+  std::int64_t queries = 0;
+  bool causal = false;
+  std::optional<at::Tensor> mask = {};
+};
+
+PieceView view_of_piece(const at::Tensor& query, const at::Tensor& piece, std::int64_t ahead, std::int64_t window) {
+  const std::int64_t keys = piece.size(1);
+  const std::int64_t queries = std::min(query.size(1), window - ahead + keys - 1);
+  if (ahead + queries <= window) return {.queries = queries, .causal = ahead == 0};
+  const auto hidden = [&] {
+    return at::full({queries, keys}, -std::numeric_limits<double>::infinity(), query.options().requires_grad(false));
+  };
+  at::Tensor mask = hidden().tril_(ahead - window);
+  return {.queries = queries, .mask = ahead == 0 ? mask.add_(hidden().triu_(1)) : mask};
+}
+
+// One piece after the other: softmax over all keys is a mean of those over the pieces, weighted by their sums of
+// exponentials (ring attention, arXiv 2310.01889, section 3). So nothing grows with the keys but what is kept.
+struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
+  static Variable forward(AutogradContext* context, const Variable& query, at::TensorList keys, at::TensorList values,
+                          std::int64_t window) {
+    const std::int64_t heads = query.size(2);
+    const at::Tensor q = by_head(query, heads);
+    at::Tensor out;
+    at::Tensor log_sum;
+    std::int64_t ahead = 0;
+    for (std::size_t piece = keys.size(); piece-- > 0;) {
+      if (piece + 1 < keys.size()) ahead += keys[piece].size(1);
+      const PieceView view = view_of_piece(query, keys[piece], ahead, window);
+      auto [part, part_sum] =
+          at::_scaled_dot_product_flash_attention_for_cpu(q.narrow(2, 0, view.queries), by_head(keys[piece], heads),
+                                                          by_head(values[piece], heads), 0.0, view.causal, view.mask);
+      if (!out.defined()) {  // of the slice's own keys, which all queries see
+        out = part.to(sum_type(query));
+        log_sum = part_sum;
+        continue;
+      }
+      at::Tensor mean = out.narrow(2, 0, view.queries);
+      at::Tensor sum = log_sum.narrow(2, 0, view.queries);
+      const at::Tensor both = at::logaddexp(sum, part_sum);
+      mean.mul_((sum - both).exp_().unsqueeze(-1))
+          .addcmul_(part.to(mean.scalar_type()), (part_sum - both).exp_().unsqueeze(-1));
+      sum.copy_(both);
     }
-    return x.repeat_interleave(heads / x.size(2), 2).transpose(1, 2);
+    out = out.to(query.scalar_type());
+    variable_list saved{query, out, log_sum};
+    saved.insert(saved.end(), keys.begin(), keys.end());
+    saved.insert(saved.end(), values.begin(), values.end());
+    context->save_for_backward(std::move(saved));
+    context->saved_data["window"] = window;
+    return out.transpose(1, 2);
   }
 
-  // [batch, heads, time, size] to [batch, time, kv_heads, size]: a key's gradient is the sum over its query heads.
-  static at::Tensor summed(const at::Tensor& gradient, std::int64_t kv_heads) {
-    const at::Tensor by_time = gradient.transpose(1, 2);
-    if (gradient.size(1) == kv_heads) {
-      return by_time;
+  // With the sums over all keys, each piece gives its own gradients and its part of the queries'.
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& query = saved[0];
+    const std::size_t count = (saved.size() - 3) / 2;
+    const std::int64_t window = context->saved_data["window"].toInt();
+    const std::int64_t heads = query.size(2);
+    const at::Tensor dy = output_gradients[0].transpose(1, 2);
+    const at::Tensor q = by_head(query, heads);
+    at::Tensor dq = at::zeros_like(query, query.options().dtype(sum_type(query)));
+    variable_list gradients(2 + 2 * count);  // of the query, the keys, the values, the window
+    std::int64_t ahead = 0;
+    for (std::size_t piece = count; piece-- > 0;) {
+      const at::Tensor& key = saved[3 + piece];
+      const at::Tensor& value = saved[3 + count + piece];
+      if (piece + 1 < count) ahead += key.size(1);
+      const PieceView view = view_of_piece(query, key, ahead, window);
+      const auto seeing = [&](const at::Tensor& x) { return x.narrow(2, 0, view.queries); };
+      auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          seeing(dy), seeing(q), by_head(key, heads), by_head(value, heads), seeing(saved[1]), seeing(saved[2]), 0.0,
+          view.causal, view.mask);
+      dq.narrow(1, 0, view.queries).add_(dquery.transpose(1, 2));
+      gradients[1 + piece] = summed(dkey, key.size(2));
+      gradients[1 + count + piece] = summed(dvalue, value.size(2));
     }
-    return by_time.reshape({by_time.size(0), by_time.size(1), kv_heads, -1, by_time.size(3)}).sum(3);
+    gradients[0] = dq.to(query.scalar_type());
+    return gradients;
+  }
+
+ private:
+  static at::ScalarType sum_type(const at::Tensor& x) {
+    return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   }
 };
 
@@ -134,6 +229,10 @@ struct CrossEntropy : Function<CrossEntropy> {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwiGlu::apply(gate, up); }
 
+RotaryTables RotaryTables::narrowed(std::int64_t first, std::int64_t count) const {
+  return {.cosine = cosine.narrow(0, first, count), .sine = sine.narrow(0, first, count), .interleaved = interleaved};
+}
+
 at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
   return Rotate::apply(x, tables.cosine, tables.sine, tables.interleaved);
 }
@@ -141,6 +240,10 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
 at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                              const std::optional<at::Tensor>& mask, bool causal) {
   return SoftmaxAttentionFunction::apply(query, key, value, mask, causal);
+}
+
+at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window) {
+  return SlicedAttentionFunction::apply(query, keys, values, window);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {

@@ -16,6 +16,9 @@ struct RotaryTables {
   at::Tensor cosine;
   at::Tensor sine;
   bool interleaved = false;
+
+  // Of `count` tokens from `first` on.
+  [[nodiscard]] RotaryTables narrowed(std::int64_t first, std::int64_t count) const;
 };
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables);
 
@@ -23,6 +26,11 @@ struct RotaryTables {
 // mask [time, time] if given, else causal or of all by all.
 [[nodiscard]] at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                            const std::optional<at::Tensor>& mask, bool causal);
+
+// The same for a slice of sequences, each query seeing the `window` keys up to and including its own. Keys and values
+// lie in pieces without gaps, the slice's own last, and none out of the first query's sight; they are kept as they are.
+[[nodiscard]] at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values,
+                                          std::int64_t window);
 
 // Mean over the rows of −log softmax(logits)[target], in fp32 (fp64 for fp64).
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);

@@ -1,6 +1,7 @@
 // The gated delta rule as a mixer (Gated DeltaNet, arXiv 2412.06464), with Qwen3-Next's convolution and output gate.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "exec/stage/delta_rule.hpp"
@@ -14,6 +15,12 @@ namespace {
 constexpr double l2_epsilon = 1e-6;
 
 at::Tensor l2_normalised(const at::Tensor& x) { return x * (x.square().sum(-1, true) + l2_epsilon).rsqrt(); }
+
+// A chunk that is not full costs as much as a full one, once in every slice: so a slice has equal ones.
+std::int64_t chunk_of_slice(std::int64_t tokens, std::int64_t largest) {
+  const std::int64_t chunks = (tokens + largest - 1) / largest;
+  return (tokens + chunks - 1) / chunks;
+}
 
 }  // namespace
 
@@ -44,8 +51,17 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
     return split.transpose(1, 2);
   };
   return [=](const at::Tensor& x, const Pass& pass) {
-    const at::Tensor mixed =
-        at::silu(causal_convolution(at::cat({query(x, pass), key(x, pass), value(x, pass)}, -1), taps, pass.queue));
+    at::Tensor state;
+    at::Tensor unmixed = at::cat({query(x, pass), key(x, pass), value(x, pass)}, -1);
+    if (!pass.earlier.empty()) {
+      state = pass.earlier.back()[0];
+      unmixed = at::cat({pass.earlier.back()[1], unmixed}, 1);
+    }
+    at::Tensor mixed = causal_convolution(unmixed, taps, pass.queue);
+    if (!pass.earlier.empty()) {
+      mixed = mixed.narrow(1, mixed.size(1) - x.size(1), x.size(1));
+    }
+    mixed = at::silu(mixed);
     const double scale = 1.0 / std::sqrt(static_cast<double>(delta.key_dim));
     const DeltaInput input = {
         .query = l2_normalised(by_head(mixed.narrow(-1, 0, keys), delta.key_heads)) * scale,
@@ -54,7 +70,13 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
         .beta = at::sigmoid(beta(x, pass).to(type)).transpose(1, 2),
         .log_decay = log_decay(decay(x, pass), a_log, dt_bias, pass.queue).transpose(1, 2),
     };
-    const at::Tensor y = delta_rule(input, delta.chunk).transpose(1, 2).to(x.scalar_type());
+    const bool whole = pass.slice.count == 1;
+    const std::int64_t chunk = whole ? delta.chunk : chunk_of_slice(x.size(1), delta.chunk);
+    const at::Tensor y = delta_rule(input, chunk, whole ? nullptr : &state).transpose(1, 2).to(x.scalar_type());
+    if (pass.carried != nullptr) {
+      const std::int64_t reach = std::min(delta.conv_kernel - 1, unmixed.size(1));
+      *pass.carried = {state, unmixed.narrow(1, unmixed.size(1) - reach, reach)};
+    }
     const at::Tensor z = gate(x, pass).view(y.sizes());
     const at::Tensor gated = swiglu(z, rms_norm(y, norm, pass.queue));
     return out(gated.reshape({x.size(0), x.size(1), values}), pass);

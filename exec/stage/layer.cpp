@@ -77,7 +77,9 @@ Module make_embedding(const ModuleContext& context) {
   const WeightPtr positions = model.positions == Positions::learned
                                   ? context.weights.take("embedding.positions", {model.max_positions, model.hidden})
                                   : WeightPtr();
-  return [=](const at::Tensor& tokens, const Pass& pass) { return embed(tokens, table, positions, pass.queue); };
+  return [=](const at::Tensor& tokens, const Pass& pass) {
+    return embed(tokens, table, positions, pass.slice.first_token, pass.queue);
+  };
 }
 
 Module make_layer(const ModuleContext& context, const Layer& layer) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/model/model.hpp"
 #include "exec/stage/weights.hpp"
@@ -20,12 +21,26 @@ struct RoutingLog {
   std::map<std::pair<std::int64_t, int>, at::Tensor> chosen;
 };
 
+// Which of the equal parts of its sequences a pass is of: 1 where these are whole.
+struct Slice {
+  int index = 0;
+  int count = 1;
+  std::int64_t first_token = 0;
+};
+
+// What a mixer hands from one slice to the later ones of the same sequences, in an order of its own.
+using Carried = std::vector<at::Tensor>;
+
 // What one pass of one microbatch carries beside the activations.
 struct Pass {
-  int microbatch = 0;
+  int microbatch = 0;  // as a schedule counts: where sequences are cut, each slice is one
   WeightQueuePtr queue;
   at::Tensor targets;             // of the head
   RoutingLog* routing = nullptr;  // may be null
+  bool lists_kept = false;        // its activations may be evicted
+  Slice slice = {};
+  std::vector<Carried> earlier = {};  // by slice, of those before this one
+  Carried* carried = nullptr;         // what this one hands on; null: no slice comes after
 };
 
 using Module = std::function<at::Tensor(const at::Tensor& input, const Pass& pass)>;

@@ -222,14 +222,16 @@ struct LogDecay : Function<LogDecay> {
 // Token ids have no gradient: `anchor`, an empty variable, makes autograd come by.
 struct Embed : Function<Embed> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const at::Tensor& tokens,
-                          const WeightPtr& table, const WeightPtr& positions, const WeightQueuePtr& queue) {
+                          const WeightPtr& table, const WeightPtr& positions, std::int64_t first_token,
+                          const WeightQueuePtr& queue) {
     context->save_for_backward({tokens});
     keep(context, "table", table);
     keep(context, "positions", positions);
     keep(context, "queue", queue);
+    context->saved_data["first"] = first_token;
     at::Tensor y = at::embedding(table->value, tokens);
     if (positions) {
-      y.add_(positions->value.narrow(0, 0, tokens.size(1)));
+      y.add_(positions->value.narrow(0, first_token, tokens.size(1)));
     }
     return y;
   }
@@ -239,14 +241,15 @@ struct Embed : Function<Embed> {
     const auto table = kept<Weight>(context, "table");
     const auto positions = kept<Weight>(context, "positions");
     const at::Tensor dy = output_gradients[0];
-    kept<WeightQueue>(context, "queue")->push([tokens, dy, table, positions] {
+    const std::int64_t first = context->saved_data["first"].toInt();
+    kept<WeightQueue>(context, "queue")->push([tokens, dy, table, positions, first] {
       const at::Tensor wide = dy.to(table->gradient.scalar_type());
       table->gradient.index_add_(0, tokens.flatten(), rows(wide));
       if (positions) {
-        positions->gradient.narrow(0, 0, tokens.size(1)).add_(wide.sum(0));
+        positions->gradient.narrow(0, first, tokens.size(1)).add_(wide.sum(0));
       }
     });
-    return {Variable(), Variable(), Variable(), Variable(), Variable()};
+    return {Variable(), Variable(), Variable(), Variable(), Variable(), Variable()};
   }
 };
 
@@ -279,10 +282,10 @@ at::Tensor log_decay(const at::Tensor& x, const WeightPtr& a_log, const WeightPt
   return LogDecay::apply(x, a_log, dt_bias, queue);
 }
 
-at::Tensor embed(const at::Tensor& tokens, const WeightPtr& table, const WeightPtr& positions,
+at::Tensor embed(const at::Tensor& tokens, const WeightPtr& table, const WeightPtr& positions, std::int64_t first_token,
                  const WeightQueuePtr& queue) {
   const at::Tensor anchor = at::empty({0}, table->value.options()).requires_grad_(c10::GradMode::is_enabled());
-  return Embed::apply(anchor, tokens, table, positions, queue);
+  return Embed::apply(anchor, tokens, table, positions, first_token, queue);
 }
 
 }  // namespace plumb::exec

@@ -32,8 +32,8 @@ namespace plumb::exec {
 [[nodiscard]] at::Tensor log_decay(const at::Tensor& x, const WeightPtr& a_log, const WeightPtr& dt_bias,
                                    const WeightQueuePtr& queue);
 
-// Rows of a table; `positions` adds the first rows of a second table to each sequence, if there is one.
+// Rows of a table; `positions`, if there is such a table, adds its rows from `first_token` on to each sequence.
 [[nodiscard]] at::Tensor embed(const at::Tensor& tokens, const WeightPtr& table, const WeightPtr& positions,
-                               const WeightQueuePtr& queue);
+                               std::int64_t first_token, const WeightQueuePtr& queue);
 
 }  // namespace plumb::exec

@@ -39,6 +39,11 @@ class Stage {
   // I. `output_gradient` is empty on the last stage, the result is empty on the first.
   [[nodiscard]] virtual Payload input_gradient(int microbatch, Payload output_gradient) = 0;
 
+  // EVICT and LOAD, between F and I of a stage that is not recomputed: gives up what the microbatch keeps here, and
+  // takes the same bytes back.
+  [[nodiscard]] virtual Parcel evict(int microbatch) = 0;
+  virtual void load(int microbatch, Parcel parcel) = 0;
+
   // W: adds this microbatch's weight gradients to the fp32 main gradients. B is I and W in one action.
   virtual void weight_gradient(int microbatch) = 0;
 

@@ -118,4 +118,30 @@ void require_executed(const Model& model, const Training& training) {
   }
 }
 
+void require_slices_executed(const Model& model, const Training& training, const Schedule& schedule) {
+  if (schedule.slices == 1) return;
+  const std::string hint = "models of text whose attention is causal; or a schedule of whole sequences";
+  if (model.vision) {
+    throw InputError("model " + model.name, "an image cannot be cut into slices (" + schedule.name + ")", hint);
+  }
+  for (std::size_t index = 0; index < model.layers.size(); ++index) {
+    const auto* attention = std::get_if<SoftmaxAttention>(&model.layers[index].mixer);
+    if (attention != nullptr && !attention->causal) {
+      throw InputError("model " + model.name + ", layer " + std::to_string(index),
+                       "bidirectional attention in a slice would need later slices (" + schedule.name + ")", hint);
+    }
+  }
+  if (training.sequence % schedule.slices != 0) {
+    throw InputError("training.sequence", "expected a multiple of the " + std::to_string(schedule.slices) +
+                                              " slices of " + schedule.name + ", found " +
+                                              std::to_string(training.sequence));
+  }
+  if (schedule.update_every > 0 || schedule.microbatches % (replicas(schedule) * schedule.slices) != 0) {
+    throw InputError("schedule " + schedule.name,
+                     "slices together with several updates a step, or of sequences that two replicas share, are not "
+                     "executed yet",
+                     "one update a step, and whole sequences for each replica");
+  }
+}
+
 }  // namespace plumb::exec

@@ -7,16 +7,8 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/weight_versions.hpp"
-#include "exec/stage/batch.hpp"
 
 namespace plumb::exec {
-namespace {
-
-// LibTorch's own allocations begin at multiples of this; results of matrix products may depend on it.
-constexpr std::uintptr_t alignment = 64;
-
-}  // namespace
-
 Numerics numerics_of(ElementType precision) {
   switch (precision) {
     case ElementType::fp32:
@@ -49,7 +41,9 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .blocks = blocks_of_stage(plan.split, stage),
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
+          .slices = plan.schedule.slices,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
+          .evicts = evicts(plan.schedule),
           .numerics = numerics_of(plan.training.precision),
           .update_every = plan.schedule.update_every,
           .versions = versions_of_stage(plan.schedule, stage)};
@@ -61,7 +55,9 @@ TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numeri
           .blocks = {.first = 0, .last = head_block(plan.model) + 1},
           .stage = 0,
           .microbatches = plan.schedule.microbatches,
+          .slices = plan.schedule.slices,
           .recomputed = false,
+          .evicts = false,
           .numerics = numerics};
 }
 
@@ -138,16 +134,27 @@ void TorchStage::use_version(std::int32_t version) {
   if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
 }
 
-std::int64_t TorchStage::first_sequence(int microbatch) const {
-  return step_ * settings_.training.global_batch + microbatch * settings_.training.microbatch;
+Slice TorchStage::slice_of(int microbatch) const {
+  const int index = microbatch % settings_.slices;
+  return {.index = index,
+          .count = settings_.slices,
+          .first_token = index * (settings_.training.sequence / settings_.slices)};
+}
+
+TokenRange TorchStage::tokens_of(int microbatch) const {
+  const Training& training = settings_.training;
+  return {.sequence = step_ * training.global_batch + microbatch / settings_.slices * training.microbatch,
+          .first = slice_of(microbatch).first_token,
+          .count = training.sequence / settings_.slices};
 }
 
 at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
   const Training& training = settings_.training;
   at::Tensor tensor = at::empty({0}, settings_.numerics.compute);
-  const std::vector<std::int64_t> shape = {training.microbatch, training.sequence, settings_.model.hidden};
-  const auto expected = static_cast<std::size_t>(training.microbatch * training.sequence * settings_.model.hidden) *
-                        tensor.element_size();
+  const std::int64_t tokens = training.sequence / settings_.slices;
+  const std::vector<std::int64_t> shape = {training.microbatch, tokens, settings_.model.hidden};
+  const auto expected =
+      static_cast<std::size_t>(training.microbatch * tokens * settings_.model.hidden) * tensor.element_size();
   if (payload.size != expected) {
     throw RunError("stage " + std::to_string(settings_.stage), "expected " + std::to_string(expected) + " bytes of " +
                                                                    what + ", got " + std::to_string(payload.size));
@@ -155,13 +162,18 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
   void* const data = payload.data;
   tensor = at::from_blob(
       data, shape, [owner = std::move(payload.owner)](void*) {}, tensor.options());
-  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 ? tensor : tensor.clone();
+  return is_aligned(data) ? tensor : tensor.clone();
 }
 
 at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
-  Pass pass{.microbatch = microbatch, .queue = {}, .targets = {}, .routing = routing_};
+  Pass pass{.microbatch = microbatch,
+            .queue = {},
+            .targets = {},
+            .routing = routing_,
+            .lists_kept = settings_.evicts,
+            .slice = slice_of(microbatch)};
   if (is_last()) {
-    pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, first_sequence(microbatch));
+    pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, tokens_of(microbatch));
   }
   for (const auto& block : blocks_) {
     input = block->forward(std::move(input), pass, keep);
@@ -170,7 +182,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
 }
 
 Payload TorchStage::forward(int microbatch, Payload input) {
-  at::Tensor x = is_first() ? batch_inputs(*corpus_, settings_.model, settings_.training, first_sequence(microbatch),
+  at::Tensor x = is_first() ? batch_inputs(*corpus_, settings_.model, settings_.training, tokens_of(microbatch),
                                            settings_.numerics.compute)
                             : received(std::move(input), "activations");
   if (settings_.recomputed) {
@@ -196,6 +208,10 @@ void TorchStage::recompute(int microbatch) {
 }
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
+  if (evicted_.contains(microbatch)) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
+  }
   at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), settings_.numerics.gradient)
                                   : received(std::move(output_gradient), "output gradients");
   use_version_of(microbatch);
@@ -208,6 +224,33 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
     if (--used->second.uses_left == 0 && version != newest_) versions_.erase(used);
   }
   return is_first() ? Payload{} : to_payload(std::move(gradient));
+}
+
+Parcel TorchStage::evict(int microbatch) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& block : blocks_) {
+    if (KeptTensors* const kept = block->kept(microbatch)) kept->take(tensors);
+  }
+  if (tensors.empty() || evicted_.contains(microbatch)) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "EVICT of microbatch " + std::to_string(microbatch) + ", which keeps nothing here");
+  }
+  Parcel parcel;
+  evicted_.emplace(microbatch, EvictedTensors(std::move(tensors), parcel));
+  return parcel;
+}
+
+void TorchStage::load(int microbatch, Parcel parcel) {
+  const auto node = evicted_.extract(microbatch);
+  if (node.empty()) {
+    throw RunError("stage " + std::to_string(settings_.stage),
+                   "LOAD of microbatch " + std::to_string(microbatch) + " without EVICT before it");
+  }
+  std::vector<at::Tensor> tensors = node.mapped().restored(std::move(parcel));
+  auto next = tensors.begin();
+  for (const auto& block : blocks_) {
+    if (KeptTensors* const kept = block->kept(microbatch)) kept->put(next);
+  }
 }
 
 // The loss is the mean over the microbatches whose gradients one optimizer step applies.

@@ -11,6 +11,7 @@
 
 #include "common/plan/plan.hpp"
 #include "exec/data.hpp"
+#include "exec/stage/batch.hpp"
 #include "exec/stage/block.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/stage/weight_optimizer.hpp"
@@ -21,9 +22,11 @@ struct TorchStageSettings {
   Model model;
   Training training;
   BlockRange blocks;
-  int stage = 0;  // for errors
-  int microbatches = 1;
+  int stage = 0;         // for errors
+  int microbatches = 1;  // of sliced sequences each slice is one, as in the schedule
+  int slices = 1;
   bool recomputed = false;
+  bool evicts = false;  // some microbatch's activations
   Numerics numerics;
   int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
   std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
@@ -43,6 +46,8 @@ class TorchStage final : public Stage {
   [[nodiscard]] Payload forward(int microbatch, Payload input) override;
   void recompute(int microbatch) override;
   [[nodiscard]] Payload input_gradient(int microbatch, Payload output_gradient) override;
+  [[nodiscard]] Parcel evict(int microbatch) override;
+  void load(int microbatch, Parcel parcel) override;
   void weight_gradient(int microbatch) override;
   [[nodiscard]] std::vector<std::span<float>> gradients() override;
   [[nodiscard]] std::span<float> tied_gradient() override;
@@ -71,8 +76,8 @@ class TorchStage final : public Stage {
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
   void zero_gradients();
-  // Its sequences count from 0 over the whole run.
-  [[nodiscard]] std::int64_t first_sequence(int microbatch) const;
+  [[nodiscard]] Slice slice_of(int microbatch) const;
+  [[nodiscard]] TokenRange tokens_of(int microbatch) const;
 
   TorchStageSettings settings_;
   std::shared_ptr<const Corpus> corpus_;
@@ -82,6 +87,7 @@ class TorchStage final : public Stage {
   WeightPtr tied_head_;
   std::unique_ptr<WeightOptimizer> optimizer_;  // of weights_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
+  std::map<int, EvictedTensors> evicted_;       // from EVICT until LOAD
   std::vector<double> losses_;
   RoutingLog* routing_ = nullptr;
   std::int64_t step_ = 0;

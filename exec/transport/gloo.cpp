@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "exec/transport/gloo_parcels.hpp"
 #include "exec/transport/gloo_queues.hpp"
 #include "exec/transport/keep_alive.hpp"
 #include "exec/transport/torch_error.hpp"
@@ -43,8 +44,13 @@ class GlooTransport : public Transport {
     for (auto& entry : outgoing_) {
       if (!is_over()) entry.second->drain(deadline);
     }
+    for (auto& entry : outgoing_parcels_) {
+      if (!is_over()) entry.second->drain(deadline);
+    }
     outgoing_.clear();
+    outgoing_parcels_.clear();
     incoming_.clear();
+    incoming_parcels_.clear();
     keep_alive_.reset();
   }
 
@@ -64,6 +70,28 @@ class GlooTransport : public Transport {
     Received received = incoming(peer, kind_of(channel)).receive(deadline);
     release_delivered();
     received_ += Bytes{static_cast<std::int64_t>(received.payload.size)};
+    return received;
+  }
+
+  void send_parcel(int peer, Parcel parcel) override {
+    release_delivered();
+    require_running(peer);
+    auto& queue = outgoing_parcels_[peer];
+    if (!queue) queue = std::make_unique<OutgoingParcels>(fabric_, peer);
+    queue->push(std::move(parcel));
+  }
+
+  void expect_parcels(int peer, int count) override { incoming_parcels(peer).expect(count); }
+
+  bool has_parcel(int peer) override {
+    require_running(peer);
+    return incoming_parcels(peer).has_arrived();
+  }
+
+  ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) override {
+    ReceivedParcel received = incoming_parcels(peer).receive(deadline);
+    release_delivered();
+    received_ += bytes_of(received.parcel);
     return received;
   }
 
@@ -128,6 +156,7 @@ class GlooTransport : public Transport {
   // On the rank's own thread, whose memory the payloads count as.
   void release_delivered() {
     for (auto& entry : outgoing_) entry.second->release();
+    for (auto& entry : outgoing_parcels_) entry.second->release();
   }
 
   void require_peer(int peer) const {
@@ -145,12 +174,24 @@ class GlooTransport : public Transport {
     return *queue;
   }
 
-  void post(int peer, QueueKind kind, Payload payload) {
+  IncomingParcels& incoming_parcels(int peer) {
     require_peer(peer);
-    {
-      const std::scoped_lock lock(fabric_.ending.mutex);
-      fabric_.ending.throw_if_over();
+    auto& queue = incoming_parcels_[peer];
+    if (!queue) {
+      queue = std::make_unique<IncomingParcels>(fabric_, peer,
+                                                options_.allocate_part ? options_.allocate_part : plain_memory);
     }
+    return *queue;
+  }
+
+  void require_running(int peer) {
+    require_peer(peer);
+    const std::scoped_lock lock(fabric_.ending.mutex);
+    fabric_.ending.throw_if_over();
+  }
+
+  void post(int peer, QueueKind kind, Payload payload) {
+    require_running(peer);
     auto& queue = outgoing_[{peer, kind}];
     if (!queue) queue = std::make_unique<Outgoing>(fabric_, peer, kind);
     queue->push(std::move(payload));
@@ -187,6 +228,8 @@ class GlooTransport : public Transport {
   GlooFabric fabric_;
   std::map<std::pair<int, QueueKind>, std::unique_ptr<Outgoing>> outgoing_;
   std::map<std::pair<int, QueueKind>, std::unique_ptr<Incoming>> incoming_;
+  std::map<int, std::unique_ptr<OutgoingParcels>> outgoing_parcels_;
+  std::map<int, std::unique_ptr<IncomingParcels>> incoming_parcels_;
   std::optional<KeepAlive> keep_alive_;
   Bytes received_;
 };

@@ -18,7 +18,9 @@ struct GlooOptions {
   Seconds start_timeout{60};                                // for all ranks to come
   Seconds silence_limit{5};                                 // without a sign of life a peer counts as hung
   std::function<Payload(std::size_t bytes)> allocate = {};  // buffers of receives; empty: plain memory
-  std::function<std::string()> doing = {};                  // goes out with every sign of life
+  // Buffers of parcels, on the transport's own threads: nobody knows before how large they are. Empty: plain memory.
+  std::function<Payload(std::size_t bytes)> allocate_part = {};
+  std::function<std::string()> doing = {};  // goes out with every sign of life
   // What a peer was doing, in words, from what its `doing` said; empty: as it is.
   std::function<std::string(int rank, const std::string& doing)> describe = {};
 };

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::size_t small_message = 64 << 10;  // bytes; less than a socket's buffer
 constexpr std::size_t unreaped_messages = 16;
-constexpr std::chrono::milliseconds never = std::chrono::hours(24);  // Gloo closes all when one wait ends: we watch
 constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arrive before they are needed
 
 const char* name(QueueKind kind) {
@@ -24,19 +23,10 @@ const char* name(QueueKind kind) {
       return "backward";
     case QueueKind::collective:
       return "collective";
+    case QueueKind::parcel:
+      return "eviction";
   }
   return "";
-}
-
-// Gloo matches by tag and neither compares sizes nor survives a message larger than its buffer. So a receiver first
-// grants what it expects, and the sender sends only what was granted: expected at the start of a step, all messages of
-// a queue need one grant. That there is a buffer for a granted message is Gloo's to see to: it holds a send back until
-// the matching receive is posted. One grant is under way at a time; what is expected meanwhile shares the next one.
-enum class Leg : int { grant, payload };
-
-int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
-  constexpr std::uint64_t in_flight = 1U << 24U;  // far more than a queue ever holds
-  return static_cast<int>(6 * (sequence % in_flight)) + 2 * static_cast<int>(kind) + static_cast<int>(leg);
 }
 
 // Not LibTorch's memory: it counts what each thread allocates and frees, and these words cross threads.
@@ -53,6 +43,11 @@ at::Tensor tensor_of(const Payload& payload, const TravellingGrant& empty) {
 }
 
 }  // namespace
+
+int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
+  constexpr std::uint64_t in_flight = 1U << 24U;  // far more than a queue ever holds
+  return static_cast<int>(8 * (sequence % in_flight)) + 2 * static_cast<int>(kind) + static_cast<int>(leg);
+}
 
 Payload plain_memory(std::size_t bytes) {
   std::shared_ptr<std::byte[]> buffer(new std::byte[bytes]);
@@ -130,7 +125,7 @@ bool Outgoing::proceed() {
   const bool sending = !sending_.empty();
   const GlooWork work = sending ? sending_.front().work : asking_;
   lock.unlock();
-  work->wait(never);
+  work->wait(gloo_never);
   lock.lock();
   if (closing_) return false;
   if (sending) {
@@ -271,7 +266,7 @@ bool Incoming::take_next() {
   if (closing_) return false;
   const GlooWork work = posted_.front().work;
   lock.unlock();
-  work->wait(never);
+  work->wait(gloo_never);
   const Clock::time_point now = Clock::now();
   lock.lock();
   if (closing_) return false;

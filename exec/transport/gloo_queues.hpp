@@ -20,7 +20,16 @@
 
 namespace plumb::exec {
 
-enum class QueueKind : int { forward, backward, collective };
+enum class QueueKind : int { forward, backward, collective, parcel };
+
+// Gloo matches by tag and neither compares sizes nor survives a message larger than its buffer. So a receiver first
+// grants what it expects, and the sender sends only what was granted: expected at the start of a step, all messages of
+// a queue need one grant. That there is a buffer for a granted message is Gloo's to see to: it holds a send back until
+// the matching receive is posted. One grant is under way at a time; what is expected meanwhile shares the next one.
+enum class Leg : int { grant, payload };
+[[nodiscard]] int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence);
+
+inline constexpr std::chrono::milliseconds gloo_never = std::chrono::hours(24);  // Gloo closes all when one wait ends
 
 [[nodiscard]] Payload plain_memory(std::size_t bytes);
 

@@ -12,8 +12,9 @@
 namespace plumb::exec {
 namespace {
 
+template <class Content>
 struct Message {
-  Payload payload;
+  Content content;
   Clock::time_point sent;
 };
 
@@ -21,7 +22,8 @@ struct Message {
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::pair<int, Channel>, std::deque<Message>> queues;
+  std::map<std::pair<int, Channel>, std::deque<Message<Payload>>> queues;
+  std::map<int, std::deque<Message<Parcel>>> parcels;
 };
 
 // A sum in which not all ranks of the group have taken part yet, or from which not all have taken the result.
@@ -77,13 +79,7 @@ class LocalTransport : public Transport {
   int size() const override { return static_cast<int>(world_->mailboxes.size()); }
 
   void send(int peer, Channel channel, Payload payload) override {
-    throw_if_stopped();
-    Mailbox& box = mailbox(peer);
-    {
-      const std::scoped_lock lock(box.mutex);
-      box.queues[{rank_, channel}].push_back({std::move(payload), Clock::now()});
-    }
-    box.changed.notify_one();
+    put(mailbox(peer), &Mailbox::queues, std::pair(rank_, channel), std::move(payload));
   }
 
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
@@ -94,14 +90,41 @@ class LocalTransport : public Transport {
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     std::deque<std::size_t>& expected = expected_[{peer, channel}];
     if (expected.empty()) throw failure(fmt::format("receives from rank {} without expecting a message", peer));
-    Message message = take(peer, channel, expected.front(), deadline);
-    if (message.payload.size != expected.front()) {
+    auto message = take(&Mailbox::queues, std::pair(peer, channel), deadline, [&] {
+      return fmt::format("no message from rank {} on the {} channel ({} bytes)", peer, name(channel), expected.front());
+    });
+    if (message.content.size != expected.front()) {
       throw failure(fmt::format("expected {} bytes from rank {} on the {} channel, which sent {}", expected.front(),
-                                peer, name(channel), message.payload.size));
+                                peer, name(channel), message.content.size));
     }
     expected.pop_front();
-    received_ += Bytes{static_cast<std::int64_t>(message.payload.size)};
-    return {std::move(message.payload), message.sent};
+    received_ += Bytes{static_cast<std::int64_t>(message.content.size)};
+    return {std::move(message.content), message.sent};
+  }
+
+  void send_parcel(int peer, Parcel parcel) override {
+    put(mailbox(peer), &Mailbox::parcels, rank_, std::move(parcel));
+  }
+
+  void expect_parcels(int peer, int count) override {
+    (void)mailbox(peer);
+    expected_parcels_[peer] += count;
+  }
+
+  bool has_parcel(int peer) override {
+    throw_if_stopped();
+    Mailbox& box = mailbox(rank_);
+    const std::scoped_lock lock(box.mutex);
+    return expected_parcels_[peer] > 0 && !box.parcels[peer].empty();
+  }
+
+  ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) override {
+    if (expected_parcels_[peer] == 0) throw failure(fmt::format("expects no parcel from rank {}", peer));
+    auto message = take(&Mailbox::parcels, peer, deadline,
+                        [&] { return fmt::format("no evicted activations from rank {}", peer); });
+    --expected_parcels_[peer];
+    received_ += bytes_of(message.content);
+    return {std::move(message.content), message.sent};
   }
 
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) override {
@@ -167,11 +190,23 @@ class LocalTransport : public Transport {
     return world_->mailboxes[static_cast<std::size_t>(peer)];
   }
 
+  template <class Queues, class Key, class Content>
+  void put(Mailbox& box, Queues Mailbox::*queues, const Key& key, Content content) {
+    throw_if_stopped();
+    {
+      const std::scoped_lock lock(box.mutex);
+      (box.*queues)[key].push_back({std::move(content), Clock::now()});
+    }
+    box.changed.notify_one();
+  }
+
   // The oldest message of a queue; when the rank had to wait for it, `sent` becomes the end of the wait.
-  Message take(int peer, Channel channel, std::size_t bytes, Clock::time_point deadline) {
+  template <class Queues, class Key, class Missing>
+  typename Queues::mapped_type::value_type take(Queues Mailbox::*queues, const Key& key, Clock::time_point deadline,
+                                                const Missing& missing) {
     Mailbox& box = mailbox(rank_);
     std::unique_lock lock(box.mutex);
-    std::deque<Message>& queue = box.queues[{peer, channel}];
+    auto& queue = (box.*queues)[key];
     const bool waited = queue.empty();
     while (queue.empty()) {
       if (world_->is_stopped()) {
@@ -179,11 +214,10 @@ class LocalTransport : public Transport {
         throw_if_stopped();
       }
       if (box.changed.wait_until(lock, deadline) == std::cv_status::timeout && queue.empty()) {
-        throw failure(fmt::format("no message from rank {} on the {} channel ({} bytes) before the deadline", peer,
-                                  name(channel), bytes));
+        throw failure(missing() + " before the deadline");
       }
     }
-    Message message = std::move(queue.front());
+    auto message = std::move(queue.front());
     queue.pop_front();
     if (waited) message.sent = Clock::now();
     return message;
@@ -233,6 +267,7 @@ class LocalTransport : public Transport {
   std::shared_ptr<World> world_;
   int rank_;
   std::map<std::pair<int, Channel>, std::deque<std::size_t>> expected_;
+  std::map<int, int> expected_parcels_;  // by peer
   Bytes received_;
 };
 

@@ -21,6 +21,9 @@ struct Payload {
   std::size_t size = 0;
 };
 
+// Several payloads that travel as one message, in their order.
+using Parcel = std::vector<Payload>;
+
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient.
 enum class Channel : std::uint8_t { forward, backward };
 
@@ -29,6 +32,11 @@ using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for 
 struct Received {
   Payload payload;
   Clock::time_point arrived;  // when it was there; if the receiver waited, when the wait ended
+};
+
+struct ReceivedParcel {
+  Parcel parcel;
+  Clock::time_point arrived;  // as above
 };
 
 // Another rank, or a signal, told this one to stop: the reason is not this rank's own.
@@ -60,6 +68,19 @@ class Transport {
   // Waits for the oldest expected message. A size other than expected is a RunError.
   [[nodiscard]] virtual Received receive(int peer, Channel channel, Clock::time_point deadline) = 0;
 
+  // A third way beside both channels, for what is evicted and loaded: parcels of any number of parts and any sizes,
+  // which only the sender knows. Hands it over and returns at once.
+  virtual void send_parcel(int peer, Parcel parcel) = 0;
+
+  // There is room for so many more parcels of a peer, in the order of its sends. Before that they wait at the sender.
+  virtual void expect_parcels(int peer, int count) = 0;
+
+  // Whether the oldest expected parcel is here, so that receiving it takes no time.
+  [[nodiscard]] virtual bool has_parcel(int peer) = 0;
+
+  // Waits for the oldest expected parcel.
+  [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
+
   // Element-wise sum over `group` (ascending ranks, this one among them), in place, added in the order of the group:
   // the same bits on every rank. fp32 only.
   virtual void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) = 0;
@@ -77,5 +98,11 @@ class Transport {
   // Payload bytes received since the start.
   [[nodiscard]] virtual Bytes received_bytes() const = 0;
 };
+
+[[nodiscard]] inline Bytes bytes_of(const Parcel& parcel) {
+  Bytes bytes;
+  for (const Payload& part : parcel) bytes += Bytes{static_cast<std::int64_t>(part.size)};
+  return bytes;
+}
 
 }  // namespace plumb::exec

@@ -39,6 +39,15 @@ TEST_CASE("a peer that has gone is named by whoever waits for it") {
                     ContainsSubstring("rank 1: lost rank 0 while receiving from it on the forward channel"));
 }
 
+TEST_CASE("a peer that has gone is named by whoever waits for what was evicted to it") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  transports[1]->expect_parcels(0, 1);
+  transports[0].reset();
+  CHECK_THROWS_WITH(transports[1]->receive_parcel(0, in_seconds(20)),
+                    ContainsSubstring("rank 1: lost rank 0 while receiving evicted activations from it"));
+}
+
 TEST_CASE("buffers of receives come from the given allocator") {
   const auto store = RunStore::host(0);
   std::vector<std::byte> memory(64);

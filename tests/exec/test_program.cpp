@@ -198,6 +198,29 @@ TEST_CASE("every schedule on 1, 2 and 4 ranks learns the single device's bits, o
   CHECK(json::parse(ended.out).at("bitwise_equal") == true);
 }
 
+// Rank 0 evicts three microbatches to rank 3 and has them back: so many bytes come in beside the pipeline's messages.
+TEST_CASE("evicted activations come back, between threads and between processes") {
+  const TemporaryFolder folder;
+  const std::string plan =
+      folder.write("plan.json", to_json(tiny_plan({.ranks = 4, .microbatches = 8, .schedule = "bpipe"})));
+  std::vector<json> received;
+  for (const std::string transport : {"local", "gloo"}) {
+    const Ended ended = run(folder, {"run", plan, "--transport", transport, "--steps", "2", "--check", "--json"});
+    INFO(transport << ": " << ended.out << ended.err);
+    REQUIRE(ended.status == 0);
+    const json answer = json::parse(ended.out);
+    CHECK(answer.at("bitwise_equal") == true);
+    for (const json& rank : answer.at("ranks")) received.push_back(rank.at("received_bytes"));
+  }
+  REQUIRE(received.size() == 8);
+  for (std::size_t rank = 0; rank < 4; ++rank) CHECK(received[rank] == received[rank + 4]);
+  CHECK(received[0] == received[3]);
+  CHECK(received[0] > received[1]);
+  const Ended emulated = run(folder, {"run", plan, "--emulate", "--steps", "1"});
+  INFO(emulated.err);
+  CHECK(emulated.status == 0);
+}
+
 // GPipe sends all microbatches before the first comes back: what the peer has must be let go, over either transport.
 TEST_CASE("processes peak at the memory at which threads do") {
   const TemporaryFolder folder;

@@ -64,3 +64,33 @@ TEST_CASE("a receive runs from its send to its arrival, and waits only where its
   CHECK(early.steps[0].events.at(1).waited.value == 0);
   CHECK(early.steps[0].events.at(1).end.value == Approx(0.2));
 }
+
+// By hand: rank 0 evicts at 10.2 and rank 3 has it at 10.3, before it looks at 10.6; rank 3 sends back at 10.8, rank 0
+// has room from 10.9 on and has it at 11.0.
+TEST_CASE("an eviction is one event of its receiver, from when both ranks can") {
+  const Plan plan = emulated_plan({.schedule = "bpipe", .shape = {.ranks = 4, .microbatches = 4}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const Action evict{ActionKind::evict, 0, 2};
+  const Action load{ActionKind::load, 0, 2};
+  std::vector<RankLog> logs;
+  for (int rank = 0; rank < 4; ++rank) {
+    logs.push_back({.rank = rank, .steps = {{.start = {10.0}, .events = {}, .peak_bytes = {}, .received_bytes = {}}}});
+  }
+  logs[0].steps[0].events = {event(evict, 0, 10.2, 10.25, 7), event(load, 0, 10.9, 11.0, 7)};
+  logs[3].steps[0].events = {event(evict, 3, 10.6, 10.3, 7), event(load, 3, 10.8, 10.85, 7)};
+  const Timeline timeline = merge_logs(plan, lowered, logs, "test");
+  const std::vector<Event>& events = timeline.steps.at(0).events;
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].action == load);
+  CHECK(events[0].rank == 0);
+  CHECK(events[0].start.value == Approx(0.9));
+  CHECK(events[0].end.value == Approx(1.0));
+  CHECK(events[1].action == evict);
+  CHECK(events[1].rank == 3);
+  CHECK(events[1].start.value == Approx(0.2));
+  CHECK(events[1].end.value == Approx(0.3));
+  CHECK(events[1].bytes.value == 7);
+
+  logs[0].steps[0].events.erase(logs[0].steps[0].events.begin());
+  CHECK_THROWS_WITH(merge_logs(plan, lowered, logs, "test"), ContainsSubstring("0EVICT2 was sent by no rank"));
+}

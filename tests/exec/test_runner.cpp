@@ -6,9 +6,12 @@
 #include <thread>
 
 #include "common/graph/evaluate.hpp"
+#include "common/graph/schedule_graph.hpp"
 #include "exec/launch.hpp"
+#include "exec/rank_log.hpp"
 #include "exec/stage/emulated_stage.hpp"
 #include "exec/transport/local.hpp"
+#include "exec/watchdog.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/plans.hpp"
 
@@ -58,6 +61,63 @@ TEST_CASE("each rank performs exactly its list, in its order, every step") {
       CHECK(step.received_bytes.value == received);
     }
   }
+}
+
+TEST_CASE("what is evicted comes back before its backward, and no rank keeps anything") {
+  const int ranks = GENERATE(4, 8);
+  Plan plan = emulated_plan({.schedule = "bpipe", .shape = {.ranks = ranks, .microbatches = 2 * ranks}});
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    plan.costs.stages[stage].kept_bytes = {1000 + static_cast<std::int64_t>(stage)};
+  }
+  const Schedule lowered = lower(plan.schedule, {});
+  const Logs logs = run_emulated(plan, lowered, {.steps = 2});
+  const Timeline timeline = merge_logs(plan, lowered, logs, "test");
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  for (const StepTimeline& step : timeline.steps) {
+    // The same events as the graph has nodes, with the same sizes and peers.
+    std::int64_t evictions = 0;
+    for (const Node& node : graph.nodes) {
+      if (node.kind != NodeKind::host_copy) continue;
+      ++evictions;
+      const auto found = std::find_if(step.events.begin(), step.events.end(), [&](const Event& event) {
+        return event.action == node.action && event.rank == node.rank;
+      });
+      REQUIRE(found != step.events.end());
+      CHECK(found->bytes == node.bytes);
+      CHECK(found->peer == node.peer);
+      CHECK(found->end >= found->start);
+    }
+    CHECK(evictions > 0);
+    CHECK(std::count_if(step.events.begin(), step.events.end(),
+                        [](const Event& event) { return is_eviction(event.action.kind); }) == evictions);
+    for (const Event& load : step.events) {
+      if (load.action.kind != ActionKind::load) continue;
+      const Action backward{ActionKind::backward, load.action.stage, load.action.microbatch};
+      const auto needs = std::find_if(step.events.begin(), step.events.end(),
+                                      [&](const Event& event) { return event.action == backward; });
+      CHECK(load.end <= needs->start);
+    }
+  }
+}
+
+// Rank 3 sends back what rank 0 evicted only after work that needs what rank 0 does then.
+TEST_CASE("a rank that waits for evicted activations ends at the deadline, and stands at its LOAD") {
+  const Plan plan = emulated_plan({.schedule = "bpipe", .shape = {.ranks = 4, .microbatches = 8}});
+  Schedule lowered = lower(plan.schedule, {});
+  const Action load{ActionKind::load, 0, 2};
+  std::stable_partition(lowered.actions[3].begin(), lowered.actions[3].end(),
+                        [](const Action& action) { return action.kind != ActionKind::load; });
+  Watchdog watchdog(4, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
+  RunOptions options{.deadline_factor = 1};
+  options.deadline_floor = {0.3};
+  options.watchdog = &watchdog;
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
+  CHECK_THAT(describe_waits(lowered, watchdog.positions()),
+             ContainsSubstring("rank 0: step 0, 0LOAD2 waits for rank 3's 0LOAD2") &&
+                 ContainsSubstring("a cycle of waits: rank 0 -> 3"));
+
+  std::erase(lowered.actions[3], load);
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("no other rank has 0LOAD2"));
 }
 
 TEST_CASE("emulated stages redo their forward where the schedule says so") {
@@ -204,6 +264,8 @@ TEST_CASE("a rank waits for the deadline factor's multiple of the predicted work
     Payload input_gradient(int microbatch, Payload gradient) override {
       return stage_->input_gradient(microbatch, std::move(gradient));
     }
+    Parcel evict(int microbatch) override { return stage_->evict(microbatch); }
+    void load(int microbatch, Parcel parcel) override { stage_->load(microbatch, std::move(parcel)); }
     void weight_gradient(int microbatch) override { stage_->weight_gradient(microbatch); }
     std::vector<std::span<float>> gradients() override { return stage_->gradients(); }
     std::span<float> tied_gradient() override { return stage_->tied_gradient(); }
@@ -240,6 +302,8 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
     }
     void recompute(int) override {}
     Payload input_gradient(int, Payload) override { return {}; }
+    Parcel evict(int) override { return {}; }
+    void load(int, Parcel) override {}
     void weight_gradient(int) override {}
     std::vector<std::span<float>> gradients() override { return {}; }
     std::span<float> tied_gradient() override { return {}; }

@@ -51,6 +51,68 @@ TEST_CASE("every message of a ring arrives in order, with its bytes, on its own 
   CHECK(wrong == 0);
 }
 
+TEST_CASE("parcels of any sizes arrive in order, both ways, and neither they nor messages wait for each other") {
+  const TransportKind& kind = each_kind();
+  const std::vector<std::vector<std::size_t>> sizes{{100, 0, 1 << 20, 3}, {}, {0}, {70000, 70000}};
+  std::atomic<int> wrong = 0;
+  const auto transports = kind.make(2);
+  run_on_threads(transports, [&](Transport& transport) {
+    const int peer = 1 - transport.rank();
+    const auto parcel = [&](int sender, std::size_t number) {
+      Parcel parts;
+      for (const std::size_t bytes : sizes[number]) {
+        parts.push_back(pattern(sender, Channel::forward, static_cast<int>(number + parts.size()), bytes));
+      }
+      return parts;
+    };
+    const auto message = [&](int sender) { return pattern(sender, Channel::backward, 9, 2 << 20); };
+    transport.expect(peer, Channel::backward, 2 << 20, 2);
+    // Sent before anyone expects them: a message behind them gets through.
+    for (std::size_t i = 0; i < sizes.size(); ++i) transport.send_parcel(peer, parcel(transport.rank(), i));
+    transport.send(peer, Channel::backward, message(transport.rank()));
+    if (!same_bytes(transport.receive(peer, Channel::backward, in_seconds(20)).payload, message(peer))) ++wrong;
+    if (transport.has_parcel(peer)) ++wrong;
+    transport.barrier(in_seconds(20));
+    // Parcels get through although a message is not taken.
+    transport.send(peer, Channel::backward, message(transport.rank()));
+    transport.expect_parcels(peer, 1);
+    transport.expect_parcels(peer, static_cast<int>(sizes.size()) - 1);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (i == 1) {
+        while (!transport.has_parcel(peer)) std::this_thread::yield();
+      }
+      const ReceivedParcel got = transport.receive_parcel(peer, in_seconds(20));
+      const Parcel wanted = parcel(peer, i);
+      if (!std::equal(got.parcel.begin(), got.parcel.end(), wanted.begin(), wanted.end(), same_bytes)) ++wrong;
+      if (got.arrived > Clock::now()) ++wrong;
+    }
+    if (transport.has_parcel(peer)) ++wrong;
+    (void)transport.receive(peer, Channel::backward, in_seconds(20));
+    const std::int64_t bytes = (2 * (2 << 20)) + 100 + (1 << 20) + 3 + (2 * 70000);
+    if (transport.received_bytes().value != bytes) ++wrong;
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a parcel that nobody sends ends at its deadline, or with the reason to stop") {
+  const auto transports = each_kind().make(2);
+  CHECK_THROWS_WITH(transports[1]->receive_parcel(0, in_seconds(20)), ContainsSubstring("expects no parcel"));
+  transports[1]->expect_parcels(0, 1);
+  CHECK_THROWS_WITH(transports[1]->receive_parcel(0, in_seconds(0.05)),
+                    ContainsSubstring("no evicted activations from rank 0 before the deadline"));
+  const auto rank_main = [&](Transport& transport) {
+    if (transport.rank() == 1) {
+      (void)transport.receive_parcel(0, in_seconds(60));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      transport.abort("rank 0 has had enough");
+    }
+  };
+  CHECK_THROWS_WITH(run_on_threads(transports, rank_main), ContainsSubstring("rank 0 has had enough"));
+  CHECK_THROWS_AS(transports[0]->send_parcel(1, {}), Stopped);
+  CHECK_THROWS_AS(transports[0]->has_parcel(1), Stopped);
+}
+
 TEST_CASE("all ranks talk to all others at once") {
   const int ranks = 6;
   std::atomic<int> wrong = 0;

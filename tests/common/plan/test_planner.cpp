@@ -8,6 +8,7 @@
 
 #include "common/graph/memory.hpp"
 #include "common/plan/block_costs.hpp"
+#include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
 
@@ -170,7 +171,10 @@ TEST_CASE("images are planned like text: a sequence is an image's patches and it
   CHECK(plan.boundary.tensors[0].dimensions == dimensions);
   const TemporaryFolder folder;
   CHECK(read_plan(folder.write("plan.json", to_json(plan))) == plan);
-  const PlanChoice sliced{.schedule = {.name = "seq-1f1b", .slices = 5}};
+  PlanChoice sliced{.schedule = {.name = "seq-1f1b", .slices = 5}};
+  CHECK_THROWS_WITH(make_plan(scenario, sliced), ContainsSubstring("this model's attention sees them"));
+  sliced.microbatch = 2;
+  sliced.schedule.given = generate_schedule("seq-1f1b", {.ranks = 2, .microbatches = 4, .slices = 5});  // of a file
   CHECK_THROWS_WITH(make_plan(scenario, sliced), ContainsSubstring("this model's attention sees them"));
 }
 

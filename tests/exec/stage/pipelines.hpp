@@ -23,6 +23,7 @@ struct Wanted {
   int microbatches = 4;
   ElementType precision = ElementType::fp32;
   bool recompute = false;
+  int slices = 1;
 };
 
 inline Plan training_plan(const Wanted& wanted) {
@@ -34,11 +35,13 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.training.global_batch = 2 * wanted.microbatches;
   plan.training.precision = wanted.precision;
   plan.schedule = generate_schedule(
-      wanted.schedule, {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks});
+      wanted.schedule,
+      {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks, .slices = wanted.slices});
   const int count = stages(plan.schedule);
   plan.costs = even_costs(
       count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
-  plan.costs.boundary_bytes = {2 * plan.training.sequence * wanted.model.hidden * element_bytes(wanted.precision)};
+  plan.costs.boundary_bytes = {2 * plan.training.sequence / wanted.slices * wanted.model.hidden *
+                               element_bytes(wanted.precision)};
   plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
   plan.cluster.ranks = wanted.ranks;
   plan.layout.pipeline = wanted.ranks;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 
 #include "exec/data.hpp"
@@ -13,47 +12,15 @@
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/plain_model.hpp"
+#include "tests/exec/stage/single_stage.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
 
 namespace {
 
-constexpr int microbatches = 2;
-
-std::shared_ptr<const Corpus> some_text() {
-  std::string text;
-  for (unsigned int i = 0, state = 7; i < 4000; ++i) {
-    state = state * 1664525U + 1013904223U;
-    text.push_back(static_cast<char>(state >> 24U));
-  }
-  return std::make_shared<const Corpus>(text);
-}
-
-TorchStageSettings whole(const Model& model, std::int64_t sequence, const Numerics& numerics) {
-  Training training;
-  training.sequence = sequence;
-  training.global_batch = 2 * microbatches;
-  training.microbatch = 2;
-  return {.model = model,
-          .training = training,
-          .blocks = {.first = 0, .last = static_cast<int>(model.layers.size()) + 2},
-          .microbatches = microbatches,
-          .numerics = numerics};
-}
-
-// Trains one step; the mean loss.
-double train(TorchStage& stage) {
-  stage.begin_step(0);
-  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
-    (void)stage.forward(microbatch, {});
-    (void)stage.input_gradient(microbatch, {});
-    stage.weight_gradient(microbatch);
-  }
-  stage.end_step();
-  stage.sum_tied_gradients();
-  return stage.loss();
-}
+using test::fp64;
+using test::sequences;
 
 struct PlainBatch {
   at::Tensor inputs;
@@ -92,11 +59,11 @@ struct PlainResult {
 
 PlainResult train_plainly(const Model& model, std::int64_t sequence, const Corpus& corpus, at::ScalarType type) {
   PlainResult result{.parameters = plain::draw(model, 1, type)};
-  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+  for (int microbatch = 0; microbatch < sequences; ++microbatch) {
     const PlainBatch batch =
         model.vision ? images(*model.vision, 2 * microbatch, type) : text(corpus, sequence, 2 * microbatch);
     const at::Tensor loss =
-        plain::loss(model, result.parameters, batch.inputs, batch.targets) / static_cast<double>(microbatches);
+        plain::loss(model, result.parameters, batch.inputs, batch.targets) / static_cast<double>(sequences);
     loss.backward();
     result.loss += loss.item<double>();
   }
@@ -109,12 +76,11 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 
 void require_same_arithmetic(const Model& model, std::int64_t sequence) {
   INFO("model " << model.name << ", sequence " << sequence);
-  const auto corpus = some_text();
-  const Numerics fp64{.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kFloat};
-  TorchStage exact(whole(model, sequence, fp64), corpus);
-  TorchStage single(whole(model, sequence, Numerics{}), corpus);
-  const double exact_loss = train(exact);
-  const double single_loss = train(single);
+  const auto corpus = test::some_text();
+  TorchStage exact(test::whole(model, sequence, fp64), corpus);
+  TorchStage single(test::whole(model, sequence, Numerics{}), corpus);
+  const double exact_loss = test::train_step(exact);
+  const double single_loss = test::train_step(single);
   const PlainResult exact_plain = train_plainly(model, sequence, *corpus, at::kDouble);
   const PlainResult single_plain = train_plainly(model, sequence, *corpus, at::kFloat);
   CHECK(exact_loss == Approx(exact_plain.loss).epsilon(1e-12));

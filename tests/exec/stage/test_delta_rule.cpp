@@ -39,4 +39,20 @@ TEST_CASE("The chunked gated delta rule is the recurrence") {
                                  expected.mutable_data_ptr<double>());
   REQUIRE(output.sizes() == expected.sizes());
   CHECK((output - expected).abs().max().item<double>() < 1e-12);
+
+  // In two parts, whose border falls anywhere, with the state handed on.
+  const std::int64_t first = time / 3;
+  if (first == 0) return;
+  const auto part = [&](std::int64_t from, std::int64_t count) {
+    return DeltaInput{.query = input.query.narrow(2, from, count),
+                      .key = input.key.narrow(2, from, count),
+                      .value = input.value.narrow(2, from, count),
+                      .beta = input.beta.narrow(2, from, count),
+                      .log_decay = input.log_decay.narrow(2, from, count)};
+  };
+  at::Tensor state;
+  const at::Tensor before = delta_rule(part(0, first), chunk, &state);
+  REQUIRE(state.sizes() == at::IntArrayRef({2, heads, key_dim, value_dim}));
+  const at::Tensor behind = delta_rule(part(first, time - first), chunk, &state);
+  CHECK((at::cat({before, behind}, 2) - expected).abs().max().item<double>() < 1e-12);
 }

@@ -75,7 +75,8 @@ TEST_CASE("Buffers of receives count, foreign pointers do not") {
 
 TEST_CASE("A run leaves nothing behind") {
   const Bytes before = current_memory(0) + current_memory(1);
-  const Plan plan = test::training_plan({.model = test::hybrid(), .schedule = "zb-h1", .ranks = 2, .recompute = true});
-  (void)test::train(plan, 2);
+  (void)test::train(test::training_plan({.model = test::hybrid(), .schedule = "zb-h1", .ranks = 2, .recompute = true}),
+                    2);
+  (void)test::train(test::training_plan({.model = test::hybrid(), .schedule = "seq-1f1b", .ranks = 2, .slices = 4}), 2);
   CHECK(current_memory(0) + current_memory(1) == before);
 }

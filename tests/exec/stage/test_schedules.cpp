@@ -28,10 +28,9 @@ Plan plan_of(const ScheduleEntry& entry, int ranks, const Model& model) {
                               .schedule = entry.name,
                               .ranks = ranks,
                               .chunks = shape.chunks,
-                              .microbatches = shape.microbatches});
+                              .microbatches = shape.microbatches,
+                              .slices = shape.slices});
 }
-
-bool is_executed(const ScheduleEntry& entry) { return !entry.uses_slices && entry.name != "bpipe"; }
 
 void require_bitwise(const Plan& plan, const TransportKind& transport) {
   INFO(plan.name << ", ranks " << plan.schedule.ranks << ", " << transport.name);
@@ -46,7 +45,6 @@ void require_bitwise(const Plan& plan, const TransportKind& transport) {
 
 TEST_CASE("Every schedule trains like a single device on 2 and 4 ranks, over both transports") {
   for (const ScheduleEntry& entry : schedule_entries()) {
-    if (!is_executed(entry)) continue;
     for (const int ranks : {2, 4}) {
       const Plan plan = plan_of(entry, ranks, hybrid_of(entry.uses_chunks ? 2 * ranks : ranks));
       for (const TransportKind& transport : transport_kinds()) require_bitwise(plan, transport);
@@ -72,10 +70,29 @@ TEST_CASE("The check notices weights of another version than the schedule states
   CHECK_FALSE(check_against_reference(other, {}, run.losses, run.gradients).passed);
 }
 
+TEST_CASE("Slices in bf16, of a tied model and of all kinds of layers, are the same bits") {
+  for (const Model& model : {test::gpt2(4, true), hybrid_of(4)}) {
+    require_bitwise(
+        test::training_plan(
+            {.model = model, .schedule = "seq-1f1b", .ranks = 4, .precision = ElementType::bf16, .slices = 4}),
+        {"local", make_local_transports});
+  }
+}
+
 TEST_CASE("Weights of several versions, AdamW and bf16 together are the same bits") {
   Plan plan = plan_of(find_schedule("pipedream-2bw"), 4, test::gpt2(4, true));
   plan.model.tied_embeddings = false;
   plan.training.precision = ElementType::bf16;
   plan.costs.boundary_bytes = plan.costs.boundary_bytes / 2;
   require_bitwise(plan, {"local", make_local_transports});
+}
+
+TEST_CASE("Evicted activations in bf16, beside a tied table, are the same bits") {
+  const Plan plan = test::training_plan({.model = test::gpt2(4, true),
+                                         .schedule = "bpipe",
+                                         .ranks = 4,
+                                         .microbatches = 8,
+                                         .precision = ElementType::bf16});
+  REQUIRE(evicts(plan.schedule));
+  for (const TransportKind& transport : transport_kinds()) require_bitwise(plan, transport);
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/model/read_model.hpp"
+#include "common/schedule/registry.hpp"
 #include "exec/data.hpp"
 #include "exec/images.hpp"
 #include "tests/catch.hpp"
@@ -101,6 +102,29 @@ TEST_CASE("Training settings that are not executed yet are refused") {
   training = training_of(32);
   training.recompute.mode = RecomputeMode::selective;
   CHECK_THAT(refusal(test::llama(1), training), ContainsSubstring("recompute"));
+}
+
+TEST_CASE("Slices are refused where a slice would need later ones, or is no whole number of tokens") {
+  const auto refusal_of = [](const Model& model, std::int64_t sequence, const Schedule& schedule) -> std::string {
+    try {
+      require_slices_executed(model, training_of(sequence), schedule);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Schedule sliced = generate_schedule("seq-1f1b", {.ranks = 2, .microbatches = 2, .slices = 4});
+  CHECK(refusal_of(test::hybrid(), 32, sliced).empty());
+  CHECK(refusal_of(test::vit(2), 17, generate_schedule("1f1b", {.ranks = 2, .microbatches = 2})).empty());
+  CHECK_THAT(refusal_of(test::vit(2), 20, sliced), ContainsSubstring("image"));
+  SoftmaxAttention both_ways = test::attention(4, 2, 8);
+  both_ways.causal = false;
+  CHECK_THAT(refusal_of(with_mixer(both_ways), 32, sliced),
+             ContainsSubstring("layer 1") && ContainsSubstring("causal"));
+  CHECK_THAT(refusal_of(test::llama(1), 30, sliced), ContainsSubstring("multiple of the 4 slices"));
+  Schedule updated = sliced;
+  updated.update_every = 4;
+  CHECK_THAT(refusal_of(test::llama(1), 32, updated), ContainsSubstring("several updates"));
 }
 
 TEST_CASE("A text is a ring of bytes, one window a sequence") {
