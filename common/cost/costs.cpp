@@ -78,6 +78,10 @@ Seconds overlapped_time(Seconds first, Seconds second, double hidden) {
   return first + second - std::min(first, second) * hidden;
 }
 
+double share_in_pair(Seconds first, Seconds second, double hidden) {
+  return (first + second).value > 0 ? overlapped_time(first, second, hidden) / (first + second) : 1;
+}
+
 Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }

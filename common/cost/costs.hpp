@@ -21,10 +21,10 @@ struct ComputeCost {
   Seconds forward = {};
   Seconds input_gradient = {};
   Seconds weight_gradient = {};
-  Seconds hidden_in_backward =
-      {};  // a full backward B takes so much less than I and W apart: messages of I hide behind W
-  Seconds gradient_reduction = {};  // once per step, over the data-parallel ranks, as far as it is not hidden; 0 if
-                                    // there are none
+  // A full backward B takes so much less than I and W apart: collectives of I hide behind W.
+  Seconds hidden_in_backward = {};
+  // Once per step, over the data-parallel ranks, as far as nothing hides it.
+  Seconds gradient_reduction = {};
   Seconds optimizer = {};  // once per step
   std::int64_t parameters = 0;
   Bytes parameter_bytes = {};
@@ -57,6 +57,9 @@ struct ComputeCost {
 // How long a forward and a backward take as an overlapped pair: the longer one, and of the shorter what it does not
 // hide.
 [[nodiscard]] Seconds overlapped_time(Seconds first, Seconds second, double hidden);
+
+// What each of the two takes of that time, of its own: both the same fraction.
+[[nodiscard]] double share_in_pair(Seconds first, Seconds second, double hidden);
 
 // A message between two ranks that is alone on its way: latency + bytes / bandwidth.
 struct TransferCost {

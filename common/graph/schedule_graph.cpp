@@ -81,8 +81,7 @@ class GraphBuilder {
       if (!pair_begins_[position]) continue;
       Seconds& first = graph_.nodes[node_at_[position]].duration;
       Seconds& second = graph_.nodes[node_at_[position + 1]].duration;
-      if ((first + second).value <= 0) continue;
-      const double share = overlapped_time(first, second, costs_.hidden_in_pairs) / (first + second);
+      const double share = share_in_pair(first, second, costs_.hidden_in_pairs);
       first = first * share;
       second = second * share;
     }
