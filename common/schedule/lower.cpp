@@ -96,6 +96,19 @@ void require_not_lowered(const Schedule& schedule) {
   }
 }
 
+// Of two replicas each rank sums the tied table's gradients of the stages that it holds, and REDUCE_GRAD both ranks'.
+void require_ends_together(const Schedule& schedule) {
+  const int last = stages(schedule) - 1;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    if (holds(schedule, rank, 0) == holds(schedule, rank, last)) continue;
+    throw InputError("schedule " + schedule.name,
+                     "tied embeddings of two replicas are only summed where a rank with the first stage has the last "
+                     "one, too; rank " +
+                         std::to_string(rank) + " has one of them",
+                     "replicas that run in opposite directions, or a model without tied embeddings");
+  }
+}
+
 }  // namespace
 
 Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
@@ -105,6 +118,7 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
                      "tied embeddings on two ranks are not summed at updates within a step",
                      "a schedule with one update, or a model without tied embeddings");
   }
+  if (options.tied_embeddings && replicas(compute_only) == 2) require_ends_together(compute_only);
   const ActionIndex index = index_actions(compute_only);
   const PairEnds pairs(compute_only, index);
   const std::vector<PlacedReceive> receives = place_receives(compute_only, index, pairs);

@@ -134,6 +134,11 @@ TEST_CASE("BPipe holds at most ⌈(p+2)/2⌉ microbatches on any rank, its partn
   }
 }
 
+TEST_CASE("BPipe on four ranks: what a rank keeps for its partner counts while it is there") {
+  // 0EVICT2 3F0 is the fullest moment of rank 3: one of its own and one of rank 0's.
+  CHECK(peak_activations(bpipe(4, 6)) == std::vector<double>{3, 3, 2, 2});
+}
+
 TEST_CASE("BPipe evicts on the ranks x < p−⌈(p+2)/2⌉, to rank p−1−x, and loads each once") {
   for (int p = 1; p <= largest_p; ++p) {
     for (const int m : some_microbatches(p)) {

@@ -72,6 +72,53 @@ TEST_CASE("transfers take the way inside a machine or between machines, by laten
   }
 }
 
+TEST_CASE("BPipe: LOAD waits for its EVICT and for what stands before both its halves, the backward waits for LOAD") {
+  // 0F2 0EVICT2 0F3 … 0B1 0LOAD2 … 0B2 on rank 0; 0EVICT2 3F0 … 3B1 0LOAD2 on rank 3.
+  PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+  costs.boundary_bytes = {100};
+  costs.inside = {.latency = {0.5}, .bandwidth = {100}};
+  for (ComputeCost& stage : costs.stages) stage.kept_bytes = {300};
+  const ScheduleGraph graph =
+      build_graph(lower(generate_schedule("bpipe", {.ranks = 4, .microbatches = 6}), {}), costs);
+  std::vector<std::string> found;
+  for (const std::string& edge : edges_of(graph)) {
+    if (edge.find("EVICT") != std::string::npos || edge.find("LOAD") != std::string::npos) found.push_back(edge);
+  }
+  std::ranges::sort(found);
+  CHECK(found == std::vector<std::string>{"0B1>0LOAD2", "0B3>0LOAD4", "0EVICT2>0LOAD2", "0EVICT4>0LOAD4", "0F2>0EVICT2",
+                                          "0F4>0EVICT4", "0LOAD2>0B2", "0LOAD4>0B4", "3B1>0LOAD2", "3B3>0LOAD4"});
+  for (const Node& node : graph.nodes) {
+    if (node.kind != NodeKind::host_copy) continue;
+    const bool evicts = node.action.kind == ActionKind::evict;
+    CHECK(node.rank == (evicts ? 3 : 0));  // the receiver
+    CHECK(node.peer == (evicts ? 0 : 3));
+    CHECK(node.bytes.value == 300);
+    CHECK(node.duration.value == 3.5);
+  }
+}
+
+TEST_CASE("a sum of replicas carries its stage's gradients to the other copy's rank, and its STEP waits for it") {
+  const Schedule schedule = lower(generate_schedule("chimera", {.ranks = 4, .microbatches = 4}), {});
+  PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+  costs.tied_bytes = {7777};
+  for (std::size_t s = 0; s < 4; ++s) costs.stages[s].gradient_bytes = {100 * (static_cast<int>(s) + 1)};
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  for (const Node& node : graph.nodes) {
+    if (node.kind != NodeKind::collective) continue;
+    CHECK(node.bytes.value == 100 * (node.action.stage + 1));
+    CHECK(node.rank == node.action.stage);
+    CHECK(node.peer == 3 - node.action.stage);
+  }
+  const auto edges = edges_of(graph);
+  for (const char* edge : {"0REDUCE_GRAD>0STEP", "1REDUCE_GRAD>1STEP", "2REDUCE_GRAD>2STEP", "3REDUCE_GRAD>3STEP"}) {
+    CHECK(std::ranges::count(edges, edge) == 2);  // on both ranks
+  }
+  const Schedule tied = lower(generate_schedule("1f1b", {.ranks = 4, .microbatches = 4}), {.tied_embeddings = true});
+  for (const Node& node : build_graph(tied, costs).nodes) {
+    if (node.kind == NodeKind::collective) CHECK(node.bytes.value == 7777);
+  }
+}
+
 TEST_CASE("durations follow kind and stage, and a recompute costs a forward") {
   const Schedule schedule =
       lower(with_recompute(generate_schedule("zb-h1", {.ranks = 2, .microbatches = 1}), {true, false}), {});

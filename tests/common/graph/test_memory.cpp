@@ -178,6 +178,42 @@ TEST_CASE("1F1B on two ranks, by hand") {
   CHECK(to_string(memory[1].peak_action) == "1B0");
 }
 
+TEST_CASE("what is evicted is on both ranks while it is on its way") {
+  PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+  for (ComputeCost& stage : costs.stages) stage.kept_bytes = stage.kept_for_weight_bytes = {100};
+  costs.inside = {.latency = {0.5}, .bandwidth = {1e300}};
+  const Schedule schedule = lower(generate_schedule("bpipe", {.ranks = 4, .microbatches = 6}), {});
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  const auto memory = memory_over_time(graph, evaluate(graph), costs, schedule);
+  const auto level = [&](std::size_t rank, double time) {
+    Bytes bytes;
+    for (const MemoryPoint& point : memory[rank].over_time) {
+      if (point.time.value < time) bytes = point.bytes;
+    }
+    return bytes.value;
+  };
+  // 0EVICT2 leaves at 3, when 0F3 begins, and arrives at 3.5; 3F0 begins at 4.5.
+  CHECK(level(0, 3.25) == 400);
+  CHECK(level(3, 3.25) == 100);
+  CHECK(level(0, 3.75) == 300);
+  CHECK(level(3, 3.75) == 100);
+}
+
+TEST_CASE("every version of the weights that a rank keeps counts") {
+  PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+  for (ComputeCost& stage : costs.stages) stage.parameter_bytes = {1000};
+  const auto parameters = [&](const char* name, std::size_t rank) {
+    const Schedule schedule = lower(generate_schedule(name, {.ranks = 4, .microbatches = 12}), {});
+    const ScheduleGraph graph = build_graph(schedule, costs);
+    return memory_over_time(graph, evaluate(graph), costs, schedule)[rank].parameter_bytes.value;
+  };
+  for (std::size_t r = 0; r < 4; ++r) {
+    CHECK(parameters("pipedream", r) == 1000 * (4 - static_cast<int>(r)));
+    CHECK(parameters("1f1b", r) == 1000);
+  }
+  CHECK(parameters("pipedream-2bw", 0) == 2000);
+}
+
 TEST_CASE("a recomputed stage keeps only its input between F and R") {
   PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}});
   costs.boundary_bytes = {10};

@@ -123,6 +123,21 @@ TEST_CASE("tied stages step last on their ranks, and share nothing on one rank")
   CHECK(to_text(alone.actions[0]) == "0F0 0B0 0STEP");
 }
 
+TEST_CASE("tied embeddings of two replicas that run in one direction are refused: no rank has both tables") {
+  // Nothing would sum the gradients of stage 0's table and stage 1's.
+  const Schedule schedule{.name = "by hand",
+                          .ranks = 4,
+                          .microbatches = 2,
+                          .chunks = 1,
+                          .rank_of_stage = {0, 1},
+                          .second_rank_of_stage = {2, 3},
+                          .actions = {parse_actions("0F0 0B0"), parse_actions("1F0 1B0"), parse_actions("0F1 0B1"),
+                                      parse_actions("1F1 1B1")}};
+  CHECK_NOTHROW(lower(schedule, {}));
+  CHECK_THROWS_AS(lower(schedule, {.tied_embeddings = true}), InputError);
+  CHECK_NOTHROW(lower(generate_schedule("chimera", {.ranks = 4, .microbatches = 4}), {.tied_embeddings = true}));
+}
+
 TEST_CASE("a receive moves before an earlier consumer of a later message") {
   // Rank 0 sends microbatch 0 first, rank 1 consumes microbatch 1 first.
   const Schedule schedule{.name = "by hand",
@@ -133,6 +148,14 @@ TEST_CASE("a receive moves before an earlier consumer of a later message") {
                           .actions = {parse_actions("0F0 0F1 0B1 0B0"), parse_actions("1F1 1F0 1B1 1B0")}};
   const Schedule lowered = lower(schedule, {.optimizer = false});
   CHECK(to_text(lowered.actions[1]) == "1RECV_F0 1RECV_F1 1F1 1F0 1B1 1SEND_B1 1B0 1SEND_B0");
+}
+
+TEST_CASE("what nothing uses is received at the end, where it holds up nothing") {
+  Schedule schedule = generate_schedule("gpipe", {.ranks = 2, .microbatches = 2});
+  schedule.actions = {parse_actions("0F0 0F1 0B0"), parse_actions("1F0 1B0")};
+  const Schedule lowered = lower(schedule, {.optimizer = false});
+  CHECK(to_text(lowered.actions[0]) == "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0");
+  CHECK(to_text(lowered.actions[1]) == "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1");
 }
 
 TEST_CASE("lowering twice, or a stage that does not exist, is refused") {

@@ -190,6 +190,8 @@ TEST_CASE("what cannot be read names file, line and column") {
   fails("", "x.csv: it is empty");
   fails("0F0,0B0\n,,\n1F0,1B0", "x.csv:2: this rank has nothing to do");
   fails("0F0,0B0\n1F0,0B1", "x.csv:2:5: '0B1': stage 0 stands on row 1 already");
+  fails("0F0,0B0\n1F0,0F1,1B0,0B1", "x.csv:2:5: '0F1': stage 0 stands on row 1 already");  // the first of two
+  fails("0F0,0B0,1F0,1B0,1F1,1B1\n0F1,0B1", "x.csv:2:1: '0F1': stage 0 stands on row 1 already");
   fails("0F0,0B0\n2F0,2B0", "stage 1 stands nowhere");
   fails("0F0,2SEND_F0,2F0", "stage 1 stands nowhere");
   fails("0F0,0B0,9F0,0B1,0F9,0B2,1B2,2B2,3B2,4B2", "x.csv: 10 stages and 10 microbatches with 10 actions");

@@ -161,6 +161,28 @@ TEST_CASE("ZB auto on even stages in V placement reaches ZB-V with p in memory: 
   }
 }
 
+// By hand. T: the time from the first rank's F to its I, without waiting.
+TEST_CASE("the bound of ZB auto is as high as each of its parts makes it") {
+  const auto bound = [](int ranks, int m, const StageLoad& load, int first_limit) {
+    AutoProblem problem =
+        even_problem({.ranks = ranks, .microbatches = m, .rank_of_stage = loop_placement(ranks, 1)}, load);
+    problem.limit = limits(ranks, 1'000'000);
+    problem.limit.front() = Bytes{first_limit};
+    return zb_auto_bound(problem).value;
+  };
+  StageLoad load = times(2, 3, 1);
+  load.kept = Bytes{2};
+  // W keeps nothing: one microbatch at a time from F to I, then the last W. T = 2 · (2+3).
+  load.kept_for_weight = Bytes{0};
+  CHECK(bound(2, 7, load, 3) == Approx(7 * 10 + 1));
+  // W keeps all: one at a time from F to W. A rank's area says 2/3 of that only.
+  load.kept_for_weight = Bytes{2};
+  CHECK(bound(2, 7, load, 3) == Approx(7 * 11));
+  // Two fit, and half of one more, which the arcs cannot use: the area over the limit. T = 4 · (2+3).
+  load.kept_for_weight = Bytes{1};
+  CHECK(bound(4, 40, load, 4) == Approx(40 * (2 * 20 + 1) / 4.0).epsilon(1e-9));
+}
+
 TEST_CASE("ZB auto by name: all stages alike, 1F1B's memory") {
   for (const int v : {1, 2, 3}) {
     const ScheduleShape shape{.ranks = 4, .microbatches = 8, .chunks = v};

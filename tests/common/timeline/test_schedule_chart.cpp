@@ -80,6 +80,21 @@ TEST_CASE("chunks, updates and evictions are told apart without colour") {
   CHECK_THAT(evictions, ContainsSubstring("E") && ContainsSubstring("L") && ContainsSubstring("(EVICT; there e)"));
 }
 
+TEST_CASE("an eviction is marked where it leaves on one rank and where it arrives on the other") {
+  const auto drawn = lines(chart(measured("bpipe", {.ranks = 4, .microbatches = 6}, {{1}, {1}, {1}, {1}}),
+                                 {.width = 200, .colour = false, .unicode = false}));
+  const auto below = [&](const std::string& rank) {
+    const auto at = std::ranges::find_if(drawn, [&](const std::string& line) { return line.starts_with(rank); });
+    REQUIRE(at + 1 < drawn.end());
+    return *(at + 1);
+  };
+  const std::string first = below("rank 0 ");
+  const std::string last = below("rank 3 ");
+  CHECK(first.find('E') < last.find('e'));  // 0EVICT2 takes one unit of time, and so does
+  CHECK(last.find('l') < first.find('L'));  // 0LOAD2
+  CHECK(first.find('L') != std::string::npos);
+}
+
 TEST_CASE("what repeats is drawn once, and said how often") {
   const Measured many = measured("1f1b", {.ranks = 16, .microbatches = 64});
   const std::string text = chart(many, {.width = 110, .colour = false});
