@@ -78,6 +78,9 @@ TEST_CASE("costs that are wrong are refused with file and key") {
 
 TEST_CASE("text that is not JSON is refused with line and column") {
   REQUIRE_THROWS_WITH(parse_json("{\"a\": 1,\n  \"b\": tru}", "x.json"), ContainsSubstring("x.json:2:11: not JSON"));
+  REQUIRE_THROWS_WITH(parse_json("{\"a\": 1, \"b\": {\"a\": 2}, \"a\": 3}", "x.json"),
+                      ContainsSubstring("x.json: key 'a' stands twice"));
+  REQUIRE_NOTHROW(parse_json("[{\"a\": 1, \"b\": {\"a\": 2}}, {\"a\": 3}]", "x.json"));
   REQUIRE_THROWS_WITH(parse_json("{\"a\": [1,\n 2", "x.json"),
                       ContainsSubstring("x.json:2:") && ContainsSubstring("truncated"));
   REQUIRE_THROWS_WITH(parse_json("", "x.json"), ContainsSubstring("x.json:1:1") && ContainsSubstring("truncated"));
