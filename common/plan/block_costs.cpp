@@ -99,9 +99,9 @@ double kept_for_weight_share(const Operation& operation, const Shares& shares) {
   return divided ? shares.inside : shares.outside;
 }
 
-bool is_redone_by_selective(const Operation& operation) {
-  return operation.kind == OperationKind::attention || operation.kind == OperationKind::attention_matmul ||
-         operation.name == "attention.softmax" || operation.name == "attention.dropout";
+// Probabilities and what dropout leaves of them; queries, keys and values stay to make them again.
+bool is_freed_by_selective(const Operation& operation) {
+  return operation.name == "attention.softmax" || operation.name == "attention.dropout";
 }
 
 KernelContext kernel_context(const Scenario& scenario) {
@@ -183,7 +183,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, b
     kept += bytes;
     kept_for_weight += tokens * operation.kept_for_weight_bytes * kept_for_weight_share(operation, shares);
     largest_kept = std::max(largest_kept, bytes);
-    if (is_redone_by_selective(operation)) kept_of_redone += bytes;
+    if (is_freed_by_selective(operation)) kept_of_redone += bytes;
   }
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {

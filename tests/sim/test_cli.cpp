@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "common/base/files.hpp"
 #include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
@@ -77,13 +78,13 @@ TEST_CASE("validate: a table within its goals, one above, and what is no table")
       "table: t\nmeasured: iteration_s\ngoal: {mean_percent: 5, max_percent: 5}\n"
       "common: {model: models/gpt2.yaml, cluster: {machine: dgx-a100, ranks: 2}, training: {global_batch: 8, "
       "microbatch: 1, sequence: 1024}, split: uniform}\nrows:\n  - {name: a, measured: ";
-  folder.write("wrong.yaml", table + "1000}\n");
+  plumb::write_file(folder.file("wrong.yaml"), table + "1000}\n");
   const Outcome wrong = run_plumb(folder, "validate " + folder.file("wrong.yaml") + " --json");
   CHECK(wrong.status == 1);
   const Json answer = Json::parse(wrong.out);
   CHECK(answer["within_goals"] == false);
   const double predicted = answer["tables"][0]["rows"][0]["predicted_s"].get<double>();
-  folder.write("right.yaml", table + fmt::format("{}", predicted) + "}\n");
+  plumb::write_file(folder.file("right.yaml"), table + std::to_string(predicted) + "}\n");
   const Outcome right = run_plumb(folder, "validate " + folder.file("right.yaml"));
   CHECK(right.status == 0);
   CHECK_THAT(right.out, ContainsSubstring("reached"));

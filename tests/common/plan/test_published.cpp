@@ -132,6 +132,6 @@ TEST_CASE("what a published table lacks is refused with its place") {
   CHECK_THAT(message("table: t\nmeasured: hours\ncommon: {}\nrows: []\n"), ContainsSubstring("t.yaml:2:11"));
   CHECK_THAT(message(head), ContainsSubstring("'rows' is missing"));
   CHECK_THAT(message(head + "rows: [{name: a}]\n"), ContainsSubstring("t.yaml:4:8"));
-  CHECK_THAT(message(head + "rows:\n  - name: a\n    measured: 1\n    model: gpt2\n    schedule: auto\n"),
+  CHECK_THAT(message(head + "rows:\n  - name: a\n    measured: 1\n    model: models/gpt2.yaml\n    schedule: auto\n"),
              ContainsSubstring("leaves nothing open"));
 }
