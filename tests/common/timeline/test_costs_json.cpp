@@ -19,8 +19,8 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   const auto bytes = [&] { return Bytes{count()}; };
   PipelineCosts costs;
   for (int i = 0; i < 5; ++i) {
-    costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(), bytes(), bytes(),
-                            bytes(), bytes(), bytes(), bytes()});
+    costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(),
+                            bytes(), bytes(), bytes(), bytes(), bytes(), bytes()});
   }
   costs.boundary_bytes = bytes();
   costs.tied_bytes = bytes();
@@ -28,6 +28,8 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   costs.outside = {.latency = seconds(), .bandwidth = {std::numeric_limits<double>::infinity()}};
   costs.ranks_per_machine = 8;
   costs.cores_per_machine = 2;
+  costs.exchange = PipelineExchange::synchronous;
+  costs.hidden_in_pairs = 1.0 / 3;
   costs.provenance = "profile \"a\\b\".yaml, measured\n";
   costs.transport = "gloo";
   return costs;
