@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/base/excerpt.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
 
@@ -19,7 +20,7 @@ void require_block(const YamlValue& value, const std::string& key, const std::st
   if (!value.is_scalar()) return;
   const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
   const bool more = degree_key == "degree" && value.text() != "1";
-  value.fail(value.path() + ": expected keys and values, not '" + value.text() + "'",
+  value.fail(value.path() + ": expected keys and values, not '" + excerpt(value.text()) + "'",
              key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}" +
                  (more ? "; only degree 1 is built so far: leave it out" : ""));
 }
@@ -72,7 +73,8 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
   std::vector<MeshAxis> order;
   for (const YamlValue& item : value.items()) {
     const MeshAxis axis = all.at(item.choice(names));
-    if (std::find(order.begin(), order.end(), axis) != order.end()) item.fail("'" + item.text() + "' stands twice");
+    if (std::find(order.begin(), order.end(), axis) != order.end())
+      item.fail("'" + excerpt(item.text()) + "' stands twice");
     order.push_back(axis);
   }
   for (const MeshAxis axis : all) {

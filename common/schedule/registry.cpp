@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/schedule/generators.hpp"
 
 namespace plumb {
@@ -207,7 +208,7 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   std::vector<std::string> names;
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
-  throw InputError("schedule", "unknown schedule '" + std::string(name) + "'", did_you_mean(name, names));
+  throw InputError("schedule", "unknown schedule '" + excerpt(name) + "'", did_you_mean(name, names));
 }
 
 Schedule generate_schedule(std::string_view name, const ScheduleShape& shape) {
