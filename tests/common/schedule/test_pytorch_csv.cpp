@@ -222,6 +222,21 @@ TEST_CASE("what cannot be read is quoted shortly and as text") {
   }
 }
 
+TEST_CASE("a chain of very many ranks is read and checked") {
+  constexpr int ranks = 20'000;
+  std::string text;
+  for (int rank = 0; rank < ranks; ++rank) {
+    text += std::to_string(rank) + "F0," + std::to_string(rank) + "B0\n";
+  }
+  const Schedule schedule = parse_pytorch_csv(text, "x.csv");
+  CHECK(schedule.ranks == ranks);
+  CHECK(validate(schedule).empty());
+  // The last rank's backward stands before its forward.
+  Schedule stuck = schedule;
+  std::ranges::swap(stuck.actions.back()[0], stuck.actions.back()[1]);
+  CHECK_FALSE(validate(stuck).empty());
+}
+
 TEST_CASE("what a CSV cannot say is refused by name") {
   Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
   const auto refuses = [](const Schedule& given, const char* with) {
