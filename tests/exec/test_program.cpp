@@ -365,6 +365,7 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
       {{"run", plan, "--deadline", "nan"}, "--deadline: expected a number above 0, found 'nan'"},
       {{"run", plan, "--emulate", "--emulate-bytes", "-1"}, "--emulate-bytes: expected a whole number from 0"},
       {{"run", plan, "--emulate-bytes", "8"}, "only with --emulate"},
+      {{"run", folder.write("order.csv", "0F0,0B0\n")}, "schedule: {file: "},
       {{"run", plan, "--emulate", "--check"}, "--check"},
       {{"run", plan, "--inject", "swapped-receive"}, "rank 1"},
       {{"run", plan, "--data", short_text}, "short.txt"},
