@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/base/excerpt.hpp"
+
 namespace plumb {
 namespace {
 
 std::string compose(const std::string& where, const std::string& problem, const std::string& hint) {
   std::string text = where.empty() ? problem : where + ": " + problem;
   if (!hint.empty()) text += "\n  hint: " + hint;
-  return text;
+  return printable(text);
 }
 
 // Levenshtein distance.
@@ -26,6 +28,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
 }
 
 }  // namespace
@@ -57,7 +65,9 @@ std::optional<std::size_t> nearest_word(std::string_view word, const std::vector
   std::optional<std::size_t> nearest;
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const std::size_t distance = edit_distance(word, candidates[i]);
+    const std::size_t length = candidates[i].size();
+    if (std::max(length, word.size()) - std::min(length, word.size()) >= least) continue;
+    const std::size_t distance = edit_distance(lower_case(word), lower_case(candidates[i]));
     if (distance < least) {
       least = distance;
       nearest = i;

@@ -56,7 +56,7 @@ class RunError : public Error {
 };
 
 // The index of the first candidate that is nearest to `word` by edit distance, if one is close: within a third of its
-// length.
+// length. Capital and small letters count as the same.
 [[nodiscard]] std::optional<std::size_t> nearest_word(std::string_view word,
                                                       const std::vector<std::string>& candidates);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/base/json_place.hpp"
 
 namespace plumb {
@@ -20,6 +21,12 @@ void throw_json_error(const nlohmann::json::exception& error, std::string_view t
   // The reader counts the end of the text as one more byte.
   if (parse_error->byte > text.size()) {
     throw InputError(place, "the JSON ends here, before it is complete", "the file is truncated; write it again");
+  }
+  constexpr std::string_view quotes = "last read: '";
+  if (const std::size_t quoted = message.find(quotes); quoted != std::string::npos) {
+    const std::size_t begin = quoted + quotes.size();
+    const std::size_t end = std::min(message.rfind("'; expected "), message.size() - 1);
+    if (end > begin) message.replace(begin, end - begin, excerpt(std::string_view(message).substr(begin, end - begin)));
   }
   throw InputError(place, "not JSON: " + message);
 }
@@ -73,7 +80,7 @@ void JsonValue::fail_at(const std::string& path, const std::string& problem, con
 void JsonValue::fail(const std::string& problem, const std::string& hint) const { fail_at(path_, problem, hint); }
 
 void JsonValue::fail_unknown_key(std::string_view key, const std::vector<std::string>& known) const {
-  fail_at(path_of(key), "has an unknown key '" + std::string(key) + "'", did_you_mean(key, known));
+  fail_at(path_of(key), "has an unknown key '" + excerpt(key) + "'", did_you_mean(key, known));
 }
 
 std::string JsonValue::path_of(std::string_view key) const {
@@ -133,8 +140,9 @@ std::int64_t JsonValue::integer(std::int64_t least, std::int64_t most) const {
       value_->get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (!value_->is_number_integer() || unsigned_too_large || value_->get<std::int64_t>() < least ||
       value_->get<std::int64_t>() > most) {
-    const bool bounded = most < std::numeric_limits<std::int32_t>::max();
-    fail("is " + value_->dump(-1, ' ', false, Json::error_handler_t::replace) + ", expected an integer " +
+    const bool above = value_->is_number() && value_->get<double>() > static_cast<double>(most);
+    const bool bounded = above || most < std::numeric_limits<std::int32_t>::max();
+    fail("is " + excerpt(to_line(*value_)) + ", expected an integer " +
          (bounded ? "from " + std::to_string(least) + " to " + std::to_string(most)
                   : "of at least " + std::to_string(least)));
   }
@@ -145,7 +153,8 @@ int JsonValue::small_integer(int least, int most) const { return static_cast<int
 
 Seconds JsonValue::seconds() const {
   const double value = number();
-  if (!(value >= 0) || value > longest_time.value) fail("is " + value_->dump() + ", expected seconds from 0 to 1e9");
+  if (!(value >= 0) || value > longest_time.value)
+    fail("is " + excerpt(to_line(*value_)) + ", expected seconds from 0 to 1e9");
   return {value};
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 
 namespace plumb {
@@ -51,21 +52,22 @@ double quantity(const YamlValue& value, std::span<const Unit> units, const std::
   std::string_view rest;
   const std::optional<double> number = leading_number(text, rest);
   const std::string hint = "write a number and a unit, for example " + example + "; units: " + unit_list(units);
-  if (!number) value.fail(value.path() + ": expected a quantity, not '" + text + "'", hint);
+  if (!number) value.fail(value.path() + ": expected a quantity, not '" + excerpt(text) + "'", hint);
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  if (rest.empty()) value.fail(value.path() + ": '" + text + "' has no unit", hint);
+  if (rest.empty()) value.fail(value.path() + ": '" + excerpt(text) + "' has no unit", hint);
   for (const Unit& unit : units) {
     if (unit.name != rest) continue;
     const double result = *number * unit.factor;
-    if (!std::isfinite(result) || result < 0) value.fail(value.path() + ": '" + text + "' is out of range", hint);
+    if (!std::isfinite(result) || result < 0)
+      value.fail(value.path() + ": '" + excerpt(text) + "' is out of range", hint);
     return result;
   }
-  value.fail(value.path() + ": unknown unit '" + std::string(rest) + "'", hint);
+  value.fail(value.path() + ": unknown unit '" + excerpt(rest) + "'", hint);
 }
 
 double positive_quantity(const YamlValue& value, std::span<const Unit> units, const std::string& example) {
   const double result = quantity(value, units, example);
-  if (result <= 0) value.fail(value.path() + ": must be more than zero, not '" + value.text() + "'");
+  if (result <= 0) value.fail(value.path() + ": must be more than zero, not '" + excerpt(value.text()) + "'");
   return result;
 }
 
@@ -181,9 +183,9 @@ void YamlValue::check_keys(const std::vector<std::string>& allowed) const {
     const YamlValue key(std::make_shared<const Content>(Content{entry.first}), place_.file, path_);
     if (!key.is_scalar()) key.fail(path_ + ": a key must be a word");
     const std::string& word = entry.first.Scalar();
-    if (!seen.insert(word).second) key.fail("key '" + word + "' stands twice");
+    if (!seen.insert(word).second) key.fail("key '" + excerpt(word) + "' stands twice");
     if (std::find(allowed.begin(), allowed.end(), word) == allowed.end()) {
-      key.fail("unknown key '" + word + "' in " + path_, did_you_mean(word, allowed));
+      key.fail("unknown key '" + excerpt(word) + "' in " + path_, did_you_mean(word, allowed));
     }
   }
 }
@@ -249,18 +251,19 @@ bool YamlValue::boolean() const {
   const bool plain = is_scalar() && !content_->quoted();
   if (plain && (content_->node.Scalar() == "true" || content_->node.Scalar() == "True")) return true;
   if (plain && (content_->node.Scalar() == "false" || content_->node.Scalar() == "False")) return false;
-  fail(path_ + ": expected true or false" + (is_scalar() ? ", not '" + content_->node.Scalar() + "'" : ""));
+  fail(path_ + ": expected true or false" + (is_scalar() ? ", not '" + excerpt(content_->node.Scalar()) + "'" : ""));
 }
 
 std::int64_t YamlValue::integer(std::int64_t least, std::int64_t most) const {
   const std::string range = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
   if (!is_scalar()) fail(path_ + ": expected " + range);
   const std::string& word = content_->node.Scalar();
-  if (content_->quoted()) fail(path_ + ": expected " + range + ", not the text '" + word + "'", "leave out the quotes");
+  if (content_->quoted())
+    fail(path_ + ": expected " + range + ", not the text '" + excerpt(word) + "'", "leave out the quotes");
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   const bool whole = error == std::errc() && end == word.data() + word.size();
-  if (!whole || value < least || value > most) fail(path_ + ": expected " + range + ", not '" + word + "'");
+  if (!whole || value < least || value > most) fail(path_ + ": expected " + range + ", not '" + excerpt(word) + "'");
   return value;
 }
 
@@ -268,11 +271,12 @@ double YamlValue::number(double least, double most) const {
   const std::string range = "a number from " + shortest(least) + " to " + shortest(most);
   if (!is_scalar()) fail(path_ + ": expected " + range);
   const std::string& word = content_->node.Scalar();
-  if (content_->quoted()) fail(path_ + ": expected " + range + ", not the text '" + word + "'", "leave out the quotes");
+  if (content_->quoted())
+    fail(path_ + ": expected " + range + ", not the text '" + excerpt(word) + "'", "leave out the quotes");
   std::string_view rest;
   const std::optional<double> value = leading_number(word, rest);
   if (!value || !rest.empty() || *value < least || *value > most) {
-    fail(path_ + ": expected " + range + ", not '" + word + "'");
+    fail(path_ + ": expected " + range + ", not '" + excerpt(word) + "'");
   }
   return *value;
 }
@@ -280,26 +284,26 @@ double YamlValue::number(double least, double most) const {
 std::size_t YamlValue::choice(const std::vector<std::string>& names) const {
   const std::string word = text();
   const auto found = std::find(names.begin(), names.end(), word);
-  if (found == names.end()) fail(path_ + ": unknown '" + word + "'", did_you_mean(word, names));
+  if (found == names.end()) fail(path_ + ": unknown '" + excerpt(word) + "'", did_you_mean(word, names));
   return static_cast<std::size_t>(found - names.begin());
 }
 
 Bytes YamlValue::bytes() const {
   const double value = positive_quantity(*this, byte_units, "'80 GB'");
-  if (value > 1e18) fail(path_ + ": '" + text() + "' is more than 10^18 bytes");
+  if (value > 1e18) fail(path_ + ": '" + excerpt(text()) + "' is more than 10^18 bytes");
   return {static_cast<std::int64_t>(std::llround(value))};
 }
 
 Seconds YamlValue::seconds() const {
   const Seconds value{quantity(*this, second_units, "'5 us'")};
-  if (value > longest_time) fail(path_ + ": '" + text() + "' is more than 10^9 seconds");
+  if (value > longest_time) fail(path_ + ": '" + excerpt(text()) + "' is more than 10^9 seconds");
   return value;
 }
 
 BytesPerSecond YamlValue::bytes_per_second() const {
   const BytesPerSecond value{positive_quantity(*this, bandwidth_units, "'50 GB/s'")};
   if (value < slowest_bandwidth || value > fastest_bandwidth) {
-    fail(path_ + ": '" + text() + "' is not between 1 and 10^18 bytes per second");
+    fail(path_ + ": '" + excerpt(text()) + "' is not between 1 and 10^18 bytes per second");
   }
   return value;
 }
@@ -307,7 +311,7 @@ BytesPerSecond YamlValue::bytes_per_second() const {
 FlopsPerSecond YamlValue::flops_per_second() const {
   const FlopsPerSecond value{positive_quantity(*this, flops_units, "'312 TFLOP/s'")};
   if (value < FlopsPerSecond{1e3} || value > FlopsPerSecond{1e24}) {
-    fail(path_ + ": '" + text() + "' is not between 10^3 and 10^24 operations per second");
+    fail(path_ + ": '" + excerpt(text()) + "' is not between 10^3 and 10^24 operations per second");
   }
   return value;
 }

@@ -8,6 +8,8 @@
 #include "common/plan/boundary.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
+#include "common/schedule/action_index.hpp"
+#include "common/schedule/registry.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -66,12 +68,12 @@ std::vector<std::int64_t> auto_microbatches(std::int64_t batch) {
   return sizes;
 }
 
-std::string nearest_divisors(std::int64_t batch, std::int64_t wanted) {
-  std::int64_t below = std::min(batch, wanted);
-  while (batch % below != 0) --below;
+std::string nearest_divisors(const std::string& key, std::int64_t whole, std::int64_t wanted) {
+  std::int64_t below = std::min(whole, wanted);
+  while (whole % below != 0) --below;
   std::int64_t above = wanted;
-  while (above < batch && batch % above != 0) ++above;
-  return "microbatch: " + std::to_string(below) + (above <= batch ? " or " + std::to_string(above) : "");
+  while (above < whole && whole % above != 0) ++above;
+  return key + ": " + std::to_string(below) + (above <= whole ? " or " + std::to_string(above) : "");
 }
 
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
@@ -94,7 +96,7 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
     const YamlValue& place = given && i < given->size() ? (*given)[i] : *block.global_batch;
     place.fail("a microbatch of " + std::to_string(sizes[i]) + " does not divide the global batch of " +
                    std::to_string(training.global_batch) + " sequences",
-               nearest_divisors(training.global_batch, sizes[i]));
+               nearest_divisors("microbatch", training.global_batch, sizes[i]));
   }
   training.microbatch = sizes.front();
 }
@@ -149,6 +151,41 @@ ScheduleBounds schedule_bounds(const Scenario& scenario) {
   return bounds;
 }
 
+// One schedule by name with what stands beside it, as `group: 3`, must suit some microbatch. Of several, those that do
+// not are left out when they are weighed; one that is searched for suits all.
+void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario& scenario,
+                           const ScheduleBounds& bounds) {
+  const std::string& name = scenario.schedules.front().name;
+  const bool one = std::ranges::all_of(scenario.schedules, [&](const auto& choice) { return choice.name == name; });
+  if (!value || !one || scenario.schedules.front().given || find_schedule(name).uses_times) return;
+  const YamlValue place = value->is_list() ? value->items().front() : *value;
+  const std::int64_t sequence = scenario.training.sequence;
+  if (const int slices = scenario.schedules.front().slices; sequence % slices != 0) {
+    place.fail("schedule " + name + ": " + std::to_string(slices) + " slices do not divide a sequence of " +
+                   std::to_string(sequence) + " tokens",
+               nearest_divisors("slices", sequence, slices));
+  }
+  std::optional<InputError> first;
+  for (const std::int64_t microbatches : bounds.microbatches) {
+    for (const ScheduleChoice& choice : scenario.schedules) {
+      if (microbatches > largest_schedule) return;
+      try {
+        (void)generate_schedule(name, {.ranks = bounds.pipeline,
+                                       .microbatches = static_cast<int>(microbatches),
+                                       .chunks = choice.chunks,
+                                       .slices = choice.slices,
+                                       .group = choice.group,
+                                       .update_every = choice.update_every,
+                                       .overlap = choice.overlap});
+        return;
+      } catch (const InputError& error) {
+        if (!first) first = error;
+      }
+    }
+  }
+  place.fail("schedule " + name + ": " + first->problem(), first->hint());
+}
+
 // The value of a key, or what a command line gives in its place.
 std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, const std::string& given) {
   return given.empty() ? file.find(key) : YamlValue::parse(given, "--" + key);
@@ -184,10 +221,13 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
     scenario.profile = read_profile(find_file(*profile));
   }
   settle_batches(training, scenario);
-  scenario.schedules = read_schedules(chosen(file, "schedule", overrides.schedule), schedule_bounds(scenario));
+  const ScheduleBounds bounds = schedule_bounds(scenario);
+  const std::optional<YamlValue> schedule = chosen(file, "schedule", overrides.schedule);
+  scenario.schedules = read_schedules(schedule, bounds);
   const std::optional<YamlValue> split = chosen(file, "split", overrides.split);
   scenario.splits = read_splits(split);
   require_stages_fit(file, scenario);
+  require_schedule_fits(schedule, scenario, bounds);
   require_splits_fit(split, scenario);
   (void)bytes(boundary_manifest(scenario.model, scenario.training));
   return scenario;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "common/base/excerpt.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
@@ -26,14 +27,14 @@ YamlValue machine_block(const YamlValue& value) {
   if (found) return YamlValue::load(*found);
   if (is_machine_name(stem)) fail_planned(value, "machine '" + stem + "'");
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
-  value.fail(value.path() + ": unknown machine '" + text + "'", did_you_mean(text, machine_names()));
+  value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
 }
 
 // A machine's name or a number where the keys should stand that they belong to.
 void require_block(const YamlValue& value) {
   const bool machine = is_machine_name(value.text());
   if (value.is_text() && !machine) return;
-  value.fail("cluster: expected keys and values, not '" + value.text() + "'",
+  value.fail("cluster: expected keys and values, not '" + excerpt(value.text()) + "'",
              std::string("cluster: {") + (machine ? "machine" : "ranks") + ": " + value.text() + "}");
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/base/excerpt.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
 
@@ -18,7 +19,7 @@ void refuse_degree(const YamlValue& value, int degree, const std::string& what) 
 void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
   if (!value.is_scalar()) return;
   const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
-  value.fail(value.path() + ": expected keys and values, not '" + value.text() + "'",
+  value.fail(value.path() + ": expected keys and values, not '" + excerpt(value.text()) + "'",
              key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
 }
 
@@ -69,7 +70,8 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
   std::vector<MeshAxis> order;
   for (const YamlValue& item : value.items()) {
     const MeshAxis axis = all.at(item.choice(names));
-    if (std::find(order.begin(), order.end(), axis) != order.end()) item.fail("'" + item.text() + "' stands twice");
+    if (std::find(order.begin(), order.end(), axis) != order.end())
+      item.fail("'" + excerpt(item.text()) + "' stands twice");
     order.push_back(axis);
   }
   for (const MeshAxis axis : all) {

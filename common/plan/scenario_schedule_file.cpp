@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/scenario_blocks.hpp"
@@ -18,7 +19,7 @@ std::optional<CsvAlphabet> read_alphabet(const YamlValue& value) {
   const std::string name = given->text();  // 2024 is a number in YAML
   if (name == "today") return CsvAlphabet::today;
   if (name == "2024") return CsvAlphabet::of_2024;
-  given->fail("unknown alphabet '" + name + "'", "alphabet: today or 2024");
+  given->fail("unknown alphabet '" + excerpt(name) + "'", "alphabet: today or 2024");
 }
 
 void require_agreement(const YamlValue& place, const Schedule& schedule, const ScheduleBounds& bounds) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "common/base/excerpt.hpp"
+
 namespace plumb {
 namespace {
 
@@ -72,13 +74,20 @@ std::optional<std::filesystem::path> find_file(const std::string& name, const Ya
 
 std::filesystem::path find_file(const YamlValue& value) {
   const std::string name = value.text();
+  if (name.empty()) value.fail(value.path() + ": is empty, expected a file");
   const std::optional<std::filesystem::path> found = find_file(name, value);
   if (found) return *found;
+  for (const auto& folder : searched_folders(value)) {
+    std::error_code missing;
+    if (!std::filesystem::is_directory(folder / name, missing)) continue;
+    value.fail(value.path() + ": '" + excerpt(name) + "' is a folder, expected a file");
+  }
   std::string looked;
   for (const auto& folder : searched_folders(value)) {
     looked += (looked.empty() ? "" : ", ") + (folder.empty() ? std::string(".") : folder.string());
   }
-  value.fail(value.path() + ": there is no file '" + name + "' (looked in " + looked + ")", nearest_file(name, value));
+  value.fail(value.path() + ": there is no file '" + excerpt(name) + "' (looked in " + looked + ")",
+             nearest_file(name, value));
 }
 
 YamlValue block_or_file(const YamlValue& value, const std::string& key) {

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 
 namespace plumb {
 namespace {
@@ -20,7 +21,7 @@ void append_number(std::string& text, std::int32_t number) {
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& problem) {
-  throw InputError("action", "'" + std::string(text) + "': " + problem,
+  throw InputError("action", "'" + excerpt(text) + "': " + problem,
                    "an action is a stage, letters and a microbatch, such as 0F3, 2W0, 1SEND_F3 or 0STEP");
 }
 
@@ -76,7 +77,7 @@ Action parse_action(std::string_view text) {
   } else if (action.kind == ActionKind::optimizer_step && !rest.empty()) {
     action.microbatch = take_number(rest, text, "number of the update");
   }
-  if (!rest.empty()) refuse(text, "nothing may follow, but there is '" + std::string(rest) + "'");
+  if (!rest.empty()) refuse(text, "nothing may follow, but there is '" + excerpt(rest) + "'");
   return action;
 }
 

@@ -72,8 +72,8 @@ void require_well_formed(const Schedule& schedule) {
   }
   const std::int64_t pairs = std::int64_t{stages(schedule)} * schedule.microbatches;
   if (pairs > largest_schedule) {
-    refuse(fmt::format("{} stages times {} microbatches are more than {} pairs", stages(schedule),
-                       schedule.microbatches, largest_schedule));
+    refuse(fmt::format("{} stages times {} microbatches are {} pairs, more than {}", stages(schedule),
+                       schedule.microbatches, pairs, largest_schedule));
   }
 }
 

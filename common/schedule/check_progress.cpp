@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/schedule/checks.hpp"
 #include "common/schedule/reductions.hpp"
@@ -19,9 +20,20 @@ class ProgressCheck {
         next_(checks.schedule.actions.size(), 0) {}
 
   void run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t rank = 0; rank < next_.size(); ++rank) moved |= advance(rank);
+    // Whoever gets on wakes those that wait for it: sweeps over all ranks would take as many as there are ranks.
+    std::vector<std::vector<std::size_t>> waiting(next_.size());
+    std::vector<std::size_t> awake(next_.size());
+    std::iota(awake.rbegin(), awake.rend(), std::size_t{0});
+    while (!awake.empty()) {
+      const std::size_t rank = awake.back();
+      awake.pop_back();
+      const std::int32_t before = next_[rank];
+      Awaited awaited;
+      while (!is_finished(rank) && !awaited_by_head(rank, awaited)) ++next_[rank];
+      if (!is_finished(rank)) waiting[static_cast<std::size_t>(awaited.rank)].push_back(rank);
+      if (next_[rank] == before) continue;
+      awake.insert(awake.end(), waiting[rank].begin(), waiting[rank].end());
+      waiting[rank].clear();
     }
     report_cycles();
   }
@@ -37,13 +49,6 @@ class ProgressCheck {
   const Action& head(std::size_t rank) const { return schedule_.actions[rank][static_cast<std::size_t>(next_[rank])]; }
   bool is_finished(std::size_t rank) const {
     return static_cast<std::size_t>(next_[rank]) == schedule_.actions[rank].size();
-  }
-
-  bool advance(std::size_t rank) {
-    const std::int32_t before = next_[rank];
-    Awaited awaited;
-    while (!is_finished(rank) && !awaited_by_head(rank, awaited)) ++next_[rank];
-    return next_[rank] != before;
   }
 
   std::int32_t head_position(std::size_t rank) const { return checks_.index.first_of_rank[rank] + next_[rank]; }

@@ -7,6 +7,17 @@
 #include "common/schedule/registry.hpp"
 
 namespace plumb {
+namespace {
+
+std::string those_with(bool ScheduleEntry::*use) {
+  std::string names;
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (entry.*use) names += (names.empty() ? "" : ", ") + entry.name;
+  }
+  return "that belongs to " + names;
+}
+
+}  // namespace
 
 Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
   const std::string where = "schedule " + name;
@@ -27,27 +38,28 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
     throw InputError(where, fmt::format("{} chunks per rank, but it has {}", shape.chunks, entry.fixed_chunks));
   }
   if (!entry.uses_slices && shape.slices != 1) {
-    throw InputError(where, fmt::format("{} slices, but it does not cut sequences", shape.slices));
+    throw InputError(where, fmt::format("{} slices, but it does not cut sequences", shape.slices),
+                     those_with(&ScheduleEntry::uses_slices));
   }
   if (!entry.uses_group && shape.group != 0) {
-    throw InputError(where, fmt::format("a group of {}, but it has no groups of microbatches", shape.group));
+    throw InputError(where, fmt::format("a group of {}, but it has no groups of microbatches", shape.group),
+                     those_with(&ScheduleEntry::uses_group));
   }
   if (!entry.uses_overlap && shape.overlap) {
     throw InputError(where, "it has no form with and without overlapped pairs", "interleaved-1f1b has");
   }
   if (!entry.updates_within && shape.update_every != 0) {
-    throw InputError(where, fmt::format("an update every {} microbatches, but it updates weights once, at the end",
-                                        shape.update_every));
+    throw InputError(
+        where,
+        fmt::format("an update every {} microbatches, but it updates weights once, at the end", shape.update_every),
+        those_with(&ScheduleEntry::updates_within));
   }
-  // Each factor is checked on the way, so that the product cannot overflow.
-  std::int64_t pairs = 1;
-  for (const int factor : {shape.ranks, shape.chunks, shape.slices, shape.microbatches}) {
-    pairs *= factor;
-    if (pairs > largest_schedule) {
-      throw InputError(where,
-                       fmt::format("{} ranks × {} chunks × {} slices × {} microbatches is more than {}", shape.ranks,
-                                   shape.chunks, shape.slices, shape.microbatches, largest_schedule));
-    }
+  // As floating point the product cannot overflow.
+  const double pairs = static_cast<double>(shape.ranks) * shape.chunks * shape.slices * shape.microbatches;
+  if (pairs > static_cast<double>(largest_schedule)) {
+    throw InputError(
+        where, fmt::format("{} ranks × {} chunks × {} slices × {} microbatches = {:.10g}, more than {}", shape.ranks,
+                           shape.chunks, shape.slices, shape.microbatches, pairs, largest_schedule));
   }
   return {.name = name,
           .ranks = shape.ranks,

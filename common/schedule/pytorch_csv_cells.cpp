@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "common/base/excerpt.hpp"
+
 namespace plumb {
 namespace {
 
@@ -26,7 +28,7 @@ using Rows = std::vector<std::vector<WrittenCell>>;
 [[noreturn]] void refuse_cell(const Place& place, std::string_view cell, const std::string& problem,
                               const std::string& hint = "") {
   throw InputError(
-      place, fmt::format("'{}': {}", cell, problem),
+      place, fmt::format("'{}': {}", excerpt(cell), problem),
       hint.empty() ? "a cell is stage, letters and microbatch, such as 0F3; blank where the rank is idle" : hint);
 }
 
@@ -61,7 +63,7 @@ WrittenAction parse_written(std::string_view text, std::string_view cell, const 
   try {
     written.action = parse_action(plain);
   } catch (const InputError& error) {
-    const std::string problem = error.problem().substr(error.problem().find("': ") + 3);
+    const std::string problem = error.problem().substr(excerpt(plain).size() + std::string_view("'': ").size());
     refuse_cell(place, cell,
                 problem.starts_with("expected one of") ? fmt::format("expected one of {}", pytorch_letters) : problem);
   }
@@ -168,9 +170,10 @@ CsvAlphabet settle_alphabet(const Evidence& evidence, std::optional<CsvAlphabet>
     const auto [first, second] = std::minmax(evidence.of_2024, evidence.of_today, [](const auto* a, const auto* b) {
       return std::pair(a->place.line, a->place.column) < std::pair(b->place.line, b->place.column);
     });
-    refuse_cell(second->place, second->text,
-                fmt::format("belongs to another alphabet than '{}' in line {}", first->text, first->place.line),
-                "today's writes B for the full backward, I and W; that of 2024 BW, B and W");
+    refuse_cell(
+        second->place, second->text,
+        fmt::format("belongs to another alphabet than '{}' in line {}", excerpt(first->text), first->place.line),
+        "today's writes B for the full backward, I and W; that of 2024 BW, B and W");
   }
   const CsvAlphabet alphabet =
       asked ? *asked
@@ -187,7 +190,7 @@ CsvAlphabet settle_alphabet(const Evidence& evidence, std::optional<CsvAlphabet>
   if (alphabet == CsvAlphabet::of_2024) {
     because = asked ? "as asked for"
               : evidence.of_2024 != nullptr
-                  ? fmt::format("line {} has '{}'", evidence.of_2024->place.line, evidence.of_2024->text)
+                  ? fmt::format("line {} has '{}'", evidence.of_2024->place.line, excerpt(evidence.of_2024->text))
                   : "there is no I, and a W for every B";
   }
   return alphabet;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/schedule/generators.hpp"
 
 namespace plumb {
@@ -43,7 +44,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2104.04473, section 2.2",
        .requirement = interleaved_requirement,
        .bubble = "(p−1)(F+B)/v",
-       .memory = "p + (p−1)/v",
+       .memory = "min(m, p + (p−1)/v)",
        .uses_chunks = true,
        .uses_group = true,
        .uses_overlap = true,
@@ -107,7 +108,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2405.15362, section 3",
        .requirement = "any number of ranks and microbatches, two chunks",
        .bubble = "(6⌊(p−1)/2⌋−1)F/2 for F = I = W, p ≥ 3",
-       .memory = "⌊(p+2)/2⌋",
+       .memory = "min(m, ⌊(p+2)/2⌋)",
        .splits_backward = true,
        .uses_chunks = true,
        .fixed_chunks = 2,
@@ -117,7 +118,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2405.15362, section 3",
        .requirement = "any number of ranks and microbatches, two chunks",
        .bubble = "(4p−5)F/2, or (4p−7)F/2 if 3 divides p, for F = I = W",
-       .memory = "⌊(p+4)/3⌋",
+       .memory = "min(m, ⌊(p+4)/3⌋)",
        .splits_backward = true,
        .uses_chunks = true,
        .fixed_chunks = 2,
@@ -152,7 +153,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "arXiv 2308.15762, section 3",
        .requirement = "any number of ranks and microbatches, two chunks per wave",
        .bubble = "2(p−1)[min(F, B) + (m/p)·abs(F−B)]/v",
-       .memory = "p",
+       .memory = "min(m, p)",
        .uses_chunks = true,
        .chunk_multiple = 2,
        .generate = generate_hanayo},
@@ -169,7 +170,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .source = "ICML 2023 (kim23l), section 3",
        .requirement = "any number of ranks and microbatches, one chunk",
        .bubble = "(p−1)(F+B)",
-       .memory = "⌈(p+2)/2⌉",
+       .memory = "min(m, ⌈(p+2)/2⌉)",
        .generate = generate_bpipe},
       {.name = "pipedream",
        .title = "PipeDream",
@@ -207,7 +208,7 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   std::vector<std::string> names;
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
-  throw InputError("schedule", "unknown schedule '" + std::string(name) + "'", did_you_mean(name, names));
+  throw InputError("schedule", "unknown schedule '" + excerpt(name) + "'", did_you_mean(name, names));
 }
 
 Schedule generate_schedule(std::string_view name, const ScheduleShape& shape) {

@@ -1,6 +1,7 @@
 #include "common/schedule/schedule_file.hpp"
 
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/base/json.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/schedule_json.hpp"
@@ -20,7 +21,7 @@ ScheduleReading read_json(std::string_view text, const std::string& file, std::o
   if (name != format_name && name != plan_name) {
     const std::string expected = "expected '" + std::string(format_name) + "'";
     const std::string hint = "such files are written by: plumb schedule export NAME … --format json";
-    if (format) format->fail("is '" + name + "', " + expected, hint);
+    if (format) format->fail("is '" + excerpt(name) + "', " + expected, hint);
     value.fail("has no key 'format', " + expected, hint);
   }
   ScheduleReading reading{.taken_for = name == plan_name ? "the schedule of a plan" : "JSON of plumb"};

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/interchange.hpp"
 
@@ -42,7 +43,8 @@ WeightVersions versions_from_json(const JsonValue& value) {
   const std::string name = value.text();
   const auto found = std::ranges::find(version_names, name);
   if (found != version_names.end()) return static_cast<WeightVersions>(found - version_names.begin());
-  value.fail("has the unknown value '" + name + "'", did_you_mean(name, {version_names.begin(), version_names.end()}));
+  value.fail("has the unknown value '" + excerpt(name) + "'",
+             did_you_mean(name, {version_names.begin(), version_names.end()}));
 }
 
 void read_lists(const JsonValue& value, Schedule& schedule) {

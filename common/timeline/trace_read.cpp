@@ -1,4 +1,5 @@
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/schedule/action_index.hpp"
@@ -35,7 +36,7 @@ TimelineSource source_from_json(const JsonValue& value) {
   for (const TimelineSource source : {TimelineSource::predicted, TimelineSource::measured}) {
     if (value.text() == source_name(source)) return source;
   }
-  value.fail("is '" + value.text() + "', expected 'predicted' or 'measured'");
+  value.fail("is '" + excerpt(value.text()) + "', expected 'predicted' or 'measured'");
 }
 
 Timeline timeline_from_json(const JsonValue& value) {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "common/base/excerpt.hpp"
+
 namespace plumb {
 namespace {
 
@@ -109,7 +111,7 @@ class EventBuilder {
         mark();
         return;
       }
-      complain("has an unknown kind '" + std::string(value) + "'");
+      complain("has an unknown kind '" + excerpt(value) + "'");
     }
   }
 

@@ -9,6 +9,7 @@
 
 #include "common/base/command_line.hpp"
 #include "common/base/files.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "exec/commands/commands.hpp"
@@ -63,7 +64,6 @@ void print(const Profile& profile) {
 }
 
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
-  if (arguments.rounds < 1 || arguments.rounds > 100'000) throw InputError("--rounds", "expected 1 to 100000");
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
   const Scenario scenario = read_scenario(arguments.scenario);
   Progress progress("calibrating: rounds");
@@ -92,7 +92,9 @@ void add_calibrate(CLI::App& app, Command& chosen) {
                   "plumb-exec calibrate scenarios/demo.yaml -o profile.yaml");
   command.add_option("SCENARIO", arguments->scenario, "Whose model and shapes to measure")->required();
   command.add_option("-o,--output", arguments->output, "Profile to write (default: standard output)");
-  command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")->capture_default_str();
+  command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")
+      ->check(whole_number(1, 100'000))
+      ->capture_default_str();
   command.add_option("--transport", arguments->transport, "local or gloo")->capture_default_str();
   command.add_flag("--json", arguments->json, "One JSON object on standard output");
   command.callback([arguments, &chosen] { chosen = [arguments] { return calibrate_command(*arguments); }; });

@@ -112,7 +112,14 @@ void print(const PlanRun& run, const SessionOptions& options) {
   }
 }
 
+void require_plan(const std::string& path) {
+  if (!path.ends_with(".csv")) return;
+  throw InputError(path, "is a schedule, expected a plan",
+                   fmt::format("put it into a scenario's `schedule: {{file: {}}}`, and plan that: plumb plan", path));
+}
+
 ExitStatus run_command(const RunArguments& arguments) {
+  require_plan(arguments.plan);
   const SessionOptions options = session_options(arguments.session);
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.plan, arguments.session.data});
   const SessionResult result = run_session({read_plan(arguments.plan)}, options);

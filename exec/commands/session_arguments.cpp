@@ -1,14 +1,20 @@
 #include "exec/commands/session_arguments.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
+
+#include "common/base/number_check.hpp"
 
 namespace plumb::exec {
 
 void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   SessionOptions& options = arguments.options;
-  command.add_option("--steps", options.steps, "Steps to measure")->capture_default_str();
+  constexpr std::int64_t most_steps = 1'000'000;
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
+  command.add_option("--steps", options.steps, "Steps to measure")
+      ->check(whole_number(1, most_steps))
+      ->capture_default_str();
   command.add_option("--warm-up", options.warm_up, "Steps before them, trained and reported apart")
+      ->check(whole_number(0, most_steps))
       ->capture_default_str();
   command.add_option("--device", options.device, "cpu (cuda is not built yet)")->capture_default_str();
   command
@@ -20,9 +26,11 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   command.add_flag("--deterministic", options.stage.deterministic,
                    "Only operations whose result does not depend on timing");
   command.add_flag("--emulate", options.emulate, "Wait the predicted times instead of computing");
-  command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary");
+  command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary")
+      ->check(whole_number(0, most_bytes));
   command
       .add_option("--deadline", arguments.deadline_s, "Seconds that any action may take before its rank counts as hung")
+      ->check(number_above(0))
       ->capture_default_str();
 }
 
@@ -42,21 +50,11 @@ std::string chosen_transport(const std::string& wanted, const Environment& envir
 SessionOptions session_options(const SessionArguments& arguments) {
   SessionOptions options = arguments.options;
   options.transport = chosen_transport(arguments.transport, environment_variable);
-  constexpr int most_steps = 1'000'000;
-  if (options.steps < 1 || options.steps > most_steps) throw InputError("--steps", "expected 1 to 1000000");
-  if (options.warm_up < 0 || options.warm_up > most_steps) throw InputError("--warm-up", "expected 0 to 1000000");
-  if (!std::isfinite(arguments.deadline_s) || arguments.deadline_s <= 0) {
-    throw InputError("--deadline", "expected a number of seconds above 0");
-  }
   options.deadline = {arguments.deadline_s};
   options.stage.data = arguments.data;
-  if (arguments.emulate_bytes != -1) {
+  if (arguments.emulate_bytes) {
     if (!options.emulate) throw InputError("--emulate-bytes", "only with --emulate");
-    constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
-    if (arguments.emulate_bytes < 0 || arguments.emulate_bytes > most_bytes) {
-      throw InputError("--emulate-bytes", "expected 0 to 4294967296");
-    }
-    options.emulate_bytes = arguments.emulate_bytes;
+    options.emulate_bytes = *arguments.emulate_bytes;
   }
   return options;
 }

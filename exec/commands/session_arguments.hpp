@@ -1,6 +1,8 @@
 // Options that `run` and `compare` have in common.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "exec/commands/session.hpp"
@@ -12,10 +14,10 @@ class App;
 
 namespace plumb::exec {
 
-// What the command line fills in; `session_options` turns it into options and checks the ranges.
+// What the command line fills in; `session_options` turns it into options.
 struct SessionArguments {
   SessionOptions options;
-  std::int64_t emulate_bytes = -1;
+  std::optional<std::int64_t> emulate_bytes = {};
   double deadline_s = 60;
   std::string data;
   std::string transport;  // empty: gloo where a launcher has started ranks, else local

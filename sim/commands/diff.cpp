@@ -9,6 +9,7 @@
 
 #include "common/base/command_line.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/cost/profile.hpp"
@@ -40,11 +41,6 @@ struct Verdict {
 };
 
 void require_sense(const Options& options) {
-  if (options.fail_above && !(*options.fail_above >= 0 && std::isfinite(*options.fail_above))) {
-    throw InputError("plumb diff",
-                     fmt::format("--fail-above is {}, expected a fraction from 0 on", *options.fail_above),
-                     "--fail-above 0.05 allows 5%");
-  }
   if (options.profile_before.empty() != options.profile_after.empty()) {
     throw InputError("plumb diff", "--profile-before and --profile-after belong together",
                      "give both, or neither: they say whether the machine itself changed");
@@ -153,8 +149,11 @@ void add_diff(CLI::App& program, Body& body) {
   const auto options = std::make_shared<Options>();
   command.add_option("PREDICTED", options->predicted, "What plumb simulate wrote with -o.")->required();
   command.add_option("MEASURED", options->measured, "What plumb-exec run wrote with -o.")->required();
-  command.add_option("--fail-above", options->fail_above,
-                     "Exit status 1 if the predicted step is off by more than this fraction of the measured one.");
+  command
+      .add_option("--fail-above", options->fail_above,
+                  "Exit status 1 if the predicted step is off by more than this fraction of the measured one: 0.05 "
+                  "allows 5%.")
+      ->check(number_from(0));
   command.add_option("--profile-before", options->profile_before, "Calibration before the run …");
   command.add_option("--profile-after", options->profile_after,
                      "… and after it: if the machine moved by more than 2%, the answer is `inconclusive`.");

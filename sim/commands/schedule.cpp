@@ -15,6 +15,7 @@
 #include "common/base/command_line.hpp"
 #include "common/base/files.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/graph/evaluate.hpp"
@@ -194,7 +195,7 @@ void add_schedule_check(CLI::App& parent, Body& body) {
   command
       .add_option("--memory-limit", options->memory_limit,
                   "The most activations that a rank may hold at once, in its share of a microbatch.")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from(0));
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return check(*options); }; });
 }

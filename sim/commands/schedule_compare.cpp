@@ -37,6 +37,7 @@ struct Row {
   const ScheduleEntry* entry = nullptr;
   ScheduleShape shape = {};
   std::string reason = {};      // why it could not be built; empty: it was
+  std::string hint = {};        // what could be done about that
   double time = 0;              // the makespan in the unit of --times, or the step in seconds
   Bubbles bubbles = {};         // of a scenario only the fractions
   double peak_activations = 0;  // of the fullest rank
@@ -89,6 +90,7 @@ Row measured_row(const ScheduleEntry& entry, const Options& options, const Share
     describe_memory(row, measured.schedule);
   } catch (const InputError& error) {
     row.reason = error.problem();
+    row.hint = error.hint();
   }
   return row;
 }
@@ -131,6 +133,7 @@ Row predicted_row(const ScheduleEntry& entry, const Options& options, Scenario s
 Json to_json(const Row& row, bool scenario) {
   Json object{{"schedule", row.entry->name},           {"chunks", row.shape.chunks},  {"slices", row.shape.slices},
               {"requirement", row.entry->requirement}, {"built", row.reason.empty()}, {"reason", row.reason}};
+  if (!row.hint.empty()) object["hint"] = row.hint;
   if (!row.reason.empty()) return object;
   object["microbatches"] = row.shape.microbatches;
   if (scenario) {
@@ -153,6 +156,8 @@ Json to_json(const Row& row, bool scenario) {
   object["asynchronous"] = row.entry->updates_within;
   return object;
 }
+
+std::string reason_text(const Row& row) { return row.hint.empty() ? row.reason : row.reason + "; " + row.hint; }
 
 std::string weights_text(const Row& row) {
   if (row.copies > 1) return fmt::format("×{}", row.copies);
@@ -213,7 +218,7 @@ void print(const std::vector<Row>& rows, bool scenario) {
     if (row.reason.empty()) continue;
     if (first) std::cout << "\n  Could not be built:\n";
     first = false;
-    std::cout << fmt::format("  {:<18} {}\n", row.entry->name, row.reason);
+    std::cout << fmt::format("  {:<18} {}\n", row.entry->name, reason_text(row));
   }
 }
 
@@ -226,7 +231,7 @@ void print_markdown(const std::vector<Row>& rows, bool scenario) {
     std::cout << fmt::format("| `{}` | {} | {} | {} | {} | ", entry.name, entry.source, entry.bubble, entry.memory,
                              entry.requirement);
     if (!row.reason.empty()) {
-      std::cout << fmt::format("not built: {} | | | | |\n", row.reason);
+      std::cout << fmt::format("not built: {} | | | | |\n", reason_text(row));
       continue;
     }
     std::string with = fmt::format("{} microbatches", row.shape.microbatches);
@@ -240,8 +245,19 @@ void print_markdown(const std::vector<Row>& rows, bool scenario) {
   }
 }
 
+// A comparison of nothing is no answer.
+void require_built(const std::vector<Row>& rows) {
+  if (rows.front().reason.empty()) return;
+  if (rows.size() == 1)
+    throw InputError("schedule " + rows.front().entry->name, rows.front().reason, rows.front().hint);
+  std::string reasons = "none could be built";
+  for (const Row& row : rows) reasons += fmt::format("\n  {}: {}", row.entry->name, reason_text(row));
+  throw InputError("plumb schedule compare", reasons);
+}
+
 ExitStatus report(std::vector<Row> rows, bool scenario, const Options& options) {
   std::stable_sort(rows.begin(), rows.end(), faster);
+  require_built(rows);
   if (options.json) {
     Json list = Json::array();
     for (const Row& row : rows) list.push_back(to_json(row, scenario));

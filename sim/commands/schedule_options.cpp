@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "common/base/error.hpp"
+#include "common/base/number_check.hpp"
 #include "common/graph/memory.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/weight_versions.hpp"
@@ -28,24 +29,24 @@ int default_chunks(const ScheduleEntry& entry) {
 }  // namespace
 
 void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
-  command.add_option("--ranks", options.ranks, "Pipeline ranks.")->required(required)->check(CLI::Range(1, most));
+  command.add_option("--ranks", options.ranks, "Pipeline ranks.")->required(required)->check(whole_number(1, most));
   command.add_option("--microbatches", options.microbatches, "Per step.")
       ->required(required)
-      ->check(CLI::Range(1, most));
+      ->check(whole_number(1, most));
   command.add_option("--chunks", options.chunks, "Stages per rank; default: 2 where a schedule has several.")
-      ->check(CLI::Range(1, most));
+      ->check(whole_number(1, most));
   command
       .add_option("--slices", options.slices,
                   fmt::format("Parts of each sequence; default: {} where a schedule cuts it.", default_slices))
-      ->check(CLI::Range(1, most));
+      ->check(whole_number(1, most));
   command
       .add_option("--group", options.group,
                   "Microbatches that a chunk runs before the next one (interleaved); default: the schedule's own.")
-      ->check(CLI::Range(1, most));
+      ->check(whole_number(1, most));
   command
       .add_option("--update-every", options.update_every,
                   "Microbatches per optimizer step (asynchronous); default: the schedule's own.")
-      ->check(CLI::Range(1, most));
+      ->check(whole_number(1, most));
   command.add_flag("--overlap", options.overlap,
                    "Steady forwards and backwards as overlapped pairs (interleaved-1f1b, for expert parallelism).");
 }
@@ -77,7 +78,7 @@ void add_times(CLI::App& command, TimesOptions& options) {
   command
       .add_option("--hidden", options.hidden,
                   "Of the shorter action of an overlapped pair, the fraction that the longer one hides.")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_from(0, 1))
       ->capture_default_str();
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/command_line.hpp"
 #include "common/base/files.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/schedule_chart.hpp"
@@ -140,7 +141,7 @@ void add_schedule_show(CLI::App& parent, Body& body) {
   add_times(command, options->times);
   command.add_option("--svg", options->svg, "Also writes a picture to this file.");
   command.add_option("--width", options->width, "Columns of the chart; default: what the terminal has.")
-      ->check(CLI::Range(10, 1000));
+      ->check(whole_number(10, 1000));
   command.add_flag("--ascii", options->ascii, "Draws the chart with letters and signs of ASCII alone.");
   command.callback([&body, options] { body = [options] { return show(*options); }; });
 }

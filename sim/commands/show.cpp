@@ -10,6 +10,7 @@
 
 #include "common/base/command_line.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/model/operations.hpp"
@@ -280,7 +281,7 @@ void add_show(CLI::App& program, Body& body) {
   const auto options = std::make_shared<Options>();
   command.add_option("SCENARIO|MODEL", options->input, "YAML, a Hugging Face config.json, or a plan.")->required();
   command.add_option("--sequence", options->sequence, "Tokens per sequence, for the FLOPs.")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+      ->check(whole_number(1, std::int64_t{1} << 30));
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return show(*options); }; });
 }

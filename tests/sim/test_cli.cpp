@@ -55,7 +55,8 @@ TEST_CASE("an empty word is refused, not taken for none") {
 TEST_CASE("a limit that nothing can be above is refused") {
   const Folder folder;
   for (const std::string limit : {"nan", "-1", "inf"}) {
-    refuses(run_plumb(folder, "diff a.json b.json --fail-above=" + limit), {"--fail-above is " + limit, "0.05"});
+    refuses(run_plumb(folder, "diff a.json b.json --fail-above=" + limit),
+            {"--fail-above: expected a number from 0 on, found '" + limit});
   }
 }
 

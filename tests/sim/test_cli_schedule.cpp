@@ -115,6 +115,16 @@ TEST_CASE("check says what it took a file for, and how much each rank holds") {
                                          "too many comes with 0F1"));
   refuses(run_plumb(folder, "schedule check " + file + " --alphabet today"), {"x.csv:1:17", "--alphabet 2024"});
   refuses(run_plumb(folder, "schedule check " + file + " --alphabet 2023"), {"--alphabet"});
+  for (const std::string limit : {"nan", "-1", "inf", "4GiB"}) {
+    const Outcome outcome = run_plumb(folder, "schedule check " + file + " --memory-limit=" + limit);
+    refuses(outcome, {"--memory-limit: expected a number from 0 on, found '" + limit + "'"});
+    CHECK(outcome.err.size() < 200);
+  }
+  refuses(run_plumb(folder, "schedule check " + file + " --memory-limit ''"), {"--memory-limit"});
+  for (const std::string command : {"show", "compare"}) {
+    refuses(run_plumb(folder, "schedule " + command + " 1f1b --ranks 2 --microbatches 4 --hidden nan"),
+            {"--hidden: expected a number from 0 to 1, found 'nan'"});
+  }
   refuses(run_plumb(folder, "schedule check " + folder.file("x.json", "{\"format\": 1}")), {"x.json:1:12: format"});
 }
 

@@ -103,6 +103,19 @@ TEST_CASE("schedules are compared on the same costs, best first, with what canno
   refuses(run_plumb(folder, "schedule compare all --ranks 4"), {"--microbatches"});
 }
 
+TEST_CASE("a comparison says what to do about schedules that could not be built, and refuses to be without any") {
+  const Folder folder;
+  const std::string shape = " --ranks 3 --microbatches 8";
+  const Json compared = json_of(run_plumb(folder, "schedule compare 1f1b dualpipe --json" + shape));
+  CHECK(compared["schedules"][1]["hint"] == "take 2 or 4 ranks");
+  CHECK_THAT(run_plumb(folder, "schedule compare 1f1b dualpipe" + shape).out, ContainsSubstring("; take 2 or 4 ranks"));
+  for (const std::string json : {"", " --json"}) {
+    refuses(run_plumb(folder, "schedule compare dualpipe" + shape + json), {"3 ranks", "hint: take 2 or 4 ranks"});
+    refuses(run_plumb(folder, "schedule compare dualpipe chimera" + shape + json),
+            {"none could be built", "dualpipe: 3 ranks", "chimera: "});
+  }
+}
+
 TEST_CASE("a scenario's schedules are compared at what its stages cost") {
   const Folder folder;
   const std::string file = folder.file("small.yaml", small);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
+#include "common/base/number_check.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -37,6 +38,24 @@ TEST_CASE("unknown options and commands are named, with the nearest one that exi
         "tool run: unknown option '--step'\n  hint: did you mean '--steps'?");
   CHECK(complaint({"rnu", "plan.json"}) == "tool: unknown command 'rnu'\n  hint: one of: run");
   CHECK(complaint({"runn", "plan.json"}) == "tool: unknown command 'runn'\n  hint: did you mean 'run'?");
+}
+
+TEST_CASE("a number that is none, or out of its bounds, is refused with what was expected") {
+  const auto says = [](const CLI::Validator& check, std::string word) { return check(word); };
+  CHECK(says(whole_number(0, 8), "8").empty());
+  CHECK(says(number_from(0), "0").empty());
+  CHECK(says(number_from(0), "1e300").empty());
+  CHECK(says(number_from(0, 1), "0.5").empty());
+  CHECK(says(number_above(0), "1e-9").empty());
+  for (const std::string word : {"-1", "9", "1.5", "nan", "", "0x2", "4GiB", "99999999999999999999"}) {
+    CHECK(says(whole_number(0, 8), word) == "expected a whole number from 0 to 8, found '" + word + "'");
+  }
+  for (const std::string word : {"nan", "-nan", "inf", "-inf", "-1", "1e999", "", "4GiB", "1,5"}) {
+    CHECK(says(number_from(0), word) == "expected a number from 0 on, found '" + word + "'");
+    CHECK(says(number_above(0), word) == "expected a number above 0, found '" + word + "'");
+  }
+  CHECK(says(number_from(0, 1), "nan") == "expected a number from 0 to 1, found 'nan'");
+  CHECK(says(number_above(0), "0") == "expected a number above 0, found '0'");
 }
 
 TEST_CASE("an unknown option is told before a missing argument") {

@@ -16,7 +16,13 @@ TEST_CASE("a place leaves out what is unknown") {
   CHECK(to_string(Place{"a.yaml", 2, 0}) == "a.yaml:2");
 }
 
+TEST_CASE("an error's text is printable as a whole") {
+  CHECK(std::string(InputError("a\x1b.csv", std::string("'\0' there", 9), "\xff").what()) ==
+        "a\\x1b.csv: '\\x00' there\n  hint: \\xff");
+}
+
 TEST_CASE("did you mean names the nearest candidate, or all when none is near") {
   CHECK(did_you_mean("zbh1", {"gpipe", "zb-h1", "1f1b"}) == "did you mean 'zb-h1'?");
+  CHECK(did_you_mean("1F1B", {"gpipe", "zb-h1", "1f1b"}) == "did you mean '1f1b'?");
   CHECK(did_you_mean("warp", {"gpipe", "zb-h1"}) == "one of: gpipe, zb-h1");
 }

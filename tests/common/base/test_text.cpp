@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "common/base/excerpt.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -25,6 +26,23 @@ TEST_CASE("times and sizes come in the unit that fits") {
 TEST_CASE("a number that rounds up to the next power of ten keeps four digits") {
   CHECK(to_text(Seconds{9.9999}) == "10.00 s");
   CHECK(to_text(Seconds{0.99999}) == "1.000 s");
+}
+
+TEST_CASE("what was found is shown shortly and cannot act on a terminal") {
+  CHECK(excerpt("0F3") == "0F3");
+  CHECK(excerpt(std::string(40, '(')) == std::string(40, '('));
+  CHECK(excerpt(std::string(1 << 20, '(')) == std::string(40, '(') + "…");
+  CHECK(excerpt("µs, 日本, 😀") == "µs, 日本, 😀");
+  CHECK(excerpt(std::string("a\0b", 3)) == "a\\x00b");
+  CHECK(excerpt("\x1b[31m\r\n\x7f") == "\\x1b[31m\\x0d\\x0a\\x7f");
+  // Bytes that begin no character, a half one, an overlong one, half of a UTF-16 pair, beyond Unicode, a C1 control.
+  for (const std::string wrong : {"\x80", "\xff", "\xc3", "\xe2\x80", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
+                                  "\xf4\x90\x80\x80", "\xc2\x9b"}) {
+    const std::string shown = excerpt(wrong);
+    CHECK(shown.size() == 4 * wrong.size());
+    CHECK(shown.starts_with("\\x"));
+  }
+  CHECK(printable("two\nlines\x07") == "two\nlines\\x07");
 }
 
 TEST_CASE("columns are aligned by what a reader sees, not by bytes") {

@@ -123,6 +123,21 @@ TEST_CASE("one word where a block belongs") {
          {"cluster: 8\n", {"scenario.yaml:11:10: ", "hint: cluster: {ranks: 8}"}}});
 }
 
+TEST_CASE("a schedule that suits no microbatch is refused at its line, with what to take instead") {
+  const std::string rest =
+      "cluster: {machine: local-cpu, ranks: 2, cores: 2}\ntraining: {sequence: 32, global_batch: 8, microbatch: 1}\n"
+      "schedule: ";
+  check({{rest + "{name: seq-1f1b, slices: 3}\n",
+          {"scenario.yaml:13:11: schedule seq-1f1b: 3 slices do not divide", "hint: slices: 2 or 4"}},
+         {rest + "{name: interleaved-1f1b, group: 1}\n",
+          {"scenario.yaml:13:11: schedule interleaved-1f1b: a group of 1", "hint: take "}},
+         {rest + "{name: pipedream-2bw, update_every: 3}\n",
+          {"scenario.yaml:13:11: schedule pipedream-2bw: ", "hint: update every 2 or 4"}},
+         {rest + "{file: /tmp}\n", {"scenario.yaml:13:18: ", "'/tmp' is a folder, expected a file"}},
+         {rest + "{file: \"\"}\n", {"scenario.yaml:13:18: ", "is empty, expected a file"}}});
+  CHECK_THAT(message_for(scenario_text(rest + "{file: /tmp}\n")), !ContainsSubstring("hint"));
+}
+
 TEST_CASE("a plan in a scenario's place") {
   CHECK_THAT(message_for("{\"format\": \"plumb plan\", \"version\": 1}"),
              ContainsSubstring("looks like a plan") && ContainsSubstring("plumb simulate "));

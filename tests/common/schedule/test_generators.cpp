@@ -178,6 +178,16 @@ TEST_CASE("shapes that a schedule cannot do are refused with what it can") {
   const auto shape = [](int m, int group) {
     return ScheduleShape{.ranks = 4, .microbatches = m, .chunks = 2, .group = group};
   };
+  CHECK_THROWS_WITH(generate_schedule("1f1b", {.ranks = 2, .microbatches = 4, .slices = 2}),
+                    ContainsSubstring("2 slices") && ContainsSubstring("hint: that belongs to seq-1f1b"));
+  CHECK_THROWS_WITH(
+      generate_schedule("1f1b", {.ranks = 2, .microbatches = 4, .group = 2}),
+      ContainsSubstring("a group of 2") && ContainsSubstring("hint: that belongs to interleaved-1f1b, interleaved-zb"));
+  CHECK_THROWS_WITH(
+      generate_schedule("1f1b", {.ranks = 2, .microbatches = 4, .update_every = 2}),
+      ContainsSubstring("an update every 2") && ContainsSubstring("hint: that belongs to pipedream, pipedream-2bw"));
+  CHECK_THROWS_WITH(generate_schedule("1f1b", {.ranks = 4096, .microbatches = 4096}),
+                    ContainsSubstring("4096 ranks") && ContainsSubstring("= 16777216, more than 8388608"));
   CHECK_THROWS_WITH(generate_schedule("interleaved-1f1b", shape(16, 3)), ContainsSubstring("take 4"));
   CHECK_THROWS_WITH(generate_schedule("interleaved-1f1b", shape(16, 17)), ContainsSubstring("take 16"));
   CHECK_THROWS_WITH(generate_schedule("interleaved-1f1b", shape(16, 2000000000)), ContainsSubstring("take 16"));

@@ -203,6 +203,40 @@ TEST_CASE("what cannot be read names file, line and column") {
                     ContainsSubstring("x.csv:1:5: '0I0': it belongs to today's alphabet"));
 }
 
+TEST_CASE("what cannot be read is quoted shortly and as text") {
+  const auto complaint = [](const std::string& text) -> std::string {
+    try {
+      (void)parse_pytorch_csv(text, "x.csv");
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK_THAT(complaint(std::string(1 << 20, '(')), ContainsSubstring("x.csv:1:1: '" + std::string(40, '(') + "…'"));
+  CHECK_THAT(complaint("0F" + std::string(1 << 20, '1')), ContainsSubstring("1…': the microbatch is too large"));
+  CHECK_THAT(complaint("0F0x\x1b[2J\xff"), ContainsSubstring("'0F0x\\x1b[2J\\xff': nothing may follow"));
+  CHECK_THAT(complaint(std::string("0\0F0,1F0", 8)), ContainsSubstring("'0\\x00F0': expected one of F, B"));
+  for (const std::string& text : {std::string(1 << 20, '('), std::string(1 << 20, 'F'), std::string(1 << 20, '\0'),
+                                  "0F" + std::string(1 << 20, '1')}) {
+    CHECK(complaint(text).size() < 500);
+  }
+}
+
+TEST_CASE("a chain of very many ranks is read and checked") {
+  constexpr int ranks = 20'000;
+  std::string text;
+  for (int rank = 0; rank < ranks; ++rank) {
+    text += std::to_string(rank) + "F0," + std::to_string(rank) + "B0\n";
+  }
+  const Schedule schedule = parse_pytorch_csv(text, "x.csv");
+  CHECK(schedule.ranks == ranks);
+  CHECK(validate(schedule).empty());
+  // The last rank's backward stands before its forward.
+  Schedule stuck = schedule;
+  std::ranges::swap(stuck.actions.back()[0], stuck.actions.back()[1]);
+  CHECK_FALSE(validate(stuck).empty());
+}
+
 TEST_CASE("what a CSV cannot say is refused by name") {
   Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
   const auto refuses = [](const Schedule& given, const char* with) {

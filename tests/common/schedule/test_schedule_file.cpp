@@ -50,6 +50,12 @@ TEST_CASE("JSON that cannot be read names line and key") {
   fails("\"ranks\": 2", "\"rank\": 2", "did you mean 'ranks'?");
   fails("0F1", "0X1", "schedule.actions[0]: action 2: '0X1': expected one of");
   fails("\"microbatches\": 2", "\"microbatches\": 2000000000", "too few for 2000000000 microbatches");
+  fails("\"microbatches\": 2", "\"microbatches\": 1000000000000", "expected an integer from 1 to 2147483647");
+  fails("\"microbatches\": 2", "\"microbatches\": 1e12", "expected an integer from 1 to 2147483647");
+  fails("\"1f1b\"", "\"\\q" + std::string(1000, '(') + "\"", "not JSON: ");
+  fails("\"ranks\": 2", "\"" + std::string(1000, '(') + "\": 2",
+        ("unknown key '" + std::string(40, '(') + "…'").c_str());
+  fails("plumb schedule", std::string(1000, '('), ("is '" + std::string(40, '(') + "…', expected").c_str());
   fails("}\n}", "}", "truncated");
   CHECK_THROWS_WITH(read_schedule_text(good, "x.json", CsvAlphabet::today), ContainsSubstring("one alphabet"));
 }
