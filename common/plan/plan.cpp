@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
@@ -28,7 +31,8 @@ bool sees_both_ways(const Layer& layer) {
   return attention != nullptr && !attention->causal;
 }
 
-Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
+// `placement`: of a schedule that is made for times; none: the schedule's own.
+Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
     throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) +
@@ -59,13 +63,14 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
                          " stages are more than a schedule of " + std::to_string(largest_schedule) + " pairs holds",
                      "a larger microbatch or a smaller global batch");
   }
-  return generate_schedule(choice.schedule.name, {.ranks = scenario.layout.pipeline,
-                                                  .microbatches = static_cast<int>(microbatches),
-                                                  .chunks = choice.schedule.chunks,
-                                                  .slices = choice.schedule.slices,
-                                                  .group = choice.schedule.group,
-                                                  .update_every = choice.schedule.update_every,
-                                                  .overlap = choice.schedule.overlap});
+  const ScheduleShape shape{.ranks = scenario.layout.pipeline,
+                            .microbatches = static_cast<int>(microbatches),
+                            .chunks = choice.schedule.chunks,
+                            .slices = choice.schedule.slices,
+                            .group = choice.schedule.group,
+                            .update_every = choice.schedule.update_every,
+                            .overlap = choice.schedule.overlap};
+  return placement == nullptr ? generate_schedule(choice.schedule.name, shape) : even_zb_auto(shape, {placement});
 }
 
 Bytes workspace(const ComputeCost& block) {
@@ -245,16 +250,14 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
   return problem;
 }
 
-}  // namespace
-
-Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
+Plan plan_on(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
   Plan plan{.name = scenario.name,
             .model = scenario.model,
             .cluster = scenario.cluster,
             .training = scenario.training,
             .layout = scenario.layout,
             .split_method = std::string(name_of(choice.split.method)),
-            .schedule = compute_schedule(scenario, choice)};
+            .schedule = compute_schedule(scenario, choice, placement)};
   plan.training.microbatch = choice.microbatch;
   plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (plan.training.recompute.mode == RecomputeMode::full) {
@@ -272,13 +275,64 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
-  if (!choice.schedule.given && find_schedule(choice.schedule.name).uses_times) {
+  if (placement != nullptr) {
     plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks)).actions;
     if (plan.training.recompute.mode == RecomputeMode::full) {
       plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
     }
   }
   return plan;
+}
+
+// A plan by the longest path.
+struct Weighed {
+  Plan plan;
+  Seconds step;
+  Bytes peak;  // of the fullest rank
+};
+
+Weighed weighed(Plan plan) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  const Evaluation evaluation = evaluate(graph);
+  Bytes peak;
+  for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
+    peak = std::max(peak, memory.peak_bytes);
+  }
+  return {.plan = std::move(plan), .step = evaluation.makespan, .peak = peak};
+}
+
+// As the planner compares candidates, but a step that differs by rounding alone is as fast.
+bool better(const Weighed& a, const Weighed& b) {
+  const Bytes memory = a.plan.cluster.machine.device.memory.value;
+  const bool fits = a.peak <= memory;
+  if (fits != (b.peak <= memory)) return fits;
+  constexpr double clearly = 1 - 1e-9;
+  if (fits && a.step < b.step * clearly) return true;
+  if (fits && b.step < a.step * clearly) return false;
+  return a.peak < b.peak;
+}
+
+}  // namespace
+
+Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
+  if (choice.schedule.given || !find_schedule(choice.schedule.name).uses_times) {
+    return plan_on(scenario, choice, nullptr);
+  }
+  const std::vector<Placement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
+  if (placements.size() == 1) return plan_on(scenario, choice, placements.front());
+  std::optional<Weighed> best;
+  std::exception_ptr problem;
+  for (const Placement placement : placements) {
+    try {
+      Weighed plan = weighed(plan_on(scenario, choice, placement));
+      if (!best || better(plan, *best)) best = std::move(plan);
+    } catch (const InputError&) {  // one placement may fit where another does not
+      if (!problem) problem = std::current_exception();
+    }
+  }
+  if (!best) std::rethrow_exception(problem);
+  return std::move(best->plan);
 }
 
 ScheduleChoice choice_of(const Schedule& schedule) {

@@ -7,6 +7,7 @@
 #include "common/schedule/zb_auto_anneal.hpp"
 #include "common/schedule/zb_auto_block.hpp"
 #include "common/schedule/zb_auto_greedy.hpp"
+#include "common/schedule/zb_auto_lighten.hpp"
 #include "common/schedule/zb_auto_seeds.hpp"
 
 namespace plumb::zb_auto {
@@ -18,12 +19,14 @@ struct Effort {
   std::size_t blocks;
   std::size_t patiences;
   std::size_t evaluations;
+  std::size_t levels;
 
   explicit Effort(std::size_t actions)
       : policies(std::clamp<std::size_t>(4'000'000 / actions, 2, 126)),
         blocks(std::clamp<std::size_t>(400'000 / actions, 1, 9)),
         patiences(std::clamp<std::size_t>(400'000 / actions, 1, 3)),
-        evaluations(std::clamp<std::size_t>(60'000'000 / actions, 10, 20'000)) {}
+        evaluations(std::clamp<std::size_t>(60'000'000 / actions, 10, 20'000)),
+        levels(std::clamp<std::size_t>(3'000'000 / actions, 10, 2'000)) {}
 };
 
 constexpr double patiences[] = {0, 0.5, 1};  // the most useful first, here and below
@@ -32,20 +35,18 @@ constexpr double in_flight_factors[] = {1, 1.5, 0.7, 2, 1.2, 0.85};
 constexpr int block_rounds = 500;
 constexpr double heats[] = {1, 0.5, 2, 0.3, 1, 0.2};  // by turns, freely and less so
 
-struct Candidate {
-  Score score;
-  StepLists lists;
-};
-
 // The best few of all that are offered, no two equally good.
 class Pool {
  public:
   explicit Pool(const Model& model) : model_(model), clock_(model) {}
 
   void offer(StepLists lists) {
-    if (lists.empty() || !fits(model_, lists)) return;
-    const Score score = clock_.run(lists).score;
+    if (lists.empty()) return;
+    const std::int64_t memory = fullest(model_, lists);
+    if (memory > 0) return;
+    Score score = clock_.run(lists).score;
     if (score.makespan == never) return;
+    score.fullest = memory;
     std::size_t place = best_.size();
     while (place > 0 && better(score, best_[place - 1].score)) --place;
     if (place > 0 && !better(best_[place - 1].score, score)) return;
@@ -148,7 +149,7 @@ void improve(const Model& model, const Effort& effort, double target, Pool& pool
 
 }  // namespace
 
-StepLists best_lists(const Model& model) {
+Candidate best_lists(const Model& model) {
   const Effort effort(model.actions());
   Pool pool(model);
   pool.offer(one_at_a_time(model));
@@ -158,7 +159,7 @@ StepLists best_lists(const Model& model) {
   if (!done()) offer_policies(model, effort, pool);
   if (!done()) offer_blocks(model, effort, pool);
   improve(model, effort, target, pool);
-  return pool.best().front().lists;
+  return lightened(model, pool.best().front(), effort.levels);
 }
 
 }  // namespace plumb::zb_auto
