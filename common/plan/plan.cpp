@@ -70,7 +70,9 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Pl
                             .group = choice.schedule.group,
                             .update_every = choice.schedule.update_every,
                             .overlap = choice.schedule.overlap};
-  return placement == nullptr ? generate_schedule(choice.schedule.name, shape) : even_zb_auto(shape, {placement});
+  if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
+  require_stages(static_cast<int>(scenario.model.layers.size()), shape.ranks * shape.chunks);  // before a long search
+  return even_zb_auto(shape, {placement});
 }
 
 Bytes workspace(const ComputeCost& block) {
