@@ -66,6 +66,16 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
   return std::nullopt;
 }
 
+// Whether the awaited action is behind its rank: what is missing then is only on its way.
+bool is_done(const Schedule& lowered, const std::vector<Position>& positions, int rank, const Awaited& awaited) {
+  const auto& theirs = actions_of(lowered, awaited.rank);
+  const auto found = std::find(theirs.begin(), theirs.end(), awaited.action);
+  if (found == theirs.end()) return false;
+  const Position& there = positions[static_cast<std::size_t>(awaited.rank)];
+  const int step = positions[static_cast<std::size_t>(rank)].step;
+  return there.step > step || (there.step == step && there.action > found - theirs.begin());
+}
+
 std::string describe_wait(const Schedule& lowered, const std::vector<Position>& positions, int rank,
                           const Awaited& awaited) {
   const auto& theirs = actions_of(lowered, awaited.rank);
@@ -75,7 +85,7 @@ std::string describe_wait(const Schedule& lowered, const std::vector<Position>& 
   const Position& there = positions[static_cast<std::size_t>(awaited.rank)];
   const auto index = found - theirs.begin();
   const int step = positions[static_cast<std::size_t>(rank)].step;
-  if (there.step > step || (there.step == step && there.action > index)) return whose + ", which is done there";
+  if (is_done(lowered, positions, rank, awaited)) return whose + ", which is done there";
   if (there.step < step) return whose + ", which is in an earlier step";
   const auto before = index - std::max<std::int64_t>(there.action, 0);
   return before == 0 ? whose + ", which it is at" : fmt::format("{}, {} actions later there", whose, before);
@@ -112,6 +122,7 @@ std::string describe_waits(const Schedule& lowered, const std::vector<Position>&
     text += fmt::format("  rank {}: {}", rank, describe(position, lowered, rank));
     if (waits.back()) text += " " + describe_wait(lowered, positions, rank, *waits.back());
     text += '\n';
+    if (waits.back() && is_done(lowered, positions, rank, *waits.back())) waits.back().reset();
   }
   for (int rank = 0; rank < lowered.ranks; ++rank) {
     const std::vector<int> cycle = cycle_from(rank, waits);

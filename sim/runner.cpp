@@ -16,12 +16,13 @@ std::string describe(const Node& node) { return "rank " + std::to_string(node.ra
 void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
   const auto on_platform = [&](int rank) { return rank >= 0 && rank < platform.ranks; };
   for (const Node& node : graph.nodes) {
-    const bool between_ranks = node.kind == NodeKind::transfer || node.kind == NodeKind::collective ||
-                               (node.kind == NodeKind::host_copy && node.peer >= 0);
+    const bool folded = node.kind == NodeKind::collective && node.peer < 0;
+    const bool between_ranks = !folded && (node.kind == NodeKind::transfer || node.kind == NodeKind::collective ||
+                                           (node.kind == NodeKind::host_copy && node.peer >= 0));
     if (!std::isfinite(node.duration.value) || node.duration.value < 0) {
       throw InputError(describe(node), "its duration must be zero or more seconds");
     }
-    if (!between_ranks && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
+    if (!between_ranks && !folded && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
       throw InputError(describe(node), "copies to the host and resharding are not simulated yet");
     }
     if (!on_platform(node.rank) || (between_ranks && (!on_platform(node.peer) || node.peer == node.rank))) {
@@ -76,7 +77,9 @@ class Run {
     const Node& node = graph_.nodes[id];
     result_.start[id] = engine_.now();
     if (node.duration.value == 0) return complete(id);
-    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer) {
+    // A collective without a peer is over ranks that this graph has one of: it takes its time.
+    const bool folded = node.kind == NodeKind::collective && node.peer < 0;
+    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer || folded) {
       return engine_.compute(id, node.rank, node.duration);
     }
     const Seconds flowing = node.bytes / port_between(platform_, node.peer, node.rank).bandwidth;

@@ -1,6 +1,8 @@
 #include "common/base/json.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -22,9 +24,35 @@ void throw_json_error(const nlohmann::json::exception& error, std::string_view t
   throw InputError(place, "not JSON: " + message);
 }
 
+namespace {
+
+// Of two equal keys the parser keeps the last: what the file says first would count for nothing.
+class UniqueKeys {
+ public:
+  explicit UniqueKeys(const std::string& file) : file_(file) {}
+
+  bool operator()(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys_.pop_back();
+    if (event == Json::parse_event_t::key && !keys_.back().insert(parsed.get_ref<const std::string&>()).second) {
+      throw InputError(file_, "key '" + parsed.get_ref<const std::string&>() + "' stands twice in one object",
+                       "leave one of the two");
+    }
+    return true;
+  }
+
+ private:
+  const std::string& file_;
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+};
+
+}  // namespace
+
 Json parse_json(std::string_view text, const std::string& file) {
   try {
-    return Json::parse(text);
+    return Json::parse(text, [keys = std::make_shared<UniqueKeys>(file)](int, Json::parse_event_t event, Json& parsed) {
+      return (*keys)(event, parsed);
+    });
   } catch (const nlohmann::json::exception& error) {
     throw_json_error(error, text, file);
   }

@@ -105,6 +105,17 @@ std::string shortest(double value) {
   return error == std::errc() ? std::string(buffer, end) : std::to_string(value);
 }
 
+YAML::Node merged(const YAML::Node& over, const YAML::Node& base) {
+  if (!over.IsMap() || !base.IsMap()) return over;
+  YAML::Node result(YAML::NodeType::Map);
+  for (const auto& entry : base) result[entry.first] = entry.second;
+  for (const auto& entry : over) {
+    const YAML::Node below = base[entry.first.Scalar()];
+    result[entry.first.Scalar()] = below.IsDefined() ? merged(entry.second, below) : entry.second;
+  }
+  return result;
+}
+
 }  // namespace
 
 struct YamlValue::Content {
@@ -200,6 +211,23 @@ YamlValue YamlValue::require(std::string_view key) const {
   std::optional<YamlValue> found = find(key);
   if (!found) fail("key '" + std::string(key) + "' is missing in " + path_);
   return *std::move(found);
+}
+
+YamlValue YamlValue::merged_over(const YamlValue& base) const {
+  YamlValue result(std::make_shared<const Content>(Content{merged(content_->node, base.content_->node)}), place_.file,
+                   path_);
+  result.place_ = place_;
+  return result;
+}
+
+YamlValue YamlValue::without(const std::vector<std::string>& keys) const {
+  YAML::Node rest(YAML::NodeType::Map);
+  for (const auto& entry : content_->node) {
+    if (std::ranges::find(keys, entry.first.Scalar()) == keys.end()) rest[entry.first] = entry.second;
+  }
+  YamlValue result(std::make_shared<const Content>(Content{rest}), place_.file, path_);
+  result.place_ = place_;
+  return result;
 }
 
 std::vector<YamlValue> YamlValue::items() const {

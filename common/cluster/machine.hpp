@@ -22,10 +22,16 @@ struct DeviceProfile {
   std::string name = {};
   DeviceType type = DeviceType::cpu;
   Sourced<FlopsPerSecond> peak = {};       // of matmuls in the training precision
-  Sourced<double> matmul_efficiency = {};  // fraction of the peak that matmuls reach in training
+  Sourced<double> matmul_efficiency = {};  // fraction of the peak that large matmuls sustain in training
+  Sourced<double> matmul_depth = {};       // k0: what a tile loses at its start, in elements of the summed dimension
+  int multiprocessors = 0;                 // over which the tiles of a matmul go in waves (datasheet); 0: no waves
   Sourced<BytesPerSecond> memory_bandwidth = {};
-  Sourced<double> memory_efficiency = {};  // fraction of the bandwidth that memory-bound kernels reach
-  Sourced<Bytes> memory = {};              // what one rank may use
+  Sourced<double> memory_efficiency = {};        // fraction of the bandwidth that memory-bound kernels reach
+  Sourced<double> attention_efficiency = {};     // fraction of the peak that fused attention and recurrences reach
+  Sourced<Seconds> kernel_gap = {};              // between two kernels of a stream
+  Sourced<Seconds> launch_time = {};             // of the host, for one kernel
+  Sourced<double> message_multiprocessors = {};  // that messages take from matmuls while they run beside them
+  Sourced<Bytes> memory = {};                    // what one rank may use
   bool operator==(const DeviceProfile&) const = default;
 };
 
@@ -43,6 +49,10 @@ struct Machine {
   int cores = 0;      // of a CPU machine: ranks beyond it share cores; 0: every rank has its own device
   Link inside = {};   // port of each device to its peers in the machine
   Link outside = {};  // port of each device (its share of the NICs) to other machines
+  Sourced<BytesPerSecond> collective_bandwidth = {};  // of rings inside, the bus bandwidth of NCCL's tests
+  // Of an all-reduce over n ranks before its first byte: collective_latency + n · collective_latency_per_rank.
+  Sourced<Seconds> collective_latency = {};
+  Sourced<Seconds> collective_latency_per_rank = {};
   bool operator==(const Machine&) const = default;
 };
 

@@ -7,6 +7,7 @@ namespace {
 
 constexpr int most_devices = 1024;
 constexpr int most_cores = 65536;
+constexpr int most_multiprocessors = 4096;
 
 // {value: …, source: …}; `read` takes the value with its unit.
 template <class Read>
@@ -43,15 +44,35 @@ Sourced<FlopsPerSecond> read_peak(const YamlValue& peaks, ElementType precision)
   return sourced(peaks, name, as_flops_per_second);
 }
 
+constexpr auto as_elements = [](const YamlValue& value) { return value.number(0, 1e6); };
+
+// A number that older profiles and simple devices do without.
+template <class Read, class Value>
+void read_optional(const YamlValue& block, std::string_view key, Read read, Sourced<Value>& into) {
+  if (block.find(key)) into = sourced(block, key, read);
+}
+
 DeviceProfile read_device(const YamlValue& block, ElementType precision) {
-  block.check_keys({"name", "type", "peak", "matmul_efficiency", "memory_bandwidth", "memory_efficiency", "memory"});
-  return {.name = block.require("name").text(),
-          .type = static_cast<DeviceType>(block.require("type").choice({"cpu", "cuda"})),
-          .peak = read_peak(block.require("peak"), precision),
-          .matmul_efficiency = sourced(block, "matmul_efficiency", as_fraction),
-          .memory_bandwidth = sourced(block, "memory_bandwidth", as_bytes_per_second),
-          .memory_efficiency = sourced(block, "memory_efficiency", as_fraction),
-          .memory = sourced(block, "memory", as_bytes)};
+  block.check_keys({"name", "type", "multiprocessors", "peak", "matmul_efficiency", "matmul_depth", "memory_bandwidth",
+                    "memory_efficiency", "attention_efficiency", "kernel_gap", "launch_time", "message_multiprocessors",
+                    "memory"});
+  DeviceProfile device = {.name = block.require("name").text(),
+                          .type = static_cast<DeviceType>(block.require("type").choice({"cpu", "cuda"})),
+                          .peak = read_peak(block.require("peak"), precision),
+                          .matmul_efficiency = sourced(block, "matmul_efficiency", as_fraction),
+                          .memory_bandwidth = sourced(block, "memory_bandwidth", as_bytes_per_second),
+                          .memory_efficiency = sourced(block, "memory_efficiency", as_fraction),
+                          .memory = sourced(block, "memory", as_bytes)};
+  if (const auto count = block.find("multiprocessors")) {
+    device.multiprocessors = static_cast<int>(count->integer(1, most_multiprocessors));
+  }
+  device.attention_efficiency = device.matmul_efficiency;
+  read_optional(block, "attention_efficiency", as_fraction, device.attention_efficiency);
+  read_optional(block, "matmul_depth", as_elements, device.matmul_depth);
+  read_optional(block, "message_multiprocessors", as_elements, device.message_multiprocessors);
+  read_optional(block, "kernel_gap", as_seconds, device.kernel_gap);
+  read_optional(block, "launch_time", as_seconds, device.launch_time);
+  return device;
 }
 
 }  // namespace
@@ -64,11 +85,17 @@ const std::vector<std::string>& machine_names() {
 }
 
 Machine read_machine(const YamlValue& block, ElementType precision) {
-  block.check_keys({"name", "devices", "cores", "device", "inside", "outside"});
+  block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "collective_bandwidth",
+                    "collective_latency", "collective_latency_per_rank"});
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),
                   .outside = read_link(block.require("outside"))};
+  machine.collective_bandwidth = machine.inside.bandwidth;
+  machine.collective_latency = machine.inside.latency;
+  read_optional(block, "collective_bandwidth", as_bytes_per_second, machine.collective_bandwidth);
+  read_optional(block, "collective_latency", as_seconds, machine.collective_latency);
+  read_optional(block, "collective_latency_per_rank", as_seconds, machine.collective_latency_per_rank);
   const std::optional<YamlValue> cores = block.find("cores");
   const bool this_process = cores && cores->is_text() && cores->text() == "usable";
   if (cores) machine.cores = this_process ? usable_cores() : static_cast<int>(cores->integer(1, most_cores));

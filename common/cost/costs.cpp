@@ -11,6 +11,8 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.forward += block.forward;
   sum.input_gradient += block.input_gradient;
   sum.weight_gradient += block.weight_gradient;
+  sum.hidden_in_backward += block.hidden_in_backward;
+  sum.gradient_reduction += block.gradient_reduction;
   sum.optimizer += block.optimizer;
   sum.parameters += block.parameters;
   sum.parameter_bytes += block.parameter_bytes;
@@ -52,14 +54,19 @@ const std::vector<std::string>& optimizer_names() {
   return names;
 }
 
+Seconds backward_time(const ComputeCost& cost) {
+  return cost.input_gradient + cost.weight_gradient - cost.hidden_in_backward;
+}
+
 Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
-  return cost.forward * (recomputed ? 2 : 1) + cost.input_gradient + cost.weight_gradient;
+  return cost.forward * (recomputed ? 2 : 1) + backward_time(cost);
 }
 
 // The workspace of W, a weight's gradient, does not grow with the tokens. What slices hand to each other is not
 // counted: states, and gradients of keys and values.
 ComputeCost per_slice(ComputeCost cost, int slices) {
-  for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient}) *time = *time / slices;
+  for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient, &cost.hidden_in_backward})
+    *time = *time / slices;
   for (Bytes* amount : {&cost.kept_bytes, &cost.kept_for_weight_bytes, &cost.forward_workspace_bytes,
                         &cost.input_gradient_workspace_bytes}) {
     *amount = *amount / slices;
@@ -69,6 +76,10 @@ ComputeCost per_slice(ComputeCost cost, int slices) {
 
 Seconds overlapped_time(Seconds first, Seconds second, double hidden) {
   return first + second - std::min(first, second) * hidden;
+}
+
+double share_in_pair(Seconds first, Seconds second, double hidden) {
+  return (first + second).value > 0 ? overlapped_time(first, second, hidden) / (first + second) : 1;
 }
 
 Seconds transfer_time(const TransferCost& cost, Bytes amount) {

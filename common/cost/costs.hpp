@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/cost/software.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -17,25 +18,32 @@ enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
 
 // One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
 struct ComputeCost {
-  Seconds forward;
-  Seconds input_gradient;
-  Seconds weight_gradient;  // a full backward B costs input_gradient + weight_gradient
-  Seconds optimizer;        // once per step
+  Seconds forward = {};
+  Seconds input_gradient = {};
+  Seconds weight_gradient = {};
+  // A full backward B takes so much less than I and W apart: collectives of I hide behind W.
+  Seconds hidden_in_backward = {};
+  // Once per step, over the data-parallel ranks, as far as nothing hides it.
+  Seconds gradient_reduction = {};
+  Seconds optimizer = {};  // once per step
   std::int64_t parameters = 0;
-  Bytes parameter_bytes;
-  Bytes gradient_bytes;
-  Bytes optimizer_bytes;
+  Bytes parameter_bytes = {};
+  Bytes gradient_bytes = {};
+  Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
-  Bytes kept_bytes;             // after F, until I
-  Bytes kept_for_weight_bytes;  // after I, until W
+  Bytes kept_bytes = {};             // after F, until I
+  Bytes kept_for_weight_bytes = {};  // after I, until W
   // The worst moment inside an action, with all that this microbatch holds then, minus:
-  Bytes forward_workspace_bytes;          // … kept_bytes
-  Bytes input_gradient_workspace_bytes;   // … kept_bytes; the output gradient counts here
-  Bytes weight_gradient_workspace_bytes;  // … kept_for_weight_bytes
+  Bytes forward_workspace_bytes = {};          // … kept_bytes
+  Bytes input_gradient_workspace_bytes = {};   // … kept_bytes; the output gradient counts here
+  Bytes weight_gradient_workspace_bytes = {};  // … kept_for_weight_bytes
   bool operator==(const ComputeCost&) const = default;
 };
 
-// F, I and W of one microbatch, and R where F is redone. Without I and W apart: B takes as long as both.
+// A full backward, I and W in one.
+[[nodiscard]] Seconds backward_time(const ComputeCost& cost);
+
+// F, I and W of one microbatch, and R where F is redone.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
 // Of one of the equal slices of a microbatch's sequences: times and bytes that grow with the tokens are shared out
@@ -49,6 +57,9 @@ struct ComputeCost {
 // How long a forward and a backward take as an overlapped pair: the longer one, and of the shorter what it does not
 // hide.
 [[nodiscard]] Seconds overlapped_time(Seconds first, Seconds second, double hidden);
+
+// What each of the two takes of that time, of its own: both the same fraction.
+[[nodiscard]] double share_in_pair(Seconds first, Seconds second, double hidden);
 
 // A message between two ranks that is alone on its way: latency + bytes / bandwidth.
 struct TransferCost {
@@ -67,7 +78,8 @@ struct PipelineCosts {
   TransferCost inside;   // ranks of one machine
   TransferCost outside;  // ranks of two machines
   int ranks_per_machine = 1;
-  int cores_per_machine = 0;   // 0: every rank computes on a device of its own
+  int cores_per_machine = 0;  // 0: every rank computes on a device of its own
+  PipelineExchange exchange = PipelineExchange::asynchronous;
   double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
   std::string provenance;      // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
   std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not

@@ -6,11 +6,15 @@
 
 namespace plumb {
 
+static std::vector<std::string> enum_names(PipelineExchange) { return {"asynchronous", "synchronous"}; }
+
 template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
   archive("weight_gradient_s", x.weight_gradient);
+  archive("hidden_in_backward_s", x.hidden_in_backward);
+  archive("gradient_reduction_s", x.gradient_reduction);
   archive("optimizer_s", x.optimizer);
   archive("parameters", x.parameters);
   archive("parameter_bytes", x.parameter_bytes);
@@ -38,6 +42,7 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("outside", x.outside);
   archive("ranks_per_machine", x.ranks_per_machine);
   archive("cores_per_machine", x.cores_per_machine);
+  archive("exchange", x.exchange);
   archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
   archive("provenance", x.provenance);
   archive("transport", x.transport);

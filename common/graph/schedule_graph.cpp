@@ -4,22 +4,21 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
+#include <map>
 #include <queue>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/graph/exchange_steps.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
 namespace {
 
-constexpr NodeId no_node = std::numeric_limits<NodeId>::max();
-
 Seconds compute_time(const ComputeCost& cost, ActionKind kind) {
   switch (kind) {
     case ActionKind::backward:
-      return cost.input_gradient + cost.weight_gradient;
+      return backward_time(cost);
     case ActionKind::input_gradient:
       return cost.input_gradient;
     case ActionKind::weight_gradient:
@@ -41,7 +40,13 @@ class GraphBuilder {
 
   ScheduleGraph build() {
     add_nodes();
+    std::vector<bool> joins_next(graph_.nodes.size());
+    for (std::size_t position = 0; position < node_at_.size(); ++position) {
+      if (pair_begins_[position]) joins_next[node_at_[position]] = true;
+    }
+    steps_ = exchange_steps(graph_, std::move(joins_next), is_synchronous() && schedule_.chunks > 1);
     add_edges();
+    if (is_synchronous()) share_ports();
     graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
                                         static_cast<NodeId>(graph_.nodes.size()));
     return std::move(graph_);
@@ -76,8 +81,7 @@ class GraphBuilder {
       if (!pair_begins_[position]) continue;
       Seconds& first = graph_.nodes[node_at_[position]].duration;
       Seconds& second = graph_.nodes[node_at_[position + 1]].duration;
-      if ((first + second).value <= 0) continue;
-      const double share = overlapped_time(first, second, costs_.hidden_in_pairs) / (first + second);
+      const double share = share_in_pair(first, second, costs_.hidden_in_pairs);
       first = first * share;
       second = second * share;
     }
@@ -153,10 +157,16 @@ class GraphBuilder {
     node.duration = transfer_time(transfer_between(costs_, node.peer, node.rank), node.bytes);
   }
 
-  // Two ranks exchange their whole gradients at once, each way on its own (full duplex), and add.
+  // Two ranks exchange their whole gradients at once, each way on its own (full duplex), and add. Of data-parallel
+  // ranks this graph has one: the collective with the others is its cost.
   void set_reduction(Node& node) const {
     const bool tied = node.action.kind == ActionKind::reduce_tied;
     node.kind = NodeKind::collective;
+    if (!tied && replicas(schedule_) == 1) {
+      node.bytes = costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_bytes;
+      node.duration = costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_reduction;
+      return;
+    }
     node.peer = tied ? schedule_.rank_of_stage.back() : rank_in_replica(schedule_, 1, node.action.stage);
     node.bytes = tied ? costs_.tied_bytes : costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_bytes;
     node.duration = transfer_time(transfer_between(costs_, node.rank, node.peer), node.bytes);
@@ -199,13 +209,13 @@ class GraphBuilder {
 
   // An overlapped pair takes in all its inputs before it starts and hands on all its results when it ends.
   NodeId producer_node(std::int32_t position) const {
-    const auto at = static_cast<std::size_t>(position);
-    return node_at_[pair_begins_[at] ? at + 1 : at];
+    return steps_.last[node_at_[static_cast<std::size_t>(position)]];
   }
   NodeId consumer_node(std::int32_t position) const {
-    const auto at = static_cast<std::size_t>(position);
-    return node_at_[at > 0 && pair_begins_[at - 1] ? at - 1 : at];
+    return steps_.first[node_at_[static_cast<std::size_t>(position)]];
   }
+
+  [[nodiscard]] bool is_synchronous() const { return costs_.exchange == PipelineExchange::synchronous; }
 
   // Producer → transfer → consumer.
   void add_transfer(std::size_t rank, const Action& receive, NodeId node) {
@@ -213,8 +223,33 @@ class GraphBuilder {
     const std::int32_t consumer = position_of(goes_forward(receive.kind), receive.stage, receive.microbatch);
     if (producer == nowhere) refuse(rank, receive, "nothing makes what it receives");
     if (consumer == nowhere) refuse(rank, receive, "nothing uses what it receives");
-    add_edge(producer_node(producer), node);
-    add_edge(node, consumer_node(consumer));
+    const NodeId made = producer_node(producer);
+    const NodeId used = consumer_node(consumer);
+    add_edge(made, node);
+    add_edge(node, used);
+    if (!is_synchronous()) return;
+    // Both ranks have ended the step before, and neither goes on without the other.
+    if (steps_.before[used] != no_node) add_edge(steps_.before[used], node);
+    if (steps_.after[made] != no_node) add_edge(node, steps_.after[made]);
+    exchanged_.push_back({.transfer = node, .made = made, .used = used});
+  }
+
+  // Messages of one batch over the same port take turns: of one step's sends, or of one step's receives.
+  void share_ports() {
+    const auto port = [&](const Exchanged& message) {
+      const Node& node = graph_.nodes[message.transfer];
+      return &transfer_between(costs_, node.peer, node.rank) == &costs_.outside;
+    };
+    std::map<std::pair<NodeId, bool>, int> sends;
+    std::map<std::pair<NodeId, bool>, int> receives;
+    for (const Exchanged& message : exchanged_) {
+      ++sends[{message.made, port(message)}];
+      ++receives[{message.used, port(message)}];
+    }
+    for (const Exchanged& message : exchanged_) {
+      const int turns = std::max(sends[{message.made, port(message)}], receives[{message.used, port(message)}]);
+      graph_.nodes[message.transfer].duration = graph_.nodes[message.transfer].duration * turns;
+    }
   }
 
   // What stands before the sending half → EVICT → LOAD → the backward; LOAD also waits for what stands before both its
@@ -263,6 +298,13 @@ class GraphBuilder {
   ScheduleGraph graph_;
   std::vector<NodeId> node_at_;  // by position through all lists
   std::vector<std::pair<NodeId, NodeId>> edges_;
+  struct Exchanged {
+    NodeId transfer;
+    NodeId made;  // the last node of the sender's step
+    NodeId used;  // the first node of the receiver's step
+  };
+  ExchangeSteps steps_;
+  std::vector<Exchanged> exchanged_;  // of synchronous exchanges
   NodeId tied_ = no_node;
   std::vector<NodeId> reduction_of_stage_;  // of the replicas' gradients
 };

@@ -1,5 +1,6 @@
 #include "common/model/operation_list.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace plumb {
@@ -12,7 +13,9 @@ double statistics_bytes(NormKind kind) { return kind == NormKind::layernorm ? 2 
 
 OperationList::OperationList(const Model& model, const OperationContext& context, std::string prefix,
                              std::vector<Parameter> parameters)
-    : element_(real(element_bytes(context.activations))),
+    : context_(context),
+      rotary_(model.positions == Positions::rope),
+      element_(real(element_bytes(context.activations))),
       hidden_(real(model.hidden)),
       sequence_(real(context.sequence)),
       prefix_(std::move(prefix)),
@@ -37,19 +40,43 @@ Operation& OperationList::matmul(const std::string& name, std::int64_t top_k, do
                          .forward = flops,
                          .input_gradient = flops,
                          .weight_gradient = flops,
-                         .kept_for_weight_bytes = element_ * times * outputs});
+                         .kept_for_weight_bytes = element_ * times * outputs,
+                         .split = TensorSplit::outputs,
+                         .shape = {.outputs = parameter.shape[of_experts ? 1 : 0],
+                                   .inputs = parameter.shape.back(),
+                                   .matrices = of_experts ? parameter.shape.front() : 1,
+                                   .times = times,
+                                   .bias = has_bias(name)}});
   }
   throw std::logic_error("no parameter " + wanted);
 }
 
+bool OperationList::has_bias(const std::string& name) const {
+  return std::ranges::any_of(parameters_, [wanted = prefix_ + name + ".bias"](const Parameter& parameter) {
+    return parameter.name == wanted;
+  });
+}
+
+Operation& OperationList::reduced_matmul(const std::string& name, std::int64_t top_k) {
+  Operation& operation = matmul(name, top_k);
+  operation.split = TensorSplit::inputs;
+  operation.message = reduced_over_tensor(element_ * hidden_);
+  return operation;
+}
+
 Operation& OperationList::norm(const std::string& name, NormKind kind) {
-  return pass(name, OperationKind::norm,
-              {.until_input_gradient = 2 * element_ * hidden_ + statistics_bytes(kind),
-               .until_weight_gradient = element_ * hidden_});
+  Operation& operation = pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
+                              {.until_input_gradient = 2 * element_ * hidden_ + statistics_bytes(kind),
+                               .until_weight_gradient = element_ * hidden_});
+  operation.split = TensorSplit::none;
+  return operation;
 }
 
 Operation& OperationList::post_norm(const std::string& name, NormKind kind) {
-  return pass(name, OperationKind::norm, {.until_input_gradient = element_ * hidden_ + statistics_bytes(kind)});
+  Operation& operation = pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
+                              {.until_input_gradient = element_ * hidden_ + statistics_bytes(kind)});
+  operation.split = TensorSplit::none;
+  return operation;
 }
 
 Operation& OperationList::core(const std::string& name, OperationKind kind, CoreFlops flops, KeptBytes kept) {
@@ -58,11 +85,26 @@ Operation& OperationList::core(const std::string& name, OperationKind kind, Core
                        .forward = {flops.forward},
                        .input_gradient = {flops.backward},
                        .kept_bytes = kept.until_input_gradient,
-                       .kept_for_weight_bytes = kept.until_weight_gradient});
+                       .kept_for_weight_bytes = kept.until_weight_gradient,
+                       .split = TensorSplit::inside});
 }
 
-Operation& OperationList::pass(const std::string& name, OperationKind kind, KeptBytes kept) {
-  return core(name, kind, {}, kept);
+Operation& OperationList::pass(const std::string& name, OperationKind kind, Elements elements, KeptBytes kept) {
+  Operation& operation = core(name, kind, {}, kept);
+  operation.streamed = {.forward = element_ * elements.forward, .input_gradient = element_ * elements.backward};
+  return operation;
+}
+
+// F reads both summands and writes their sum; I adds the gradients of residual and branch. Dropout also writes a mask
+// of bytes, and I reads it with the gradient that it writes anew.
+Operation& OperationList::residual(const std::string& name) {
+  Operation& operation = pass(name, OperationKind::residual, {3 * hidden_, 3 * hidden_}, {});
+  operation.split = TensorSplit::none;
+  if (!context_.dropout) return operation;
+  operation.streamed.forward += hidden_;
+  operation.streamed.input_gradient += (2 * element_ + 1) * hidden_;
+  operation.kept_bytes = hidden_;
+  return operation;
 }
 
 Operation& OperationList::convolution(const std::string& name, double channels, double kernel) {
@@ -73,7 +115,11 @@ Operation& OperationList::convolution(const std::string& name, double channels, 
                        .input_gradient = flops,
                        .weight_gradient = flops,
                        .kept_bytes = 2 * element_ * channels,
-                       .kept_for_weight_bytes = 2 * element_ * channels});
+                       .kept_for_weight_bytes = 2 * element_ * channels,
+                       .split = TensorSplit::inside,
+                       .streamed = {.forward = 2 * element_ * channels,
+                                    .input_gradient = 3 * element_ * channels,
+                                    .weight_gradient = 2 * element_ * channels}});
 }
 
 OperationMessage reduced_over_tensor(double bytes) {

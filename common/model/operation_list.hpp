@@ -36,16 +36,27 @@ class OperationList {
   [[nodiscard]] double hidden() const { return hidden_; }      // elements
   [[nodiscard]] double sequence() const { return sequence_; }  // tokens
   [[nodiscard]] std::int64_t tokens() const { return static_cast<std::int64_t>(sequence_); }
+  [[nodiscard]] const OperationContext& context() const { return context_; }
+  [[nodiscard]] bool has_rotary() const { return rotary_; }
 
   // The weights of "PREFIX NAME.weight": 2 FLOPs per element and token in each of F, I and W; W needs the gradient of
   // the output. Of experts, top_k meet a token. `share`: the part of the tokens that it multiplies.
   Operation& matmul(const std::string& name, std::int64_t top_k = 1, double share = 1);
+  // The same, row-parallel: its partial sums are reduced over the tensor axis.
+  Operation& reduced_matmul(const std::string& name, std::int64_t top_k = 1);
   // Input and output are kept; the output, as a matmul's input, until W.
   Operation& norm(const std::string& name, NormKind kind);
   // Its output is added to the residual, so only its input is kept.
   Operation& post_norm(const std::string& name, NormKind kind);
   Operation& core(const std::string& name, OperationKind kind, CoreFlops flops, KeptBytes kept);
-  Operation& pass(const std::string& name, OperationKind kind, KeptBytes kept);
+  // Reads and writes `forward` elements of a token in F, `backward` in I.
+  struct Elements {
+    double forward = 0;
+    double backward = 0;
+  };
+  Operation& pass(const std::string& name, OperationKind kind, Elements elements, KeptBytes kept);
+  // Addition of a branch to the residual, with its dropout.
+  Operation& residual(const std::string& name);
   // A depthwise convolution, whose output is kept; its input too, and both until W.
   Operation& convolution(const std::string& name, double channels, double kernel);
   Operation& add(Operation operation);
@@ -53,6 +64,10 @@ class OperationList {
   [[nodiscard]] std::vector<Operation> take() && { return std::move(operations_); }
 
  private:
+  [[nodiscard]] bool has_bias(const std::string& name) const;
+
+  OperationContext context_;
+  bool rotary_;
   double element_;
   double hidden_;
   double sequence_;

@@ -18,9 +18,11 @@ void add_layer(OperationList& list, const Layer& layer) {
   list.norm("norm_1", layer.norm);
   add_mixer(list, layer.mixer);
   if (four) list.post_norm("norm_2", layer.norm);
+  if (!std::holds_alternative<std::monostate>(layer.mixer)) list.residual("residual_1");
   if (layer.norms > 1) list.norm(four ? "norm_3" : "norm_2", layer.norm);
   add_mlp(list, layer.mlp);
   if (four) list.post_norm("norm_4", layer.norm);
+  if (!std::holds_alternative<std::monostate>(layer.mlp)) list.residual("residual_2");
 }
 
 // Also of a tied head, whose weights stand with the embedding.
@@ -29,12 +31,14 @@ std::vector<Parameter> head_matmul(const Model& model) {
   return {Parameter{.name = "head.weight", .shape = {outputs, model.hidden}, .role = ParameterRole::matmul}};
 }
 
-// Cross entropy keeps the fp32 log-softmax and the target. A class head sees one token of a sequence.
+// Cross entropy keeps the fp32 log-softmax and the target; its kernels, in fp32, go over 19 elements' worth of the
+// logits in F and 7 in I (vocabulary-parallel, arXiv 1909.08053). A class head sees one token of a sequence.
 void add_head(OperationList& list, const Model& model) {
   const double share = model.vision ? 1 / list.sequence() : 1;
   const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
   list.matmul("head", 1, share);
-  list.pass("loss", OperationKind::loss, {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)})
+  list.pass("loss", OperationKind::loss, {19 * share * real(outputs), 7 * share * real(outputs)},
+            {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)})
       .message = reduced_over_tensor(share * 3 * fp32_bytes);  // maximum, sum, the target's logit
 }
 
@@ -45,6 +49,7 @@ std::vector<Operation> patch_operations(const Model& model, const OperationConte
   const double share = (list.sequence() - 1) / list.sequence();  // all but the class token
   Operation& patches = list.matmul("patches", 1, share);
   patches.input_gradient = {};
+  patches.split = TensorSplit::none;
   patches.kept_bytes = share * list.element() * pixels;
   patches.kept_for_weight_bytes += patches.kept_bytes;
   return std::move(list).take();
@@ -56,10 +61,14 @@ std::vector<Operation> embedding_operations(const Model& model, const OperationC
   require_sequence(context);
   if (model.vision) return patch_operations(model, context);
   OperationList list(model, context, "embedding.", {});
-  list.pass(
-          "embedding", OperationKind::lookup,
-          {.until_input_gradient = index_bytes, .until_weight_gradient = index_bytes + list.element() * list.hidden()})
-      .message = reduced_over_tensor(list.element() * list.hidden());
+  // Reads and writes a row; adds its position's; dropout with its mask.
+  const double passes = 2 + (model.positions == Positions::learned ? 3 : 0) + (context.dropout ? 2.5 : 0);
+  Operation& lookup = list.pass(
+      "embedding", OperationKind::lookup, {passes * list.hidden(), 0},
+      {.until_input_gradient = index_bytes, .until_weight_gradient = index_bytes + list.element() * list.hidden()});
+  lookup.streamed.weight_gradient = lookup.streamed.forward;
+  lookup.split = TensorSplit::none;
+  lookup.message = reduced_over_tensor(list.element() * list.hidden());
   return std::move(list).take();
 }
 

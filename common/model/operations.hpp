@@ -15,10 +15,12 @@ enum class OperationKind : std::uint8_t {
   matmul,
   expert_matmul,
   attention,
+  attention_matmul,  // of heads, without flash
   recurrence,
   convolution,
   norm,
   elementwise,
+  residual,
   routing,
   lookup,
   loss
@@ -35,6 +37,34 @@ struct OperationMessage {
   bool operator==(const OperationMessage&) const = default;
 };
 
+// How the 1d layout (arXiv 1909.08053, section 3) divides an operation over the ranks of a tensor group.
+enum class TensorSplit : std::uint8_t {
+  none,     // each does all of it; with sequence parallelism (arXiv 2205.05198) its share of the tokens
+  outputs,  // column-parallel: every input, its share of the outputs
+  inputs,   // row-parallel: its share of the inputs; the partial sums are then reduced
+  inside    // between the two: its heads, or its share of the width
+};
+
+// Of a matmul: `matrices` of outputs × inputs (experts), each token multiplied by `times` of them; of a class head,
+// which sees one token of a sequence, `times` is below 1. Of attention without flash: the `matrices` are the heads of
+// one sequence, outputs and inputs the keys and the head's size.
+struct MatmulShape {
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  std::int64_t matrices = 1;
+  double times = 1;
+  bool bias = false;
+  bool operator==(const MatmulShape&) const = default;
+};
+
+// Bytes per token that an operation bound by memory reads and writes.
+struct StreamedBytes {
+  double forward = 0;
+  double input_gradient = 0;
+  double weight_gradient = 0;
+  bool operator==(const StreamedBytes&) const = default;
+};
+
 // All amounts are per token of the given sequence. FLOPs count a multiply and an add as two; "a weight matrix M×N costs
 // F = I = W = 2MN" (arXiv 2104.04473, appendix). Norms, biases, activations and residuals cost bandwidth, not FLOPs.
 // Bytes: flash attention, fused norms that keep input and fp32 statistics, each distinct tensor once; rope, residual
@@ -48,12 +78,17 @@ struct Operation {
   double kept_bytes = 0;             // from F until I (or B)
   double kept_for_weight_bytes = 0;  // from I until W: inputs of weight matmuls, and their output gradients
   std::optional<OperationMessage> message = {};
+  TensorSplit split = TensorSplit::none;
+  MatmulShape shape = {};
+  StreamedBytes streamed = {};
   bool operator==(const Operation&) const = default;
 };
 
 struct OperationContext {
   std::int64_t sequence = 0;
   ElementType activations = ElementType::bf16;
+  bool flash_attention = true;  // else all scores are made, kept, and masked afterwards
+  bool dropout = false;         // on the embedding, the attention's probabilities and each branch; masks are kept
 };
 
 [[nodiscard]] std::vector<Operation> embedding_operations(const Model& model, const OperationContext& context);

@@ -3,6 +3,40 @@
 namespace plumb {
 namespace {
 
+// With all scores made (arXiv 2205.05198, section 4.1): both products over all keys, masked or not; kept are queries,
+// keys and values, the probabilities (5as² with dropout: also the mask, and what it leaves), and the output. Streams of
+// Megatron-LM's kernels: the masked softmax reads and writes, its gradient reads both; the permutes of the heads'
+// order.
+void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
+  const double element = list.element();
+  const double heads = real(attention.heads);
+  const double keys = list.sequence();
+  const double out = heads * real(attention.value_dim);
+  const double projected =
+      heads * real(attention.head_dim) + real(attention.kv_heads * (attention.head_dim + attention.value_dim));
+  const auto product = [&](const char* name, std::int64_t outputs, std::int64_t inputs, double kept) {
+    const Flops flops = {2 * heads * real(outputs) * real(inputs)};
+    list.add({.name = name,
+              .kind = OperationKind::attention_matmul,
+              .forward = flops,
+              .input_gradient = 2 * flops,
+              .kept_bytes = kept,
+              .split = TensorSplit::inside,
+              .shape = {.outputs = outputs, .inputs = inputs, .matrices = attention.heads}});
+  };
+  product("attention.scores", list.tokens(), attention.head_dim, element * projected);
+  list.pass("attention.softmax", OperationKind::elementwise, {1.5 * heads * keys, 3 * heads * keys},
+            {.until_input_gradient = element * heads * keys});
+  if (list.context().dropout) {
+    list.pass("attention.dropout", OperationKind::elementwise, {2.5 * heads * keys, 2.5 * heads * keys},
+              {.until_input_gradient = (element + 1) * heads * keys});
+  }
+  product("attention.context", attention.value_dim, list.tokens(), 0);
+  list.pass(
+      "attention.permute", OperationKind::elementwise, {2 * out, 2 * projected},
+      {.until_input_gradient = element * out, .until_weight_gradient = attention.output_gate ? 0 : element * out});
+}
+
 // FlashAttention-2, arXiv 2307.08691: two matmuls per key forward, five backward (one of them redoes the scores).
 CoreFlops flash_flops(double heads, double head_dim, double value_dim, double keys) {
   return {.forward = 2 * heads * (head_dim + value_dim) * keys,
@@ -17,29 +51,40 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
   const double value_dim = real(attention.value_dim);
   const double kv_heads = real(attention.kv_heads);
   const double out = heads * value_dim;
+  const double queries_and_keys = (heads + kv_heads) * head_dim;
   list.matmul("attention.q");
   list.matmul("attention.k");
   list.matmul("attention.v");
+  if (attention.qkv_bias) {
+    list.pass("attention.bias", OperationKind::elementwise, {queries_and_keys + kv_heads * value_dim, 0}, {});
+  }
   if (attention.qk_norm) {
-    list.pass("attention.qk_norm", OperationKind::norm,
+    list.pass("attention.qk_norm", OperationKind::norm, {2 * queries_and_keys, 5 * queries_and_keys},
               {.until_input_gradient = (heads + kv_heads) * (list.element() * head_dim + fp32_bytes)});
   }
-  // q, k, v, the output, and the logarithm of each row's sum.
-  Operation& core =
-      list.core("attention.core", OperationKind::attention,
-                flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens())),
-                {.until_input_gradient =
-                     list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
-                 .until_weight_gradient = attention.output_gate ? 0 : list.element() * out});
-  core.message = {.axis = OperationMessage::Axis::context,
-                  .collective = OperationMessage::Collective::all_gather,
-                  .bytes_per_token = list.element() * kv_heads * (head_dim + value_dim)};
+  if (list.has_rotary()) {
+    list.pass("attention.rotary", OperationKind::elementwise, {2 * queries_and_keys, 2 * queries_and_keys}, {});
+  }
+  if (list.context().flash_attention) {
+    // q, k, v, the output, and the logarithm of each row's sum.
+    Operation& core = list.core(
+        "attention.core", OperationKind::attention,
+        flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens())),
+        {.until_input_gradient =
+             list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
+         .until_weight_gradient = attention.output_gate ? 0 : list.element() * out});
+    core.message = {.axis = OperationMessage::Axis::context,
+                    .collective = OperationMessage::Collective::all_gather,
+                    .bytes_per_token = list.element() * kv_heads * (head_dim + value_dim)};
+  } else {
+    add_unfused_core(list, attention);
+  }
   if (attention.output_gate) {
     list.matmul("attention.gate");
-    list.pass("attention.gate.product", OperationKind::elementwise,
+    list.pass("attention.gate.product", OperationKind::elementwise, {3 * out, 5 * out},
               {.until_input_gradient = 2 * list.element() * out, .until_weight_gradient = list.element() * out});
   }
-  list.matmul("attention.out").message = reduced_over_tensor(list.element() * list.hidden());
+  list.reduced_matmul("attention.out");
 }
 
 // Keys are materialised per head, as training kernels do.
@@ -52,19 +97,21 @@ void add(OperationList& list, const LatentAttention& attention) {
   const double rope = real(attention.rope_dim);
   if (attention.q_lora_rank) {
     const double query_rank = real(*attention.q_lora_rank);
-    list.matmul("attention.q_down");
-    list.pass(
-        "attention.q_norm", OperationKind::norm,
-        {.until_input_gradient = 2 * element * query_rank + fp32_bytes, .until_weight_gradient = element * query_rank});
+    list.matmul("attention.q_down").split = TensorSplit::none;
+    list.pass("attention.q_norm", OperationKind::norm, {2 * query_rank, 5 * query_rank},
+              {.until_input_gradient = 2 * element * query_rank + fp32_bytes,
+               .until_weight_gradient = element * query_rank})
+        .split = TensorSplit::none;
     list.matmul("attention.q_up");
   } else {
     list.matmul("attention.q");
   }
-  list.matmul("attention.kv_down");
-  list.pass(
-      "attention.kv_norm", OperationKind::norm,
-      {.until_input_gradient = element * (2 * rank + rope) + fp32_bytes, .until_weight_gradient = element * rank});
+  list.matmul("attention.kv_down").split = TensorSplit::none;
+  list.pass("attention.kv_norm", OperationKind::norm, {2 * rank, 5 * rank},
+            {.until_input_gradient = element * (2 * rank + rope) + fp32_bytes, .until_weight_gradient = element * rank})
+      .split = TensorSplit::none;
   list.matmul("attention.kv_up");
+  list.pass("attention.rotary", OperationKind::elementwise, {2 * (heads + 1) * rope, 2 * (heads + 1) * rope}, {});
   const double keys = mean_keys(SoftmaxAttention{}, list.tokens());
   Operation& core =
       list.core("attention.core", OperationKind::attention, flash_flops(heads, head_dim, value_dim, keys),
@@ -73,7 +120,7 @@ void add(OperationList& list, const LatentAttention& attention) {
   core.message = {.axis = OperationMessage::Axis::context,
                   .collective = OperationMessage::Collective::all_gather,
                   .bytes_per_token = element * (rank + rope)};
-  list.matmul("attention.out").message = reduced_over_tensor(element * list.hidden());
+  list.reduced_matmul("attention.out");
 }
 
 void add(OperationList& list, const GatedDelta& delta) { add_recurrence(list, delta); }

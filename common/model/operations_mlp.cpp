@@ -10,13 +10,24 @@ KeptBytes activation_bytes(const OperationList& list, Activation activation, dou
           .until_weight_gradient = list.element() * width};
 }
 
+// Reads gate and up, or the input, and writes the output; I reads them and the output's gradient and writes theirs.
+OperationList::Elements activation_elements(Activation activation, double width) {
+  return is_gated(activation) ? OperationList::Elements{3 * width, 5 * width}
+                              : OperationList::Elements{2 * width, 3 * width};
+}
+
+void add_activation(OperationList& list, const std::string& name, Activation activation, double width) {
+  list.pass(name, OperationKind::elementwise, activation_elements(activation, width),
+            activation_bytes(list, activation, width));
+}
+
 void add(OperationList&, const std::monostate&) {}
 
 void add(OperationList& list, const DenseMlp& mlp) {
   if (is_gated(mlp.activation)) list.matmul("mlp.gate");
   list.matmul("mlp.up");
-  list.pass("mlp.activation", OperationKind::elementwise, activation_bytes(list, mlp.activation, real(mlp.width)));
-  list.matmul("mlp.down").message = reduced_over_tensor(list.element() * list.hidden());
+  add_activation(list, "mlp.activation", mlp.activation, real(mlp.width));
+  list.reduced_matmul("mlp.down");
 }
 
 // The shared experts see every token. Their gate (Qwen3-Next) keeps itself and what it scales.
@@ -24,13 +35,13 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
   const bool gated = is_gated(moe.activation);
   if (gated) list.matmul("mlp.shared.gate");
   list.matmul("mlp.shared.up");
-  list.pass("mlp.shared.activation", OperationKind::elementwise,
-            activation_bytes(list, moe.activation, real(moe.shared_width)));
-  list.matmul("mlp.shared.down").message = reduced_over_tensor(list.element() * list.hidden());
+  add_activation(list, "mlp.shared.activation", moe.activation, real(moe.shared_width));
+  list.reduced_matmul("mlp.shared.down");
   if (!moe.shared_gate) return;
-  list.matmul("mlp.shared_gate");
-  list.pass("mlp.shared_gate.product", OperationKind::elementwise,
-            {.until_input_gradient = list.element() * (list.hidden() + 1)});
+  list.matmul("mlp.shared_gate").split = TensorSplit::none;
+  list.pass("mlp.shared_gate.product", OperationKind::elementwise, {2 * list.hidden(), 4 * list.hidden()},
+            {.until_input_gradient = list.element() * (list.hidden() + 1)})
+      .split = TensorSplit::none;
 }
 
 // Fused permute and combine. Kept: fp32 routing probabilities; per choice its weight, three index arrays, the
@@ -41,18 +52,23 @@ void add(OperationList& list, const MoeMlp& moe) {
   const OperationMessage exchange = {.axis = OperationMessage::Axis::expert,
                                      .collective = OperationMessage::Collective::all_to_all,
                                      .bytes_per_token = dispatched};
-  list.matmul("mlp.router");
-  list.pass("mlp.route", OperationKind::routing,
-            {.until_input_gradient = fp32_bytes * real(moe.experts) + chosen * (3 * index_bytes + list.element())});
-  list.pass("mlp.dispatch", OperationKind::routing,
-            {.until_input_gradient = dispatched, .until_weight_gradient = dispatched})
-      .message = exchange;
+  const double copies = chosen * list.hidden();
+  list.matmul("mlp.router").split = TensorSplit::none;
+  list.pass("mlp.route", OperationKind::routing, {3 * real(moe.experts), 3 * real(moe.experts)},
+            {.until_input_gradient = fp32_bytes * real(moe.experts) + chosen * (3 * index_bytes + list.element())})
+      .split = TensorSplit::none;
+  Operation& dispatch = list.pass("mlp.dispatch", OperationKind::routing, {2 * copies, copies + list.hidden()},
+                                  {.until_input_gradient = dispatched, .until_weight_gradient = dispatched});
+  dispatch.message = exchange;
+  dispatch.split = TensorSplit::none;
   if (is_gated(moe.activation)) list.matmul("mlp.experts.gate", moe.top_k);
   list.matmul("mlp.experts.up", moe.top_k);
-  list.pass("mlp.experts.activation", OperationKind::elementwise,
-            activation_bytes(list, moe.activation, chosen * real(moe.width)));
-  list.matmul("mlp.experts.down", moe.top_k);
-  list.pass("mlp.combine", OperationKind::routing, {.until_input_gradient = dispatched}).message = exchange;
+  add_activation(list, "mlp.experts.activation", moe.activation, chosen * real(moe.width));
+  list.reduced_matmul("mlp.experts.down", moe.top_k);
+  Operation& combine = list.pass("mlp.combine", OperationKind::routing, {copies + list.hidden(), 3 * copies},
+                                 {.until_input_gradient = dispatched});
+  combine.message = exchange;
+  combine.split = TensorSplit::none;
   if (moe.shared_width > 0) add_shared(list, moe);
 }
 

@@ -33,9 +33,9 @@ void add_recurrence(OperationList& list, const GatedDelta& delta) {
   list.core("linear.core", OperationKind::recurrence,
             {.forward = heads * (2 * products + solve), .backward = heads * (4 * products + 3 * solve - ends)},
             {.until_input_gradient = 2 * element * values + heads * (2 * fp32_bytes + element * chunk)});
-  list.pass("linear.norm", OperationKind::norm,
+  list.pass("linear.norm", OperationKind::norm, {3 * values, 7 * values},
             {.until_input_gradient = element * values + fp32_bytes * heads, .until_weight_gradient = element * values});
-  list.matmul("linear.out").message = reduced_over_tensor(element * list.hidden());
+  list.reduced_matmul("linear.out");
 }
 
 // Chunked form of arXiv 2510.26692 with an explicit inverse (2C²/3 per token by substitution). Two C×C matrices are
@@ -51,9 +51,10 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
   for (const char* name : {"linear.q", "linear.k", "linear.v", "linear.beta"}) list.matmul(name);
   for (const char* name : {"linear.decay", "linear.gate"}) {
     const std::string low_rank = name;
-    list.matmul(low_rank + "_down");
-    list.pass(low_rank + ".low_rank", OperationKind::elementwise,
-              {.until_input_gradient = element * head_dim, .until_weight_gradient = element * head_dim});
+    list.matmul(low_rank + "_down").split = TensorSplit::none;
+    list.pass(low_rank + ".low_rank", OperationKind::elementwise, {},
+              {.until_input_gradient = element * head_dim, .until_weight_gradient = element * head_dim})
+        .split = TensorSplit::none;
     list.matmul(low_rank + "_up");
   }
   list.convolution("linear.conv", 3 * width, real(delta.conv_kernel));
@@ -62,9 +63,9 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
             {.forward = heads * forward, .backward = heads * (2 * forward - ends)},
             {.until_input_gradient =
                  fp32_bytes * (width + heads) + element * width + 2 * element * chunk * heads + element * width});
-  list.pass("linear.norm", OperationKind::norm,
+  list.pass("linear.norm", OperationKind::norm, {3 * width, 7 * width},
             {.until_input_gradient = element * width + fp32_bytes * heads, .until_weight_gradient = element * width});
-  list.matmul("linear.out").message = reduced_over_tensor(element * list.hidden());
+  list.reduced_matmul("linear.out");
 }
 
 // arXiv 2401.04658, algorithm 1: within a block scores and their use, between blocks the state; per head 2[2Cd + 2d²].
@@ -84,9 +85,9 @@ void add_recurrence(OperationList& list, const Lightning& lightning) {
             {.until_input_gradient = (6 + 1) * element * width});
   list.matmul("lightning.gate");
   // The norm's output, the gate, their product, and the norm's statistic.
-  list.pass("lightning.norm", OperationKind::norm,
+  list.pass("lightning.norm", OperationKind::norm, {3 * width, 7 * width},
             {.until_input_gradient = 3 * element * width + fp32_bytes, .until_weight_gradient = element * width});
-  list.matmul("lightning.out").message = reduced_over_tensor(element * list.hidden());
+  list.reduced_matmul("lightning.out");
 }
 
 // Fused scan of arXiv 2312.00752, section 3.3: about 9 operations per channel and state, forward; convolution and dt
@@ -98,15 +99,18 @@ void add_recurrence(OperationList& list, const Mamba& mamba) {
   list.matmul("mamba.in");
   Operation& conv = list.convolution("mamba.conv", inner, real(mamba.conv_kernel));
   conv.kept_bytes = 2 * element * inner;  // x and z, as projected
-  list.matmul("mamba.x");
+  Operation& projected = list.reduced_matmul("mamba.x");
+  projected.message = reduced_over_tensor(element * inputs);
+  const double parts = mamba.inner_norms ? inputs : 0;
   list.pass("mamba.x.parts", mamba.inner_norms ? OperationKind::norm : OperationKind::elementwise,
+            {2 * parts, 5 * parts},
             {.until_input_gradient = element * inputs + (mamba.inner_norms ? element * inputs + 3 * fp32_bytes : 0),
              .until_weight_gradient = element * real(mamba.dt_rank)});
   list.matmul("mamba.dt");
   const double scan = 9 * inner * real(mamba.state);
   list.core("mamba.core", OperationKind::recurrence, {.forward = scan, .backward = 2 * scan},
             {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
-  list.matmul("mamba.out").message = reduced_over_tensor(element * list.hidden());
+  list.reduced_matmul("mamba.out");
 }
 
 // State-space duality of arXiv 2405.21060, section 6, with the convolution computed again in the backward. Per head the
@@ -125,9 +129,9 @@ void add_recurrence(OperationList& list, const Mamba2& mamba) {
   conv.kept_bytes = element * (inner + convolved + heads);  // gate, x, B, C and dt, as projected
   list.core("mamba2.core", OperationKind::recurrence, {.forward = heads * forward, .backward = 2 * heads * forward},
             {.until_input_gradient = element * inner});
-  list.pass("mamba2.norm", OperationKind::norm,
+  list.pass("mamba2.norm", OperationKind::norm, {3 * inner, 7 * inner},
             {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
-  list.matmul("mamba2.out").message = reduced_over_tensor(element * list.hidden());
+  list.reduced_matmul("mamba2.out");
 }
 
 }  // namespace plumb

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/error.hpp"
+#include "common/cost/kernels.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
 #include "common/plan/boundary.hpp"
@@ -42,15 +43,40 @@ std::int64_t count(const std::vector<Parameter>& parameters) {
   return sum;
 }
 
-// Weights in fp32 are read and written; beside bf16 weights stands an fp32 master copy among the optimizer's states,
+// How a tensor group divides a parameter: as the operation of its name, whose weights or table it is. Biases of
+// row-parallel matmuls are whole on every rank, as are norms and what no operation names.
+TensorSplit split_of(const Parameter& parameter, const std::vector<Operation>& operations) {
+  if (parameter.name == "embedding.weight" || parameter.name == "head.weight") return TensorSplit::outputs;
+  const std::size_t dot = parameter.name.rfind('.');
+  const std::string_view owner = std::string_view(parameter.name).substr(0, dot);
+  const bool bias = std::string_view(parameter.name).substr(dot + 1) == "bias";
+  for (const Operation& operation : operations) {
+    const bool same = owner == operation.name || owner.ends_with("." + operation.name);
+    if (!same) continue;
+    return bias && operation.split == TensorSplit::inputs ? TensorSplit::none : operation.split;
+  }
+  return TensorSplit::none;
+}
+
+// Of one rank of a tensor group.
+std::int64_t count_of_rank(const BlockShapes& shapes, int tensor) {
+  std::int64_t sum = 0;
+  for (const Parameter& parameter : shapes.parameters) {
+    const bool whole = tensor == 1 || split_of(parameter, shapes.operations) == TensorSplit::none;
+    sum += whole ? elements(parameter) : (elements(parameter) + tensor - 1) / tensor;
+  }
+  return sum;
+}
+
+// Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
 // and the weights are only written. Gradients are read and cleared, states read and written.
 Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
   const std::int64_t weight_passes = training.precision == ElementType::fp32 ? 2 : 1;
   return weight_passes * states.parameters + std::int64_t{2} * states.gradients + std::int64_t{2} * states.optimizer;
 }
 
-void set_states(ComputeCost& cost, std::int64_t parameters, const Training& training) {
-  const StateBytes states = state_bytes(parameters, training);
+void set_states(ComputeCost& cost, std::int64_t parameters, const Training& training, ElementType gradients) {
+  const StateBytes states = state_bytes(parameters, training, gradients);
   cost.parameters = parameters;
   cost.parameter_bytes = states.parameters;
   cost.gradient_bytes = states.gradients;
@@ -59,36 +85,125 @@ void set_states(ComputeCost& cost, std::int64_t parameters, const Training& trai
 
 Bytes whole(double bytes) { return {static_cast<std::int64_t>(std::llround(bytes))}; }
 
-ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, std::int64_t microbatch) {
-  const Training& training = scenario.training;
-  const DeviceProfile& device = scenario.cluster.machine.device;
-  const FlopsPerSecond speed = device.peak.value * device.matmul_efficiency.value;
-  const BytesPerSecond bandwidth = device.memory_bandwidth.value * device.memory_efficiency.value;
-  const double tokens = static_cast<double>(microbatch) * static_cast<double>(training.sequence);
+// Of one rank of a tensor group: what stands between the divided matmuls is divided too, the rest only with sequence
+// parallelism. The gradient of a row-parallel matmul's output is as wide as the layer.
+struct Shares {
+  double inside;
+  double outside;
+};
+double kept_share(const Operation& operation, const Shares& shares) {
+  return operation.split == TensorSplit::none ? shares.outside : shares.inside;
+}
+double kept_for_weight_share(const Operation& operation, const Shares& shares) {
+  const bool divided = operation.split == TensorSplit::outputs || operation.split == TensorSplit::inside;
+  return divided ? shares.inside : shares.outside;
+}
 
-  const OperationTotals sums = totals(shapes.operations);
-  const Bytes kept = whole(tokens * sums.kept_bytes);
-  const Bytes kept_for_weight = whole(tokens * sums.kept_for_weight_bytes);
+// Probabilities and what dropout leaves of them; queries, keys and values stay to make them again.
+bool is_freed_by_selective(const Operation& operation) {
+  return operation.name == "attention.softmax" || operation.name == "attention.dropout";
+}
+
+KernelContext kernel_context(const Scenario& scenario) {
+  const TensorLayout& tensor = scenario.layout.tensor;
+  return {.sequence = scenario.training.sequence,
+          .microbatch = scenario.training.microbatch,
+          .precision = scenario.training.precision,
+          .tensor = tensor.degree,
+          .sequence_parallel = tensor.sequence_parallel && tensor.degree > 1,
+          .software = scenario.software};
+}
+
+// Hidden states of one microbatch, as one rank holds them between layers.
+Bytes boundary_of_rank(const Scenario& scenario) {
+  const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
+  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
+}
+
+double streaming_rate(const DeviceProfile& device) {
+  return device.memory_bandwidth.value.value * device.memory_efficiency.value;
+}
+
+// The gradient of a table is made dense: cleared, written, added to the main one.
+Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
+  double rows = 0;
+  for (const Parameter& parameter : shapes.parameters) {
+    if (parameter.name == "embedding.weight") rows = static_cast<double>(elements(parameter));
+  }
+  const auto each = static_cast<double>(3 * element_bytes(scenario.software.gradients));
+  return {each * rows / scenario.layout.tensor.degree / streaming_rate(scenario.cluster.machine.device)};
+}
+
+Seconds optimizer_time(std::int64_t parameters, const Scenario& scenario) {
+  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters);
+  const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
+  const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, scenario.training).value);
+  return {bytes / streaming_rate(scenario.cluster.machine.device)};
+}
+
+// What of a block's times and bytes a recompute inside the backward changes.
+void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, bool is_layer, Seconds redone,
+                          Bytes kept_of_redone) {
+  const RecomputeMode mode = scenario.training.recompute.mode;
+  if (mode == RecomputeMode::selective) {
+    cost.input_gradient += redone;
+    cost.kept_bytes -= kept_of_redone;
+    cost.input_gradient_workspace_bytes += kept_of_redone;
+  } else if (mode == RecomputeMode::full && scenario.software.recompute_unit == RecomputeUnit::layer && is_layer) {
+    const Bytes input = boundary_of_rank(scenario);
+    cost.input_gradient += cost.forward;
+    cost.input_gradient_workspace_bytes += cost.kept_bytes;
+    cost.forward_workspace_bytes += cost.kept_bytes - input;
+    cost.kept_bytes = input;
+  }
+}
+
+ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, bool is_layer) {
+  const Training& training = scenario.training;
+  Machine machine = scenario.cluster.machine;
+  const bool beside_messages =
+      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
+  if (beside_messages && machine.device.multiprocessors > 0) {
+    machine.device.matmul_efficiency.value *=
+        1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors;
+  }
+  const int tensor = scenario.layout.tensor.degree;
+  const KernelContext context = kernel_context(scenario);
+  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, machine.devices);
+  const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
+
+  const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
+  const double tokens = static_cast<double>(training.microbatch) * static_cast<double>(training.sequence);
+  double kept = 0;
+  double kept_for_weight = 0;
+  double kept_of_redone = 0;
   double largest_kept = 0;
-  for (const Operation& operation : shapes.operations) largest_kept = std::max(largest_kept, operation.kept_bytes);
+  for (const Operation& operation : shapes.operations) {
+    const double bytes = tokens * operation.kept_bytes * kept_share(operation, shares);
+    kept += bytes;
+    kept_for_weight += tokens * operation.kept_for_weight_bytes * kept_for_weight_share(operation, shares);
+    largest_kept = std::max(largest_kept, bytes);
+    if (is_freed_by_selective(operation)) kept_of_redone += bytes;
+  }
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role != ParameterRole::lookup) largest_parameter = std::max(largest_parameter, elements(parameter));
   }
-  const Bytes boundary = bytes(boundary_manifest(scenario.model, training));
+  const Bytes boundary = boundary_of_rank(scenario);
 
   ComputeCost cost;
-  set_states(cost, count(shapes.parameters), training);
-  cost.forward = sums.forward * tokens / speed + kept / bandwidth;
-  cost.input_gradient = sums.input_gradient * tokens / speed + kept / bandwidth;
-  cost.weight_gradient =
-      sums.weight_gradient * tokens / speed + (kept_for_weight + std::int64_t{2} * cost.gradient_bytes) / bandwidth;
-  cost.optimizer = optimizer_traffic(state_bytes(cost.parameters, training), training) / bandwidth;
-  cost.kept_bytes = kept;
-  cost.kept_for_weight_bytes = kept_for_weight;
-  cost.forward_workspace_bytes = boundary + whole(tokens * largest_kept);
-  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(tokens * largest_kept);
-  cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter};
+  set_states(cost, count_of_rank(shapes, tensor), training, scenario.software.gradients);
+  cost.forward = times.forward;
+  cost.input_gradient = times.input_gradient;
+  cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario);
+  cost.hidden_in_backward = times.hidden;
+  cost.kept_bytes = whole(kept);
+  cost.kept_for_weight_bytes = whole(kept_for_weight);
+  cost.forward_workspace_bytes = boundary + whole(largest_kept);
+  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
+  cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter / tensor};
+  redo_inside_backward(cost, scenario, is_layer, times.redone, whole(kept_of_redone));
+  cost.optimizer = optimizer_time(cost.parameters, scenario);
   return cost;
 }
 
@@ -115,11 +230,17 @@ ComputeCost measured_cost(const Profile& profile, const std::string& key) {
 
 }  // namespace
 
-StateBytes state_bytes(std::int64_t parameters, const Training& training) {
+GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices) {
+  const std::vector<int> ranks = group(layout, 0, axis);
+  const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
+  return {.ranks = static_cast<int>(ranks.size()), .per_machine = static_cast<int>(here)};
+}
+
+StateBytes state_bytes(std::int64_t parameters, const Training& training, ElementType gradients) {
   const bool master_copy = training.precision != ElementType::fp32;
   const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
   return {.parameters = {parameters * element_bytes(training.precision)},
-          .gradients = {parameters * fp32_bytes},
+          .gradients = {parameters * element_bytes(gradients)},
           .optimizer = {parameters * fp32_bytes * (moments + (master_copy ? 1 : 0))}};
 }
 
@@ -135,7 +256,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .precision = scenario.training.precision,
                                             .optimizer = scenario.training.optimizer});
   }
-  const OperationContext context{.sequence = scenario.training.sequence, .activations = scenario.training.precision};
+  const OperationContext context = operation_context(kernel_context(at));
   std::vector<ComputeCost> costs;
   for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
     const BlockShapes shapes = shapes_of_block(model, block, context);
@@ -146,27 +267,28 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       if (cost.parameters > own) {
         cost.optimizer = cost.optimizer * (static_cast<double>(own) / static_cast<double>(cost.parameters));
       }
-      set_states(cost, own, scenario.training);
+      set_states(cost, own, scenario.training, scenario.software.gradients);
       costs.push_back(cost);
     } else {
-      costs.push_back(analytic_cost(shapes, at, microbatch));
+      costs.push_back(analytic_cost(shapes, at, block > 0 && block <= model.layers.size()));
     }
   }
   return costs;
 }
 
-ComputeCost with_table_copy(ComputeCost head, const Model& model, const Training& training,
-                            const ComputeCost& embedding) {
-  const std::int64_t table = model.vocabulary * model.hidden;
+ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
+  const Model& model = scenario.model;
+  const std::int64_t table = model.vocabulary * model.hidden / scenario.layout.tensor.degree;
   const double share =
       static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
-  set_states(head, head.parameters + table, training);
+  set_states(head, head.parameters + table, scenario.training, scenario.software.gradients);
   head.optimizer += embedding.optimizer * share;
   return head;
 }
 
-ComputeCost with_table_gradient(ComputeCost head, const Model& model) {
-  head.gradient_bytes += Bytes{model.vocabulary * model.hidden * fp32_bytes};
+ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
+  head.gradient_bytes += Bytes{scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
+                               element_bytes(scenario.software.gradients)};
   return head;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/cost/collective_time.hpp"
 #include "common/cost/costs.hpp"
 #include "common/plan/scenario.hpp"
 
@@ -14,10 +15,8 @@ namespace plumb {
 //
 // With a profile: its medians. Throws InputError when it was measured at other shapes, naming both.
 //
-// Analytic, where F, I and W are apart as in common/model/operations.hpp:
-//   time = FLOPs / (peak × matmul efficiency) + streamed bytes / (memory bandwidth × memory efficiency)
-// Streamed: F writes what it keeps, I reads it; W reads what was kept for it and adds to the fp32 gradients (read and
-// write). The optimizer reads and writes its states and clears the gradients. Weights stream within the matmuls.
+// Analytic, of one rank of a tensor group: the sum over the block's kernels (common/cost/kernels.hpp) on the scenario's
+// device, with its software; recompute inside the backward counts as I. The optimizer streams its states.
 // Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
 // that an operation keeps, of W its largest gradient in fp32 before it is added.
 //
@@ -27,23 +26,26 @@ namespace plumb {
 
 // The head's cost where its tied table cannot be the embedding's own, because they stand in two stages: a copy with
 // gradient, optimizer states and optimizer time.
-[[nodiscard]] ComputeCost with_table_copy(ComputeCost head, const Model& model, const Training& training,
-                                          const ComputeCost& embedding);
+[[nodiscard]] ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding);
 
 // The head's cost where one stage has both: the table is the embedding's, and the head collects a gradient of its own,
 // which is added to the embedding's before the optimizer steps.
-[[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Model& model);
+[[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
 
 // "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);
 
+// Where the group of rank 0 on this axis stands, on machines of so many devices.
+[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices);
+
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
-// gradients accumulated in fp32, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
+// gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
 struct StateBytes {
   Bytes parameters;
   Bytes gradients;
   Bytes optimizer;
 };
-[[nodiscard]] StateBytes state_bytes(std::int64_t parameters, const Training& training);
+[[nodiscard]] StateBytes state_bytes(std::int64_t parameters, const Training& training,
+                                     ElementType gradients = ElementType::fp32);
 
 }  // namespace plumb

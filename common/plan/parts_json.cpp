@@ -24,8 +24,14 @@ static void fields(Archive& archive, DeviceProfile& x) {
   archive("type", x.type);
   archive("peak_flops_per_s", x.peak);
   archive("matmul_efficiency_fraction", x.matmul_efficiency);
+  archive("matmul_depth", x.matmul_depth);
+  archive("multiprocessors", x.multiprocessors);
   archive("memory_bandwidth_bytes_per_s", x.memory_bandwidth);
   archive("memory_efficiency_fraction", x.memory_efficiency);
+  archive("attention_efficiency_fraction", x.attention_efficiency);
+  archive("kernel_gap_s", x.kernel_gap);
+  archive("launch_time_s", x.launch_time);
+  archive("message_multiprocessors", x.message_multiprocessors);
   archive("memory_bytes", x.memory);
 }
 
@@ -43,6 +49,9 @@ static void fields(Archive& archive, Machine& x) {
   archive("cores", x.cores);
   archive("inside", x.inside);
   archive("outside", x.outside);
+  archive("collective_bandwidth_bytes_per_s", x.collective_bandwidth);
+  archive("collective_latency_s", x.collective_latency);
+  archive("collective_latency_per_rank_s", x.collective_latency_per_rank);
 }
 
 template <class Archive>
@@ -97,6 +106,29 @@ static void fields(Archive& archive, Layout& x) {
   archive("expert", x.expert);
 }
 
+static std::vector<std::string> enum_names(PipelineExchange) { return {"asynchronous", "synchronous"}; }
+static std::vector<std::string> enum_names(RecomputeUnit) { return {"stage", "layer"}; }
+
+template <class Archive>
+static void fields(Archive& archive, Software& x) {
+  archive("name", x.name);
+  archive("source", x.source);
+  archive("flash_attention", x.flash_attention);
+  archive("dropout", x.dropout);
+  archive("fused_projections", x.fused_projections);
+  archive("fused_weight_gradient", x.fused_weight_gradient);
+  archive("tensor_overlap", x.tensor_overlap);
+  archive("scattered_messages", x.scattered_messages);
+  archive("data_overlap", x.data_overlap);
+  archive("optimizer_bytes", x.optimizer_bytes);
+  archive("gradients", x.gradients);
+  archive("exchange", x.exchange);
+  archive("recompute_unit", x.recompute_unit);
+  archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
+  archive("post_validation", x.post_validation);
+  archive("step_overhead_s", x.step_overhead);
+}
+
 template <class Archive>
 static void fields(Archive& archive, NamedDimension& x) {
   archive("name", x.name);
@@ -118,6 +150,7 @@ static void fields(Archive& archive, BoundaryManifest& x) {
 Json to_json(const Cluster& cluster) { return write_fields(cluster); }
 Json to_json(const Training& training) { return write_fields(training); }
 Json to_json(const Layout& layout) { return write_fields(layout); }
+Json to_json(const Software& software) { return write_fields(software); }
 Json to_json(const BoundaryManifest& boundary) { return write_fields(boundary); }
 
 Cluster cluster_from_json(const JsonValue& value) {
@@ -142,6 +175,15 @@ Layout layout_from_json(const JsonValue& value) {
     value.fail(error.problem());
   }
   return layout;
+}
+
+Software software_from_json(const JsonValue& value) {
+  Software software = read_fields<Software>(value);
+  if (!(software.hidden_in_pairs >= 0 && software.hidden_in_pairs <= 1)) {
+    value.at("hidden_in_pairs_fraction").fail("expected a fraction from 0 to 1");
+  }
+  if (!(software.optimizer_bytes >= 0)) value.at("optimizer_bytes").fail("must not be negative");
+  return software;
 }
 
 BoundaryManifest boundary_from_json(const JsonValue& value) { return read_fields<BoundaryManifest>(value); }

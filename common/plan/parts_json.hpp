@@ -12,12 +12,14 @@ namespace plumb {
 [[nodiscard]] Json to_json(const Cluster& cluster);
 [[nodiscard]] Json to_json(const Training& training);
 [[nodiscard]] Json to_json(const Layout& layout);
+[[nodiscard]] Json to_json(const Software& software);
 [[nodiscard]] Json to_json(const BoundaryManifest& boundary);
 
 // Throw InputError naming file and key for what is missing, unknown, of another type or out of range.
 [[nodiscard]] Cluster cluster_from_json(const JsonValue& value);
 [[nodiscard]] Training training_from_json(const JsonValue& value);
 [[nodiscard]] Layout layout_from_json(const JsonValue& value);
+[[nodiscard]] Software software_from_json(const JsonValue& value);
 [[nodiscard]] BoundaryManifest boundary_from_json(const JsonValue& value);
 
 }  // namespace plumb

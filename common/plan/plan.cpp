@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <exception>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
+#include "common/plan/plan_on.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
@@ -75,6 +75,12 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Pl
   return even_zb_auto(shape, {placement});
 }
 
+bool splits_backward(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
+  });
+}
+
 Bytes workspace(const ComputeCost& block) {
   return std::max(
       {block.forward_workspace_bytes, block.input_gradient_workspace_bytes, block.weight_gradient_workspace_bytes});
@@ -99,7 +105,7 @@ std::int64_t held_inputs(Schedule schedule) {
 Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks) {
   Bytes largest;
   for (const ComputeCost& block : blocks) largest = std::max(largest, workspace(block));
-  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+  const bool recompute = recomputes_by_action(plan);
   return largest + bytes(plan.boundary) * (4 + (recompute ? held_inputs(plan.schedule) : 0));
 }
 
@@ -119,7 +125,6 @@ Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vecto
                    const CostsOf& costs_of) {
   const int layers = static_cast<int>(plan.model.layers.size());
   const int count = stages(plan.schedule);
-  require_stages(layers, count);
   switch (choice.method) {
     case SplitMethod::uniform:
       return uniform_split(layers, count);
@@ -138,20 +143,47 @@ Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vecto
   return dynamic_of(plan, blocks, costs_of);
 }
 
-TransferCost transfer_cost(const Link& link) {
-  return {.latency = link.latency.value, .bandwidth = link.bandwidth.value};
+// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage.
+int pipeline_stride(const Layout& layout) {
+  MeshCoordinates next{};
+  next.at(static_cast<std::size_t>(MeshAxis::pipeline)) = 1;
+  return layout.pipeline > 1 ? rank_at(layout, next) : ranks(layout);
+}
+
+// Parts that were scattered over a tensor group are gathered on arrival.
+Seconds gathering_time(const Plan& plan) {
+  const TensorLayout& tensor = plan.layout.tensor;
+  if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
+  return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
+                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine.devices));
+}
+
+TransferCost transfer_cost(const Link& link, Seconds gathering) {
+  return {.latency = link.latency.value + gathering, .bandwidth = link.bandwidth.value};
+}
+
+// Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
+Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine.devices);
+  const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
+                                       static_cast<double>(stage.gradient_bytes.value), group);
+  return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
 }
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
   const Machine& machine = plan.cluster.machine;
-  const std::int64_t table = plan.model.vocabulary * plan.model.hidden;
+  const Software& software = plan.software;
+  const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
+  const Seconds gathering = gathering_time(plan);
   PipelineCosts costs{.stages = {},
-                      .boundary_bytes = bytes(plan.boundary),
-                      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(ElementType::fp32) : 0},
-                      .inside = transfer_cost(machine.inside),
-                      .outside = transfer_cost(machine.outside),
-                      .ranks_per_machine = machine.devices,
+                      .boundary_bytes = sent_boundary_bytes(plan),
+                      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
+                      .inside = transfer_cost(machine.inside, gathering),
+                      .outside = transfer_cost(machine.outside, gathering),
+                      .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
                       .cores_per_machine = machine.cores,
+                      .exchange = software.exchange,
+                      .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
   // Unlimited: one rank alone had nothing to measure.
@@ -160,12 +192,30 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
     costs.transport = scenario.profile->transport;
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    costs.stages.push_back(stage_cost(blocks, plan.split, stage));
+    ComputeCost cost = stage_cost(blocks, plan.split, stage);
+    cost.gradient_reduction = gradient_reduction(plan, cost);
+    // Every rank has it once; its steps follow one another.
+    const int rank = rank_in_replica(plan.schedule, 0, stage);
+    cost.optimizer += software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
+    costs.stages.push_back(cost);
   }
   return costs;
 }
 
 }  // namespace
+
+bool recomputes_by_action(const Plan& plan) {
+  return plan.training.recompute.mode == RecomputeMode::full && plan.software.recompute_unit == RecomputeUnit::stage;
+}
+
+Bytes sent_boundary_bytes(const Plan& plan) {
+  const bool divided = plan.layout.tensor.sequence_parallel || plan.software.scattered_messages;
+  return divided ? bytes(plan.boundary) / plan.layout.tensor.degree : bytes(plan.boundary);
+}
+
+int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine) {
+  return std::max(1, machine.devices / pipeline_stride(layout));
+}
 
 std::string_view name_of(SplitMethod method) { return split_names.at(static_cast<std::size_t>(method)); }
 
@@ -205,7 +255,7 @@ std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
 }  // namespace
 
 SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
-  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+  const bool recompute = recomputes_by_action(plan);
   SplitProblem problem{.block_times = {},
                        .block_fixed_bytes = {},
                        .block_kept_bytes = {},
@@ -224,8 +274,8 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
 namespace {
 
 // What a schedule that is made for the stages' own times is made for. R counts as part of I, before which it stands.
-AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
-  const bool recompute = plan.training.recompute.mode == RecomputeMode::full;
+AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, int in_flight) {
+  const bool recompute = recomputes_by_action(plan);
   AutoProblem problem{.ranks = plan.schedule.ranks,
                       .microbatches = plan.schedule.microbatches,
                       .rank_of_stage = plan.schedule.rank_of_stage,
@@ -248,93 +298,61 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
     const int next = plan.schedule.rank_of_stage[stage + 1];
     problem.hop.push_back(transfer_time(transfer_between(plan.costs, rank, next), plan.costs.boundary_bytes));
   }
-  for (Bytes& limit : problem.limit) limit = std::max(limit, Bytes{0});
+  for (std::size_t rank = 0; rank < problem.limit.size(); ++rank) {
+    Bytes& limit = problem.limit[rank];
+    limit = std::max(limit, Bytes{0});
+    if (in_flight == 0) continue;
+    Bytes of_microbatch;
+    for (const int stage : stages_of_rank(plan.schedule, static_cast<int>(rank))) {
+      of_microbatch += problem.stages[static_cast<std::size_t>(stage)].kept;
+    }
+    limit = std::min(limit, of_microbatch * in_flight);
+  }
   return problem;
 }
 
-Plan plan_on(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
-  Plan plan{.name = scenario.name,
-            .model = scenario.model,
-            .cluster = scenario.cluster,
-            .training = scenario.training,
-            .layout = scenario.layout,
+}  // namespace
+
+Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placement) {
+  Plan plan{.name = asked.name,
+            .model = asked.model,
+            .cluster = asked.cluster,
+            .training = asked.training,
+            .layout = asked.layout,
+            .software = asked.software,
             .split_method = std::string(name_of(choice.split.method)),
-            .schedule = compute_schedule(scenario, choice, placement)};
+            .schedule = compute_schedule(asked, choice, placement)};
   plan.training.microbatch = choice.microbatch;
   plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
-  if (plan.training.recompute.mode == RecomputeMode::full) {
+  if (recomputes_by_action(plan)) {
     plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
   }
+  // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
+  Scenario scenario = asked;
+  const bool backward_is_split = splits_backward(plan.schedule);
+  if (backward_is_split) scenario.software.exchange = PipelineExchange::asynchronous;
+  plan.software = scenario.software;
   std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
-  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
+  for (ComputeCost& block : blocks) {
+    block = per_slice(block, plan.schedule.slices);
+    if (backward_is_split) block.hidden_in_backward = {};
+  }
   // Two stages hold two tables, also where one rank holds both stages.
   if (plan.model.tied_embeddings) {
-    blocks.back() = stages(plan.schedule) > 1
-                        ? with_table_copy(blocks.back(), plan.model, plan.training, blocks.front())
-                        : with_table_gradient(blocks.back(), plan.model);
+    blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
+                                              : with_table_gradient(blocks.back(), scenario);
   }
   const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
-    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks)).actions;
-    if (plan.training.recompute.mode == RecomputeMode::full) {
+    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight)).actions;
+    if (recomputes_by_action(plan)) {
       plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
     }
   }
   return plan;
-}
-
-// A plan by the longest path.
-struct Weighed {
-  Plan plan;
-  Seconds step;
-  Bytes peak;  // of the fullest rank
-};
-
-Weighed weighed(Plan plan) {
-  const Schedule lowered = lowered_schedule(plan);
-  const ScheduleGraph graph = build_graph(lowered, plan.costs);
-  const Evaluation evaluation = evaluate(graph);
-  Bytes peak;
-  for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
-    peak = std::max(peak, memory.peak_bytes);
-  }
-  return {.plan = std::move(plan), .step = evaluation.makespan, .peak = peak};
-}
-
-// As the planner compares candidates, but a step that differs by rounding alone is as fast.
-bool better(const Weighed& a, const Weighed& b) {
-  const Bytes memory = a.plan.cluster.machine.device.memory.value;
-  const bool fits = a.peak <= memory;
-  if (fits != (b.peak <= memory)) return fits;
-  constexpr double clearly = 1 - 1e-9;
-  if (fits && a.step < b.step * clearly) return true;
-  if (fits && b.step < a.step * clearly) return false;
-  return a.peak < b.peak;
-}
-
-}  // namespace
-
-Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
-  if (choice.schedule.given || !find_schedule(choice.schedule.name).uses_times) {
-    return plan_on(scenario, choice, nullptr);
-  }
-  const std::vector<Placement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
-  if (placements.size() == 1) return plan_on(scenario, choice, placements.front());
-  std::optional<Weighed> best;
-  std::exception_ptr problem;
-  for (const Placement placement : placements) {
-    try {
-      Weighed plan = weighed(plan_on(scenario, choice, placement));
-      if (!best || better(plan, *best)) best = std::move(plan);
-    } catch (const InputError&) {  // one placement may fit where another does not
-      if (!problem) problem = std::current_exception();
-    }
-  }
-  if (!best) std::rethrow_exception(problem);
-  return std::move(best->plan);
 }
 
 ScheduleChoice choice_of(const Schedule& schedule) {
@@ -353,7 +371,9 @@ ScheduleChoice choice_of(const Schedule& schedule) {
 bool tied_over_ranks(const Plan& plan) { return plan.model.tied_embeddings && ends_on_two_ranks(plan.schedule); }
 
 Schedule lowered_schedule(const Plan& plan) {
-  return lower(plan.schedule, {.optimizer = true, .tied_embeddings = plan.model.tied_embeddings});
+  return lower(
+      plan.schedule,
+      {.optimizer = true, .data_parallel = plan.layout.data.degree > 1, .tied_embeddings = plan.model.tied_embeddings});
 }
 
 std::string plan_digest(const Plan& plan) {

@@ -22,6 +22,7 @@ struct Plan {
   Cluster cluster = {};
   Training training = {};
   Layout layout = {};
+  Software software = {};         // that the costs are predicted for
   std::string split_method = {};  // "uniform", "dynamic", …
   Split split = {};
   Schedule schedule = {};    // compute only, recomputes included
@@ -49,6 +50,17 @@ struct PlanChoice {
 // What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
 // may hold most. What is left of a rank's memory without workspaces, messages and inputs of recomputed stages.
 [[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks);
+
+// Whether the schedule's own actions redo the forward: full recompute, stage by stage.
+[[nodiscard]] bool recomputes_by_action(const Plan& plan);
+
+// The hidden states of one microbatch as each rank of a tensor group sends them to the next stage: its part where the
+// tokens are divided already or the software scatters them, else all of them.
+[[nodiscard]] Bytes sent_boundary_bytes(const Plan& plan);
+
+// Ranks of one pipeline that stand on the same machine. Where the ranks of one stage fill several machines or just one,
+// it is 1.
+[[nodiscard]] int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine);
 
 // True if two ranks hold the tied embedding's table and exchange its gradients.
 [[nodiscard]] bool tied_over_ranks(const Plan& plan);

@@ -129,18 +129,18 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
            std::to_string(plan.model.max_positions) + " tokens"},
       {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
-      {recomputed_stages(plan.schedule) ==
-           std::vector<bool>(count, plan.training.recompute.mode == RecomputeMode::full),
+      {recomputed_stages(plan.schedule) == std::vector<bool>(count, recomputes_by_action(plan)),
        training.at("recompute"), "does not agree with the schedule: full recompute means an R for every stage"},
-      {plan.costs.ranks_per_machine == plan.cluster.machine.devices, costs.at("ranks_per_machine"),
-       "is " + std::to_string(plan.costs.ranks_per_machine) + ", the cluster's machine has " +
-           std::to_string(plan.cluster.machine.devices) + " devices"},
+      {plan.costs.ranks_per_machine == pipeline_ranks_per_machine(plan.layout, plan.cluster.machine),
+       costs.at("ranks_per_machine"),
+       "is " + std::to_string(plan.costs.ranks_per_machine) + ", but of the pipeline " +
+           std::to_string(pipeline_ranks_per_machine(plan.layout, plan.cluster.machine)) + " stand on a machine"},
       {plan.costs.cores_per_machine == plan.cluster.machine.cores, costs.at("cores_per_machine"),
        "is " + std::to_string(plan.costs.cores_per_machine) + ", the cluster's machine has " +
            std::to_string(plan.cluster.machine.cores) + " cores"},
-      {plan.costs.boundary_bytes == bytes(plan.boundary), costs.at("boundary_bytes"),
-       "is " + std::to_string(plan.costs.boundary_bytes.value) + ", the boundary has " +
-           std::to_string(bytes(plan.boundary).value) + " bytes"},
+      {plan.costs.boundary_bytes == sent_boundary_bytes(plan), costs.at("boundary_bytes"),
+       "is " + std::to_string(plan.costs.boundary_bytes.value) + ", of the boundary each rank sends " +
+           std::to_string(sent_boundary_bytes(plan).value) + " bytes"},
       {(plan.costs.tied_bytes.value > 0) == tied_over_ranks(plan), costs.at("tied_bytes"),
        "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
@@ -172,6 +172,7 @@ std::string to_json(const Plan& plan) {
                       {"cluster", to_json(plan.cluster)},
                       {"training", to_json(plan.training)},
                       {"layout", to_json(plan.layout)},
+                      {"software", to_json(plan.software)},
                       {"split", to_json(plan.split, plan.split_method)},
                       {"schedule", to_json(plan.schedule)},
                       {"boundary", to_json(plan.boundary)},
@@ -184,13 +185,14 @@ Plan read_plan(const std::filesystem::path& path) {
   const Json json = parse_json(text, path.string());
   const JsonValue file(json, path.string(), "", text);
   require_version(file);
-  file.require_only({"format", "version", "name", "model", "cluster", "training", "layout", "split", "schedule",
-                     "boundary", "costs"});
+  file.require_only({"format", "version", "name", "model", "cluster", "training", "layout", "software", "split",
+                     "schedule", "boundary", "costs"});
   Plan plan{.name = file.at("name").text(),
             .model = model_from_json(file.at("model")),
             .cluster = cluster_from_json(file.at("cluster")),
             .training = training_from_json(file.at("training")),
             .layout = layout_from_json(file.at("layout")),
+            .software = software_from_json(file.at("software")),
             .split_method = split_method_from_json(file.at("split").at("method")),
             .split = split_from_json(file.at("split")),
             .schedule = known_schedule(file.at("schedule")),

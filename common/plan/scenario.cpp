@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/cost/software_yaml.hpp"
 #include "common/model/model_block.hpp"
 #include "common/model/read_model.hpp"
 #include "common/plan/boundary.hpp"
@@ -17,6 +18,26 @@ constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
 constexpr std::int64_t largest_auto_microbatch = 64;
 // Without a global batch: microbatches per stage, which leave a bubble of about a fifth.
 constexpr std::int64_t default_microbatches_per_stage = 4;
+
+YamlValue software_file(const YamlValue& value) {
+  const std::string text = value.text();
+  const auto& names = software_names();
+  const bool by_name = std::ranges::find(names, text) != names.end();
+  const auto found = find_file(by_name ? "software/" + text + ".yaml" : text, value);
+  if (found) return YamlValue::load(*found);
+  if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
+  value.fail(value.path() + ": unknown software '" + text + "'", did_you_mean(text, names));
+}
+
+// A name ("megatron-2022"), a file or a block; a block may change another: {like: megatron-2022, dropout: false}.
+Software read_software_of(const YamlValue& value) {
+  if (value.is_text()) return read_software(software_file(value));
+  const std::optional<YamlValue> like = value.find("like");
+  if (!like) return read_software(value);
+  Software base = read_software(software_file(*like));
+  base.name += ", changed";
+  return read_software(value, std::move(base));
+}
 
 Model read_model_of(const YamlValue& value) {
   return value.is_text() ? read_model(find_file(value)) : read_model_block(value);
@@ -96,7 +117,11 @@ void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
   const std::optional<YamlValue> pipeline = layout && layout->is_map() ? layout->find("pipeline") : std::nullopt;
   const std::optional<YamlValue> cluster = file.find("cluster");
   const YamlValue& place = pipeline ? *pipeline : layout ? *layout : cluster ? *cluster : file;
-  const int layers = static_cast<int>(scenario.model.layers.size());
+  // Splits that are written down may leave the first and the last stage without a layer.
+  const bool written = std::ranges::any_of(scenario.splits, [](const SplitChoice& split) {
+    return split.method == SplitMethod::counts || split.method == SplitMethod::megatron;
+  });
+  const int layers = static_cast<int>(scenario.model.layers.size()) + (written ? 2 : 0);
   require_some(place, scenario, [&](int stages) { require_stages(layers, stages); });
 }
 
@@ -132,21 +157,24 @@ std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, c
 }  // namespace
 
 Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
-  const YamlValue file = YamlValue::load(path);
+  return read_scenario(YamlValue::load(path), path.stem().string(), overrides);
+}
+
+Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {
+  const std::string& path = file.place().file;
   if (file.is_map() && file.find("format")) {
-    throw InputError(path.string(), "is not a scenario: it looks like a plan",
-                     "plumb simulate " + path.string() + ", or plumb-exec run " + path.string());
+    throw InputError(path, "is not a scenario: it looks like a plan",
+                     "plumb simulate " + path + ", or plumb-exec run " + path);
   }
   file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
-  if (const auto software = file.find("software")) fail_planned(*software, "software");
 
-  Scenario scenario{
-      .name = path.stem().string(), .place = path.string(), .model = read_model_of(file.require("model"))};
+  Scenario scenario{.name = name, .place = path, .model = read_model_of(file.require("model"))};
   if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
   const TrainingBlock training = read_training(file.find("training"));
   ClusterBlock cluster = read_cluster(file, training.precision);
   scenario.layout = read_layout(file, file.find("layout"), cluster);
   scenario.cluster = cluster.cluster;
+  if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
   scenario.training = training.training;
   scenario.training.precision = cluster.precision;
   scenario.training.sequence = settle_sequence(training.sequence, scenario.model);

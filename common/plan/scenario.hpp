@@ -10,6 +10,7 @@
 
 #include "common/cluster/machine.hpp"
 #include "common/cost/profile.hpp"
+#include "common/cost/software.hpp"
 #include "common/layout/layout.hpp"
 #include "common/model/model.hpp"
 #include "common/schedule/schedule.hpp"
@@ -50,6 +51,7 @@ struct ScheduleChoice {
   int slices = 1;        // of each sequence
   int group = 0;         // microbatches that a chunk runs before the next one; 0: the schedule's own
   int update_every = 0;  // microbatches per optimizer step of an asynchronous schedule; 0: the schedule's own
+  int in_flight = 0;     // of a schedule made for times: microbatches that a rank may hold; 0: as memory allows
   bool overlap = false;  // runs overlapped pairs, of a schedule that can do without
   std::optional<Schedule> given = {};  // what a file says; then the name is "file:" and the file's
   bool operator==(const ScheduleChoice&) const = default;
@@ -71,6 +73,7 @@ struct Scenario {
   Cluster cluster = {};
   Training training = {};
   Layout layout = {};
+  Software software = {};                       // what plumb-exec does, unless the file says otherwise
   std::vector<std::int64_t> microbatches = {};  // candidates for training.microbatch, at least one
   std::vector<ScheduleChoice> schedules = {};   // candidates, at least one
   std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform

@@ -11,6 +11,10 @@
 
 namespace plumb {
 
+// A scenario that stands in another file, as `name`.
+[[nodiscard]] Scenario read_scenario(const YamlValue& file, const std::string& name,
+                                     const ScenarioOverrides& overrides = {});
+
 // Fails at `value`: "… is planned and not built yet", for what design names and this version lacks.
 [[noreturn]] void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead = "");
 

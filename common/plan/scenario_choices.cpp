@@ -70,9 +70,10 @@ struct Extra {
   bool ScheduleEntry::*used;
   int ScheduleChoice::*value;
 };
-constexpr std::array<Extra, 3> extras{
+constexpr std::array<Extra, 4> extras{
     {{"slices", &ScheduleEntry::uses_slices, &ScheduleChoice::slices},
      {"group", &ScheduleEntry::uses_group, &ScheduleChoice::group},
+     {"in_flight", &ScheduleEntry::uses_times, &ScheduleChoice::in_flight},
      {"update_every", &ScheduleEntry::updates_within, &ScheduleChoice::update_every}}};
 
 void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>& entries, ScheduleChoice& choice) {
@@ -98,12 +99,12 @@ void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>
 }
 
 // One element: {file: …}, a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some
-// have: slices, group, update_every, overlap.
+// have: slices, group, update_every, overlap, in_flight.
 std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleBounds& bounds) {
   std::optional<YamlValue> chunks;
   if (value.is_map()) {
     if (value.find("file")) return {read_schedule_choice(value, bounds)};
-    value.check_keys({"name", "chunks", "slices", "group", "update_every", "overlap"});
+    value.check_keys({"name", "chunks", "slices", "group", "update_every", "overlap", "in_flight"});
     chunks = value.find("chunks");
   }
   const auto entries = read_names(value.is_map() ? value.require("name") : value);

@@ -55,6 +55,12 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
     machine.cores = static_cast<int>(cores->integer(1, most_cores));
     machine.devices = machine.cores;
   }
+  if (const auto outside = block.find("outside")) {
+    outside->check_keys({"latency", "bandwidth"});
+    constexpr const char* source = "given in the scenario";
+    if (const auto latency = outside->find("latency")) machine.outside.latency = {latency->seconds(), source};
+    if (const auto rate = outside->find("bandwidth")) machine.outside.bandwidth = {rate->bytes_per_second(), source};
+  }
   if (const auto memory = block.find("memory")) {
     machine.device.memory = {.value = memory->bytes(), .source = "given in the scenario"};
   }
@@ -67,7 +73,7 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   if (given && given->is_scalar()) require_block(*given);
   const YamlValue block =
       given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
-  block.check_keys({"machine", "nodes", "ranks", "cores", "memory"});
+  block.check_keys({"machine", "nodes", "ranks", "cores", "memory", "outside"});
   const std::optional<YamlValue> named = block.find("machine");
   const YamlValue machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
   ClusterBlock result;

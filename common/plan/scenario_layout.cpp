@@ -18,10 +18,8 @@ void refuse_degree(const YamlValue& value, int degree, const std::string& what) 
 void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
   if (!value.is_scalar()) return;
   const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
-  const bool more = degree_key == "degree" && value.text() != "1";
   value.fail(value.path() + ": expected keys and values, not '" + value.text() + "'",
-             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}" +
-                 (more ? "; only degree 1 is built so far: leave it out" : ""));
+             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
 }
 
 TensorLayout read_tensor(const YamlValue& block) {
@@ -30,7 +28,6 @@ TensorLayout read_tensor(const YamlValue& block) {
   TensorLayout tensor;
   if (const auto degree = block.find("degree")) {
     tensor.degree = read_degree(*degree);
-    refuse_degree(*degree, tensor.degree, "tensor parallelism");
   }
   if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
     fail_planned(*kind, "tensor parallelism of kind " + kind->text());
@@ -38,8 +35,9 @@ TensorLayout read_tensor(const YamlValue& block) {
   if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
     fail_planned(*depth, "tensor parallelism with a depth");
   }
-  for (const char* key : {"sequence_parallel", "asynchronous"}) {
-    if (const auto flag = block.find(key); flag && flag->boolean()) fail_planned(*flag, std::string("tensor.") + key);
+  if (const auto flag = block.find("sequence_parallel")) tensor.sequence_parallel = flag->boolean();
+  if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
+    fail_planned(*flag, "tensor.asynchronous");
   }
   return tensor;
 }
@@ -50,7 +48,6 @@ DataLayout read_data(const YamlValue& block) {
   DataLayout data;
   if (const auto degree = block.find("degree")) {
     data.degree = read_degree(*degree);
-    refuse_degree(*degree, data.degree, "data parallelism");
   }
   if (const auto sharding = block.find("sharding")) {
     if (sharding->is_map()) {
@@ -89,7 +86,8 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   const bool cpu = cluster.machine.device.type == DeviceType::cpu;
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (!pipeline_given) {
-    layout.pipeline = cluster.ranks > 0 ? cluster.ranks : static_cast<int>(std::min<std::int64_t>(all, most_degree));
+    const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
+    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / ranks(layout)));
   }
   const int needed = ranks(layout);
   if (cluster.ranks == 0) {

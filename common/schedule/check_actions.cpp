@@ -32,7 +32,6 @@ std::string malformed_because(const Schedule& schedule, const Action& action) {
   if (action.kind == ActionKind::reduce_tied && action.stage != 0 && action.stage + 1 != stages(schedule)) {
     return "only the first and the last stage can be tied";
   }
-  if (action.kind == ActionKind::reduce_gradient && replicas(schedule) == 1) return "there is only one replica";
   return "";
 }
 
@@ -177,7 +176,7 @@ void check_completeness(ScheduleChecks& checks) {
     for (int k = 0; k < checks.schedule.microbatches; ++k) check_compute(checks, stage, k);
   }
   check_ends(checks, ActionKind::optimizer_step, ", but other stages step");
-  check_ends(checks, ActionKind::reduce_gradient, ", the other replica waits for it");
+  check_ends(checks, ActionKind::reduce_gradient, ", but other stages sum theirs");
   const int last = stages(checks.schedule) - 1;
   const bool first_tied = checks.end_position(ActionKind::reduce_tied, 0, 0) != nowhere;
   const bool last_tied = checks.end_position(ActionKind::reduce_tied, 0, last) != nowhere;

@@ -31,14 +31,12 @@ void require_counts(const Split& split, int layers, int stages) {
 }  // namespace
 
 Split explicit_split(const std::vector<int>& counts, int layers, int stages) {
-  require_stages(layers, stages);
   Split split{counts};
   require_counts(split, layers, stages);
   return split;
 }
 
 Split megatron_split(std::string_view text, int layers, int stages) {
-  require_stages(layers, stages);
   const MegatronLayout layout = parse_megatron_layout(text);
   if (layout.mtp_stage >= 0 && layout.mtp_stage + 1 != static_cast<int>(layout.layers.size())) {
     throw InputError(Place{"split", 1, static_cast<int>(text.find('m')) + 1},

@@ -48,6 +48,7 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
     result.schedule = lowered;
   } else {
     result.schedule = lower(result.schedule, {.optimizer = holds(lowered, ActionKind::optimizer_step),
+                                              .data_parallel = holds(lowered, ActionKind::reduce_gradient),
                                               .tied_embeddings = holds(lowered, ActionKind::reduce_tied)});
   }
   return result;

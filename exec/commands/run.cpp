@@ -69,8 +69,8 @@ std::string loss_text(const PlanRun& run, std::size_t step) {
 
 void print(const PlanRun& run, const SessionOptions& options) {
   std::cout << fmt::format("{}: {}, {} ranks, {} microbatches, {} on {}{}\n", run.plan.name, run.plan.schedule.name,
-                           run.plan.schedule.ranks, run.plan.schedule.microbatches, options.transport, options.device,
-                           options.emulate ? ", compute emulated" : "");
+                           run.plan.schedule.ranks, whole_microbatches(run.plan.schedule), options.transport,
+                           options.device, options.emulate ? ", compute emulated" : "");
   const std::string& calibrated = run.plan.costs.transport;
   if (!calibrated.empty() && calibrated != options.transport) {
     std::cout << fmt::format(

@@ -42,6 +42,11 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
                      "plan with tensor, context, expert and data degrees of 1");
   }
+  if (plan.training.recompute.mode == RecomputeMode::full && !recomputes_by_action(plan)) {
+    throw InputError(plan.name,
+                     "its software (" + plan.software.name + ") redoes layer by layer, which is not executed",
+                     "plan without 'software', or with software: plumb");
+  }
   if (options.emulate && options.check) {
     throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
   }

@@ -52,8 +52,15 @@ class EmulatedStage : public Stage {
       : cost_(cost),
         shape_(shape),
         progress_(static_cast<std::size_t>(shape.end_microbatch)),
+        forward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
+        backward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
         tied_(shape.tied_values),
         gradient_(shape.gradient_values) {}
+
+  // In an overlapped pair of this microbatch's forward, or backward, it takes `share` of its time alone.
+  void set_share(ActionKind kind, int microbatch, double share) {
+    (kind == ActionKind::forward ? forward_shares_ : backward_shares_).at(static_cast<std::size_t>(microbatch)) = share;
+  }
 
   void begin_step(std::int64_t /*step*/) override {
     // Linux rounds sleeps up by 50 µs unless asked not to (prctl(2), PR_SET_TIMERSLACK, in ns); per thread.
@@ -62,7 +69,7 @@ class EmulatedStage : public Stage {
   }
 
   Payload forward(int microbatch, Payload input) override {
-    const auto end = Clock::now() + duration(cost_.forward);
+    const auto end = Clock::now() + duration(cost_.forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, !shape_.first);
     Payload output = boundary(!shape_.last);
@@ -77,7 +84,8 @@ class EmulatedStage : public Stage {
   }
 
   Payload input_gradient(int microbatch, Payload output_gradient) override {
-    const auto end = Clock::now() + duration(cost_.input_gradient);
+    const auto end =
+        Clock::now() + duration(cost_.input_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
     require_size(output_gradient, !shape_.last);
     Payload gradient = boundary(!shape_.first);
@@ -98,7 +106,8 @@ class EmulatedStage : public Stage {
   }
 
   void weight_gradient(int microbatch) override {
-    const auto end = Clock::now() + duration(cost_.weight_gradient);
+    const auto end =
+        Clock::now() + duration(cost_.weight_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::weight_work_kept, Progress::done);
     std::this_thread::sleep_until(end);
   }
@@ -151,9 +160,23 @@ class EmulatedStage : public Stage {
   ComputeCost cost_;
   Shape shape_;
   std::vector<Progress> progress_;
+  std::vector<double> forward_shares_;  // of the time alone, by microbatch: below 1 in an overlapped pair
+  std::vector<double> backward_shares_;
   std::vector<float> tied_;
   std::vector<float> gradient_;
 };
+
+// As the schedule's graph has it.
+void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& stage, const Action& action) {
+  const auto time = [&](const Action& of) {
+    const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(of.stage)];
+    return of.kind == ActionKind::forward          ? cost.forward
+           : of.kind == ActionKind::input_gradient ? cost.input_gradient
+                                                   : backward_time(cost);
+  };
+  stage.set_share(action.kind, action.microbatch,
+                  share_in_pair(time(pair.first), time(pair.second), plan.costs.hidden_in_pairs));
+}
 
 }  // namespace
 
@@ -178,7 +201,14 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .gradient_values = replicas(schedule) == 2 ? values_of(cost.gradient_bytes) : 0,
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
-      made[stage_slot(schedule, replica, stage)] = std::make_unique<EmulatedStage>(cost, shape);
+      auto emulated = std::make_unique<EmulatedStage>(cost, shape);
+      for (const OverlappedPair& pair : schedule.overlapped) {
+        for (const Action& action : {pair.first, pair.second}) {
+          const bool here = action.stage == stage && replica_of(schedule, action.microbatch) == replica;
+          if (here) set_shares(plan, pair, *emulated, action);
+        }
+      }
+      made[stage_slot(schedule, replica, stage)] = std::move(emulated);
     }
   }
   return made;

@@ -41,7 +41,13 @@ std::string describe(const SplitChoice& split) {
 }
 
 std::string describe(const ScheduleChoice& choice) {
-  return choice.chunks > 1 ? choice.name + ", " + std::to_string(choice.chunks) + " chunks" : choice.name;
+  std::string text = choice.name;
+  if (choice.chunks > 1) text += fmt::format(", {} chunks", choice.chunks);
+  if (choice.slices > 1) text += fmt::format(", {} slices", choice.slices);
+  if (choice.group > 0) text += fmt::format(", groups of {}", choice.group);
+  if (choice.update_every > 0) text += fmt::format(", an update every {}", choice.update_every);
+  if (choice.in_flight > 0) text += fmt::format(", {} in flight", choice.in_flight);
+  return choice.overlap ? text + ", overlapped" : text;
 }
 
 std::string layers_text(const Split& split) {

@@ -212,8 +212,8 @@ std::string ranks_of_stage(const Schedule& schedule, int stage) {
 
 void print_plan(const Plan& plan) {
   std::cout << fmt::format("schedule: {}, {} microbatches of {}\nsplit:    {} {}\n\n",
-                           describe(choice_of(plan.schedule)), plan.schedule.microbatches, plan.training.microbatch,
-                           plan.split_method, describe(plan.split));
+                           describe(choice_of(plan.schedule)), whole_microbatches(plan.schedule),
+                           plan.training.microbatch, plan.split_method, describe(plan.split));
   Table table{.header = {"stage", "rank", "layers", "parameters", "F", "I", "W", "kept"}, .rows = {}};
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];

@@ -81,7 +81,7 @@ Json chosen_json(const Plan& plan) {
           {"split", plan.split_method},
           {"split_layers", plan.split.layers},
           {"microbatch", plan.training.microbatch},
-          {"microbatches", plan.schedule.microbatches},
+          {"microbatches", whole_microbatches(plan.schedule)},
           {"recompute", describe(plan.training.recompute)}};
 }
 
@@ -153,8 +153,8 @@ void print(const Prediction& prediction, const Options& options) {
   std::cout << fmt::format("  layout      {}, split {} {}\n", describe(plan.layout), plan.split_method,
                            layers_text(plan.split));
   std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}\n",
-                           describe(choice_of(plan.schedule)), plan.schedule.microbatches, plan.training.microbatch,
-                           describe(plan.training.recompute));
+                           describe(choice_of(plan.schedule)), whole_microbatches(plan.schedule),
+                           plan.training.microbatch, describe(plan.training.recompute));
   if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
   std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance,
                            engine_text(options.engine));

@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "common/base/files.hpp"
 #include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
@@ -71,9 +72,23 @@ TEST_CASE("an installed program finds the scenarios that are installed with it")
   CHECK(std::system(installed.c_str()) == 0);
 }
 
-TEST_CASE("what is not built yet is refused by its name") {
+TEST_CASE("validate: a table within its goals, one above, and what is no table") {
   const Folder folder;
-  refuses(run_plumb(folder, "validate some-folder"), {"plumb validate", "not built yet"});
+  const std::string table =
+      "table: t\nmeasured: iteration_s\ngoal: {mean_percent: 5, max_percent: 5}\n"
+      "common: {model: models/gpt2.yaml, cluster: {machine: dgx-a100, ranks: 2}, training: {global_batch: 8, "
+      "microbatch: 1, sequence: 1024}, split: uniform}\nrows:\n  - {name: a, measured: ";
+  plumb::write_file(folder.file("wrong.yaml"), table + "1000}\n");
+  const Outcome wrong = run_plumb(folder, "validate " + folder.file("wrong.yaml") + " --json");
+  CHECK(wrong.status == 1);
+  const Json answer = Json::parse(wrong.out);
+  CHECK(answer["within_goals"] == false);
+  const double predicted = answer["tables"][0]["rows"][0]["predicted_s"].get<double>();
+  plumb::write_file(folder.file("right.yaml"), table + std::to_string(predicted) + "}\n");
+  const Outcome right = run_plumb(folder, "validate " + folder.file("right.yaml"));
+  CHECK(right.status == 0);
+  CHECK_THAT(right.out, ContainsSubstring("reached"));
+  refuses(run_plumb(folder, "validate " + folder.file("missing")), {"missing"});
 }
 
 TEST_CASE("show has the keys that design names") {

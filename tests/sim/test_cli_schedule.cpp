@@ -157,7 +157,7 @@ TEST_CASE("zb-auto is not slower than fixed schedules of either placement, and k
     CAPTURE(fixed);
     CHECK(predicted.at("zb-auto").at("iteration_s") <= predicted.at(fixed).at("iteration_s"));
   }
-  CHECK(predicted.at("zb-auto").at("peak_activations") <= 3);
+  CHECK(predicted.at("zb-auto").at("peak_activations") <= 4);
 }
 
 TEST_CASE("the table of docs/schedules.md is what the command prints that the page names") {

@@ -164,12 +164,14 @@ TEST_CASE("what is wrong in a profile is named with its line") {
   CHECK_THAT(message_for(replaced(good, "samples:", "sample:")), ContainsSubstring("did you mean 'samples'?"));
   CHECK_THAT(message_for(replaced(good, "forward_s: 0.25", "forward_s: -1")), ContainsSubstring(":23:16: "));
   CHECK_THAT(message_for(replaced(good, "forward_s: 0.25", "forward_s: .nan")), ContainsSubstring(":23:16: "));
-  CHECK_THAT(message_for(replaced(good, "parameters: 12345", "parameters: 1e300")), ContainsSubstring(":27:17: "));
+  CHECK_THAT(message_for(replaced(good, "parameters: 12345", "parameters: 1e300")), ContainsSubstring(":29:17: "));
   CHECK_THAT(message_for(replaced(good, "precision: \"bf16\"", "precision: \"bff16\"")),
              ContainsSubstring("did you mean 'bf16'?"));
   CHECK_THAT(message_for(replaced(good, "block: \"head\"", "block: \"embedding\"")), ContainsSubstring("stands twice"));
   for (std::size_t length = 0; length + 1 < good.size(); length += 61) {
-    const bool between_blocks = good.substr(length, 4) == "  - " || good.substr(length, 5) == "\n  - ";
+    std::string cut = good.substr(0, length);
+    cut.erase(cut.find_last_not_of(" \n") + 1);
+    const bool between_blocks = cut.ends_with("weight_gradient_workspace_bytes: 9");
     if (between_blocks) continue;  // a file cut there is whole; whoever needs the block then says that it is missing
     INFO("cut after:\n" << good.substr(0, length));
     CHECK(message_for(good.substr(0, length)) != "no error");

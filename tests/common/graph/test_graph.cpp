@@ -8,6 +8,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/interchange.hpp"
 #include "common/schedule/registry.hpp"
+#include "common/schedule/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/naive_pipeline.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
@@ -234,4 +235,50 @@ TEST_CASE("what cannot be a graph is refused: not lowered, costs of another size
   Schedule half = lower(schedule, {.tied_embeddings = true});
   std::erase(half.actions[0], parse_action("0REDUCE_TIED"));
   CHECK_THROWS_AS(build_graph(half, costs), InputError);
+}
+
+// Evidence in arXiv 2401.10241, table 4: 34.3 ms per microbatch more, of which 33.4 are work.
+TEST_CASE("synchronous exchanges cost 1F1B two transfers for every microbatch more") {
+  const auto makespan = [](int microbatches, PipelineExchange exchange) {
+    const Schedule schedule = generate_schedule("1f1b", {.ranks = 4, .microbatches = microbatches});
+    PipelineCosts costs = even_costs(4, {.forward = {10}, .input_gradient = {10}, .weight_gradient = {10}, .hop = {1}});
+    costs.exchange = exchange;
+    return evaluate(build_graph(lower(schedule, {}), costs)).makespan.value;
+  };
+  for (const int m : {8, 16, 33}) {
+    CHECK(makespan(m, PipelineExchange::asynchronous) < makespan(m, PipelineExchange::synchronous));
+    CHECK(makespan(m + 1, PipelineExchange::synchronous) - makespan(m, PipelineExchange::synchronous) == 32);
+  }
+}
+
+// The batch after a steady (F, B) has two sends and two receives of each rank: over one port they take turns.
+TEST_CASE("synchronous interleaved pairs expose four transfer times a pair, two where the port is not shared") {
+  const auto slope = [](int ranks_per_machine) {
+    const auto makespan = [&](int microbatches) {
+      const Schedule schedule =
+          generate_schedule("interleaved-1f1b", {.ranks = 4, .microbatches = microbatches, .chunks = 2});
+      PipelineCosts costs =
+          even_costs(8, {.forward = {10}, .input_gradient = {10}, .weight_gradient = {10}, .hop = {1}});
+      costs.exchange = PipelineExchange::synchronous;
+      costs.ranks_per_machine = ranks_per_machine;
+      return evaluate(build_graph(lower(schedule, {}), costs)).makespan.value;
+    };
+    return (makespan(32) - makespan(16)) / 16;
+  };
+  CHECK(slope(4) == Approx(2 * (30 + 2)));
+  CHECK(slope(1) == Approx(2 * (30 + 2)));
+  // Of two machines' ranks each has one neighbour on the other machine.
+  CHECK(slope(2) == Approx(2 * (30 + 1)));
+}
+
+TEST_CASE("data-parallel ranks sum their gradients between the last backward and the step") {
+  PipelineCosts costs = even_costs(2, {.forward = {3}, .input_gradient = {5}, .weight_gradient = {7}});
+  for (ComputeCost& stage : costs.stages) {
+    stage.gradient_reduction = {100};
+    stage.optimizer = {10};
+  }
+  const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 4});
+  const Schedule lowered = lower(schedule, {.optimizer = true, .data_parallel = true});
+  CHECK(validate(lowered).empty());
+  CHECK(evaluate(build_graph(lowered, costs)).makespan.value == 5 * 15 + 110);
 }

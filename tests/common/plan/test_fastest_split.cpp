@@ -111,7 +111,7 @@ TEST_CASE("the ranks' sums count where they hold several stages, not only the sl
 
 TEST_CASE("a heavy head leaves its rank few layers in all, not only few beside it") {
   const Scenario scenario = read_text(R"(model:
-  vocabulary: 20000
+  vocabulary: 10000
   hidden: 256
   heads: 4
   ffn: 512
@@ -120,9 +120,9 @@ cluster: {machine: local-cpu, ranks: 2, cores: 2}
 training: {sequence: 128, global_batch: 32, microbatch: 1, precision: fp32}
 )");
   const Step by_stages = step_of(scenario, Split{{2, 3, 3, 0}});
-  const Step by_hand = step_of(scenario, Split{{4, 1, 3, 0}});
+  const Step by_hand = step_of(scenario, Split{{3, 2, 3, 0}});
   const Step chosen = step_of(scenario, SplitMethod::dynamic);
-  CHECK(by_hand.time.value < 0.9 * by_stages.time.value);
+  CHECK(by_hand.time.value < 0.95 * by_stages.time.value);
   CHECK(chosen.time <= by_hand.time);
 }
 

@@ -19,8 +19,8 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   const auto bytes = [&] { return Bytes{count()}; };
   PipelineCosts costs;
   for (int i = 0; i < 5; ++i) {
-    costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(), bytes(), bytes(),
-                            bytes(), bytes(), bytes(), bytes()});
+    costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(),
+                            bytes(), bytes(), bytes(), bytes(), bytes(), bytes()});
   }
   costs.boundary_bytes = bytes();
   costs.tied_bytes = bytes();
@@ -28,6 +28,8 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   costs.outside = {.latency = seconds(), .bandwidth = {std::numeric_limits<double>::infinity()}};
   costs.ranks_per_machine = 8;
   costs.cores_per_machine = 2;
+  costs.exchange = PipelineExchange::synchronous;
+  costs.hidden_in_pairs = 1.0 / 3;
   costs.provenance = "profile \"a\\b\".yaml, measured\n";
   costs.transport = "gloo";
   return costs;
@@ -76,6 +78,9 @@ TEST_CASE("costs that are wrong are refused with file and key") {
 
 TEST_CASE("text that is not JSON is refused with line and column") {
   REQUIRE_THROWS_WITH(parse_json("{\"a\": 1,\n  \"b\": tru}", "x.json"), ContainsSubstring("x.json:2:11: not JSON"));
+  REQUIRE_THROWS_WITH(parse_json("{\"a\": 1, \"b\": {\"a\": 2}, \"a\": 3}", "x.json"),
+                      ContainsSubstring("x.json: key 'a' stands twice"));
+  REQUIRE_NOTHROW(parse_json("[{\"a\": 1, \"b\": {\"a\": 2}}, {\"a\": 3}]", "x.json"));
   REQUIRE_THROWS_WITH(parse_json("{\"a\": [1,\n 2", "x.json"),
                       ContainsSubstring("x.json:2:") && ContainsSubstring("truncated"));
   REQUIRE_THROWS_WITH(parse_json("", "x.json"), ContainsSubstring("x.json:1:1") && ContainsSubstring("truncated"));

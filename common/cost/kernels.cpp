@@ -1,0 +1,263 @@
+#include "common/cost/kernels.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace plumb {
+namespace {
+
+constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+// Goes over the operations once; a matmul's three kernels are written together.
+class KernelList {
+ public:
+  explicit KernelList(const KernelContext& context)
+      : context_(context),
+        tokens_(static_cast<double>(context.sequence * context.microbatch)),
+        ways_(context.tensor),
+        spread_(context.sequence_parallel ? ways_ : 1),
+        element_(static_cast<double>(element_bytes(context.precision))) {}
+
+  std::vector<Kernel> build(const std::vector<Operation>& operations) {
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const Operation& operation = operations[i];
+      switch (operation.kind) {
+        case OperationKind::matmul:
+          i += add_matmuls(operations, i) - 1;
+          break;
+        case OperationKind::expert_matmul:
+          add_matmul(operation.name, operation, operation.shape.outputs);
+          break;
+        case OperationKind::attention_matmul:
+          add_attention_matmul(operation);
+          break;
+        case OperationKind::attention:
+        case OperationKind::recurrence:
+          add_core(operation);
+          break;
+        default:
+          add_streams(operation);
+      }
+      if (operations[i].split == TensorSplit::none || operations[i].split == TensorSplit::inputs) region_.clear();
+      if (operations[i].split == TensorSplit::inputs) end_region(operations[i]);
+      if (operations[i].kind == OperationKind::lookup) end_region(operations[i]);
+    }
+    return std::move(kernels_);
+  }
+
+ private:
+  [[nodiscard]] double share(TensorSplit split) const { return split == TensorSplit::none ? spread_ : ways_; }
+
+  std::size_t add(Kernel kernel) {
+    kernels_.push_back(std::move(kernel));
+    return kernels_.size() - 1;
+  }
+
+  void stream(const std::string& name, Phase phase, double bytes, bool redone = false) {
+    if (bytes <= 0) return;
+    add({.name = name, .phase = phase, .kind = KernelKind::stream, .bytes = bytes, .redone = redone});
+  }
+
+  std::size_t collective(const std::string& name, Phase phase, Collective kind, double bytes) {
+    return add({.name = name, .phase = phase, .kind = KernelKind::collective, .bytes = bytes, .collective = kind});
+  }
+
+  // Matmuls that directly follow one another and read the same input, as one where the software fuses them; returns how
+  // many operations that is.
+  std::size_t add_matmuls(const std::vector<Operation>& operations, std::size_t first) {
+    const Operation& operation = operations[first];
+    std::size_t count = 1;
+    std::int64_t outputs = operation.shape.outputs;
+    std::string name = operation.name;
+    while (context_.software.fused_projections && operation.split == TensorSplit::outputs &&
+           first + count < operations.size() && reads_same(operation, operations[first + count])) {
+      outputs += operations[first + count].shape.outputs;
+      name += "+" + operations[first + count].name;
+      ++count;
+    }
+    add_matmul(name, operation, outputs);
+    return count;
+  }
+
+  static bool reads_same(const Operation& a, const Operation& b) {
+    return b.kind == OperationKind::matmul && b.split == a.split && b.shape.inputs == a.shape.inputs &&
+           b.shape.times == a.shape.times;
+  }
+
+  void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
+    const MatmulShape& shape = operation.shape;
+    const bool by_outputs = operation.split == TensorSplit::outputs;
+    const double outputs = static_cast<double>(all_outputs) / (by_outputs ? ways_ : 1);
+    const double inputs = static_cast<double>(shape.inputs) / (operation.split == TensorSplit::inputs ? ways_ : 1);
+    const double matrices = static_cast<double>(shape.matrices);
+    const double rows = tokens_ * shape.times / matrices / (operation.split == TensorSplit::none ? spread_ : 1);
+    Entry* entry = by_outputs && ways_ > 1 ? &enter(operation) : nullptr;
+    const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
+      sizes.batch = matrices;
+      sizes.element_bytes = element_;
+      if (sizes.output_bytes == 0) sizes.output_bytes = element_;
+      return add({.name = name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
+    };
+    product("", Phase::forward, {.m = rows, .n = outputs, .k = inputs, .output_bytes = 0});
+    if (operation.shape.bias) {
+      stream(name + ".bias.gradient", Phase::input_gradient,
+             element_ * rows * matrices * outputs / (operation.split == TensorSplit::inputs ? spread_ : 1));
+    }
+    if (operation.input_gradient.value > 0) {
+      const std::size_t at =
+          product(".input_gradient", Phase::input_gradient, {.m = rows, .n = inputs, .k = outputs, .output_bytes = 0});
+      if (entry != nullptr) beside(entry->gather, at);
+    }
+    const bool fused = context_.software.fused_weight_gradient;
+    const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
+    const std::size_t at = product(
+        ".weight_gradient", Phase::weight_gradient,
+        {.m = outputs, .n = inputs, .k = rows, .output_bytes = fused ? gradient : element_, .accumulates = fused});
+    if (entry != nullptr) beside(entry->reduction, at);
+    if (!fused) {
+      stream(name + ".accumulate", Phase::weight_gradient, (element_ + 2 * gradient) * matrices * outputs * inputs);
+    }
+  }
+
+  void beside(std::size_t collective, std::size_t kernel) {
+    if (collective != none && context_.software.tensor_overlap) kernels_[collective].beside.push_back(kernel);
+  }
+
+  // Where a divided part begins: once for each input that its matmuls read.
+  struct Entry {
+    std::size_t gather = none;
+    std::size_t reduction = none;
+  };
+  Entry& enter(const Operation& operation) {
+    const auto [found, is_new] = region_.try_emplace(operation.shape.inputs);
+    Entry& entry = found->second;
+    if (!is_new) return entry;
+    const double bytes = element_ * tokens_ * operation.shape.times * static_cast<double>(operation.shape.inputs);
+    if (context_.sequence_parallel) {
+      collective(operation.name + ".gather", Phase::forward, Collective::all_gather, bytes);
+      entry.gather = collective(operation.name + ".gather_again", Phase::input_gradient, Collective::all_gather, bytes);
+    }
+    entry.reduction =
+        collective(operation.name + ".reduce_gradient", Phase::input_gradient,
+                   context_.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes);
+    return entry;
+  }
+
+  void end_region(const Operation& operation) {
+    if (ways_ <= 1 || !operation.message || operation.message->axis != OperationMessage::Axis::tensor) return;
+    const double bytes = tokens_ * operation.message->bytes_per_token;
+    collective(operation.name + ".reduce", Phase::forward,
+               context_.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes);
+    if (!context_.sequence_parallel) return;
+    collective(operation.name + ".gather_gradient", Phase::input_gradient, Collective::all_gather, bytes);
+  }
+
+  void add_attention_matmul(const Operation& operation) {
+    const MatmulShape& shape = operation.shape;
+    const auto rows = static_cast<double>(context_.sequence);
+    const auto outputs = static_cast<double>(shape.outputs);
+    const auto inputs = static_cast<double>(shape.inputs);
+    const double heads = static_cast<double>(context_.microbatch * shape.matrices) / ways_;
+    const auto product = [&](const char* suffix, Phase phase, double m, double n, double k, bool redone) {
+      add({.name = operation.name + suffix,
+           .phase = phase,
+           .kind = KernelKind::matmul,
+           .matmul = {.m = m, .n = n, .k = k, .batch = heads, .element_bytes = element_, .output_bytes = element_},
+           .redone = redone});
+    };
+    product("", Phase::forward, rows, outputs, inputs, true);
+    product(".left_gradient", Phase::input_gradient, rows, inputs, outputs, false);
+    product(".right_gradient", Phase::input_gradient, outputs, inputs, rows, false);
+  }
+
+  void add_core(const Operation& operation) {
+    const double part = tokens_ / ways_;
+    add({.name = operation.name,
+         .phase = Phase::forward,
+         .kind = KernelKind::core,
+         .flops = operation.forward * part,
+         .bytes = operation.streamed.forward * part,
+         .redone = operation.kind == OperationKind::attention});
+    add({.name = operation.name + ".gradient",
+         .phase = Phase::input_gradient,
+         .kind = KernelKind::core,
+         .flops = operation.input_gradient * part,
+         .bytes = operation.streamed.input_gradient * part});
+  }
+
+  void add_streams(const Operation& operation) {
+    const bool whole = operation.kind == OperationKind::lookup;  // every rank of a group looks all tokens up
+    const double part = tokens_ / (whole ? 1 : share(operation.split));
+    const bool redone = operation.name == "attention.softmax" || operation.name == "attention.dropout";
+    stream(operation.name, Phase::forward, operation.streamed.forward * part, redone);
+    stream(operation.name + ".gradient", Phase::input_gradient, operation.streamed.input_gradient * part);
+    stream(operation.name + ".weight_gradient", Phase::weight_gradient, operation.streamed.weight_gradient * part);
+  }
+
+  const KernelContext& context_;
+  double tokens_;
+  double ways_;
+  double spread_;  // ranks that share the tokens outside of the divided parts
+  double element_;
+  std::vector<Kernel> kernels_;
+  std::map<std::int64_t, Entry> region_;  // by the width of what is read
+};
+
+}  // namespace
+
+OperationContext operation_context(const KernelContext& context) {
+  return {.sequence = context.sequence,
+          .activations = context.precision,
+          .flash_attention = context.software.flash_attention,
+          .dropout = context.software.dropout};
+}
+
+std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context) {
+  return KernelList(context).build(operations);
+}
+
+Seconds kernel_time(const Kernel& kernel, const Machine& machine, const GroupPlacement& group) {
+  switch (kernel.kind) {
+    case KernelKind::matmul:
+      return matmul_time(machine.device, kernel.matmul);
+    case KernelKind::core:
+      return core_time(machine.device, kernel.flops, kernel.bytes);
+    case KernelKind::collective:
+      return collective_time(machine, kernel.collective, kernel.bytes, group);
+    default:
+      return stream_time(machine.device, kernel.bytes);
+  }
+}
+
+PhaseTimes phase_times(const std::vector<Kernel>& kernels, const Machine& machine, const GroupPlacement& group) {
+  std::vector<Seconds> times;
+  times.reserve(kernels.size());
+  for (const Kernel& kernel : kernels) times.push_back(kernel_time(kernel, machine, group));
+  std::array<Seconds, 3> sums;
+  std::array<int, 3> counts{};
+  PhaseTimes result;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const Kernel& kernel = kernels[i];
+    const auto phase = static_cast<std::size_t>(kernel.phase);
+    Seconds beside_same;
+    Seconds beside_other;
+    for (const std::size_t other : kernel.beside) {
+      (kernels[other].phase == kernel.phase ? beside_same : beside_other) += times[other];
+    }
+    const Seconds left = std::max(times[i] - beside_same, Seconds{});
+    result.hidden += std::min(left, beside_other);
+    sums[phase] += left;
+    ++counts[phase];
+    if (kernel.redone) result.redone += times[i];
+  }
+  for (std::size_t phase = 0; phase < sums.size(); ++phase) {
+    sums[phase] = std::max(sums[phase], machine.device.launch_time.value * static_cast<double>(counts[phase]));
+  }
+  result.forward = sums[0];
+  result.input_gradient = sums[1];
+  result.weight_gradient = sums[2];
+  return result;
+}
+
+}  // namespace plumb

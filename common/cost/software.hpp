@@ -1,0 +1,49 @@
+// What the training system does: which kernels it fuses, what it overlaps, how it exchanges messages. Facts of software
+// that decide as much as the hardware does, so they are inputs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/units.hpp"
+
+namespace plumb {
+
+// How neighbouring pipeline ranks exchange messages.
+enum class PipelineExchange : std::uint8_t {
+  asynchronous,  // a message leaves when it is made and arrives when it arrives
+  synchronous,   // after each step of its schedule a rank waits until its sends and receives are done (Megatron-LM)
+};
+
+// How much of the forward a backward redoes at once.
+enum class RecomputeUnit : std::uint8_t {
+  stage,  // an action of its own, R, before the backward of the stage
+  layer,  // inside the backward, layer by layer: embedding and head are not redone
+};
+
+struct Software {
+  std::string name = "plumb";
+  std::string source = {};            // where the facts below are from
+  bool flash_attention = true;        // else all scores are made: arXiv 2205.05198, section 4.1
+  bool dropout = false;               // on embedding, attention and branches
+  bool fused_projections = false;     // matmuls that read the same input are one: queries, keys and values; gate and up
+  bool fused_weight_gradient = true;  // W adds to the main gradient within the matmul
+  bool tensor_overlap = false;        // the backward's tensor-parallel collectives hide behind its matmuls
+  bool scattered_messages = false;    // each rank of a tensor group sends its part of a message, gathered on arrival
+  bool data_overlap = false;          // gradients are reduced beside the last microbatch's backward
+  double optimizer_bytes = 0;         // per parameter, that its kernels read and write; 0: each state once each way
+  ElementType gradients = ElementType::fp32;  // main gradients: fp32, or the training's 16 bits
+  PipelineExchange exchange = PipelineExchange::asynchronous;
+  RecomputeUnit recompute_unit = RecomputeUnit::stage;
+  double hidden_in_pairs = 0;    // of the shorter action of an overlapped pair, the fraction that the longer one hides
+  bool post_validation = false;  // ranks step without waiting for each other (arXiv 2401.10241, section 4): from step
+                                 // to step it takes the longest rank's own span
+  Seconds step_overhead = {};    // per step, that nothing else names: data loading, logging, scalar reductions
+  bool operator==(const Software&) const = default;
+};
+
+// The files that plumb ships, by name.
+[[nodiscard]] const std::vector<std::string>& software_names();
+
+}  // namespace plumb

@@ -1,0 +1,50 @@
+#include "common/cost/software_yaml.hpp"
+
+namespace plumb {
+
+const std::vector<std::string>& software_names() {
+  static const std::vector<std::string> names = {"megatron-2021", "megatron-2022", "megatron-2024", "torchtitan-2025",
+                                                 "plumb"};
+  return names;
+}
+
+Software read_software(const YamlValue& block) {
+  return read_software(block, {.name = block.require("name").text(), .source = block.require("source").text()});
+}
+
+Software read_software(const YamlValue& block, Software base) {
+  Software software = std::move(base);
+  block.check_keys({"like", "name", "source", "attention", "dropout", "fused_projections", "fused_weight_gradient",
+                    "tensor_overlap", "scattered_messages", "data_overlap", "optimizer_bytes", "gradients", "exchange",
+                    "recompute_unit", "hidden_in_pairs", "post_validation", "step_overhead"});
+  if (const auto name = block.find("name")) software.name = name->text();
+  if (const auto source = block.find("source")) software.source = source->text();
+  const auto flag = [&](const char* key, bool& value) {
+    if (const auto given = block.find(key)) value = given->boolean();
+  };
+  flag("dropout", software.dropout);
+  flag("fused_projections", software.fused_projections);
+  flag("fused_weight_gradient", software.fused_weight_gradient);
+  flag("tensor_overlap", software.tensor_overlap);
+  flag("scattered_messages", software.scattered_messages);
+  flag("data_overlap", software.data_overlap);
+  flag("post_validation", software.post_validation);
+  if (const auto attention = block.find("attention")) {
+    software.flash_attention = attention->choice({"flash", "unfused"}) == 0;
+  }
+  if (const auto gradients = block.find("gradients")) {
+    software.gradients = static_cast<ElementType>(gradients->choice({"fp32", "bf16", "fp16"}));
+  }
+  if (const auto exchange = block.find("exchange")) {
+    software.exchange = static_cast<PipelineExchange>(exchange->choice({"asynchronous", "synchronous"}));
+  }
+  if (const auto unit = block.find("recompute_unit")) {
+    software.recompute_unit = static_cast<RecomputeUnit>(unit->choice({"stage", "layer"}));
+  }
+  if (const auto bytes = block.find("optimizer_bytes")) software.optimizer_bytes = bytes->number(0, 1000);
+  if (const auto hidden = block.find("hidden_in_pairs")) software.hidden_in_pairs = hidden->number(0, 1);
+  if (const auto overhead = block.find("step_overhead")) software.step_overhead = overhead->seconds();
+  return software;
+}
+
+}  // namespace plumb
