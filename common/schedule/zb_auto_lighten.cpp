@@ -35,7 +35,6 @@ bool kept_within(const Model& model, std::int64_t limit, std::vector<Step>& list
 
 Candidate lightened(const Model& model, Candidate candidate, std::size_t evaluations) {
   Clock clock(model);
-  const double makespan = candidate.score.makespan;
   std::vector<std::int64_t> kept;  // per rank
   for (const auto& list : candidate.lists) kept.push_back(most_kept(model, list));
   std::vector<bool> settled(model.ranks, false);
@@ -52,13 +51,13 @@ Candidate lightened(const Model& model, Candidate candidate, std::size_t evaluat
     before = list;
     Score score;
     if (kept_within(model, kept[rank] - 1, list, done)) score = clock.run(candidate.lists).score;
-    settled[rank] = !reaches(score, makespan);
+    score.fullest = candidate.score.fullest;
+    settled[rank] = score.makespan == never || better(candidate.score, score);
     if (settled[rank]) {
       std::swap(list, before);
       continue;
     }
     kept[rank] = most_kept(model, list);
-    candidate.score.span = score.span;
   }
   candidate.score.fullest = fullest(model, candidate.lists);
   return candidate;

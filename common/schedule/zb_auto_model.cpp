@@ -134,7 +134,8 @@ bool better(const Score& a, const Score& b) {
   const double margin = rounding * b.makespan;
   if (a.makespan < b.makespan - margin) return true;
   if (a.makespan > b.makespan + margin) return false;
-  return a.fullest != b.fullest ? a.fullest < b.fullest : a.span < b.span - margin;
+  if (a.span < b.span - margin) return true;
+  return a.span <= b.span + margin && a.fullest < b.fullest;
 }
 
 Clock::Clock(const Model& model) : model_(model), done_(model.steps()), next_(model.ranks), waits_for_(model.ranks) {

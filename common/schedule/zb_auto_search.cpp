@@ -163,7 +163,9 @@ Candidate with_less_memory(const Model& model, const Effort& effort, const std::
     Pool pool(tight);
     for (const StepLists& seed : seeds) offer_with_weights(tight, effort, seed, pool);
     offer_policies(tight, effort.policies / 4, makespan, pool);
-    if (!pool.reaches(makespan)) {
+    Score found = pool.best().empty() ? Score{} : pool.best().front().score;
+    found.fullest = best.score.fullest;
+    if (better(best.score, found)) {
       too_low = lower;
       continue;
     }
