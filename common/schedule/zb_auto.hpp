@@ -29,8 +29,8 @@ struct AutoProblem {
   bool operator==(const AutoProblem&) const = default;
 };
 
-// A schedule of F, I and W whose last W ends early; of those that end equally early, one whose fullest rank comes less
-// near its limit, and then one whose longest rank, from its first F to its last W, is short. On every stage F, I and W
+// A schedule of F, I and W whose last W ends early; of those that end equally early, one whose longest rank, from its
+// first F to its last W, is short, and then one whose fullest rank comes less near its limit. On every stage F, I and W
 // each go in the order of the microbatches. Counted in the order of a rank's list, F adds `kept`, I turns it into
 // `kept_for_weight`, W frees that: never more than the limit. Not worse than any fixed schedule of the registry for
 // that placement that fits the same limits. Throws InputError (where = "schedule zb-auto") if sizes do not agree, a

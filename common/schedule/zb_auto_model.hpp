@@ -50,7 +50,7 @@ struct Model {
 // Throws as schedule_zb_auto does.
 [[nodiscard]] Model model_of(const AutoProblem& problem);
 
-// Makespan, memory and longest span of a rank, compared in this order; differences below rounding count as none.
+// Makespan, longest span of a rank and memory, compared in this order; differences below rounding count as none.
 struct Score {
   double makespan = never;
   std::int64_t fullest = 0;  // how far a rank comes above its limit, the worst of all; 0: left out
