@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
@@ -13,6 +15,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
+#include "common/plan/plan_on.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
@@ -28,7 +31,8 @@ bool sees_both_ways(const Layer& layer) {
   return attention != nullptr && !attention->causal;
 }
 
-Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
+// `placement`: of a schedule that is made for times; none: the schedule's own.
+Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
     throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) +
@@ -59,13 +63,16 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice) {
                          " stages are more than a schedule of " + std::to_string(largest_schedule) + " pairs holds",
                      "a larger microbatch or a smaller global batch");
   }
-  return generate_schedule(choice.schedule.name, {.ranks = scenario.layout.pipeline,
-                                                  .microbatches = static_cast<int>(microbatches),
-                                                  .chunks = choice.schedule.chunks,
-                                                  .slices = choice.schedule.slices,
-                                                  .group = choice.schedule.group,
-                                                  .update_every = choice.schedule.update_every,
-                                                  .overlap = choice.schedule.overlap});
+  const ScheduleShape shape{.ranks = scenario.layout.pipeline,
+                            .microbatches = static_cast<int>(microbatches),
+                            .chunks = choice.schedule.chunks,
+                            .slices = choice.schedule.slices,
+                            .group = choice.schedule.group,
+                            .update_every = choice.schedule.update_every,
+                            .overlap = choice.schedule.overlap};
+  if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
+  require_stages(static_cast<int>(scenario.model.layers.size()), shape.ranks * shape.chunks);  // before a long search
+  return even_zb_auto(shape, {placement});
 }
 
 bool splits_backward(const Schedule& schedule) {
@@ -306,7 +313,7 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
 
 }  // namespace
 
-Plan make_plan(const Scenario& asked, const PlanChoice& choice) {
+Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placement) {
   Plan plan{.name = asked.name,
             .model = asked.model,
             .cluster = asked.cluster,
@@ -314,7 +321,7 @@ Plan make_plan(const Scenario& asked, const PlanChoice& choice) {
             .layout = asked.layout,
             .software = asked.software,
             .split_method = std::string(name_of(choice.split.method)),
-            .schedule = compute_schedule(asked, choice)};
+            .schedule = compute_schedule(asked, choice, placement)};
   plan.training.microbatch = choice.microbatch;
   plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (recomputes_by_action(plan)) {
@@ -339,7 +346,7 @@ Plan make_plan(const Scenario& asked, const PlanChoice& choice) {
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
-  if (!choice.schedule.given && find_schedule(choice.schedule.name).uses_times) {
+  if (placement != nullptr) {
     plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight)).actions;
     if (recomputes_by_action(plan)) {
       plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));

@@ -45,7 +45,7 @@ struct PlanChoice {
 [[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
 // The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.
 // Of several fast ones it is that with the shortest longest path.
-[[nodiscard]] Plan make_plan(const Scenario& asked, const PlanChoice& choice);
+[[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice);
 
 // What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
 // may hold most. What is left of a rank's memory without workspaces, messages and inputs of recomputed stages.

@@ -1,6 +1,7 @@
 #include "common/schedule/zb_auto.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/schedule/generators.hpp"
 #include "common/schedule/zb_auto_search.hpp"
@@ -18,11 +19,7 @@ std::vector<Action> actions_of(const std::vector<zb_auto::Step>& list, std::vect
   return actions;
 }
 
-}  // namespace
-
-Schedule schedule_zb_auto(const AutoProblem& problem) {
-  const zb_auto::Model model = zb_auto::model_of(problem);
-  const zb_auto::StepLists lists = zb_auto::best_lists(model);
+Schedule schedule_of(const AutoProblem& problem, const zb_auto::Model& model, const zb_auto::StepLists& lists) {
   std::size_t chunks = 1;
   for (const auto& held : model.stages_of_rank) chunks = std::max(chunks, held.size());
   Schedule schedule{.name = "zb-auto",
@@ -36,19 +33,51 @@ Schedule schedule_zb_auto(const AutoProblem& problem) {
   return schedule;
 }
 
-Schedule generate_zb_auto(const ScheduleShape& shape) {
-  Schedule schedule = empty_schedule("zb-auto", shape);
-  if (shape.chunks == 2) schedule.rank_of_stage = wave_placement(shape.ranks, 2);
+}  // namespace
+
+Schedule schedule_zb_auto(const AutoProblem& problem) {
+  const zb_auto::Model model = zb_auto::model_of(problem);
+  return schedule_of(problem, model, zb_auto::best_lists(model).lists);
+}
+
+std::vector<Placement> auto_placements(int ranks, int chunks) {
+  if (ranks == 1 || chunks % 2 != 0) return {loop_placement};
+  return {wave_placement, loop_placement};
+}
+
+Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& placements, int chunks) {
+  std::optional<Schedule> schedule;
+  zb_auto::Score score;
+  for (const Placement placement : placements) {
+    problem.rank_of_stage = placement(problem.ranks, chunks);
+    const zb_auto::Model model = zb_auto::model_of(problem);
+    const zb_auto::Candidate found = zb_auto::best_lists(model);
+    zb_auto::Score without_span = found.score;
+    without_span.span = 0;
+    if (schedule && !better(without_span, score)) continue;
+    schedule = schedule_of(problem, model, found.lists);
+    score = without_span;
+  }
+  return schedule.value();
+}
+
+Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements) {
+  const Schedule schedule = empty_schedule("zb-auto", shape);
   const std::size_t stages = schedule.rank_of_stage.size();
   const StageLoad alike{
       .forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .kept = {1}, .kept_for_weight = {1}};
-  return schedule_zb_auto(
-      {.ranks = shape.ranks,
-       .microbatches = shape.microbatches,
-       .rank_of_stage = schedule.rank_of_stage,
-       .stages = std::vector<StageLoad>(stages, alike),
-       .hop = {},
-       .limit = std::vector<Bytes>(static_cast<std::size_t>(shape.ranks), Bytes{static_cast<std::int64_t>(stages)})});
+  const std::vector<Bytes> limit(static_cast<std::size_t>(shape.ranks), Bytes{static_cast<std::int64_t>(stages)});
+  return schedule_zb_auto({.ranks = shape.ranks,
+                           .microbatches = shape.microbatches,
+                           .rank_of_stage = {},
+                           .stages = std::vector<StageLoad>(stages, alike),
+                           .hop = {},
+                           .limit = limit},
+                          placements, shape.chunks);
+}
+
+Schedule generate_zb_auto(const ScheduleShape& shape) {
+  return even_zb_auto(shape, auto_placements(shape.ranks, shape.chunks));
 }
 
 }  // namespace plumb

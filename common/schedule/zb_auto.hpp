@@ -30,11 +30,24 @@ struct AutoProblem {
 };
 
 // A schedule of F, I and W whose last W ends early; of those that end equally early, one whose longest rank, from its
-// first F to its last W, is short. On every stage F, I and W each go in the order of the microbatches. Counted in the
-// order of a rank's list, F adds `kept`, I turns it into `kept_for_weight`, W frees that: never more than the limit.
-// Not worse than any fixed schedule of the registry for that placement that fits the same limits. Throws InputError
-// (where = "schedule zb-auto") if sizes do not agree, a number is negative, or even one microbatch does not fit.
+// first F to its last W, is short, and then one whose fullest rank comes less near its limit. On every stage F, I and W
+// each go in the order of the microbatches. Counted in the order of a rank's list, F adds `kept`, I turns it into
+// `kept_for_weight`, W frees that: never more than the limit. Not worse than any fixed schedule of the registry for
+// that placement that fits the same limits. Throws InputError (where = "schedule zb-auto") if sizes do not agree, a
+// number is negative, or even one microbatch does not fit.
 [[nodiscard]] Schedule schedule_zb_auto(const AutoProblem& problem);
+
+// Where so many chunks per rank may lie, from ranks and chunks: in waves if their number is even, and in a loop; for
+// one chunk or one rank there is no difference.
+using Placement = std::vector<int> (*)(int ranks, int chunks);
+[[nodiscard]] std::vector<Placement> auto_placements(int ranks, int chunks);
+
+// On each of these placements instead of the problem's own; the schedule that ends first, of those that end equally
+// early the one whose fullest rank keeps less, then the first.
+[[nodiscard]] Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& placements, int chunks);
+
+// For stages that are all alike, with the memory of 1F1B. Throws as empty_schedule does.
+[[nodiscard]] Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements);
 
 // No schedule that keeps the microbatches' order and the limits can end its last W earlier. Each rank is taken alone
 // and may interrupt its work (Jackson's preemptive rule for one machine, which is exact); nothing starts before, and

@@ -133,7 +133,9 @@ bool better(const Score& a, const Score& b) {
   if (b.makespan == never) return a.makespan < never;
   const double margin = rounding * b.makespan;
   if (a.makespan < b.makespan - margin) return true;
-  return a.makespan <= b.makespan + margin && a.span < b.span - margin;
+  if (a.makespan > b.makespan + margin) return false;
+  if (a.span < b.span - margin) return true;
+  return a.span <= b.span + margin && a.fullest < b.fullest;
 }
 
 Clock::Clock(const Model& model) : model_(model), done_(model.steps()), next_(model.ranks), waits_for_(model.ranks) {
@@ -190,7 +192,7 @@ const Times& Clock::run(const StepLists& lists) {
   }
   times_.score = {};
   if (count != model_.actions()) return times_;
-  times_.score = {0, 0};
+  times_.score = {.makespan = 0, .span = 0};
   for (std::size_t r = 0; r < model_.ranks; ++r) {
     if (lists[r].empty()) continue;
     times_.score.makespan = std::max(times_.score.makespan, times_.end[r]);
@@ -199,20 +201,20 @@ const Times& Clock::run(const StepLists& lists) {
   return times_;
 }
 
-bool fits(const Model& model, const StepLists& lists, std::size_t rank) {
+std::int64_t most_kept(const Model& model, const std::vector<Step>& list) {
   std::int64_t kept = 0;
-  for (const Step step : lists[rank]) {
+  std::int64_t most = 0;
+  for (const Step step : list) {
     kept += model.change[step];
-    if (kept > model.limit[rank]) return false;
+    most = std::max(most, kept);
   }
-  return true;
+  return most;
 }
 
-bool fits(const Model& model, const StepLists& lists) {
-  for (std::size_t r = 0; r < model.ranks; ++r) {
-    if (!fits(model, lists, r)) return false;
-  }
-  return true;
+std::int64_t fullest(const Model& model, const StepLists& lists) {
+  std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  for (std::size_t r = 0; r < model.ranks; ++r) most = std::max(most, most_kept(model, lists[r]) - model.limit[r]);
+  return most;
 }
 
 }  // namespace plumb::zb_auto

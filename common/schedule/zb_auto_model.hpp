@@ -50,10 +50,15 @@ struct Model {
 // Throws as schedule_zb_auto does.
 [[nodiscard]] Model model_of(const AutoProblem& problem);
 
-// Makespan and longest span of a rank, compared in this order; differences below rounding count as none.
+// Makespan, longest span of a rank and memory, compared in this order; differences below rounding count as none.
 struct Score {
   double makespan = never;
+  std::int64_t fullest = 0;  // how far a rank comes above its limit, the worst of all; 0: left out
   double span = never;
+};
+struct Candidate {
+  Score score;
+  StepLists lists;
 };
 [[nodiscard]] bool better(const Score& a, const Score& b);
 [[nodiscard]] bool reaches(const Score& score, double makespan);
@@ -63,7 +68,7 @@ struct Times {
   std::vector<double> start;         // per action
   std::vector<std::uint32_t> place;  // per action, in its rank's list
   std::vector<double> end;           // per rank, of its last action; 0 if it has none
-  Score score;                       // never, never: the lists wait for each other
+  Score score;                       // without memory; never: the lists wait for each other
 };
 
 // Keeps its arrays from one evaluation to the next.
@@ -85,8 +90,8 @@ class Clock {
   std::vector<std::size_t> runnable_;
 };
 
-// Whether a rank's list never keeps more than its limit; whether none does.
-[[nodiscard]] bool fits(const Model& model, const StepLists& lists, std::size_t rank);
-[[nodiscard]] bool fits(const Model& model, const StepLists& lists);
+// The most that a rank keeps; by how much that is above its limit, the worst of all ranks.
+[[nodiscard]] std::int64_t most_kept(const Model& model, const std::vector<Step>& list);
+[[nodiscard]] std::int64_t fullest(const Model& model, const StepLists& lists);
 
 }  // namespace plumb::zb_auto

@@ -7,6 +7,7 @@
 #include "common/schedule/zb_auto_anneal.hpp"
 #include "common/schedule/zb_auto_block.hpp"
 #include "common/schedule/zb_auto_greedy.hpp"
+#include "common/schedule/zb_auto_lighten.hpp"
 #include "common/schedule/zb_auto_seeds.hpp"
 
 namespace plumb::zb_auto {
@@ -18,24 +19,22 @@ struct Effort {
   std::size_t blocks;
   std::size_t patiences;
   std::size_t evaluations;
+  std::size_t levels;
 
   explicit Effort(std::size_t actions)
       : policies(std::clamp<std::size_t>(4'000'000 / actions, 2, 126)),
         blocks(std::clamp<std::size_t>(400'000 / actions, 1, 9)),
         patiences(std::clamp<std::size_t>(400'000 / actions, 1, 3)),
-        evaluations(std::clamp<std::size_t>(60'000'000 / actions, 10, 20'000)) {}
+        evaluations(std::clamp<std::size_t>(60'000'000 / actions, 10, 20'000)),
+        levels(std::clamp<std::size_t>(2'000'000 / actions, 10, 2'000)) {}
 };
 
 constexpr double patiences[] = {0, 0.5, 1};  // the most useful first, here and below
 constexpr double stretches[] = {1.05, 1.15, 1, 1.3, 1.1, 1.02, 1.2, 1.4, 1.6};
 constexpr double in_flight_factors[] = {1, 1.5, 0.7, 2, 1.2, 0.85};
 constexpr int block_rounds = 500;
+constexpr int rounds_of_halves = 5;
 constexpr double heats[] = {1, 0.5, 2, 0.3, 1, 0.2};  // by turns, freely and less so
-
-struct Candidate {
-  Score score;
-  StepLists lists;
-};
 
 // The best few of all that are offered, no two equally good.
 class Pool {
@@ -43,9 +42,12 @@ class Pool {
   explicit Pool(const Model& model) : model_(model), clock_(model) {}
 
   void offer(StepLists lists) {
-    if (lists.empty() || !fits(model_, lists)) return;
-    const Score score = clock_.run(lists).score;
+    if (lists.empty()) return;
+    const std::int64_t memory = fullest(model_, lists);
+    if (memory > 0) return;
+    Score score = clock_.run(lists).score;
     if (score.makespan == never) return;
+    score.fullest = memory;
     std::size_t place = best_.size();
     while (place > 0 && better(score, best_[place - 1].score)) --place;
     if (place > 0 && !better(best_[place - 1].score, score)) return;
@@ -55,6 +57,9 @@ class Pool {
   }
 
   [[nodiscard]] const std::vector<Candidate>& best() const { return best_; }
+  [[nodiscard]] bool reaches(double makespan) const {
+    return !best_.empty() && zb_auto::reaches(best_.front().score, makespan);
+  }
 
  private:
   static constexpr std::size_t size = 2;
@@ -109,14 +114,14 @@ void offer_with_weights(const Model& model, const Effort& effort, StepLists list
   pool.offer(std::move(lists));
 }
 
-void offer_policies(const Model& model, const Effort& effort, Pool& pool) {
-  std::size_t left = effort.policies;
+// So many, or until one reaches `target`.
+void offer_policies(const Model& model, std::size_t left, double target, Pool& pool) {
   const std::vector<std::vector<int>> numbers = numbers_in_flight(model);
   for (const double patience : patiences) {
     for (const bool room_first : {false, true}) {
       for (const auto& in_flight : numbers) {
         for (const auto prefer : {Policy::Prefer::backward, Policy::Prefer::forward, Policy::Prefer::alternate}) {
-          if (left-- == 0) return;
+          if (left-- == 0 || pool.reaches(target)) return;
           pool.offer(list_schedule(
               model, {.prefer = prefer, .room_first = room_first, .patience = patience, .in_flight = in_flight}));
         }
@@ -140,25 +145,49 @@ void improve(const Model& model, const Effort& effort, double target, Pool& pool
   std::uint64_t round = 0;
   for (const double heat : heats) {
     const std::vector<Candidate>& best = pool.best();
-    if (reaches(best.front().score, target)) return;
+    if (pool.reaches(target)) return;
     const StepLists& start = round++ == 0 ? best.back().lists : best.front().lists;
     pool.offer(anneal(model, start, target, {.evaluations = share, .heat = heat, .seed = round}));
   }
 }
 
+// As early with limits as low as a few searches by halves find.
+Candidate with_less_memory(const Model& model, const Effort& effort, const std::vector<StepLists>& seeds,
+                           Candidate best) {
+  const double makespan = best.score.makespan;
+  std::int64_t too_low = fullest(model, one_at_a_time(model)) - 1;
+  Model tight = model;
+  for (int round = 0; round < rounds_of_halves && best.score.fullest - too_low > 1; ++round) {
+    const std::int64_t lower = too_low + (best.score.fullest - too_low) / 2;
+    for (std::size_t r = 0; r < model.ranks; ++r) tight.limit[r] = model.limit[r] + lower;
+    Pool pool(tight);
+    for (const StepLists& seed : seeds) offer_with_weights(tight, effort, seed, pool);
+    offer_policies(tight, effort.policies / 4, makespan, pool);
+    Score found = pool.best().empty() ? Score{} : pool.best().front().score;
+    found.fullest = best.score.fullest;
+    if (better(best.score, found)) {
+      too_low = lower;
+      continue;
+    }
+    best = pool.best().front();
+    best.score.fullest += lower;
+  }
+  return lightened(model, std::move(best), effort.levels);
+}
+
 }  // namespace
 
-StepLists best_lists(const Model& model) {
+Candidate best_lists(const Model& model) {
   const Effort effort(model.actions());
   Pool pool(model);
   pool.offer(one_at_a_time(model));
-  for (StepLists& lists : fixed_schedules(model)) offer_with_weights(model, effort, std::move(lists), pool);
+  const std::vector<StepLists> seeds = fixed_schedules(model);
+  for (const StepLists& lists : seeds) offer_with_weights(model, effort, lists, pool);
   const double target = bound(model);
-  const auto done = [&] { return reaches(pool.best().front().score, target); };
-  if (!done()) offer_policies(model, effort, pool);
-  if (!done()) offer_blocks(model, effort, pool);
+  offer_policies(model, effort.policies, target, pool);
+  if (!pool.reaches(target)) offer_blocks(model, effort, pool);
   improve(model, effort, target, pool);
-  return pool.best().front().lists;
+  return with_less_memory(model, effort, seeds, pool.best().front());
 }
 
 }  // namespace plumb::zb_auto

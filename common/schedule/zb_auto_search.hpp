@@ -5,7 +5,7 @@
 
 namespace plumb::zb_auto {
 
-[[nodiscard]] StepLists best_lists(const Model& model);
+[[nodiscard]] Candidate best_lists(const Model& model);
 
 // zb_auto_bound, of a model.
 [[nodiscard]] double bound(const Model& model);

@@ -11,6 +11,7 @@
 #include "common/base/number_check.hpp"
 #include "common/graph/memory.hpp"
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/generators.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/schedule/zb_auto.hpp"
 
@@ -101,13 +102,12 @@ ShareTimes parse_times(const TimesOptions& options) {
 }
 
 Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
-  Schedule schedule = entry.generate(shape);
-  if (!entry.uses_times) return schedule;
-  // Once more with these times, on the same stages and with the same memory.
+  if (!entry.uses_times) return entry.generate(shape);
+  const Schedule schedule = empty_schedule(entry.name, shape);
   const PipelineCosts costs = share_costs(schedule, times);
   AutoProblem problem{.ranks = schedule.ranks,
                       .microbatches = schedule.microbatches,
-                      .rank_of_stage = schedule.rank_of_stage,
+                      .rank_of_stage = {},
                       .stages = {},
                       .hop = std::vector<Seconds>(costs.stages.size() - 1, Seconds{times.hop}),
                       .limit = {}};
@@ -119,7 +119,7 @@ Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const 
                               .kept_for_weight = {1}});
   }
   problem.limit.assign(static_cast<std::size_t>(schedule.ranks), Bytes{std::int64_t{schedule.ranks} * schedule.chunks});
-  return schedule_zb_auto(problem);
+  return schedule_zb_auto(std::move(problem), auto_placements(shape.ranks, shape.chunks), shape.chunks);
 }
 
 PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {

@@ -1,4 +1,6 @@
 // What `plumb schedule` does with schedules that others wrote, and for others to read.
+#include <map>
+
 #include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
@@ -12,6 +14,7 @@ using plumb::tests::refuses;
 using plumb::tests::replaced;
 using plumb::tests::require_keys;
 using plumb::tests::run_plumb;
+using plumb::tests::scenario;
 using plumb::tests::small;
 
 namespace {
@@ -142,4 +145,37 @@ TEST_CASE("a plan's split is exported as Megatron's layout string, which a scena
   refuses(run_plumb(folder, "schedule export " + file + " --format megatron-layout"), {"is not a plan"});
   refuses(run_plumb(folder, std::string("schedule export 1f1b --format csv") + shape), {"--format"});
   refuses(run_plumb(folder, std::string("schedule export 1f1b --format json --alphabet 2024") + shape), {"--alphabet"});
+}
+
+TEST_CASE("zb-auto is not slower than fixed schedules of either placement, and keeps no more than it needs") {
+  const Folder folder;
+  const auto rows_of = [&](const std::string& arguments) {
+    const Json answer = json_of(run_plumb(folder, "schedule compare " + arguments + " --json"));
+    std::map<std::string, Json> rows;
+    for (const Json& row : answer.at("schedules")) rows[row.at("schedule")] = row;
+    return rows;
+  };
+  auto timed = rows_of("all --ranks 8 --microbatches 16 --times 1,2,0.5");
+  for (const std::string fixed : {"interleaved-zb", "zb-v", "zb-h1", "v-half", "v-min"}) {
+    CAPTURE(fixed);
+    CHECK(timed.at("zb-auto").at("makespan") <= timed.at(fixed).at("makespan"));
+  }
+  CHECK(timed.at("zb-auto").at("peak_activations") <= 8);
+
+  auto predicted = rows_of(scenario("demo") + " zb-auto interleaved-zb zb-v");
+  for (const std::string fixed : {"interleaved-zb", "zb-v"}) {
+    CAPTURE(fixed);
+    CHECK(predicted.at("zb-auto").at("iteration_s") <= predicted.at(fixed).at("iteration_s"));
+  }
+  CHECK(predicted.at("zb-auto").at("peak_activations") <= 4);
+}
+
+TEST_CASE("the table of docs/schedules.md is what the command prints that the page names") {
+  const Folder folder;
+  const Outcome outcome = run_plumb(folder, "schedule compare " + scenario("hybrid-4-ranks") + " --markdown");
+  REQUIRE(outcome.status == 0);
+  const std::string page = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/docs/schedules.md");
+  const std::size_t table = page.find("\n| schedule |");
+  REQUIRE(table != std::string::npos);
+  CHECK(page.substr(table + 1) == outcome.out);
 }

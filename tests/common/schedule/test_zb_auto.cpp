@@ -183,6 +183,56 @@ TEST_CASE("the bound of ZB auto is as high as each of its parts makes it") {
   CHECK(bound(4, 40, load, 4) == Approx(40 * (2 * 20 + 1) / 4.0).epsilon(1e-9));
 }
 
+TEST_CASE("ZB auto on the better of both placements is no slower than any fixed schedule within p activations") {
+  std::mt19937 random(4);
+  const auto any = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  int in_loop = 0;
+  int in_wave = 0;
+  for (int round = 0; round < 40; ++round) {
+    const int p = any(2, 8);
+    const int m = any(1, 24);
+    const int v = 1 + round % 2;
+    const StageLoad load = times(any(1, 9), any(1, 9), any(0, 9));
+    AutoProblem problem =
+        even_problem({.ranks = p, .microbatches = m, .rank_of_stage = loop_placement(p, v), .hop = any(-3, 2)}, load);
+    if (problem.hop.front() < Seconds{0}) problem.hop.assign(problem.hop.size(), Seconds{0});
+    problem.limit = limits(p, p * v);
+    const Schedule schedule = schedule_zb_auto(problem, auto_placements(p, v), v);
+    CHECK(validate(schedule).empty());
+    CHECK(schedule == schedule_zb_auto(problem, auto_placements(p, v), v));
+    problem.rank_of_stage = schedule.rank_of_stage;
+    CHECK(within_limits(problem, schedule));
+    const int makespan = naive_run(problem, schedule).makespan;
+    if (v > 1) ++(schedule.rank_of_stage == loop_placement(p, v) ? in_loop : in_wave);
+    int best = 1 << 30;
+    for (const auto& placement : {loop_placement(p, v), wave_placement(p, v)}) {
+      problem.rank_of_stage = placement;
+      best = std::min(best, best_fixed(problem));
+    }
+    CAPTURE(round, p, m, v, load.forward.value, load.input_gradient.value, load.weight_gradient.value);
+    CHECK(makespan <= best);
+  }
+  CHECK(in_loop > 0);
+  CHECK(in_wave > 0);
+}
+
+TEST_CASE("ZB auto keeps no memory that does not make it faster") {
+  // Without a limit: ZB-H2 is as fast as can be and keeps 2p−1.
+  for (const int p : {2, 4, 6}) {
+    const AutoProblem problem =
+        even_problem({.ranks = p, .microbatches = 4 * p, .rank_of_stage = loop_placement(p, 1)}, times(3, 3, 3));
+    const Schedule schedule = schedule_zb_auto(problem);
+    CAPTURE(p);
+    for (const Bytes kept : kept_at_most(problem, schedule)) CHECK(kept <= Bytes{2 * p - 1});
+  }
+  // The second rank alone says how long it takes: what the first is ahead beyond two gains nothing.
+  AutoProblem slow = even_problem({.ranks = 2, .microbatches = 20, .rank_of_stage = {0, 1}}, times(1, 1, 1));
+  slow.stages[1] = times(4, 4, 4);
+  const Schedule schedule = schedule_zb_auto(slow);
+  CHECK(naive_run(slow, schedule).makespan == 1 + 20 * 12);
+  for (const Bytes kept : kept_at_most(slow, schedule)) CHECK(kept <= Bytes{2});
+}
+
 TEST_CASE("ZB auto by name: all stages alike, 1F1B's memory") {
   for (const int v : {1, 2, 3}) {
     const ScheduleShape shape{.ranks = 4, .microbatches = 8, .chunks = v};
