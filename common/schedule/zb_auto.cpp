@@ -51,6 +51,7 @@ Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& pla
   for (const Placement placement : placements) {
     problem.rank_of_stage = placement(problem.ranks, chunks);
     const zb_auto::Model model = zb_auto::model_of(problem);
+    if (schedule && reaches(score, zb_auto::bound(model))) continue;  // nothing there ends earlier
     const zb_auto::Candidate found = zb_auto::best_lists(model);
     zb_auto::Score without_span = found.score;
     without_span.span = 0;
