@@ -77,7 +77,8 @@ void append_steps(const Schedule& schedule, int rank, const LoweringOptions& opt
     for (int stage = 0; stage <= last; ++stage) {
       if (!holds(schedule, rank, stage) || is_tied(stage) != tied) continue;
       if (tied) list.push_back({ActionKind::reduce_tied, stage, no_microbatch});
-      if (replicas(schedule) == 2 || options.data_parallel) list.push_back({ActionKind::reduce_gradient, stage, no_microbatch});
+      if (replicas(schedule) == 2 || options.data_parallel)
+        list.push_back({ActionKind::reduce_gradient, stage, no_microbatch});
       if (options.optimizer) list.push_back({ActionKind::optimizer_step, stage, no_microbatch});
     }
   }
