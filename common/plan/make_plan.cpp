@@ -17,7 +17,8 @@ namespace {
 struct Weighed {
   Plan plan;
   Seconds step;
-  Bytes peak;  // of the fullest rank
+  Bytes peak;               // of the fullest rank
+  std::vector<Bytes> room;  // that each rank has left
 };
 
 Weighed weighed(Plan plan) {
@@ -25,10 +26,12 @@ Weighed weighed(Plan plan) {
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
   const Evaluation evaluation = evaluate(graph);
   Bytes peak;
+  std::vector<Bytes> room;
   for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
     peak = std::max(peak, memory.peak_bytes);
+    room.push_back(std::max(plan.cluster.machine.device.memory.value - memory.peak_bytes, Bytes{0}));
   }
-  return {.plan = std::move(plan), .step = evaluation.makespan, .peak = peak};
+  return {.plan = std::move(plan), .step = evaluation.makespan, .peak = peak, .room = std::move(room)};
 }
 
 // As the planner compares candidates, but a step that differs by rounding alone is as fast.
@@ -42,6 +45,60 @@ bool better(const Weighed& a, const Weighed& b) {
   return a.peak < b.peak;
 }
 
+// Whether every rank could keep all microbatches at once.
+bool has_room_for_all(const Weighed& found) {
+  const PipelineCosts& costs = found.plan.costs;
+  for (int rank = 0; rank < found.plan.schedule.ranks; ++rank) {
+    Bytes all;
+    for (const int stage : stages_of_rank(found.plan.schedule, rank)) {
+      all += costs.stages[static_cast<std::size_t>(stage)].kept_bytes * found.plan.schedule.microbatches;
+    }
+    if (found.room[static_cast<std::size_t>(rank)] < all) return false;
+  }
+  return true;
+}
+
+// The best of what was found and the fixed schedules on the same stages, by their true memory: the search counts
+// workspaces and messages more carefully than they need, and B in one needs less than I and W apart.
+Weighed not_worse_than_fixed(Weighed best) {
+  const ScheduleShape shape{.ranks = best.plan.schedule.ranks,
+                            .microbatches = best.plan.schedule.microbatches,
+                            .chunks = best.plan.schedule.chunks};
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (entry.uses_times) continue;
+    try {
+      const Schedule fixed = entry.generate(shape);
+      const bool plain = replicas(fixed) == 1 && fixed.update_every == 0 && !evicts(fixed);
+      if (!plain || fixed.rank_of_stage != best.plan.schedule.rank_of_stage) continue;
+      Plan plan = best.plan;
+      plan.schedule.actions = fixed.actions;
+      if (recomputes_by_action(plan)) {
+        plan.schedule = with_recompute(plan.schedule, std::vector<bool>(fixed.rank_of_stage.size(), true));
+      }
+      Weighed weighed_plan = weighed(std::move(plan));
+      if (better(weighed_plan, best)) best = std::move(weighed_plan);
+    } catch (const InputError&) {  // the schedule has a requirement that this shape does not meet
+    }
+  }
+  return best;
+}
+
+// The limits of the search leave room for the worst workspace and messages at once, which rarely meet. What is left in
+// the end is given to it once more, then half of it.
+Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
+  Weighed best = weighed(plan_on(scenario, choice, placement));
+  if (choice.schedule.in_flight > 0 || has_room_for_all(best)) return best;
+  for (const std::int64_t part : {1, 2}) {
+    std::vector<Bytes> room = best.room;
+    for (Bytes& bytes : room) bytes = bytes / part;
+    Weighed roomier = weighed(plan_on(scenario, choice, placement, room));
+    if (!better(roomier, best)) continue;
+    best = std::move(roomier);
+    break;
+  }
+  return not_worse_than_fixed(std::move(best));
+}
+
 }  // namespace
 
 Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
@@ -49,12 +106,12 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
     return plan_on(scenario, choice, nullptr);
   }
   const std::vector<Placement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
-  if (placements.size() == 1) return plan_on(scenario, choice, placements.front());
+  if (placements.size() == 1) return weighed_on(scenario, choice, placements.front()).plan;
   std::optional<Weighed> best;
   std::exception_ptr problem;
   for (const Placement placement : placements) {
     try {
-      Weighed plan = weighed(plan_on(scenario, choice, placement));
+      Weighed plan = weighed_on(scenario, choice, placement);
       if (!best || better(plan, *best)) best = std::move(plan);
     } catch (const InputError&) {  // one placement may fit where another does not
       if (!problem) problem = std::current_exception();

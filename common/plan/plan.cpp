@@ -274,7 +274,8 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
 namespace {
 
 // What a schedule that is made for the stages' own times is made for. R counts as part of I, before which it stands.
-AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, int in_flight) {
+AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, int in_flight,
+                         const std::vector<Bytes>& room) {
   const bool recompute = recomputes_by_action(plan);
   AutoProblem problem{.ranks = plan.schedule.ranks,
                       .microbatches = plan.schedule.microbatches,
@@ -301,6 +302,7 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
   for (std::size_t rank = 0; rank < problem.limit.size(); ++rank) {
     Bytes& limit = problem.limit[rank];
     limit = std::max(limit, Bytes{0});
+    if (!room.empty()) limit += room[rank];
     if (in_flight == 0) continue;
     Bytes of_microbatch;
     for (const int stage : stages_of_rank(plan.schedule, static_cast<int>(rank))) {
@@ -313,7 +315,7 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
 
 }  // namespace
 
-Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placement) {
+Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placement, const std::vector<Bytes>& room) {
   Plan plan{.name = asked.name,
             .model = asked.model,
             .cluster = asked.cluster,
@@ -347,7 +349,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   plan.costs = pipeline_costs(plan, scenario, blocks);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
-    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight)).actions;
+    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight, room)).actions;
     if (recomputes_by_action(plan)) {
       plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
     }

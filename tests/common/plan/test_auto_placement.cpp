@@ -83,3 +83,30 @@ TEST_CASE("a plan of zb-auto takes the placement that fits where the other does 
     CHECK(rank.peak_bytes <= least);
   }
 }
+
+// A fixed schedule that just fits must not beat it because the search was told to leave more room than is needed.
+TEST_CASE("in the memory that a fixed schedule fills, a plan of zb-auto is no slower on the same split") {
+  const std::string four_ranks =
+      "cluster: {machine: local-cpu, ranks: 4, cores: 4}\n"
+      "training: {sequence: 128, global_batch: 16, microbatch: 2, precision: fp32}\n";
+  Scenario scenario = read_text(uneven + four_ranks);
+  const auto plan_with = [&](const std::string& schedule) {
+    return predict_by_path(make_plan(scenario, {.microbatch = 2,
+                                                .schedule = {.name = schedule},
+                                                .split = {.method = SplitMethod::counts, .counts = {5, 3, 3, 1}}}));
+  };
+  const auto peak_of = [](const Timeline& timeline) {
+    Bytes peak;
+    for (const RankSummary& rank : timeline.ranks) peak = std::max(peak, rank.peak_bytes);
+    return peak;
+  };
+  for (const std::string fixed : {"1f1b", "zb-h1", "eager-1f1b", "zb-h2", "gpipe"}) {
+    const Timeline filling = plan_with(fixed);
+    scenario.cluster.machine.device.memory.value = peak_of(filling);
+    const Timeline found = plan_with("zb-auto");
+    INFO(fixed << " fills " << peak_of(filling).value << ", zb-auto " << peak_of(found).value);
+    CHECK(found.steps.front().duration.value <= filling.steps.front().duration.value * (1 + 1e-9));
+    CHECK(peak_of(found) <= peak_of(filling));
+    scenario.cluster.machine.device.memory.value = {std::int64_t{1} << 40};
+  }
+}
