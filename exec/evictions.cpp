@@ -5,11 +5,6 @@
 #include "common/base/error.hpp"
 
 namespace plumb::exec {
-namespace {
-
-Seconds seconds_of(Clock::time_point time) { return {std::chrono::duration<double>(time.time_since_epoch()).count()}; }
-
-}  // namespace
 
 Evictions::Evictions(const Schedule& lowered, Transport& transport, StageOf stage_of, Moved moved)
     : lowered_(lowered),

@@ -20,8 +20,6 @@ namespace {
 constexpr Seconds watchdog_grace{5};       // for the transport to notice its own deadline first
 constexpr std::size_t recent_actions = 6;  // named in an error
 
-Seconds seconds_of(Clock::time_point time) { return {std::chrono::duration<double>(time.time_since_epoch()).count()}; }
-
 Clock::time_point after(Clock::time_point time, Seconds delay) {
   // Beyond a year nobody waits; the clock's own range ends not much later.
   const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));

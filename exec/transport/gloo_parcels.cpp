@@ -92,7 +92,9 @@ void OutgoingParcels::run() {
 }
 
 IncomingParcels::IncomingParcels(GlooFabric& fabric, int peer, std::function<Payload(std::size_t bytes)> allocate)
-    : fabric_(fabric), peer_(peer), allocate_(std::move(allocate)), thread_([this] { run(); }) {}
+    : fabric_(fabric), peer_(peer), allocate_(std::move(allocate)), arrivals_(fabric.ending), thread_([this] {
+        run();
+      }) {}
 
 IncomingParcels::~IncomingParcels() {
   {
@@ -113,30 +115,16 @@ void IncomingParcels::expect(int count) {
   changed_.notify_all();
 }
 
-bool IncomingParcels::has_arrived() {
-  const std::scoped_lock lock(fabric_.ending.mutex);
-  return unreceived_ > 0 && !arrived_.empty();
-}
+bool IncomingParcels::has_arrived() { return unreceived_ > 0 && arrivals_.any(); }
 
 ReceivedParcel IncomingParcels::receive(Clock::time_point deadline) {
-  const std::string where = fmt::format("rank {}", fabric_.ending.rank);
-  if (unreceived_ == 0) throw RunError(where, fmt::format("expects no parcel from rank {}", peer_));
-  std::unique_lock lock(fabric_.ending.mutex);
-  const bool waited = arrived_.empty();
-  while (arrived_.empty()) {
-    fabric_.ending.throw_if_over();
-    if (lost_) {
-      throw RunError(where,
-                     fmt::format("lost rank {} while receiving evicted activations from it ({})", peer_, *lost_));
-    }
-    if (fabric_.ending.changed.wait_until(lock, deadline) == std::cv_status::timeout && arrived_.empty()) {
-      throw RunError(where, fmt::format("no evicted activations from rank {} before the deadline", peer_));
-    }
+  if (unreceived_ == 0) {
+    throw RunError(fmt::format("rank {}", fabric_.ending.rank), fmt::format("expects no parcel from rank {}", peer_));
   }
-  ReceivedParcel received = std::move(arrived_.front());
-  arrived_.pop_front();
+  ReceivedParcel received = arrivals_.take(
+      deadline, [this] { return fmt::format("lost rank {} while receiving evicted activations from it", peer_); },
+      [this] { return fmt::format("no evicted activations from rank {} before the deadline", peer_); });
   --unreceived_;
-  if (waited) received.arrived = Clock::now();
   return received;
 }
 
@@ -147,9 +135,7 @@ void IncomingParcels::run() {
   } catch (const std::exception& error) {
     const std::scoped_lock lock(mutex_);
     if (closing_) return;
-    const std::scoped_lock ending_lock(fabric_.ending.mutex);
-    lost_ = first_line(error);
-    fabric_.ending.changed.notify_all();
+    arrivals_.lose(first_line(error));
   }
 }
 
@@ -180,9 +166,7 @@ bool IncomingParcels::take_next() {
   }
   if (!read(views, lock)) return false;
   received.arrived = Clock::now();
-  const std::scoped_lock ending_lock(fabric_.ending.mutex);
-  arrived_.push_back(std::move(received));
-  fabric_.ending.changed.notify_all();
+  arrivals_.put(std::move(received));
   return true;
 }
 

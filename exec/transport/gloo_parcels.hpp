@@ -76,9 +76,7 @@ class IncomingParcels {
   int peer_;
   std::function<Payload(std::size_t bytes)> allocate_;
   int unreceived_ = 0;  // of the rank's thread alone: expected and not received yet
-  // Under the ending's mutex.
-  std::deque<ReceivedParcel> arrived_;
-  std::optional<std::string> lost_;
+  Arrivals<ReceivedParcel> arrivals_;
   std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;

@@ -160,7 +160,12 @@ void Outgoing::send_what_is_granted() {
 }
 
 Incoming::Incoming(GlooFabric& fabric, int peer, QueueKind kind, std::function<Payload(std::size_t bytes)> allocate)
-    : fabric_(fabric), peer_(peer), kind_(kind), allocate_(std::move(allocate)), thread_([this] { run(); }) {}
+    : fabric_(fabric),
+      peer_(peer),
+      kind_(kind),
+      allocate_(std::move(allocate)),
+      arrivals_(fabric.ending),
+      thread_([this] { run(); }) {}
 
 Incoming::~Incoming() {
   {
@@ -185,11 +190,6 @@ void Incoming::expect(std::size_t bytes, int count) {
   const std::scoped_lock lock(mutex_);
   append(ungranted_);
   if (granted_ == 0) grant();
-}
-
-bool Incoming::has_arrived() {
-  const std::scoped_lock lock(fabric_.ending.mutex);
-  return !arrived_.empty();
 }
 
 // On the rank's thread, whose memory the buffers are.
@@ -223,26 +223,14 @@ Received Incoming::receive(Clock::time_point deadline) {
                    fmt::format("receives from rank {} without expecting a message", peer_));
   }
   // While it waits, the rank has time for the next buffers; when a message is there already, it has work to do.
-  if (!has_arrived()) post_buffers();
-  std::unique_lock lock(fabric_.ending.mutex);
-  const bool waited = arrived_.empty();
-  while (arrived_.empty()) {
-    fabric_.ending.throw_if_over();
-    if (lost_) {
-      throw RunError(
-          fmt::format("rank {}", fabric_.ending.rank),
-          fmt::format("lost rank {} while receiving from it on the {} channel ({})", peer_, name(kind_), *lost_));
-    }
-    if (fabric_.ending.changed.wait_until(lock, deadline) == std::cv_status::timeout && arrived_.empty()) {
-      throw RunError(fmt::format("rank {}", fabric_.ending.rank),
-                     fmt::format("no message from rank {} on the {} channel before the deadline", peer_, name(kind_)));
-    }
-  }
-  Received received = std::move(arrived_.front());
-  arrived_.pop_front();
-  lock.unlock();
+  if (!arrivals_.any()) post_buffers();
+  Received received = arrivals_.take(
+      deadline,
+      [this] { return fmt::format("lost rank {} while receiving from it on the {} channel", peer_, name(kind_)); },
+      [this] {
+        return fmt::format("no message from rank {} on the {} channel before the deadline", peer_, name(kind_));
+      });
   ++received_;
-  if (waited) received.arrived = Clock::now();
   if (received_ == posted_ever_) post_buffers();
   return received;
 }
@@ -254,9 +242,7 @@ void Incoming::run() {
   } catch (const std::exception& error) {
     const std::scoped_lock lock(mutex_);
     if (closing_) return;
-    const std::scoped_lock ending_lock(fabric_.ending.mutex);
-    lost_ = first_line(error);
-    fabric_.ending.changed.notify_all();
+    arrivals_.lose(first_line(error));
   }
 }
 
@@ -272,12 +258,8 @@ bool Incoming::take_next() {
   if (closing_) return false;
   Payload payload = std::move(posted_.front().payload);
   posted_.pop_front();
-  {
-    const std::scoped_lock ending_lock(fabric_.ending.mutex);
-    arrived_.push_back({std::move(payload), now});
-  }
   lock.unlock();
-  fabric_.ending.changed.notify_all();
+  arrivals_.put({std::move(payload), now});
   lock.lock();
   if (closing_) return false;
   if (--granted_ == 0) grant();

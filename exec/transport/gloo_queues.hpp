@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
+#include "exec/transport/arrivals.hpp"
 #include "exec/transport/ending.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -121,7 +122,6 @@ class Incoming {
 
   void run();
   bool take_next();
-  [[nodiscard]] bool has_arrived();
   void post_buffers();
   void grant();
 
@@ -133,9 +133,8 @@ class Incoming {
   std::deque<Grant> expected_;
   std::uint64_t posted_ever_ = 0;
   std::uint64_t received_ = 0;
-  std::deque<Received> arrived_;     // under the ending's mutex
-  std::optional<std::string> lost_;  // under the ending's mutex
-  std::mutex mutex_;                 // of all below; taken before the ending's
+  Arrivals<Received> arrivals_;
+  std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;
   std::deque<Posted> posted_;

@@ -28,6 +28,9 @@ using Parcel = std::vector<Payload>;
 enum class Channel : std::uint8_t { forward, backward };
 
 using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for all ranks of a host
+[[nodiscard]] inline Seconds seconds_of(Clock::time_point time) {
+  return {std::chrono::duration<double>(time.time_since_epoch()).count()};
+}
 
 struct Received {
   Payload payload;
