@@ -33,7 +33,7 @@ bool Evictions::is_own(const Action& eviction) const {
   return rank_of(lowered_, eviction.stage, eviction.microbatch) == rank_;
 }
 
-bool Evictions::sends(const Action& eviction) const { return is_own(eviction) == (eviction.kind == ActionKind::evict); }
+bool Evictions::sends(const Action& eviction) const { return sends_activations(lowered_, rank_, eviction); }
 
 int Evictions::peer_of(const Action& eviction) const {
   if (!is_own(eviction)) return rank_of(lowered_, eviction.stage, eviction.microbatch);

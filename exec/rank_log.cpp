@@ -65,8 +65,7 @@ void place_receives(std::vector<Event>& events) {
 // half, which only hands over, goes.
 void place_evictions(const Schedule& lowered, std::vector<Event>& events) {
   const auto is_sent = [&](const Event& event) {
-    const bool own = rank_of(lowered, event.action.stage, event.action.microbatch) == event.rank;
-    return is_eviction(event.action.kind) && own == (event.action.kind == ActionKind::evict);
+    return is_eviction(event.action.kind) && sends_activations(lowered, event.rank, event.action);
   };
   std::map<Action, Seconds> sent;
   for (const Event& event : events) {

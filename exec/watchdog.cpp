@@ -47,8 +47,7 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
     if (send.stage >= 0 && send.stage <= last) return Awaited{rank_of(lowered, send.stage, send.microbatch), send};
   }
   if (is_eviction(action.kind)) {
-    const bool own = rank_of(lowered, action.stage, action.microbatch) == rank;
-    if (own == (action.kind == ActionKind::evict)) return std::nullopt;  // the sending half
+    if (sends_activations(lowered, rank, action)) return std::nullopt;
     for (int other = 0; other < lowered.ranks; ++other) {
       const auto& theirs = actions_of(lowered, other);
       if (other != rank && std::find(theirs.begin(), theirs.end(), action) != theirs.end())

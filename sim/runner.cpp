@@ -16,7 +16,7 @@ std::string describe(const Node& node) { return "rank " + std::to_string(node.ra
 void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
   const auto on_platform = [&](int rank) { return rank >= 0 && rank < platform.ranks; };
   for (const Node& node : graph.nodes) {
-    const bool folded = node.kind == NodeKind::collective && node.peer < 0;
+    const bool folded = is_folded(node);
     const bool between_ranks = !folded && (node.kind == NodeKind::transfer || node.kind == NodeKind::collective ||
                                            (node.kind == NodeKind::host_copy && node.peer >= 0));
     if (!std::isfinite(node.duration.value) || node.duration.value < 0) {
@@ -77,9 +77,7 @@ class Run {
     const Node& node = graph_.nodes[id];
     result_.start[id] = engine_.now();
     if (node.duration.value == 0) return complete(id);
-    // A collective without a peer is over ranks that this graph has one of: it takes its time.
-    const bool folded = node.kind == NodeKind::collective && node.peer < 0;
-    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer || folded) {
+    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer || is_folded(node)) {
       return engine_.compute(id, node.rank, node.duration);
     }
     const Seconds flowing = node.bytes / port_between(platform_, node.peer, node.rank).bandwidth;

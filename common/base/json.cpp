@@ -134,6 +134,12 @@ double JsonValue::number() const {
   return value_->get<double>();
 }
 
+double JsonValue::fraction() const {
+  const double value = number();
+  if (!(value >= 0 && value <= 1)) fail("expected a fraction from 0 to 1");
+  return value;
+}
+
 std::int64_t JsonValue::integer(std::int64_t least, std::int64_t most) const {
   const bool unsigned_too_large =
       value_->is_number_unsigned() &&

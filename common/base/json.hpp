@@ -50,6 +50,7 @@ class JsonValue {
   [[nodiscard]] std::string text() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] double number() const;
+  [[nodiscard]] double fraction() const;  // from 0 to 1
   [[nodiscard]] std::int64_t integer(std::int64_t least = 0,
                                      std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   [[nodiscard]] int small_integer(int least = 0, int most = std::numeric_limits<int>::max()) const;

@@ -6,7 +6,7 @@
 
 namespace plumb {
 
-static std::vector<std::string> enum_names(PipelineExchange) { return {"asynchronous", "synchronous"}; }
+static std::vector<std::string> enum_names(PipelineExchange) { return exchange_names(); }
 
 template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
@@ -56,9 +56,7 @@ ComputeCost compute_cost_from_json(const JsonValue& value) { return read_fields<
 PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   if (const auto each = value.find("ranks_per_machine")) static_cast<void>(each->small_integer(1));
   PipelineCosts costs = read_fields<PipelineCosts>(value);
-  if (!(costs.hidden_in_pairs >= 0 && costs.hidden_in_pairs <= 1)) {
-    value.at("hidden_in_pairs_fraction").fail("expected a fraction from 0 to 1");
-  }
+  static_cast<void>(value.at("hidden_in_pairs_fraction").fraction());
   for (const auto& [name, way] : {std::pair("inside", costs.inside), std::pair("outside", costs.outside)}) {
     const bool endless = std::isinf(way.bandwidth.value);
     if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {

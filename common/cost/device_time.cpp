@@ -16,10 +16,6 @@ constexpr std::array<Tile, 6> tiles{{{256, 128}, {128, 256}, {128, 128}, {128, 6
 constexpr double largest_tile = 256.0 * 128.0;
 constexpr double rate_of_half_a_tile = 0.945;
 
-Seconds streaming(const DeviceProfile& device, double bytes) {
-  return {bytes / (device.memory_bandwidth.value.value * device.memory_efficiency.value)};
-}
-
 double tiled_seconds(const DeviceProfile& device, const MatmulSizes& sizes, double flops_per_s) {
   const double each = flops_per_s / device.multiprocessors;
   double best = std::numeric_limits<double>::infinity();
@@ -34,6 +30,10 @@ double tiled_seconds(const DeviceProfile& device, const MatmulSizes& sizes, doub
 
 }  // namespace
 
+Seconds streaming_time(const DeviceProfile& device, double bytes) {
+  return {bytes / (device.memory_bandwidth.value.value * device.memory_efficiency.value)};
+}
+
 Seconds matmul_time(const DeviceProfile& device, const MatmulSizes& sizes) {
   const double flops_per_s = device.peak.value.value * device.matmul_efficiency.value;
   const double seconds = device.multiprocessors > 0 ? tiled_seconds(device, sizes, flops_per_s)
@@ -41,16 +41,16 @@ Seconds matmul_time(const DeviceProfile& device, const MatmulSizes& sizes) {
                                                           (sizes.k + device.matmul_depth.value) / flops_per_s;
   const double result = sizes.output_bytes * (sizes.accumulates ? 2 : 1) * sizes.m * sizes.n;
   const double bytes = sizes.batch * (sizes.element_bytes * (sizes.m * sizes.k + sizes.k * sizes.n) + result);
-  return std::max(Seconds{seconds}, streaming(device, bytes)) + device.kernel_gap.value;
+  return std::max(Seconds{seconds}, streaming_time(device, bytes)) + device.kernel_gap.value;
 }
 
 Seconds stream_time(const DeviceProfile& device, double bytes) {
-  return streaming(device, bytes) + device.kernel_gap.value;
+  return streaming_time(device, bytes) + device.kernel_gap.value;
 }
 
 Seconds core_time(const DeviceProfile& device, Flops flops, double bytes) {
   const Seconds computing = flops / (device.peak.value * device.attention_efficiency.value);
-  return std::max(computing, streaming(device, bytes)) + device.kernel_gap.value;
+  return std::max(computing, streaming_time(device, bytes)) + device.kernel_gap.value;
 }
 
 }  // namespace plumb

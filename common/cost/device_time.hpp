@@ -26,7 +26,10 @@ struct MatmulSizes {
 // Against published tables of single matmuls: 2.9% mean error on 39 shapes of an H100, 4.5% on 183 of an A100-PCIe.
 [[nodiscard]] Seconds matmul_time(const DeviceProfile& device, const MatmulSizes& sizes);
 
-// Bytes through memory at the bandwidth that streaming kernels reach, and the gap.
+// Bytes through memory at the bandwidth that streaming kernels reach.
+[[nodiscard]] Seconds streaming_time(const DeviceProfile& device, double bytes);
+
+// As a kernel of its own: with the gap.
 [[nodiscard]] Seconds stream_time(const DeviceProfile& device, double bytes);
 
 // A fused kernel of attention or a recurrence: its FLOPs at the rate that such kernels reach, at least its bytes, and

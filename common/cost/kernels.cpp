@@ -189,7 +189,7 @@ class KernelList {
   void add_streams(const Operation& operation) {
     const bool whole = operation.kind == OperationKind::lookup;  // every rank of a group looks all tokens up
     const double part = tokens_ / (whole ? 1 : share(operation.split));
-    const bool redone = operation.name == "attention.softmax" || operation.name == "attention.dropout";
+    const bool redone = makes_probabilities(operation);
     stream(operation.name, Phase::forward, operation.streamed.forward * part, redone);
     stream(operation.name + ".gradient", Phase::input_gradient, operation.streamed.input_gradient * part);
     stream(operation.name + ".weight_gradient", Phase::weight_gradient, operation.streamed.weight_gradient * part);

@@ -22,6 +22,10 @@ enum class RecomputeUnit : std::uint8_t {
   layer,  // inside the backward, layer by layer: embedding and head are not redone
 };
 
+// By the values of the enumerations, as in scenarios and files.
+[[nodiscard]] const std::vector<std::string>& exchange_names();
+[[nodiscard]] const std::vector<std::string>& recompute_unit_names();
+
 struct Software {
   std::string name = "plumb";
   std::string source = {};            // where the facts below are from

@@ -8,6 +8,16 @@ const std::vector<std::string>& software_names() {
   return names;
 }
 
+const std::vector<std::string>& exchange_names() {
+  static const std::vector<std::string> names = {"asynchronous", "synchronous"};
+  return names;
+}
+
+const std::vector<std::string>& recompute_unit_names() {
+  static const std::vector<std::string> names = {"stage", "layer"};
+  return names;
+}
+
 Software read_software(const YamlValue& block) {
   return read_software(block, {.name = block.require("name").text(), .source = block.require("source").text()});
 }
@@ -36,10 +46,10 @@ Software read_software(const YamlValue& block, Software base) {
     software.gradients = static_cast<ElementType>(gradients->choice({"fp32", "bf16", "fp16"}));
   }
   if (const auto exchange = block.find("exchange")) {
-    software.exchange = static_cast<PipelineExchange>(exchange->choice({"asynchronous", "synchronous"}));
+    software.exchange = static_cast<PipelineExchange>(exchange->choice(exchange_names()));
   }
   if (const auto unit = block.find("recompute_unit")) {
-    software.recompute_unit = static_cast<RecomputeUnit>(unit->choice({"stage", "layer"}));
+    software.recompute_unit = static_cast<RecomputeUnit>(unit->choice(recompute_unit_names()));
   }
   if (const auto bytes = block.find("optimizer_bytes")) software.optimizer_bytes = bytes->number(0, 1000);
   if (const auto hidden = block.find("hidden_in_pairs")) software.hidden_in_pairs = hidden->number(0, 1);

@@ -109,8 +109,7 @@ class GraphBuilder {
     } else if (is_receive(action.kind)) {
       set_transfer(node);
     } else if (is_eviction(action.kind)) {
-      const bool own = rank_of(schedule_, action.stage, action.microbatch) == node.rank;
-      if (own == (action.kind == ActionKind::evict)) return no_node;
+      if (sends_activations(schedule_, node.rank, action)) return no_node;
       set_eviction(node);
     } else if (action.kind == ActionKind::optimizer_step) {
       node.kind = NodeKind::optimizer;

@@ -25,6 +25,9 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
+// A collective over ranks of which the graph has one: data-parallel ones.
+[[nodiscard]] inline bool is_folded(const Node& node) { return node.kind == NodeKind::collective && node.peer < 0; }
+
 using NodeId = std::uint32_t;
 
 // Edge u → v: v may start when u has ended. Node ids follow (rank, position in its list), transfers where the receive

@@ -99,6 +99,10 @@ struct OperationContext {
 // All multi-token-prediction modules, each with its use of the shared head.
 [[nodiscard]] std::vector<Operation> mtp_operations(const Model& model, const OperationContext& context);
 
+// Attention's probabilities and what dropout leaves of them, where all scores are made: selective recompute (arXiv
+// 2205.05198, section 5) frees them and makes them again from queries and keys.
+[[nodiscard]] bool makes_probabilities(const Operation& operation);
+
 struct OperationTotals {
   Flops forward = {};
   Flops input_gradient = {};

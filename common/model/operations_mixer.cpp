@@ -3,6 +3,9 @@
 namespace plumb {
 namespace {
 
+constexpr const char* softmax_name = "attention.softmax";
+constexpr const char* dropout_name = "attention.dropout";
+
 // With all scores made (arXiv 2205.05198, section 4.1): both products over all keys, masked or not; kept are queries,
 // keys and values, the probabilities (5as² with dropout: also the mask, and what it leaves), and the output. Streams of
 // Megatron-LM's kernels: the masked softmax reads and writes, its gradient reads both; the permutes of the heads'
@@ -25,10 +28,10 @@ void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
               .shape = {.outputs = outputs, .inputs = inputs, .matrices = attention.heads}});
   };
   product("attention.scores", list.tokens(), attention.head_dim, element * projected);
-  list.pass("attention.softmax", OperationKind::elementwise, {1.5 * heads * keys, 3 * heads * keys},
+  list.pass(softmax_name, OperationKind::elementwise, {1.5 * heads * keys, 3 * heads * keys},
             {.until_input_gradient = element * heads * keys});
   if (list.context().dropout) {
-    list.pass("attention.dropout", OperationKind::elementwise, {2.5 * heads * keys, 2.5 * heads * keys},
+    list.pass(dropout_name, OperationKind::elementwise, {2.5 * heads * keys, 2.5 * heads * keys},
               {.until_input_gradient = (element + 1) * heads * keys});
   }
   product("attention.context", attention.value_dim, list.tokens(), 0);
@@ -130,6 +133,10 @@ void add(OperationList& list, const Mamba& mamba) { add_recurrence(list, mamba);
 void add(OperationList& list, const Mamba2& mamba) { add_recurrence(list, mamba); }
 
 }  // namespace
+
+bool makes_probabilities(const Operation& operation) {
+  return operation.name == softmax_name || operation.name == dropout_name;
+}
 
 void add_mixer(OperationList& list, const Mixer& mixer) {
   std::visit([&](const auto& kind) { add(list, kind); }, mixer);

@@ -99,11 +99,6 @@ double kept_for_weight_share(const Operation& operation, const Shares& shares) {
   return divided ? shares.inside : shares.outside;
 }
 
-// Probabilities and what dropout leaves of them; queries, keys and values stay to make them again.
-bool is_freed_by_selective(const Operation& operation) {
-  return operation.name == "attention.softmax" || operation.name == "attention.dropout";
-}
-
 KernelContext kernel_context(const Scenario& scenario) {
   const TensorLayout& tensor = scenario.layout.tensor;
   return {.sequence = scenario.training.sequence,
@@ -120,10 +115,6 @@ Bytes boundary_of_rank(const Scenario& scenario) {
   return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
-double streaming_rate(const DeviceProfile& device) {
-  return device.memory_bandwidth.value.value * device.memory_efficiency.value;
-}
-
 // The gradient of a table is made dense: cleared, written, added to the main one.
 Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
   double rows = 0;
@@ -131,14 +122,14 @@ Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario)
     if (parameter.name == "embedding.weight") rows = static_cast<double>(elements(parameter));
   }
   const auto each = static_cast<double>(3 * element_bytes(scenario.software.gradients));
-  return {each * rows / scenario.layout.tensor.degree / streaming_rate(scenario.cluster.machine.device)};
+  return streaming_time(scenario.cluster.machine.device, each * rows / scenario.layout.tensor.degree);
 }
 
 Seconds optimizer_time(std::int64_t parameters, const Scenario& scenario) {
   const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters);
   const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
   const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, scenario.training).value);
-  return {bytes / streaming_rate(scenario.cluster.machine.device)};
+  return streaming_time(scenario.cluster.machine.device, bytes);
 }
 
 // What of a block's times and bytes a recompute inside the backward changes.
@@ -183,7 +174,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, b
     kept += bytes;
     kept_for_weight += tokens * operation.kept_for_weight_bytes * kept_for_weight_share(operation, shares);
     largest_kept = std::max(largest_kept, bytes);
-    if (is_freed_by_selective(operation)) kept_of_redone += bytes;
+    if (makes_probabilities(operation)) kept_of_redone += bytes;
   }
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {

@@ -73,7 +73,7 @@ Weighed not_worse_than_fixed(Weighed best) {
       Plan plan = best.plan;
       plan.schedule.actions = fixed.actions;
       if (recomputes_by_action(plan)) {
-        plan.schedule = with_recompute(plan.schedule, std::vector<bool>(fixed.rank_of_stage.size(), true));
+        plan.schedule = with_recompute(std::move(plan.schedule));
       }
       Weighed weighed_plan = weighed(std::move(plan));
       if (better(weighed_plan, best)) best = std::move(weighed_plan);

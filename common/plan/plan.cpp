@@ -327,7 +327,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   plan.training.microbatch = choice.microbatch;
   plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (recomputes_by_action(plan)) {
-    plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
+    plan.schedule = with_recompute(std::move(plan.schedule));
   }
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
@@ -351,7 +351,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   if (placement != nullptr) {
     plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight, room)).actions;
     if (recomputes_by_action(plan)) {
-      plan.schedule = with_recompute(plan.schedule, std::vector<bool>(plan.schedule.rank_of_stage.size(), true));
+      plan.schedule = with_recompute(std::move(plan.schedule));
     }
   }
   return plan;

@@ -66,7 +66,7 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
       events.push_back(event);
     };
     add();
-    if (node.kind != NodeKind::collective || node.peer < 0) continue;
+    if (node.kind != NodeKind::collective || is_folded(node)) continue;
     // The second rank of the pair takes part with its own action.
     std::swap(event.rank, event.peer);
     event.action = other_half(event.action, stages(lowered));

@@ -12,10 +12,8 @@ int activation_change(const Schedule& schedule, const ActionIndex& index, int ra
     case ActionKind::weight_gradient:
       return -1;
     case ActionKind::evict:
-    case ActionKind::load: {
-      const bool own = rank_of(schedule, action.stage, action.microbatch) == rank;
-      return own == (action.kind == ActionKind::evict) ? -1 : 1;
-    }
+    case ActionKind::load:
+      return sends_activations(schedule, rank, action) ? -1 : 1;
     default:
       return 0;
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/schedule/action.hpp"
@@ -82,6 +83,13 @@ struct Schedule {
          (replicas(schedule) == 2 && rank_in_replica(schedule, 1, stage) == rank);
 }
 
+// Of an EVICT or LOAD that stands in a rank's list: whether it sends there. The stage's own rank sends at EVICT, its
+// partner at LOAD; the other two receive.
+[[nodiscard]] inline bool sends_activations(const Schedule& schedule, int rank, const Action& eviction) {
+  const bool own = rank_of(schedule, eviction.stage, eviction.microbatch) == rank;
+  return own == (eviction.kind == ActionKind::evict);
+}
+
 // Whether any rank sends activations to a partner for a while (EVICT, LOAD).
 [[nodiscard]] bool evicts(const Schedule& schedule);
 
@@ -108,6 +116,11 @@ struct Schedule {
 
 // Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
+// Of all stages.
+[[nodiscard]] inline Schedule with_recompute(Schedule schedule) {
+  const std::vector<bool> all(schedule.rank_of_stage.size(), true);
+  return with_recompute(std::move(schedule), all);
+}
 
 // Per stage, whether any of its microbatches has an R.
 [[nodiscard]] std::vector<bool> recomputed_stages(const Schedule& schedule);

@@ -73,6 +73,21 @@ inline const std::string model_block = R"(model:
   layers: "sliding/dense*4, (sliding/moe, full/moe)*2"
 )";
 
+// Of the size of scenarios/demo.yaml and scenarios/hybrid-4-ranks.yaml, with these layers.
+inline std::string hybrid_block(const std::string& layers) {
+  return R"(model:
+  name: hybrid
+  vocabulary: 8192
+  hidden: 256
+  heads: 4
+  kv_heads: 2
+  ffn: 512
+  window: 64
+  experts: {count: 8, top_k: 2, ffn: 512, shared: 1}
+  layers: ")" +
+         layers + "\"\n";
+}
+
 inline std::string scenario_text(const std::string& rest) { return model_block + rest; }
 
 }  // namespace plumb::testing

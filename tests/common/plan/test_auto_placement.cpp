@@ -28,17 +28,7 @@ double most_activations(const Plan& plan) {
 const std::string two_ranks =
     "cluster: {machine: local-cpu, ranks: 2, cores: 2}\n"
     "training: {sequence: 128, global_batch: 16, optimizer: adam}\n";
-const std::string uneven = R"(model:
-  name: uneven
-  vocabulary: 8192
-  hidden: 256
-  heads: 4
-  kv_heads: 2
-  ffn: 512
-  window: 64
-  experts: {count: 8, top_k: 2, ffn: 512, shared: 1}
-  layers: "sliding/dense*5, linear/dense, (sliding/moe, linear/moe, full/moe)*2"
-)";
+const std::string uneven = hybrid_block("sliding/dense*5, linear/dense, (sliding/moe, linear/moe, full/moe)*2");
 
 }  // namespace
 

@@ -16,17 +16,8 @@ namespace {
 
 // scenarios/hybrid-4-ranks.yaml with a memory per rank.
 Scenario hybrid(int mebibytes) {
-  return read_text(R"(model:
-  name: hybrid-16
-  vocabulary: 8192
-  hidden: 256
-  heads: 4
-  kv_heads: 2
-  ffn: 512
-  window: 64
-  experts: {count: 8, top_k: 2, ffn: 512, shared: 1}
-  layers: "sliding/dense*6, linear/dense*2, (sliding/moe, linear/moe, sliding/moe, full/moe)*2"
-training: {sequence: 128, global_batch: 16, microbatch: 1, precision: fp32}
+  return read_text(hybrid_block("sliding/dense*6, linear/dense*2, (sliding/moe, linear/moe, sliding/moe, full/moe)*2") +
+                   R"(training: {sequence: 128, global_batch: 16, microbatch: 1, precision: fp32}
 layout: {pipeline: 4}
 cluster: {machine: local-cpu, ranks: 4, cores: 4, memory: )" +
                    std::to_string(mebibytes) + " MiB}\n");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/graph/memory.hpp"
 #include "common/plan/plan.hpp"
 #include "common/schedule/registry.hpp"
 #include "exec/launch.hpp"
@@ -47,6 +48,17 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.layout.pipeline = wanted.ranks;
   plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
   return plan;
+}
+
+// Gives the plan's stages the costs of these blocks; what each rank then needs.
+inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeCost> blocks) {
+  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
+  }
+  const Schedule lowered = lower(plan.schedule, {});
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
 }
 
 struct TrainingRun {

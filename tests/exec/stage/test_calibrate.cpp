@@ -107,8 +107,6 @@ void require_predicted_memory(const Model& model, ElementType precision, const s
   scenario.profile = calibrate(scenario, rounds(2));
   for (const std::string& schedule : schedules) {
     const int slices = schedule == "seq-1f1b" ? 4 : 1;
-    std::vector<ComputeCost> blocks = block_costs(scenario, 2);
-    for (ComputeCost& block : blocks) block = per_slice(block, slices);
     const int chunks = schedule == "interleaved-1f1b" || schedule == "zb-v" ? 2 : 1;
     Plan plan = test::training_plan({.model = scenario.model,
                                      .schedule = schedule,
@@ -119,12 +117,7 @@ void require_predicted_memory(const Model& model, ElementType precision, const s
                                      .slices = slices});
     plan.training = scenario.training;
     plan.costs.boundary_bytes = {2 * scenario.training.sequence / slices * 32 * element_bytes(precision)};
-    for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-      plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
-    }
-    const Schedule lowered = lower(plan.schedule, {});
-    const ScheduleGraph graph = build_graph(lowered, plan.costs);
-    const std::vector<RankMemory> predicted = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+    const std::vector<RankMemory> predicted = test::predicted_memory(plan, block_costs(scenario, 2));
     const test::TrainingRun run = test::train(plan, 2);
     for (std::size_t rank = 0; rank < 2; ++rank) {
       INFO(model.name << ", " << schedule << ", rank " << rank << ": predicted " << predicted[rank].peak_bytes.value

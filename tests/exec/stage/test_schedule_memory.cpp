@@ -53,14 +53,7 @@ PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
   plan.costs.boundary_bytes = {2 * scenario.training.sequence / slices * scenario.model.hidden * 4};
   // Threads hand memory over: it is never on both ranks at a time.
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
-  std::vector<ComputeCost> blocks = block_costs(scenario, 2);
-  for (ComputeCost& block : blocks) block = per_slice(block, slices);
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
-  }
-  const Schedule lowered = lower(plan.schedule, {});
-  const ScheduleGraph graph = build_graph(lowered, plan.costs);
-  const std::vector<RankMemory> predicted = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+  const std::vector<RankMemory> predicted = test::predicted_memory(plan, block_costs(scenario, 2));
   const test::TrainingRun run = test::train(plan, 2);
   PeaksOfRanks found;
   for (std::size_t rank = 0; rank < rank_count; ++rank) {
