@@ -281,6 +281,19 @@ double YamlValue::number(double least, double most) const {
   return *value;
 }
 
+double YamlValue::fraction(double most) const {
+  std::string_view rest;
+  const std::string word = text();
+  const std::optional<double> value = leading_number(word, rest);
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const double scale = rest == "%" ? 0.01 : 1;
+  if (!value || (rest != "%" && !rest.empty()) || *value < 0 || *value * scale > most) {
+    fail(path_ + ": expected a fraction from 0 to " + shortest(most) +
+         " or a percentage, such as 0.025 or 2.5%, not '" + excerpt(word) + "'");
+  }
+  return *value * scale;
+}
+
 std::size_t YamlValue::choice(const std::vector<std::string>& names) const {
   const std::string word = text();
   const auto found = std::find(names.begin(), names.end(), word);

@@ -48,6 +48,8 @@ class YamlValue {
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most = std::numeric_limits<int>::max()) const;
   [[nodiscard]] double number(double least, double most) const;
+  // "2.5%" or 0.025; not negative.
+  [[nodiscard]] double fraction(double most) const;
   // The index of the value's text in `names`; otherwise an error with the nearest name.
   [[nodiscard]] std::size_t choice(const std::vector<std::string>& names) const;
 

@@ -8,11 +8,12 @@
 
 namespace plumb {
 
-// Where a number comes from: "datasheet", "measured: …", "assumed: …".
+// Where a number comes from: "datasheet", "measured: …", "assumed: …", and how sure it is.
 template <class Value>
 struct Sourced {
   Value value{};
   std::string source = {};
+  double uncertainty = 0;  // one standard deviation, as a fraction of the value; 0: taken as exact
   bool operator==(const Sourced&) const = default;
 };
 
@@ -45,10 +46,16 @@ struct Link {
 struct Machine {
   std::string name = {};
   DeviceProfile device = {};
-  int devices = 1;    // ranks that have a device of their own
-  int cores = 0;      // of a CPU machine: ranks beyond it share cores; 0: every rank has its own device
-  Link inside = {};   // port of each device to its peers in the machine
-  Link outside = {};  // port of each device (its share of the NICs) to other machines
+  int devices = 1;   // ranks that have a device of their own
+  int cores = 0;     // of a CPU machine: ranks beyond it share cores; 0: every rank has its own device
+  Link inside = {};  // port of each device to its peers in the machine
+  // To other machines: port of each device, or of each of the NICs that the devices share.
+  Link outside = {};
+  int nics = 0;  // that the devices share evenly, neighbours together; 0: each device has a port of its own
+  // A PCIe tree: so many neighbouring devices under one switch, whose uplink all messages to devices of other switches
+  // and to other machines share; 0: no switches, every two devices reach each other at full speed.
+  int devices_per_switch = 0;
+  Sourced<BytesPerSecond> uplink = {};                // of one switch, each way
   Sourced<BytesPerSecond> collective_bandwidth = {};  // of rings inside, the bus bandwidth of NCCL's tests
   // Of an all-reduce over n ranks before its first byte: collective_latency + n · collective_latency_per_rank.
   Sourced<Seconds> collective_latency = {};

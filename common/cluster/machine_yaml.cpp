@@ -9,16 +9,19 @@ constexpr int most_devices = 1024;
 constexpr int most_cores = 65536;
 constexpr int most_multiprocessors = 4096;
 
-// {value: …, source: …}; `read` takes the value with its unit.
+// {value: …, uncertainty: …, source: …}; `read` takes the value with its unit.
 template <class Read>
 auto sourced(const YamlValue& block, std::string_view key, Read read) {
   const YamlValue number = block.require(key);
   const std::string form = "write it with where it comes from: " + std::string(key) + ": {value: …, source: datasheet}";
   if (!number.is_map()) number.fail(number.path() + ": expected a value and its source", form);
-  number.check_keys({"value", "source"});
+  number.check_keys({"value", "source", "uncertainty"});
   const std::optional<YamlValue> source = number.find("source");
   if (!source || source->text().empty()) number.fail(number.path() + ": the source is missing", form);
-  return Sourced<decltype(read(number))>{.value = read(number.require("value")), .source = source->text()};
+  const std::optional<YamlValue> uncertainty = number.find("uncertainty");
+  return Sourced<decltype(read(number))>{.value = read(number.require("value")),
+                                         .source = source->text(),
+                                         .uncertainty = uncertainty ? uncertainty->fraction(10) : 0};
 }
 
 constexpr auto as_bytes = [](const YamlValue& value) { return value.bytes(); };
@@ -75,6 +78,27 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   return device;
 }
 
+// What neighbouring devices share.
+void read_tree(const YamlValue& block, Machine& machine) {
+  const auto shared_evenly = [&](const YamlValue& count, int parts) {
+    if (machine.devices % parts != 0) {
+      count.fail(count.path() + ": " + std::to_string(parts) + " does not divide the " +
+                 std::to_string(machine.devices) + " devices");
+    }
+    return parts;
+  };
+  if (const auto nics = block.find("nics")) {
+    machine.nics = shared_evenly(*nics, static_cast<int>(nics->integer(1, machine.devices)));
+  }
+  const std::optional<YamlValue> devices = block.find("devices_per_switch");
+  if (devices) {
+    machine.devices_per_switch = shared_evenly(*devices, static_cast<int>(devices->integer(1, machine.devices)));
+    machine.uplink = sourced(block, "uplink", as_bytes_per_second);
+  } else if (const auto uplink = block.find("uplink")) {
+    uplink->fail(uplink->path() + ": of which switches?", "devices_per_switch: …");
+  }
+}
+
 }  // namespace
 
 const std::vector<std::string>& machine_names() {
@@ -85,8 +109,8 @@ const std::vector<std::string>& machine_names() {
 }
 
 Machine read_machine(const YamlValue& block, ElementType precision) {
-  block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "collective_bandwidth",
-                    "collective_latency", "collective_latency_per_rank"});
+  block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
+                    "collective_bandwidth", "collective_latency", "collective_latency_per_rank"});
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),
@@ -107,6 +131,7 @@ Machine read_machine(const YamlValue& block, ElementType precision) {
   } else {
     block.fail("key 'devices' is missing in " + block.path(), "how many ranks have a device of their own here?");
   }
+  read_tree(block, machine);
   return machine;
 }
 

@@ -16,6 +16,7 @@ template <class Archive, class Value>
 static void fields(Archive& archive, Sourced<Value>& x) {
   archive("value", x.value);
   archive("source", x.source);
+  archive("uncertainty_fraction", x.uncertainty);
 }
 
 template <class Archive>
@@ -49,6 +50,9 @@ static void fields(Archive& archive, Machine& x) {
   archive("cores", x.cores);
   archive("inside", x.inside);
   archive("outside", x.outside);
+  archive("nics", x.nics);
+  archive("devices_per_switch", x.devices_per_switch);
+  archive("uplink_bytes_per_s", x.uplink);
   archive("collective_bandwidth_bytes_per_s", x.collective_bandwidth);
   archive("collective_latency_s", x.collective_latency);
   archive("collective_latency_per_rank_s", x.collective_latency_per_rank);

@@ -14,7 +14,7 @@
 
 namespace plumb {
 
-inline constexpr int plan_version = 3;
+inline constexpr int plan_version = 4;
 
 struct Plan {
   std::string name = {};

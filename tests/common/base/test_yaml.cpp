@@ -74,6 +74,16 @@ TEST_CASE("numbers are whole, finite and in range, or refused") {
   CHECK_FALSE(value_of("12").is_text());
 }
 
+TEST_CASE("a fraction is written as one or as a percentage") {
+  CHECK(value_of("0.025").fraction(1) == 0.025);
+  CHECK(value_of("2.5%").fraction(1) == Approx(0.025));
+  CHECK(value_of("'3 %'").fraction(1) == Approx(0.03));
+  for (const char* bad : {"-1%", "101%", "1.5", "5 %%", "nan", "nan%", "some", "%", ""}) {
+    INFO(bad);
+    CHECK_THROWS_AS((void)value_of(bad).fraction(1), InputError);
+  }
+}
+
 TEST_CASE("quantities have units, and a missing unit is an error that lists them") {
   CHECK(value_of("80 GB").bytes() == Bytes{80'000'000'000});
   CHECK(value_of("1.5GiB").bytes() == Bytes{1610612736});

@@ -46,6 +46,32 @@ std::string message_for(const std::string& from, const std::string& to, ElementT
 
 }  // namespace
 
+TEST_CASE("a machine says how sure a number is, and what its devices share") {
+  std::string text = good;
+  const std::string exact = "{value: 0.75, source: \"assumed: a guess\"}";
+  text.replace(text.find(exact), exact.size(), "{value: 0.75, uncertainty: 4%, source: a guess}");
+  const Machine machine =
+      read(text + "nics: 1\ndevices_per_switch: 2\nuplink: {value: 24 GB/s, source: measured, uncertainty: 0.1}\n");
+  CHECK(machine.device.matmul_efficiency.uncertainty == Approx(0.04));
+  CHECK(machine.device.peak.uncertainty == 0);
+  CHECK(machine.nics == 1);
+  CHECK(machine.devices_per_switch == 2);
+  CHECK(machine.uplink.value == BytesPerSecond{24e9});
+  CHECK(machine.uplink.uncertainty == 0.1);
+
+  const auto refused = [](const std::string& more) {
+    try {
+      (void)read(good + more);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  CHECK_THAT(refused("nics: 3\n"), ContainsSubstring("nics: expected a whole number from 1 to 2"));
+  CHECK_THAT(refused("devices_per_switch: 2\n"), ContainsSubstring("key 'uplink' is missing"));
+  CHECK_THAT(refused("uplink: {value: 24 GB/s, source: measured}\n"), ContainsSubstring("of which switches?"));
+}
+
 TEST_CASE("a machine's numbers keep their unit and their source") {
   const Machine machine = read(good);
   CHECK(machine.name == "two-gpus");
