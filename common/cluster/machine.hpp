@@ -32,7 +32,8 @@ struct DeviceProfile {
   Sourced<Seconds> kernel_gap = {};              // between two kernels of a stream
   Sourced<Seconds> launch_time = {};             // of the host, for one kernel
   Sourced<double> message_multiprocessors = {};  // that messages take from matmuls while they run beside them
-  Sourced<Bytes> memory = {};                    // what one rank may use
+  Sourced<Bytes> memory = {};                    // what one rank may use: the device's without …
+  Sourced<Bytes> framework_memory = {};          // … contexts, communication libraries and fragmentation
   bool operator==(const DeviceProfile&) const = default;
 };
 

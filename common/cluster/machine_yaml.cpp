@@ -58,7 +58,7 @@ void read_optional(const YamlValue& block, std::string_view key, Read read, Sour
 DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   block.check_keys({"name", "type", "multiprocessors", "peak", "matmul_efficiency", "matmul_depth", "memory_bandwidth",
                     "memory_efficiency", "attention_efficiency", "kernel_gap", "launch_time", "message_multiprocessors",
-                    "memory"});
+                    "memory", "framework_memory"});
   DeviceProfile device = {.name = block.require("name").text(),
                           .type = static_cast<DeviceType>(block.require("type").choice({"cpu", "cuda"})),
                           .peak = read_peak(block.require("peak"), precision),
@@ -75,6 +75,11 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   read_optional(block, "message_multiprocessors", as_elements, device.message_multiprocessors);
   read_optional(block, "kernel_gap", as_seconds, device.kernel_gap);
   read_optional(block, "launch_time", as_seconds, device.launch_time);
+  read_optional(block, "framework_memory", as_bytes, device.framework_memory);
+  device.memory.value = device.memory.value - device.framework_memory.value;
+  if (device.memory.value <= Bytes{}) {
+    block.require("framework_memory").fail(block.path() + ".framework_memory: leaves nothing of the device's memory");
+  }
   return device;
 }
 

@@ -9,15 +9,30 @@
 namespace plumb {
 namespace {
 
+// Beside the states; of a change, more, or fewer if negative.
+struct Held {
+  Bytes kept = {};
+  Bytes messages = {};
+  Bytes workspace = {};
+};
+
+Bytes sum(const Held& held) { return held.kept + held.messages + held.workspace; }
+
+void operator+=(Held& held, const Held& change) {
+  held.kept += change.kept;
+  held.messages += change.messages;
+  held.workspace += change.workspace;
+}
+
 struct Change {
   Seconds time;
-  Bytes bytes;  // more, or fewer if negative
+  Held held;
 };
 
 // What one compute action does to the memory of its rank when it starts and when it ends.
 struct Footprint {
-  Bytes at_start;
-  Bytes at_end;
+  Held at_start;
+  Held at_end;
 };
 
 class MemoryWalk {
@@ -73,24 +88,30 @@ class MemoryWalk {
     const ComputeCost& cost = cost_of(action);
     const Bytes kept = cost.kept_bytes;
     const Bytes for_weight = cost.kept_for_weight_bytes;
+    const Bytes input = input_bytes(action);
+    const Bytes gradient = gradient_input_bytes(action);
     switch (action.kind) {
       case ActionKind::forward: {
-        const Bytes running = kept + cost.forward_workspace_bytes;
-        const Bytes after = is_redone(action) ? input_bytes(action) : kept;
-        return {running - input_bytes(action), after - running};
+        const Bytes workspace = cost.forward_workspace_bytes;
+        const Bytes freed = is_redone(action) ? kept - input : Bytes{};
+        return {{.kept = kept, .messages = -input, .workspace = workspace}, {.kept = -freed, .workspace = -workspace}};
       }
-      case ActionKind::recompute:
-        return {kept + cost.forward_workspace_bytes - input_bytes(action), -cost.forward_workspace_bytes};
+      case ActionKind::recompute: {
+        const Bytes workspace = cost.forward_workspace_bytes;
+        return {{.kept = kept - input, .workspace = workspace}, {.workspace = -workspace}};
+      }
       case ActionKind::input_gradient: {
         const Bytes workspace = cost.input_gradient_workspace_bytes;
-        return {workspace - gradient_input_bytes(action), for_weight - kept - workspace};
+        return {{.messages = -gradient, .workspace = workspace}, {.kept = for_weight - kept, .workspace = -workspace}};
       }
-      case ActionKind::weight_gradient:
-        return {cost.weight_gradient_workspace_bytes, -for_weight - cost.weight_gradient_workspace_bytes};
+      case ActionKind::weight_gradient: {
+        const Bytes workspace = cost.weight_gradient_workspace_bytes;
+        return {{.workspace = workspace}, {.kept = -for_weight, .workspace = -workspace}};
+      }
       default: {  // B is I and then W
         const Bytes workspace =
             std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
-        return {workspace - gradient_input_bytes(action), -kept - workspace};
+        return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
       }
     }
   }
@@ -120,12 +141,12 @@ class MemoryWalk {
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage, action.microbatch))
-        changes_[rank].push_back({end, costs_.boundary_bytes});
+        changes_[rank].push_back({end, {.messages = costs_.boundary_bytes}});
     }
     if (gradient && action.stage > 0) {
       producer_end(false, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch))
-        changes_[rank].push_back({end, costs_.boundary_bytes});
+        changes_[rank].push_back({end, {.messages = costs_.boundary_bytes}});
     }
   }
 
@@ -135,16 +156,16 @@ class MemoryWalk {
     const Seconds made = producer_end(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
     const Seconds arrived = std::max(evaluation_.end[id], made);
     auto& sender = changes_[static_cast<std::size_t>(node.peer)];
-    sender.push_back({made, node.bytes});
-    sender.push_back({arrived, -node.bytes});
-    changes_[static_cast<std::size_t>(node.rank)].push_back({arrived, node.bytes});
+    sender.push_back({made, {.messages = node.bytes}});
+    sender.push_back({arrived, {.messages = -node.bytes}});
+    changes_[static_cast<std::size_t>(node.rank)].push_back({arrived, {.messages = node.bytes}});
   }
 
   // Evicted activations are on both ranks while they are on their way.
   void add_eviction(NodeId id) {
     const Node& node = graph_.nodes[id];
-    changes_[static_cast<std::size_t>(node.rank)].push_back({evaluation_.start[id], node.bytes});
-    changes_[static_cast<std::size_t>(node.peer)].push_back({evaluation_.end[id], -node.bytes});
+    changes_[static_cast<std::size_t>(node.rank)].push_back({evaluation_.start[id], {.kept = node.bytes}});
+    changes_[static_cast<std::size_t>(node.peer)].push_back({evaluation_.end[id], {.kept = -node.bytes}});
   }
 
   RankMemory level_of(std::size_t rank) {
@@ -160,20 +181,21 @@ class MemoryWalk {
     memory.over_time.push_back({Seconds{}, fixed});
     std::vector<Change>& changes = changes_[rank];
     std::ranges::stable_sort(changes, {}, [](const Change& change) { return change.time; });
-    Bytes level = fixed;
+    Held held;
     for (auto change = changes.begin(); change != changes.end();) {
       const Seconds time = change->time;
-      for (; change != changes.end() && change->time == time; ++change) level += change->bytes;
+      for (; change != changes.end() && change->time == time; ++change) held += change->held;
+      const Bytes level = fixed + sum(held);
       if (level == memory.over_time.back().bytes) continue;
       if (time == memory.over_time.back().time) memory.over_time.pop_back();
       memory.over_time.push_back({time, level});
       if (level > memory.peak_bytes) {
         memory.peak_bytes = level;
-        memory.peak_time = time;
+        memory.peak = {
+            .kept = held.kept, .messages = held.messages, .workspace = held.workspace, .time = time, .action = {}};
       }
     }
-    memory.activation_bytes = memory.peak_bytes - fixed;
-    memory.peak_action = running_at(rank, memory.peak_time);
+    memory.peak.action = running_at(rank, memory.peak.time);
     return memory;
   }
 

@@ -4,22 +4,16 @@
 #include <vector>
 
 #include "common/graph/evaluate.hpp"
+#include "common/graph/held_memory.hpp"
 
 namespace plumb {
-
-struct MemoryPoint {
-  Seconds time;
-  Bytes bytes;
-};
 
 struct RankMemory {
   Bytes parameter_bytes;
   Bytes gradient_bytes;
   Bytes optimizer_bytes;
-  Bytes activation_bytes;  // at its own peak, workspace included
-  Bytes peak_bytes;        // of all together
-  Seconds peak_time;
-  Action peak_action;                  // that runs then
+  Bytes peak_bytes;  // of all together
+  PeakMoment peak;
   std::vector<MemoryPoint> over_time;  // level from each time on
 };
 

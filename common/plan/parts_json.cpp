@@ -34,6 +34,7 @@ static void fields(Archive& archive, DeviceProfile& x) {
   archive("launch_time_s", x.launch_time);
   archive("message_multiprocessors", x.message_multiprocessors);
   archive("memory_bytes", x.memory);
+  archive("framework_memory_bytes", x.framework_memory);
 }
 
 template <class Archive>

@@ -131,13 +131,15 @@ Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const Sch
                             const Evaluation& evaluation, const std::string& engine) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, engine);
   timeline.steps.push_back(step_of(lowered, graph, evaluation));
-  for (const RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
+  for (RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
     timeline.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
                               .gradient_bytes = memory.gradient_bytes,
                               .optimizer_bytes = memory.optimizer_bytes,
-                              .activation_bytes = memory.activation_bytes,
+                              .activation_bytes = activations(memory.peak),
                               .peak_bytes = memory.peak_bytes,
-                              .received_bytes = {}});
+                              .received_bytes = {},
+                              .peak = memory.peak});
+    timeline.memory.push_back(std::move(memory.over_time));
   }
   for (const Event& event : timeline.steps.front().events) {
     timeline.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/cost/costs.hpp"
+#include "common/graph/held_memory.hpp"
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
@@ -32,7 +34,8 @@ struct RankSummary {
   Bytes optimizer_bytes;
   Bytes activation_bytes;
   Bytes peak_bytes;
-  Bytes received_bytes;  // payload per step
+  Bytes received_bytes;            // payload per step
+  std::optional<PeakMoment> peak;  // of a prediction: what the activations are, and when
   bool operator==(const RankSummary&) const = default;
 };
 
@@ -55,6 +58,8 @@ struct Timeline {
   PipelineCosts costs;  // that were predicted
   std::vector<RankSummary> ranks;
   std::vector<StepTimeline> steps;  // a prediction has one
+  // Of a prediction, per rank: drawn in a trace as counters, and not read back from it.
+  std::vector<std::vector<MemoryPoint>> memory = {};
   bool operator==(const Timeline&) const = default;
 };
 

@@ -23,13 +23,31 @@ Schedule schedule_in_range(const JsonValue& value) {
   return schedule;
 }
 
+Action action_from_json(const JsonValue& value) {
+  try {
+    return parse_action(value.text());
+  } catch (const InputError& error) {
+    value.fail(error.problem());
+  }
+}
+
+std::optional<PeakMoment> peak_from_json(const std::optional<JsonValue>& value) {
+  if (!value) return std::nullopt;
+  return PeakMoment{.kept = value->at("kept_bytes").bytes(),
+                    .messages = value->at("message_bytes").bytes(),
+                    .workspace = value->at("workspace_bytes").bytes(),
+                    .time = value->at("time_s").seconds(),
+                    .action = action_from_json(value->at("action"))};
+}
+
 RankSummary summary_from_json(const JsonValue& value) {
   return {.parameter_bytes = value.at("parameter_bytes").bytes(),
           .gradient_bytes = value.at("gradient_bytes").bytes(),
           .optimizer_bytes = value.at("optimizer_bytes").bytes(),
           .activation_bytes = value.at("activation_bytes").bytes(),
           .peak_bytes = value.at("peak_bytes").bytes(),
-          .received_bytes = value.at("received_bytes").bytes()};
+          .received_bytes = value.at("received_bytes").bytes(),
+          .peak = peak_from_json(value.find("peak"))};
 }
 
 TimelineSource source_from_json(const JsonValue& value) {

@@ -70,6 +70,14 @@ std::uint64_t compute_key(int rank, int stage, int microbatch, bool backward) {
   return (bits(rank) << 48) ^ (bits(stage) << 33) ^ (bits(backward ? 1 : 0) << 32) ^ bits(microbatch);
 }
 
+Json to_json(const PeakMoment& peak) {
+  return {{"kept_bytes", peak.kept.value},
+          {"message_bytes", peak.messages.value},
+          {"workspace_bytes", peak.workspace.value},
+          {"time_s", peak.time.value},
+          {"action", to_string(peak.action)}};
+}
+
 // Where an event is drawn: Perfetto wants the events of one track one after another.
 struct Drawn {
   std::int64_t start = 0;
@@ -92,6 +100,7 @@ class TraceWriter {
       write_step(static_cast<int>(step), offset);
       offset += nanoseconds(timeline_.steps[step].duration);
     }
+    write_memory();
     out_ += "\n],\n\"plumb\":";
     out_ += plumb_object().dump(-1, ' ', false, Json::error_handler_t::replace);
     out_ += "\n}\n";
@@ -110,6 +119,7 @@ class TraceWriter {
   [[nodiscard]] Json plumb_object() const;
   void write_track_names();
   void write_step(int index, std::int64_t offset);
+  void write_memory();
   void write_event(const Event& event, int step, const Drawn& drawn);
   void write_arrows(const StepTimeline& step, const std::vector<Drawn>& drawn);
 
@@ -134,6 +144,7 @@ Json TraceWriter::plumb_object() const {
                          {"activation_bytes", rank.activation_bytes.value},
                          {"peak_bytes", rank.peak_bytes.value},
                          {"received_bytes", rank.received_bytes.value}});
+    if (rank.peak) summaries.back()["peak"] = to_json(*rank.peak);
   }
   Json steps = Json::array();
   for (const StepTimeline& step : timeline_.steps) {
@@ -198,6 +209,21 @@ void TraceWriter::write_step(int index, std::int64_t offset) {
     write_event(event, index, drawn.back());
   }
   write_arrows(step, drawn);
+}
+
+// A counter beside the rank's tracks, in the first step.
+void TraceWriter::write_memory() {
+  for (std::size_t rank = 0; rank < timeline_.memory.size(); ++rank) {
+    for (const MemoryPoint& point : timeline_.memory[rank]) {
+      next_line();
+      out_ += R"({"ph":"C","name":"memory","pid":)";
+      append_number(out_, rank);
+      append_microseconds(out_, ",\"ts\":", nanoseconds(point.time));
+      out_ += R"(,"args":{"bytes":)";
+      append_number(out_, point.bytes.value);
+      out_ += "}}";
+    }
+  }
 }
 
 void TraceWriter::write_event(const Event& event, int step, const Drawn& drawn) {

@@ -92,6 +92,7 @@ Json to_json(const Prediction& prediction, const Options& options) {
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const RankStatistics& time = statistics.ranks[rank];
     const RankSummary& summary = timeline.ranks[rank];
+    const PeakMoment peak = summary.peak.value_or(PeakMoment{});
     ranks.push_back({{"rank", rank},
                      {"compute_s", time.compute.value},
                      {"communication_s", time.communication.value},
@@ -102,6 +103,11 @@ Json to_json(const Prediction& prediction, const Options& options) {
                      {"gradient_bytes", summary.gradient_bytes.value},
                      {"optimizer_bytes", summary.optimizer_bytes.value},
                      {"activation_bytes", summary.activation_bytes.value},
+                     {"peak_kept_bytes", peak.kept.value},
+                     {"peak_message_bytes", peak.messages.value},
+                     {"peak_workspace_bytes", peak.workspace.value},
+                     {"peak_time_s", peak.time.value},
+                     {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
   }
   return {{"iteration_s", statistics.iteration.value},
@@ -123,8 +129,18 @@ std::string memory_line(const Prediction& prediction) {
   const Bytes memory = prediction.plan.cluster.machine.device.memory.value;
   const std::string verdict =
       prediction.fits ? "fits" : "does NOT fit, " + to_text(fullest.peak_bytes - memory) + " too much";
-  return fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank,
-                     verdict);
+  std::string text =
+      fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
+  if (const auto& peak = fullest.peak) {
+    text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
+                        to_text(peak->time), to_string(peak->action), to_text(fullest.peak_bytes - activations(*peak)),
+                        to_text(peak->kept), to_text(peak->messages), to_text(peak->workspace));
+  }
+  const Sourced<Bytes>& framework = prediction.plan.cluster.machine.device.framework_memory;
+  if (framework.value > Bytes{}) {
+    text += fmt::format("\n              beside it {} of the device ({})", to_text(framework.value), framework.source);
+  }
+  return text;
 }
 
 Table rank_table(const Prediction& prediction) {

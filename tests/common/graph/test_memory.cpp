@@ -150,7 +150,8 @@ TEST_CASE("memory over time is the sum of what is alive, for random schedules an
         peak = std::max(peak, level);
       }
       CHECK(found.peak_bytes.value == peak);
-      CHECK(found.activation_bytes.value == peak - fixed);
+      CHECK(activations(found.peak).value == peak - fixed);
+      CHECK((found.peak.kept.value >= 0 && found.peak.messages.value >= 0 && found.peak.workspace.value >= 0));
       CHECK((found.parameter_bytes + found.gradient_bytes + found.optimizer_bytes).value == fixed);
       CHECK(found.over_time.back().bytes.value == fixed);
     }
@@ -172,10 +173,31 @@ TEST_CASE("1F1B on two ranks, by hand") {
   const auto memory = memory_over_time(graph, evaluate(graph), costs, schedule);
   // Rank 0 holds two microbatches when B0 runs: I tops what it keeps by 30, W is 60 + 50 − 100 above it.
   CHECK(memory[0].peak_bytes.value == 1000 + 200 + 30);
-  CHECK(to_string(memory[0].peak_action) == "0B0");
-  CHECK(memory[0].peak_time.value == 4);
+  CHECK(to_string(memory[0].peak.action) == "0B0");
+  CHECK(memory[0].peak.time.value == 4);
+  CHECK(memory[0].peak.kept.value == 200);
+  CHECK(memory[0].peak.messages.value == 0);
+  CHECK(memory[0].peak.workspace.value == 30);
   CHECK(memory[1].peak_bytes.value == 1000 + 100 + 30);
-  CHECK(to_string(memory[1].peak_action) == "1B0");
+  CHECK(to_string(memory[1].peak.action) == "1B0");
+}
+
+TEST_CASE("what waits at a slow rank counts as messages until it is taken") {
+  PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}});
+  costs.boundary_bytes = {10};
+  costs.inside.bandwidth = {1e300};
+  costs.stages[1].forward = {3};
+  costs.stages[1].kept_bytes = {1};
+  costs.stages[1].forward_workspace_bytes = {50};
+  const Schedule schedule = lower(generate_schedule("gpipe", {.ranks = 2, .microbatches = 4}), {});
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  const PeakMoment peak = memory_over_time(graph, evaluate(graph), costs, schedule)[1].peak;
+  // Arrivals at 2, 3, 4 and 5; rank 1 computes from 2 on, 3 each: at 5 it takes the second, and two others wait.
+  CHECK(to_string(peak.action) == "1F1");
+  CHECK(peak.time.value == 5);
+  CHECK(peak.kept.value == 2);
+  CHECK(peak.messages.value == 20);
+  CHECK(peak.workspace.value == 50);
 }
 
 TEST_CASE("what is evicted is on both ranks while it is on its way") {

@@ -107,6 +107,19 @@ TEST_CASE("a trace is what Perfetto expects") {
   for (const auto& [id, ends] : arrows) REQUIRE(ends.first <= ends.second);
 }
 
+TEST_CASE("memory over time is drawn as a counter of its rank") {
+  Timeline timeline = random_gpipe(2, 3, 1, 5);
+  timeline.memory = {{{{0}, {100}}, {{1e-6}, {250}}}, {{{0}, {7}}}};
+  const auto trace = nlohmann::json::parse(to_trace(timeline));
+  std::vector<std::string> counters;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "C") counters.push_back(event.dump());
+  }
+  CHECK(counters == std::vector<std::string>{R"({"args":{"bytes":100},"name":"memory","ph":"C","pid":0,"ts":0.0})",
+                                             R"({"args":{"bytes":250},"name":"memory","ph":"C","pid":0,"ts":1.0})",
+                                             R"({"args":{"bytes":7},"name":"memory","ph":"C","pid":1,"ts":0.0})"});
+}
+
 TEST_CASE("a message's arrow goes from the end of what made it to the start of what needs it") {
   const Timeline timeline = random_gpipe(3, 2, 1, 12);
   const nlohmann::json trace = nlohmann::json::parse(to_trace(timeline));

@@ -1,0 +1,27 @@
+// What a rank holds over time, and of what it consists when it is most.
+#pragma once
+
+#include "common/base/units.hpp"
+#include "common/schedule/action.hpp"
+
+namespace plumb {
+
+struct MemoryPoint {
+  Seconds time;
+  Bytes bytes;
+  bool operator==(const MemoryPoint&) const = default;
+};
+
+struct PeakMoment {
+  Bytes kept;       // activations between their actions
+  Bytes messages;   // received and not taken yet, or sent and not there yet
+  Bytes workspace;  // of the action that runs
+  Seconds time;
+  Action action;  // that runs then
+  bool operator==(const PeakMoment&) const = default;
+};
+
+// All that stands beside the states.
+[[nodiscard]] inline Bytes activations(const PeakMoment& peak) { return peak.kept + peak.messages + peak.workspace; }
+
+}  // namespace plumb
