@@ -64,6 +64,14 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
 
 // The workspace of W, a weight's gradient, does not grow with the tokens. What slices hand to each other is not
 // counted: states, and gradients of keys and values.
+ComputeCost redone_in_backward(ComputeCost layer, Bytes input) {
+  layer.input_gradient += layer.forward;
+  layer.input_gradient_workspace_bytes += layer.kept_bytes;
+  layer.forward_workspace_bytes += layer.kept_bytes - input;
+  layer.kept_bytes = input;
+  return layer;
+}
+
 ComputeCost per_slice(ComputeCost cost, int slices) {
   for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient, &cost.hidden_in_backward})
     *time = *time / slices;

@@ -46,6 +46,9 @@ struct ComputeCost {
 // F, I and W of one microbatch, and R where F is redone.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
+// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps.
+[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, Bytes input);
+
 // Of one of the equal slices of a microbatch's sequences: times and bytes that grow with the tokens are shared out
 // evenly (attention does more for later slices; their mean is taken). What is counted once a step stays.
 [[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);

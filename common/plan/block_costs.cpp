@@ -109,12 +109,6 @@ KernelContext kernel_context(const Scenario& scenario) {
           .software = scenario.software};
 }
 
-// Hidden states of one microbatch, as one rank holds them between layers.
-Bytes boundary_of_rank(const Scenario& scenario) {
-  const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
-  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
-}
-
 // The gradient of a table is made dense: cleared, written, added to the main one.
 Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
   double rows = 0;
@@ -133,23 +127,19 @@ Seconds optimizer_time(std::int64_t parameters, const Scenario& scenario) {
 }
 
 // What of a block's times and bytes a recompute inside the backward changes.
-void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, bool is_layer, Seconds redone,
-                          Bytes kept_of_redone) {
-  const RecomputeMode mode = scenario.training.recompute.mode;
-  if (mode == RecomputeMode::selective) {
-    cost.input_gradient += redone;
-    cost.kept_bytes -= kept_of_redone;
-    cost.input_gradient_workspace_bytes += kept_of_redone;
-  } else if (mode == RecomputeMode::full && scenario.software.recompute_unit == RecomputeUnit::layer && is_layer) {
-    const Bytes input = boundary_of_rank(scenario);
-    cost.input_gradient += cost.forward;
-    cost.input_gradient_workspace_bytes += cost.kept_bytes;
-    cost.forward_workspace_bytes += cost.kept_bytes - input;
-    cost.kept_bytes = input;
-  }
+void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, Seconds redone, Bytes kept_of_redone) {
+  if (scenario.training.recompute.mode != RecomputeMode::selective) return;
+  cost.input_gradient += redone;
+  cost.kept_bytes -= kept_of_redone;
+  cost.input_gradient_workspace_bytes += kept_of_redone;
 }
 
-ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, bool is_layer) {
+bool redoes_layers(const Scenario& scenario) {
+  return scenario.training.recompute.mode == RecomputeMode::full &&
+         scenario.software.recompute_unit == RecomputeUnit::layer;
+}
+
+ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
   const Training& training = scenario.training;
   Machine machine = scenario.cluster.machine;
   const bool beside_messages =
@@ -193,7 +183,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, b
   cost.forward_workspace_bytes = boundary + whole(largest_kept);
   cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
   cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter / tensor};
-  redo_inside_backward(cost, scenario, is_layer, times.redone, whole(kept_of_redone));
+  redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
   cost.optimizer = optimizer_time(cost.parameters, scenario);
   return cost;
 }
@@ -221,6 +211,11 @@ ComputeCost measured_cost(const Profile& profile, const std::string& key) {
 
 }  // namespace
 
+Bytes boundary_of_rank(const Scenario& scenario) {
+  const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
+  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
+}
+
 GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices) {
   const std::vector<int> ranks = group(layout, 0, axis);
   const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
@@ -240,6 +235,10 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   Scenario at = scenario;
   at.training.microbatch = microbatch;
   if (scenario.profile) {
+    if (scenario.training.recompute.mode == RecomputeMode::selective) {
+      throw InputError("training.recompute", "selective needs the time of attention alone, which a profile has not",
+                       "none, full or {layers: …}, or leave the profile out");
+    }
     require_same_shapes(*scenario.profile, {.model = model.name,
                                             .model_digest = model_digest(model),
                                             .sequence = scenario.training.sequence,
@@ -261,8 +260,10 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       set_states(cost, own, scenario.training, scenario.software.gradients);
       costs.push_back(cost);
     } else {
-      costs.push_back(analytic_cost(shapes, at, block > 0 && block <= model.layers.size()));
+      costs.push_back(analytic_cost(shapes, at));
     }
+    const bool is_layer = block > 0 && block <= model.layers.size();
+    if (is_layer && redoes_layers(at)) costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
   }
   return costs;
 }

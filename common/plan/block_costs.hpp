@@ -35,6 +35,10 @@ namespace plumb {
 // "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);
 
+// Hidden states of one microbatch, as one rank holds them between layers: of a tensor group with sequence parallelism
+// its part.
+[[nodiscard]] Bytes boundary_of_rank(const Scenario& scenario);
+
 // Where the group of rank 0 on this axis stands, on machines of so many devices.
 [[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices);
 

@@ -75,6 +75,11 @@ class FastestSplit {
 std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of) {
   FastestSplit fastest(plan, costs_of);
   std::vector<Split> seen;
+  const int layers = static_cast<int>(plan.model.layers.size());
+  if (layers >= stages(plan.schedule)) {
+    seen.push_back(uniform_split(layers, stages(plan.schedule)));
+    fastest.consider(seen.front());
+  }
   std::exception_ptr unproven;
   for (const Bytes memory : {problem.memory_per_rank.value(), plan.cluster.machine.device.memory.value}) {
     problem.memory_per_rank = memory;

@@ -169,7 +169,12 @@ Cluster cluster_from_json(const JsonValue& value) {
 Training training_from_json(const JsonValue& value) {
   constexpr std::int64_t most = std::int64_t{1} << 31;  // of sequence, batches: products stay below 2^63
   for (const char* key : {"sequence", "global_batch", "microbatch"}) (void)value.at(key).integer(1, most);
-  return read_fields<Training>(value);
+  Training training = read_fields<Training>(value);
+  const bool counted = training.recompute.mode == RecomputeMode::first_layers;
+  if (training.recompute.layers < (counted ? 1 : 0) || (!counted && training.recompute.layers > 0)) {
+    value.at("recompute").at("layers").fail("does not agree with the mode");
+  }
+  return training;
 }
 
 Layout layout_from_json(const JsonValue& value) {

@@ -109,9 +109,27 @@ Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks) {
   return largest + bytes(plan.boundary) * (4 + (recompute ? held_inputs(plan.schedule) : 0));
 }
 
+// Blocks as the plan's stages run them: where the first layers of each stage are redone, it depends on the split.
+std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
+  const Recompute& recompute = plan.training.recompute;
+  if (recompute.mode != RecomputeMode::first_layers) return blocks;
+  const bool divided = plan.layout.tensor.sequence_parallel;
+  const Bytes input = bytes(plan.boundary) / (divided ? plan.layout.tensor.degree : 1);
+  std::size_t first = 1;  // block 0 is the embedding
+  for (const int layers : plan.split.layers) {
+    for (int i = 0; i < std::min(layers, recompute.layers); ++i) {
+      ComputeCost& block = blocks[first + static_cast<std::size_t>(i)];
+      block = redone_in_backward(block, input);
+    }
+    first += static_cast<std::size_t>(layers);
+  }
+  return blocks;
+}
+
 Split dynamic_of(const Plan& plan, const std::vector<ComputeCost>& blocks, const CostsOf& costs_of) {
   SplitProblem problem = split_problem(plan, blocks);
-  if (stages(plan.schedule) > plan.schedule.ranks) {
+  const bool depends_on_split = plan.training.recompute.mode == RecomputeMode::first_layers;
+  if (stages(plan.schedule) > plan.schedule.ranks || depends_on_split) {
     if (const std::optional<Split> split = fastest_split(plan, problem, costs_of)) return *split;
   } else if (const std::vector<Split> splits = fast_splits(problem); !splits.empty()) {
     return splits.front();
@@ -344,9 +362,11 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
     blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
                                               : with_table_gradient(blocks.back(), scenario);
   }
-  const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
+  const auto costs_of = [&](const Plan& with_split) {
+    return pipeline_costs(with_split, scenario, as_split(with_split, blocks));
+  };
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
-  plan.costs = pipeline_costs(plan, scenario, blocks);
+  plan.costs = costs_of(plan);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
     plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight, room)).actions;

@@ -13,7 +13,7 @@ ElementType read_precision(const YamlValue& value) {
 Recompute read_recompute(const YamlValue& value) {
   if (value.is_map()) {
     value.check_keys({"layers"});
-    fail_planned(value, "recompute of some layers", "recompute: none or full");
+    return {.mode = RecomputeMode::first_layers, .layers = static_cast<int>(value.require("layers").integer(1))};
   }
   switch (value.choice({"none", "selective", "full"})) {
     case 0:
