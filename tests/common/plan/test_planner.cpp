@@ -6,6 +6,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "common/base/text.hpp"
 #include "common/graph/memory.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/schedule/registry.hpp"
