@@ -6,6 +6,16 @@
 
 namespace plumb {
 
+// Beside the states; of a change, more, or fewer if negative.
+struct Held {
+  Bytes kept = {};
+  Bytes messages = {};
+  Bytes workspace = {};
+  bool operator==(const Held&) const = default;
+};
+
+[[nodiscard]] inline Bytes sum(const Held& held) { return held.kept + held.messages + held.workspace; }
+
 struct MemoryPoint {
   Seconds time;
   Bytes bytes;
