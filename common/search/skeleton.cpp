@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "common/schedule/action_index.hpp"
@@ -14,6 +13,7 @@ namespace plumb {
 namespace {
 
 constexpr std::uint32_t joining = 0;  // the kind of nodes that only wait
+constexpr std::size_t action_kinds = static_cast<std::size_t>(ActionKind::optimizer_step) + 1;
 
 class SkeletonBuilder {
  public:
@@ -22,6 +22,8 @@ class SkeletonBuilder {
     skeleton_.microbatches = whole_microbatches(lowered);
     skeleton_.graph_nodes = graph_.nodes.size();
     skeleton_.durations.push_back({});
+    messages_.assign(graph_.rank_order.size() * graph_.rank_order.size(), joining);
+    others_.assign(lowered.rank_of_stage.size() * action_kinds, joining);
   }
 
   Skeleton build(int period) {
@@ -65,21 +67,28 @@ class SkeletonBuilder {
     }
   }
 
+  // Messages between two ranks cost the same in both directions of the pipeline, reductions of a stage do not.
   std::uint32_t kind_of(const Node& node) {
-    const bool message = node.peer >= 0;
-    const int turns = node.kind == NodeKind::transfer ? static_cast<int>(node.duration.value) : 1;
-    const auto key =
-        std::tuple(node.kind, node.action.kind == ActionKind::recompute ? ActionKind::forward : node.action.kind,
-                   message ? -1 : node.action.stage, message ? node.rank : -1, node.peer, turns);
-    // Messages between two ranks cost the same in both directions of the pipeline, but for reductions.
-    const auto [found, is_new] = kinds_.try_emplace(key, static_cast<std::uint32_t>(skeleton_.durations.size()));
-    if (is_new) skeleton_.durations.push_back({.node = node, .turns = turns});
-    return found->second;
+    const auto turns = static_cast<std::uint32_t>(node.kind == NodeKind::transfer ? node.duration.value : 1.0);
+    std::uint32_t& known = node.kind == NodeKind::transfer
+                               ? messages_[static_cast<std::size_t>(node.peer) * graph_.rank_order.size() +
+                                           static_cast<std::size_t>(node.rank)]
+                               : others_[static_cast<std::size_t>(node.action.stage) * action_kinds +
+                                         static_cast<std::size_t>(node.action.kind)];
+    const bool same = known != joining && skeleton_.durations[known].turns == static_cast<int>(turns);
+    if (same) return known;
+    const auto found = more_kinds_.find({&known, turns});
+    if (known != joining && found != more_kinds_.end()) return found->second;
+    const auto kind = static_cast<std::uint32_t>(skeleton_.durations.size());
+    skeleton_.durations.push_back({.node = node, .turns = static_cast<int>(turns)});
+    (known == joining ? known : more_kinds_[{&known, turns}]) = kind;
+    return kind;
   }
 
   // One node, and before it nodes that join where it waits for more than two.
   void place(NodeId node) {
-    std::vector<std::uint32_t> before;  // positions + 1
+    std::vector<std::uint32_t>& before = before_;  // positions + 1
+    before.clear();
     for (std::uint32_t n = first_[node]; n < first_[node + 1]; ++n) before.push_back(position_[predecessors_[n]] + 1);
     std::ranges::sort(before);
     if (before.empty()) before.push_back(0);
@@ -183,7 +192,10 @@ class SkeletonBuilder {
   std::vector<std::uint32_t> position_;  // by node
   std::vector<std::uint32_t> first_;     // by node, in predecessors_
   std::vector<NodeId> predecessors_;
-  std::map<std::tuple<NodeKind, ActionKind, int, int, int, int>, std::uint32_t> kinds_;
+  std::vector<std::uint32_t> before_;    // of the node that is being placed
+  std::vector<std::uint32_t> messages_;  // kinds, by sender and receiver
+  std::vector<std::uint32_t> others_;    // kinds, by stage and kind of action
+  std::map<std::pair<const std::uint32_t*, std::uint32_t>, std::uint32_t> more_kinds_;  // of other turns
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -81,6 +82,12 @@ std::vector<Candidate> candidates() {
       }
     }
   }
+  // Those that share a schedule stand together, so that one thread makes it.
+  std::ranges::stable_sort(all, {}, [](const Candidate& candidate) {
+    const Family& family = candidate.family;
+    return std::tuple(-family.layout.pipeline, family.schedule.name, family.schedule.chunks,
+                      family.microbatch * family.layout.data.degree);
+  });
   return all;
 }
 
