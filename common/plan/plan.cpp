@@ -131,8 +131,9 @@ Split dynamic_of(SplitProblem problem, bool several, const FastestOf& fastest) {
   } else if (const std::vector<Split> splits = fast_splits(problem); !splits.empty()) {
     return splits.front();
   }
+  // Nothing fits: the first of the fast splits without a limit, without the search for the others.
   problem.memory_per_rank.reset();
-  return fast_splits(problem).front();
+  return evened(problem, dynamic_split(problem).value());
 }
 
 Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,

@@ -52,7 +52,7 @@ class DynamicSplit {
   // All times of runs that the slowest stage can have, ascending and each once: it takes no less than the mean, and no
   // more than under cuts that are found on the way.
   std::vector<double> candidates_up_to(double most) const {
-    constexpr int rounds = 24;
+    constexpr int rounds = 12;
     constexpr double rounding = 1 - 1e-9;
     double least = times_[time_index(0, blocks_)] / stages_ * rounding;
     double known = least;
