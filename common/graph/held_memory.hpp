@@ -7,14 +7,14 @@
 namespace plumb {
 
 // Beside the states; of a change, more, or fewer if negative.
-struct Held {
+struct HeldBytes {
   Bytes kept = {};
   Bytes messages = {};
   Bytes workspace = {};
-  bool operator==(const Held&) const = default;
+  bool operator==(const HeldBytes&) const = default;
 };
 
-[[nodiscard]] inline Bytes sum(const Held& held) { return held.kept + held.messages + held.workspace; }
+[[nodiscard]] inline Bytes sum(const HeldBytes& held) { return held.kept + held.messages + held.workspace; }
 
 struct MemoryPoint {
   Seconds time;

@@ -9,7 +9,7 @@
 namespace plumb {
 namespace {
 
-void operator+=(Held& held, const Held& change) {
+void operator+=(HeldBytes& held, const HeldBytes& change) {
   held.kept += change.kept;
   held.messages += change.messages;
   held.workspace += change.workspace;
@@ -17,7 +17,7 @@ void operator+=(Held& held, const Held& change) {
 
 struct Change {
   Seconds time;
-  Held held;
+  HeldBytes held;
 };
 
 class MemoryWalk {
@@ -125,7 +125,7 @@ class MemoryWalk {
     memory.over_time.push_back({Seconds{}, fixed});
     std::vector<Change>& changes = changes_[rank];
     std::ranges::stable_sort(changes, {}, [](const Change& change) { return change.time; });
-    Held held;
+    HeldBytes held;
     for (auto change = changes.begin(); change != changes.end();) {
       const Seconds time = change->time;
       for (; change != changes.end() && change->time == time; ++change) held += change->held;

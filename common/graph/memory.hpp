@@ -30,8 +30,8 @@ struct RankMemory {
 // neighbour. The input that waited for it is part of what it holds from its start on. `redone`: R repeats the
 // microbatch's F later. `costs` has every stage.
 struct Footprint {
-  Held at_start;
-  Held at_end;
+  HeldBytes at_start;
+  HeldBytes at_end;
 };
 [[nodiscard]] Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone);
 

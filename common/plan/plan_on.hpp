@@ -37,6 +37,8 @@ struct HeldMoments {
   std::int64_t inputs = 0;  // of microbatches whose F is redone: the most that a rank holds
 };
 [[nodiscard]] HeldMoments held_moments(const Plan& plan);
+// What the ranks need besides the sums that a split problem knows; `inputs` as above.
+[[nodiscard]] Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks, std::int64_t inputs);
 [[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks,
                                          const HeldMoments& held);
 

@@ -81,7 +81,6 @@ Schedule lowered_of(const Case& of) {
 struct Seen {
   int looped = 0;
   int left_out = 0;
-  int inexact = 0;
 };
 
 void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
@@ -129,7 +128,6 @@ void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
   const Bytes below = memory.find(structure.skeleton, times, costs, -slack).peak_bytes;
   REQUIRE(above >= peak);
   REQUIRE(below <= peak);
-  if (above != below) ++seen.inexact;
 }
 
 }  // namespace
@@ -156,7 +154,6 @@ TEST_CASE("loops time longer schedules of uneven stages to the last bit, and per
   }
   CHECK(seen.looped > 1000);
   CHECK(seen.left_out > 500);
-  WARN("looped " << seen.looped << " left out " << seen.left_out << " inexact " << seen.inexact);
 }
 
 TEST_CASE("a schedule's moments do not change with the microbatches that a loop adds") {
