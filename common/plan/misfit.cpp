@@ -27,6 +27,7 @@ std::int64_t smallest_divisor_above_one(std::int64_t number) {
 
 Proposal with_ranks(Scenario scenario, int pipeline) {
   scenario.layout.pipeline = pipeline;
+  scenario.layouts = {scenario.layout};
   scenario.cluster.ranks = ranks(scenario.layout);
   Machine& machine = scenario.cluster.machine;
   const std::string text = "layout: {pipeline: " + std::to_string(pipeline) + "}";
@@ -63,6 +64,7 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   if (scenario.training.recompute.mode == RecomputeMode::none) {
     list.push_back({"recompute: full", scenario});
     list.back().scenario.training.recompute.mode = RecomputeMode::full;
+    list.back().scenario.recomputes = {list.back().scenario.training.recompute};
   }
   const int layers = static_cast<int>(scenario.model.layers.size());
   for (int pipeline = scenario.layout.pipeline * 2; pipeline <= layers; pipeline *= 2) {
@@ -120,7 +122,10 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
     throw InputError(scenario.place, "no candidate can be built: " +
                                          (first == result.candidates.end() ? "there is none" : first->reason));
   }
-  throw InputError(scenario.place, "nothing fits in memory: " + first->reason, what_would_fit(scenario));
+  const bool open = layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
+  throw InputError(
+      scenario.place, "nothing fits in memory: " + first->reason,
+      open ? "more devices, or more layouts and recompute modes to choose from" : what_would_fit(scenario));
 }
 
 }  // namespace plumb

@@ -66,7 +66,7 @@ Shown gather(const Options& options) {
       shown.model = scenario.model;
       shown.sequence = scenario.training.sequence;
       activations = scenario.training.precision;
-      if (scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size() == 1) {
+      if (combinations(scenario) == 1) {
         shown.plan = make_plan(scenario, {scenario.microbatches[0], scenario.schedules[0], scenario.splits[0]});
       }
     }
