@@ -1,12 +1,14 @@
 #include "common/search/search.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/search/fast_evaluator.hpp"
 #include "common/search/weighing.hpp"
 
 namespace plumb {
@@ -184,6 +186,14 @@ Weigher slow_weigher(const Scenario& scenario) {
           .memory_bound = [](const Family&) { return Bytes{}; },
           .weigh = [&scenario](const Family& family,
                                const SplitChoice& split) { return weigh_slowly(scenario, family, split); }};
+}
+
+Weigher fast_weigher(const Scenario& scenario) {
+  const auto evaluator = std::make_shared<FastEvaluator>(scenario);
+  return {
+      .time_bound = [evaluator](const Family& family) { return evaluator->time_bound(family); },
+      .memory_bound = [evaluator](const Family& family) { return evaluator->memory_bound(family); },
+      .weigh = [evaluator](const Family& family, const SplitChoice& split) { return evaluator->weigh(family, split); }};
 }
 
 SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,

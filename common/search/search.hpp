@@ -25,6 +25,7 @@ using MakeWeigher = std::function<Weigher(const Scenario&)>;
 
 // By whole plans, with bounds of zero: what faster ones are held against. And by FastEvaluator.
 [[nodiscard]] Weigher slow_weigher(const Scenario& scenario);
+[[nodiscard]] Weigher fast_weigher(const Scenario& scenario);
 
 struct SearchProgress {
   std::int64_t done = 0;  // candidates that are disposed of

@@ -201,6 +201,10 @@ void print_open(const Scenario& scenario) {
   for (const std::int64_t size : scenario.microbatches) {
     microbatches += (microbatches.empty() ? "" : " | ") + std::to_string(size);
   }
+  if (layouts_of(scenario).size() > 1) {
+    std::cout << fmt::format("open:     {} layouts of {} ranks\n", scenario.layouts.size(), scenario.cluster.ranks);
+  }
+  if (recomputes_of(scenario).size() > 1) std::cout << "open:     recompute " << join(scenario.recomputes) << '\n';
   std::cout << fmt::format("open:     schedule {}; split {}; microbatch {}\n          plumb plan weighs them\n",
                            join(scenario.schedules), join(scenario.splits), microbatches);
 }
