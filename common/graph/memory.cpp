@@ -14,12 +14,6 @@ struct Change {
   Bytes bytes;  // more, or fewer if negative
 };
 
-// What one compute action does to the memory of its rank when it starts and when it ends.
-struct Footprint {
-  Bytes at_start;
-  Bytes at_end;
-};
-
 class MemoryWalk {
  public:
   MemoryWalk(const ScheduleGraph& graph, const Evaluation& evaluation, const PipelineCosts& costs,
@@ -49,10 +43,6 @@ class MemoryWalk {
     return schedule.rank_of_stage.size() * static_cast<std::size_t>(schedule.microbatches);
   }
 
-  const ComputeCost& cost_of(const Action& action) const {
-    return costs_.stages[static_cast<std::size_t>(action.stage)];
-  }
-
   // When the activation (or gradient) for the next (previous) stage was there on the producer's rank.
   Seconds& producer_end(bool forward, std::int32_t stage, std::int32_t microbatch) {
     return producer_end_[(forward ? 0 : pair_count(schedule_)) +
@@ -63,38 +53,6 @@ class MemoryWalk {
   bool is_redone(const Action& action) const {
     return index_.find(ActionKind::recompute, action.stage, action.microbatch) != nowhere;
   }
-  Bytes input_bytes(const Action& action) const { return action.stage > 0 ? costs_.boundary_bytes : Bytes{}; }
-  Bytes gradient_input_bytes(const Action& action) const {
-    return action.stage + 1 < stages(schedule_) ? costs_.boundary_bytes : Bytes{};
-  }
-
-  // The input that waited for the action is part of what it holds from its start on.
-  Footprint footprint(const Action& action) const {
-    const ComputeCost& cost = cost_of(action);
-    const Bytes kept = cost.kept_bytes;
-    const Bytes for_weight = cost.kept_for_weight_bytes;
-    switch (action.kind) {
-      case ActionKind::forward: {
-        const Bytes running = kept + cost.forward_workspace_bytes;
-        const Bytes after = is_redone(action) ? input_bytes(action) : kept;
-        return {running - input_bytes(action), after - running};
-      }
-      case ActionKind::recompute:
-        return {kept + cost.forward_workspace_bytes - input_bytes(action), -cost.forward_workspace_bytes};
-      case ActionKind::input_gradient: {
-        const Bytes workspace = cost.input_gradient_workspace_bytes;
-        return {workspace - gradient_input_bytes(action), for_weight - kept - workspace};
-      }
-      case ActionKind::weight_gradient:
-        return {cost.weight_gradient_workspace_bytes, -for_weight - cost.weight_gradient_workspace_bytes};
-      default: {  // B is I and then W
-        const Bytes workspace =
-            std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
-        return {workspace - gradient_input_bytes(action), -kept - workspace};
-      }
-    }
-  }
-
   void add_compute(std::size_t rank) {
     changes_[rank].reserve(3 * schedule_.actions[rank].size());
     // A rank computes one thing at a time; engines that round must not make two of them overlap.
@@ -104,7 +62,7 @@ class MemoryWalk {
       const Action& action = graph_.nodes[node].action;
       const Seconds start = std::max(evaluation_.start[node], free_from);
       const Seconds end = std::max(evaluation_.end[node], start);
-      const Footprint bytes = footprint(action);
+      const Footprint bytes = footprint(costs_, action, is_redone(action));
       changes_[rank].push_back({start, bytes.at_start});
       changes_[rank].push_back({end, bytes.at_end});
       add_boundary(rank, action, end);
@@ -201,6 +159,34 @@ class MemoryWalk {
 };
 
 }  // namespace
+
+Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone) {
+  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(action.stage)];
+  const auto last = static_cast<std::int32_t>(costs.stages.size()) - 1;
+  const Bytes input = action.stage > 0 ? costs.boundary_bytes : Bytes{};
+  const Bytes gradient_input = action.stage < last ? costs.boundary_bytes : Bytes{};
+  const Bytes kept = cost.kept_bytes;
+  const Bytes for_weight = cost.kept_for_weight_bytes;
+  switch (action.kind) {
+    case ActionKind::forward: {
+      const Bytes running = kept + cost.forward_workspace_bytes;
+      return {running - input, (redone ? input : kept) - running};
+    }
+    case ActionKind::recompute:
+      return {kept + cost.forward_workspace_bytes - input, -cost.forward_workspace_bytes};
+    case ActionKind::input_gradient: {
+      const Bytes workspace = cost.input_gradient_workspace_bytes;
+      return {workspace - gradient_input, for_weight - kept - workspace};
+    }
+    case ActionKind::weight_gradient:
+      return {cost.weight_gradient_workspace_bytes, -for_weight - cost.weight_gradient_workspace_bytes};
+    default: {  // B is I and then W
+      const Bytes workspace =
+          std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
+      return {workspace - gradient_input, -kept - workspace};
+    }
+  }
+}
 
 std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                          const PipelineCosts& costs, const Schedule& schedule) {

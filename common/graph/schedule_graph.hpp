@@ -56,6 +56,13 @@ struct ScheduleGraph {
 // story.
 [[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
 
+// Of one compute action of a stage, alone.
+[[nodiscard]] Seconds compute_time(const ComputeCost& cost, ActionKind kind);
+
+// What a node's bytes are, and its duration before pairs and ports are shared, for other costs of the same graph.
+[[nodiscard]] Bytes payload(const Node& node, const PipelineCosts& costs);
+[[nodiscard]] Seconds time_alone(const Node& node, const PipelineCosts& costs);
+
 // The edges above without durations; replays and diffs put measured ones in.
 [[nodiscard]] std::vector<Seconds> durations(const ScheduleGraph& graph);
 

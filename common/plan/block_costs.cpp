@@ -249,7 +249,19 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   }
   const OperationContext context = operation_context(kernel_context(at));
   std::vector<ComputeCost> costs;
+  const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
+  std::vector<std::size_t> kinds;  // the first block of each kind of layer so far
   for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+    // Equal layers cost the same, wherever they stand.
+    if (!scenario.profile && is_layer(block)) {
+      const auto same = std::ranges::find_if(
+          kinds, [&](std::size_t other) { return model.layers[other - 1] == model.layers[block - 1]; });
+      if (same != kinds.end()) {
+        costs.push_back(costs[*same]);
+        continue;
+      }
+      kinds.push_back(block);
+    }
     const BlockShapes shapes = shapes_of_block(model, block, context);
     if (scenario.profile) {
       ComputeCost cost = measured_cost(*scenario.profile, block_key(model, static_cast<int>(block)));
@@ -261,7 +273,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       set_states(cost, own, scenario.training, scenario.software.gradients);
       costs.push_back(cost);
     } else {
-      costs.push_back(analytic_cost(shapes, at, block > 0 && block <= model.layers.size()));
+      costs.push_back(analytic_cost(shapes, at, is_layer(block)));
     }
   }
   return costs;

@@ -31,8 +31,9 @@ bool sees_both_ways(const Layer& layer) {
   return attention != nullptr && !attention->causal;
 }
 
-// `placement`: of a schedule that is made for times; none: the schedule's own.
-Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
+}  // namespace
+
+ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
     throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) +
@@ -50,7 +51,9 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Pl
                      "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
   }
   if (const std::optional<Schedule>& given = choice.schedule.given) {
-    if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) return *given;
+    if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) {
+      return {.ranks = given->ranks, .microbatches = static_cast<int>(microbatches), .chunks = given->chunks};
+    }
     throw InputError("schedule", given->name + " is for " + std::to_string(given->ranks) + " ranks and " +
                                      std::to_string(whole_microbatches(*given)) + " microbatches, but there are " +
                                      std::to_string(scenario.layout.pipeline) + " and " + std::to_string(microbatches));
@@ -63,23 +66,35 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Pl
                          " stages are more than a schedule of " + std::to_string(largest_schedule) + " pairs holds",
                      "a larger microbatch or a smaller global batch");
   }
-  const ScheduleShape shape{.ranks = scenario.layout.pipeline,
-                            .microbatches = static_cast<int>(microbatches),
-                            .chunks = choice.schedule.chunks,
-                            .slices = choice.schedule.slices,
-                            .group = choice.schedule.group,
-                            .update_every = choice.schedule.update_every,
-                            .overlap = choice.schedule.overlap};
+  return {.ranks = scenario.layout.pipeline,
+          .microbatches = static_cast<int>(microbatches),
+          .chunks = choice.schedule.chunks,
+          .slices = choice.schedule.slices,
+          .group = choice.schedule.group,
+          .update_every = choice.schedule.update_every,
+          .overlap = choice.schedule.overlap};
+}
+
+namespace {
+
+// `placement`: of a schedule that is made for times; none: the schedule's own.
+Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
+  const ScheduleShape shape = schedule_shape(scenario, choice);
+  if (choice.schedule.given) return *choice.schedule.given;
   if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
   require_stages(static_cast<int>(scenario.model.layers.size()), shape.ranks * shape.chunks);  // before a long search
   return even_zb_auto(shape, {placement});
 }
+
+}  // namespace
 
 bool splits_backward(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
     return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
   });
 }
+
+namespace {
 
 Bytes workspace(const ComputeCost& block) {
   return std::max(
@@ -102,17 +117,17 @@ std::int64_t held_inputs(Schedule schedule) {
 
 // What the ranks need besides the sums that the split problem knows: the worst workspace, two messages on their way in
 // and two out, and the inputs that recomputed stages keep.
-Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks, std::int64_t inputs) {
   Bytes largest;
   for (const ComputeCost& block : blocks) largest = std::max(largest, workspace(block));
-  const bool recompute = recomputes_by_action(plan);
-  return largest + bytes(plan.boundary) * (4 + (recompute ? held_inputs(plan.schedule) : 0));
+  return largest + bytes(plan.boundary) * (4 + inputs);
 }
 
-Split dynamic_of(const Plan& plan, const std::vector<ComputeCost>& blocks, const CostsOf& costs_of) {
-  SplitProblem problem = split_problem(plan, blocks);
-  if (stages(plan.schedule) > plan.schedule.ranks) {
-    if (const std::optional<Split> split = fastest_split(plan, problem, costs_of)) return *split;
+}  // namespace
+
+Split dynamic_of(SplitProblem problem, bool several, const FastestOf& fastest) {
+  if (several) {
+    if (const std::optional<Split> split = fastest(problem)) return *split;
   } else if (const std::vector<Split> splits = fast_splits(problem); !splits.empty()) {
     return splits.front();
   }
@@ -120,9 +135,8 @@ Split dynamic_of(const Plan& plan, const std::vector<ComputeCost>& blocks, const
   return fast_splits(problem).front();
 }
 
-// `costs_of` gives the costs of a plan whose split is settled.
 Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,
-                   const CostsOf& costs_of) {
+                   const std::function<Split()>& dynamic) {
   const int layers = static_cast<int>(plan.model.layers.size());
   const int count = stages(plan.schedule);
   switch (choice.method) {
@@ -140,8 +154,10 @@ Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vecto
     case SplitMethod::dynamic:
       break;
   }
-  return dynamic_of(plan, blocks, costs_of);
+  return dynamic();
 }
+
+namespace {
 
 // Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage.
 int pipeline_stride(const Layout& layout) {
@@ -170,7 +186,9 @@ Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
 }
 
-PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
+}  // namespace
+
+PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;
   const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
@@ -191,13 +209,23 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
     costs.inside = scenario.profile->transfer;
     costs.transport = scenario.profile->transport;
   }
+  return costs;
+}
+
+ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage) {
+  blocks.gradient_reduction = gradient_reduction(plan, blocks);
+  // Every rank has it once; its steps follow one another.
+  const int rank = rank_in_replica(plan.schedule, 0, stage);
+  blocks.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
+  return blocks;
+}
+
+namespace {
+
+PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
+  PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    ComputeCost cost = stage_cost(blocks, plan.split, stage);
-    cost.gradient_reduction = gradient_reduction(plan, cost);
-    // Every rank has it once; its steps follow one another.
-    const int rank = rank_in_replica(plan.schedule, 0, stage);
-    cost.optimizer += software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
-    costs.stages.push_back(cost);
+    costs.stages.push_back(cost_of_stage(plan, stage_cost(blocks, plan.split, stage), stage));
   }
   return costs;
 }
@@ -254,14 +282,25 @@ std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
 
 }  // namespace
 
+HeldMoments held_moments(const Plan& plan) {
+  return {.rank_of_stage = weighed_rank_of_stage(plan.schedule),
+          .moments = weighed_moments(plan.schedule),
+          .inputs = recomputes_by_action(plan) ? held_inputs(plan.schedule) : 0};
+}
+
 SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  return split_problem(plan, blocks, held_moments(plan));
+}
+
+SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, const HeldMoments& held) {
   const bool recompute = recomputes_by_action(plan);
-  SplitProblem problem{.block_times = {},
-                       .block_fixed_bytes = {},
-                       .block_kept_bytes = {},
-                       .rank_of_stage = weighed_rank_of_stage(plan.schedule),
-                       .moments = weighed_moments(plan.schedule),
-                       .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks)};
+  SplitProblem problem{
+      .block_times = {},
+      .block_fixed_bytes = {},
+      .block_kept_bytes = {},
+      .rank_of_stage = held.rank_of_stage,
+      .moments = held.moments,
+      .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks, held.inputs)};
   for (const ComputeCost& block : blocks) {
     problem.block_times.push_back(microbatch_time(block, recompute));
     problem.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
@@ -271,19 +310,35 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return problem;
 }
 
+std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario, std::vector<ComputeCost> blocks,
+                                        bool backward_is_split) {
+  for (ComputeCost& block : blocks) {
+    block = per_slice(block, plan.schedule.slices);
+    if (backward_is_split) block.hidden_in_backward = {};
+  }
+  // Two stages hold two tables, also where one rank holds both stages.
+  if (plan.model.tied_embeddings) {
+    blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
+                                              : with_table_gradient(blocks.back(), scenario);
+  }
+  return blocks;
+}
+
 namespace {
 
 // What a schedule that is made for the stages' own times is made for. R counts as part of I, before which it stands.
 AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, int in_flight,
                          const std::vector<Bytes>& room) {
   const bool recompute = recomputes_by_action(plan);
-  AutoProblem problem{.ranks = plan.schedule.ranks,
-                      .microbatches = plan.schedule.microbatches,
-                      .rank_of_stage = plan.schedule.rank_of_stage,
-                      .stages = {},
-                      .hop = {},
-                      .limit = std::vector<Bytes>(static_cast<std::size_t>(plan.schedule.ranks),
-                                                  plan.cluster.machine.device.memory.value - reserve(plan, blocks))};
+  AutoProblem problem{
+      .ranks = plan.schedule.ranks,
+      .microbatches = plan.schedule.microbatches,
+      .rank_of_stage = plan.schedule.rank_of_stage,
+      .stages = {},
+      .hop = {},
+      .limit = std::vector<Bytes>(static_cast<std::size_t>(plan.schedule.ranks),
+                                  plan.cluster.machine.device.memory.value -
+                                      reserve(plan, blocks, recompute ? held_inputs(plan.schedule) : 0))};
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
     problem.stages.push_back({.forward = cost.forward,
@@ -334,18 +389,13 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   const bool backward_is_split = splits_backward(plan.schedule);
   if (backward_is_split) scenario.software.exchange = PipelineExchange::asynchronous;
   plan.software = scenario.software;
-  std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
-  for (ComputeCost& block : blocks) {
-    block = per_slice(block, plan.schedule.slices);
-    if (backward_is_split) block.hidden_in_backward = {};
-  }
-  // Two stages hold two tables, also where one rank holds both stages.
-  if (plan.model.tied_embeddings) {
-    blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
-                                              : with_table_gradient(blocks.back(), scenario);
-  }
+  const std::vector<ComputeCost> blocks =
+      settled_blocks(plan, scenario, block_costs(scenario, choice.microbatch), backward_is_split);
   const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
-  plan.split = choose_split(plan, choice.split, blocks, costs_of);
+  plan.split = choose_split(plan, choice.split, blocks, [&] {
+    return dynamic_of(split_problem(plan, blocks), stages(plan.schedule) > plan.schedule.ranks,
+                      [&](const SplitProblem& problem) { return fastest_split(plan, problem, costs_of); });
+  });
   plan.costs = pipeline_costs(plan, scenario, blocks);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
