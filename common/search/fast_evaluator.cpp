@@ -1,5 +1,7 @@
 #include "common/search/fast_evaluator.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/search/block_cache.hpp"
+#include "common/search/bounds.hpp"
 #include "common/search/peak_memory.hpp"
 #include "common/search/structure_cache.hpp"
 
@@ -16,6 +19,15 @@ namespace {
 
 // Microbatches that are left out make an error of at most this part of the makespan.
 constexpr double left_out_tolerance = 1e-10;
+
+// Microbatches that a rank holds at its fullest, where the order alone tells: "Memory" of the generators.
+const std::map<std::string, int (*)(const ScheduleShape&, int), std::less<>> held_by_order = {
+    {"gpipe", [](const ScheduleShape& shape, int) { return shape.microbatches; }},
+    {"1f1b", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
+    {"zb-h1", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
+};
+
+bool trains_replicas(const ScheduleEntry& entry) { return entry.name == "dualpipe" || entry.name == "chimera"; }
 
 }  // namespace
 
@@ -32,8 +44,13 @@ class FastEvaluator::Impl {
   Estimate weigh(const Family& family, const SplitChoice& split);
 
  private:
+  void set_family(const Family& family);
   void settle(const Family& family);
   void settle_structure(const PlanChoice& choice);
+  [[nodiscard]] const std::vector<ComputeCost>& bounded_blocks(const Family& family, BoundedFamily& bounded);
+  [[nodiscard]] bool needs_whole_plan() const {
+    return structure_->evicts || (structure_->has_pairs && plan_.software.hidden_in_pairs > 0);
+  }
   [[nodiscard]] Split dynamic_split();
   void set_costs(const Split& split);
   [[nodiscard]] FullestRank fullest_rank();
@@ -54,9 +71,7 @@ class FastEvaluator::Impl {
   PeakMemory memory_;
 };
 
-// What the family's candidates share, as plan_on settles it.
-void FastEvaluator::Impl::settle(const Family& family) {
-  if (family_ == family) return;
+void FastEvaluator::Impl::set_family(const Family& family) {
   family_.reset();
   scenario_.layout = family.layout;
   scenario_.training.microbatch = family.microbatch;
@@ -67,8 +82,14 @@ void FastEvaluator::Impl::settle(const Family& family) {
   plan_.training = scenario_.training;
   plan_.layout = family.layout;
   plan_.software = scenario_.software;
+}
+
+// What the family's candidates share, as plan_on settles it.
+void FastEvaluator::Impl::settle(const Family& family) {
+  if (family_ == family) return;
+  set_family(family);
   settle_structure({.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
-  if (structure_->needs_whole_plan) return;
+  if (needs_whole_plan()) return;
   plan_.schedule = structure_->placement;
   plan_.boundary = boundary_manifest(plan_.model, plan_.training, plan_.schedule.slices);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
@@ -151,7 +172,7 @@ Split FastEvaluator::Impl::dynamic_split() {
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
   const bool whole = family.schedule.given || find_schedule(family.schedule.name).uses_times;
   if (!whole) settle(family);
-  if (whole || structure_->needs_whole_plan) {
+  if (whole || needs_whole_plan()) {
     Scenario asked = scenario_;
     asked.software.exchange = exchange_;
     return weigh_slowly(asked, family, split);
@@ -169,8 +190,41 @@ Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& spl
   return estimate;
 }
 
-Seconds FastEvaluator::Impl::time_bound(const Family&) { return {}; }
-Bytes FastEvaluator::Impl::memory_bound(const Family&) { return {}; }
+const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family& family, BoundedFamily& bounded) {
+  set_family(family);
+  const std::optional<Schedule>& given = family.schedule.given;
+  const ScheduleEntry* entry = given ? nullptr : &find_schedule(family.schedule.name);
+  const ScheduleShape shape =
+      schedule_shape(scenario_, {.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
+  plan_.schedule = {};
+  plan_.schedule.slices = given ? given->slices : shape.slices;
+  plan_.schedule.rank_of_stage.resize(static_cast<std::size_t>(stages_of(family.schedule, shape.ranks)));
+  bounded.ranks = shape.ranks;
+  bounded.stages = stages(plan_.schedule);
+  bounded.passes = std::int64_t{shape.microbatches} * plan_.schedule.slices;
+  bounded.splits_backward = given ? splits_backward(*given) : entry->splits_backward;
+  bounded.redone = recomputes_by_action(plan_);
+  bounded.overhead = plan_.software.step_overhead;
+  bounded.replicas = given ? replicas(*given) : trains_replicas(*entry) ? 2 : 1;
+  if (const auto held = held_by_order.find(family.schedule.name); held != held_by_order.end()) {
+    for (int rank = 0; rank < shape.ranks; ++rank) bounded.held.push_back(held->second(shape, rank));
+  }
+  if (bounded.splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
+  return blocks_.blocks(scenario_, plan_, bounded.splits_backward).blocks();
+}
+
+// Overlapped pairs hide at most all of the shorter action.
+Seconds FastEvaluator::Impl::time_bound(const Family& family) {
+  BoundedFamily bounded;
+  const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
+  return least_time(blocks, bounded) * (1 - plan_.software.hidden_in_pairs / 2);
+}
+
+Bytes FastEvaluator::Impl::memory_bound(const Family& family) {
+  BoundedFamily bounded;
+  const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
+  return least_memory(blocks, bounded);
+}
 
 FastEvaluator::FastEvaluator(const Scenario& scenario) : impl_(std::make_unique<Impl>(scenario)) {}
 FastEvaluator::~FastEvaluator() = default;

@@ -41,8 +41,9 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given) {
                                                    .overlap = key.overlap});
   if (key.recompute) plan.schedule = with_recompute(std::move(plan.schedule));
   structure->splits_backward = splits_backward(plan.schedule);
-  structure->needs_whole_plan = evicts(plan.schedule);
-  if (!structure->needs_whole_plan) {
+  structure->evicts = evicts(plan.schedule);
+  structure->has_pairs = !plan.schedule.overlapped.empty();
+  if (!structure->evicts) {
     PipelineCosts costs;
     costs.exchange = structure->splits_backward ? PipelineExchange::asynchronous : key.exchange;
     costs.ranks_per_machine = key.ranks_per_machine;

@@ -33,7 +33,8 @@ struct StructureKey {
 struct Structure {
   Schedule placement = {};  // the schedule without its actions
   bool splits_backward = false;
-  bool needs_whole_plan = false;  // what skeletons do not describe: evictions
+  bool evicts = false;     // skeletons do not describe that
+  bool has_pairs = false;  // overlapped; what one hides of the other is not in skeletons either
   Skeleton skeleton = {};
   HeldMoments held = {};
 };

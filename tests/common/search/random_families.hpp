@@ -42,6 +42,7 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
     software.flash_attention = coin();
     software.data_overlap = coin();
     software.scattered_messages = coin();
+    software.hidden_in_pairs = number(0, 3) == 0 ? 0.5 : 0;
     software.step_overhead = {coin() ? 5e-3 : 0.0};
     Machine& machine = scenario.cluster.machine;
     machine.devices = one_of<int>({2, 4, 8});

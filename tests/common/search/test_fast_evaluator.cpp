@@ -44,11 +44,29 @@ bool compare(FastEvaluator& fast, const Scenario& scenario, const Family& family
   REQUIRE(found->iteration.value == Approx(expected->iteration.value).epsilon(1e-9).margin(0));
   REQUIRE(found->fits == expected->fits);
   REQUIRE(found->peak_bytes.value >= expected->peak_bytes.value);
+  REQUIRE(fast.time_bound(family).value <= expected->iteration.value);
+  REQUIRE(fast.memory_bound(family).value <= expected->peak_bytes.value);
   if (found->exact) {
     REQUIRE(found->peak_bytes.value == expected->peak_bytes.value);
     REQUIRE(found->fullest_rank == expected->fullest_rank);
   }
   return true;
+}
+
+// Every way to share layers out, in order: inner stages hold one at least.
+template <class Visit>
+void for_each_split(int layers, int stages, const Visit& visit, std::vector<int> counts = {}) {
+  const int next = static_cast<int>(counts.size());
+  if (next + 1 == stages) {
+    counts.push_back(layers);
+    visit(counts);
+    return;
+  }
+  for (int own = next == 0 ? 0 : 1; own <= layers; ++own) {
+    counts.push_back(own);
+    for_each_split(layers - own, stages, visit, counts);
+    counts.pop_back();
+  }
 }
 
 }  // namespace
@@ -70,4 +88,36 @@ TEST_CASE("over random families of every schedule the fast way says what the who
     }
   }
   CHECK(built > 500);
+}
+
+TEST_CASE("no split of a family is faster or smaller than its bounds, and some come near") {
+  double nearest_time = 0;
+  double nearest_memory = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    RandomFamilies random(seed + 1000);
+    const Scenario scenario = random.scenario();
+    const int layers = static_cast<int>(scenario.model.layers.size());
+    FastEvaluator fast(scenario);
+    for (int n = 0; n < 10; ++n) {
+      Family family = random.family({"gpipe", "1f1b", "zb-h1", "eager-1f1b", "interleaved-1f1b"});
+      family.layout.pipeline = random.number(1, 3);
+      family.schedule.chunks = family.schedule.name == "interleaved-1f1b" ? 2 : 1;
+      const int stage_count = family.layout.pipeline * family.schedule.chunks;
+      if (stage_count > layers || stage_count > 4) continue;
+      CAPTURE(seed, n, family.schedule.name, stage_count);
+      for_each_split(layers, stage_count, [&](const std::vector<int>& counts) {
+        const auto found =
+            if_built([&] { return fast.weigh(family, {.method = SplitMethod::counts, .counts = counts}); });
+        if (!found) return;
+        const Seconds time = fast.time_bound(family);
+        const Bytes memory = fast.memory_bound(family);
+        REQUIRE(time <= found->iteration);
+        REQUIRE(memory <= found->peak_bytes);
+        nearest_time = std::max(nearest_time, time / found->iteration);
+        nearest_memory = std::max(nearest_memory, memory / found->peak_bytes);
+      });
+    }
+  }
+  CHECK(nearest_time > 0.95);
+  CHECK(nearest_memory > 0.7);
 }
