@@ -26,7 +26,7 @@ enum class LeftOutWhy : std::uint8_t {
 // Candidates of one tensor and one pipeline degree, or of one reason that they cannot be built.
 struct LeftOut {
   LeftOutWhy why = LeftOutWhy::cannot_be_built;
-  std::string reason = {};  // why it cannot be built
+  std::string reason = {};  // why it cannot be built; of those that differ in numbers alone the first by letter
   int tensor = 0;           // 0: of any layout
   int pipeline = 0;
   std::int64_t candidates = 0;
@@ -48,7 +48,8 @@ class LeftOutLog {
 
  private:
   LeftOut& entry(const LeftOut& key);
-  std::map<std::tuple<LeftOutWhy, int, int, std::string>, LeftOut> entries_;
+  std::map<std::tuple<LeftOutWhy, int, int>, LeftOut> entries_;
+  std::map<std::string, LeftOut> alike_;  // by reason without its numbers
 };
 
 }  // namespace plumb

@@ -120,6 +120,9 @@ class Search {
       predictions_.resize(static_cast<std::size_t>(options_.top));
     }
     for (Prediction& prediction : predictions_) planning.candidates.push_back(std::move(prediction.candidate));
+    if (planning.candidates.empty() && !result.finished) {
+      throw InputError("search", "was ended before it found a candidate that fits", "give it more time");
+    }
     if (planning.candidates.empty()) {
       add_misfit(planning);
     } else {

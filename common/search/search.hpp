@@ -70,7 +70,8 @@ struct SearchResult {
 // path and must hold by the engine too.
 //
 // The same result whatever the number of threads: they work on rounds of families whose size depends on nothing else,
-// and bounds change between rounds. Ties go to less memory, then to the smaller number. Unless it is ended early.
+// and bounds change between rounds. Ties go to less memory, then to the smaller number. Unless it is ended early: then
+// the best so far, or an InputError if nothing that fits was found so far.
 [[nodiscard]] SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
                                   const SearchOptions& options);
 
