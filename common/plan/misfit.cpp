@@ -29,6 +29,7 @@ std::int64_t smallest_divisor_above_one(std::int64_t number) {
 
 Proposal with_ranks(Scenario scenario, int pipeline) {
   scenario.layout.pipeline = pipeline;
+  scenario.layouts = {scenario.layout};
   scenario.cluster.ranks = ranks(scenario.layout);
   Machine& machine = scenario.cluster.machine;
   const std::string text = "layout: {pipeline: " + std::to_string(pipeline) + "}";
@@ -49,6 +50,7 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
   const auto add = [&](const std::string& text, const Recompute& recompute) {
     list.push_back({"recompute: " + text, scenario});
     list.back().scenario.training.recompute = recompute;
+    list.back().scenario.recomputes = {recompute};
   };
   if (now.mode == RecomputeMode::full) return list;
   if (scenario.software.recompute_unit == RecomputeUnit::stage) {  // which redoes whole stages only
@@ -92,6 +94,7 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   if (tensor.degree > 1 && !tensor.sequence_parallel) {
     list.push_back({"layout: {tensor: {sequence_parallel: true}}", scenario});
     list.back().scenario.layout.tensor.sequence_parallel = true;
+    list.back().scenario.layouts = {list.back().scenario.layout};
   }
   for (int pipeline = scenario.layout.pipeline * 2; pipeline <= layers; pipeline *= 2) {
     list.push_back(with_ranks(scenario, pipeline));
@@ -169,7 +172,10 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
     throw InputError(scenario.place, "no candidate can be built: " +
                                          (first == result.candidates.end() ? "there is none" : first->reason));
   }
-  throw InputError(scenario.place, "nothing fits in memory: " + first->reason, what_would_fit(scenario, *first));
+  const bool open = layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
+  throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
+                   open ? "more devices, or more layouts and recompute modes to choose from"
+                        : what_would_fit(scenario, *first));
 }
 
 }  // namespace plumb

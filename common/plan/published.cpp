@@ -59,8 +59,8 @@ PublishedTable read_published(const std::filesystem::path& path) {
     const YamlValue scenario = row.without({"name", "measured"}).merged_over(common);
     table.rows.push_back({.name = name, .scenario = read_scenario(scenario, name), .measured = measured});
     const Scenario& read = table.rows.back().scenario;
-    if (read.microbatches.size() * read.schedules.size() * read.splits.size() != 1) {
-      row.fail("a published row leaves nothing open, but this one has several microbatches, schedules or splits");
+    if (combinations(read) != 1) {
+      row.fail("a published row leaves nothing open, but this one has several combinations");
     }
   }
   return table;

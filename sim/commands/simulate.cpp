@@ -17,6 +17,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/planning.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -46,15 +47,14 @@ bool fits(const Plan& plan, const Timeline& timeline) {
 
 // As `plan` chooses, but one combination alone need not be weighed.
 Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& note) {
-  const std::size_t open = scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size();
+  const std::int64_t open = combinations(scenario);
   if (open == 1) {
     return make_plan(scenario, {scenario.microbatches.front(), scenario.schedules.front(), scenario.splits.front()});
   }
-  Progress progress("planning");
-  const PlanningResult result =
-      plan_scenario(scenario, evaluator, [&](int done, int total) { progress.update(done, total); });
-  note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open", open);
-  return best_fitting(result, scenario).plan;
+  const Planned planned = plan_openly(scenario, evaluator, {.top = 1});
+  note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open{}", open,
+                     planned.finished ? "" : ", as far as they were looked at");
+  return best_fitting(planned.planning, scenario).plan;
 }
 
 Prediction predict(const Options& options) {

@@ -105,6 +105,23 @@ TEST_CASE("what is planned and not built yet is refused by its name") {
          {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
 }
 
+TEST_CASE("open degrees whose product cannot be the number of ranks") {
+  const std::string eight = "cluster: {machine: dgx-h100}\n";
+  check({{eight + "layout: {pipeline: [3, 5], data: auto}\n",
+          {"scenario.yaml:12:20: ", "pipeline 3 or 5, tensor 1, data auto", "the 8 ranks of the cluster",
+           "product of the degrees must be 8"}},
+         {eight + "layout: {pipeline: [2, 4], data: {degree: 3}}\n", {"data 3 has the 8 ranks"}},
+         {eight + "layout: {pipeline: [2, 4]}\n", {"tensor 1, data 1 has the 8 ranks"}},
+         {eight + "layout: {tensor: {degree: [2, 2]}}\n", {"scenario.yaml:12:31: ", "2 stands twice"}},
+         {eight + "layout: {tensor: {degree: []}}\n", {"the list is empty"}},
+         {eight + "layout: {pipeline: [0, 2]}\n", {"scenario.yaml:12:21: ", "a whole number from 1"}},
+         {eight + "layout: {order: any}\n", {"scenario.yaml:12:17: "}},
+         {eight + "layout: {tensor: {sequence_parallel: [true, true]}}\n", {"'true' stands twice"}},
+         {eight + "training: {recompute: [full, full]}\n", {"scenario.yaml:12:30: ", "'full' stands twice"}},
+         {"cluster: {machine: dgx-h100, nodes: 2, ranks: 24}\nlayout: auto\n",
+          {"scenario.yaml:11:47: ", "24 ranks on 16 devices"}}});
+}
+
 TEST_CASE("software that there is not, and facts that it has not") {
   check({{"software: megatron\n", {"scenario.yaml:11:11: ", "unknown software 'megatron'", "megatron-202"}},
          {"software: {name: mine}\n", {"key 'source' is missing"}},
@@ -115,8 +132,7 @@ TEST_CASE("software that there is not, and facts that it has not") {
 }
 
 TEST_CASE("one word where a block belongs") {
-  check({{"layout: auto\n", {"scenario.yaml:11:9: ", "not for the layout", "layout: {pipeline: 4}"}},
-         {"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
+  check({{"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
          {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}"}},
          {"layout: {tensor: 2}\n", {"scenario.yaml:11:18: ", "tensor: {degree: 2}"}},
          {"cluster: dgx-h100\n", {"scenario.yaml:11:10: ", "hint: cluster: {machine: dgx-h100}"}},
