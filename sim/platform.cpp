@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
-#include "common/cluster/machine.hpp"
+#include "common/layout/shared_ports.hpp"
 
 namespace plumb::sim {
 
@@ -14,7 +14,24 @@ Platform platform_of(const PipelineCosts& costs, int ranks) {
           .ranks_per_machine = costs.ranks_per_machine,
           .cores_per_machine = costs.cores_per_machine,
           .inside = costs.inside,
-          .outside = costs.outside};
+          .outside = costs.outside,
+          .across = costs.across,
+          .shared = costs.shared};
+}
+
+Platform platform_of(const Machine& machine, const PipelineCosts& costs, int ranks) {
+  Platform platform{.ranks = ranks,
+                    .ranks_per_machine = machine.devices,
+                    .cores_per_machine = machine.cores,
+                    .inside = costs.inside,
+                    .outside = {.latency = costs.outside.latency, .bandwidth = machine.outside.bandwidth.value},
+                    .across = costs.across,
+                    .collective = machine.collective_bandwidth.value};
+  platform.shared = {.ranks_per_nic = devices_per_nic(machine),
+                     .nic = machine.outside.bandwidth.value,
+                     .ranks_per_switch = machine.devices_per_switch,
+                     .uplink = machine.uplink.value};
+  return platform;
 }
 
 bool one_machine(const Platform& platform, int from, int to) {
@@ -30,7 +47,10 @@ bool shares_cores(const Platform& platform, int machine) {
 }
 
 const TransferCost& port_between(const Platform& platform, int from, int to) {
-  return one_machine(platform, from, to) ? platform.inside : platform.outside;
+  if (!one_machine(platform, from, to)) return platform.outside;
+  const int under = platform.shared.ranks_per_switch;
+  const auto place = [&](int rank) { return rank % platform.ranks_per_machine; };
+  return under > 0 && place(from) / under != place(to) / under ? platform.across : platform.inside;
 }
 
 void require_valid(const Platform& platform) {
@@ -45,6 +65,12 @@ void require_valid(const Platform& platform) {
       throw InputError("platform", "the bandwidth " + name + " a machine must be above zero bytes per second");
     }
   };
+  if (platform.shared.ranks_per_nic < 1 || platform.shared.ranks_per_switch < 0) {
+    throw InputError("platform", "expected at least one rank on a NIC and no negative number under a switch");
+  }
+  if (platform.shared.ranks_per_switch > 0 && !(platform.shared.uplink.value > 0)) {
+    throw InputError("platform", "the bandwidth of a switch's uplink must be above zero bytes per second");
+  }
   const bool single = platform.ranks <= platform.ranks_per_machine;
   if (platform.ranks > 1 && platform.ranks_per_machine > 1) check(platform.inside, "inside");
   if (!single) check(platform.outside, "outside");

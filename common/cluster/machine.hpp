@@ -60,6 +60,8 @@ struct Machine {
   // Of an all-reduce over n ranks before its first byte: collective_latency + n · collective_latency_per_rank.
   Sourced<Seconds> collective_latency = {};
   Sourced<Seconds> collective_latency_per_rank = {};
+  // Of an all-reduce by the switch itself over all devices (NVLink SHARP), as a bus bandwidth; 0: the switch cannot.
+  Sourced<BytesPerSecond> switch_bandwidth = {};
   bool operator==(const Machine&) const = default;
 };
 

@@ -88,7 +88,9 @@ Seconds transfer_time(const TransferCost& cost, Bytes amount) {
 
 const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to) {
   const int each = std::max(1, costs.ranks_per_machine);
-  return machine_of(from, each) == machine_of(to, each) ? costs.inside : costs.outside;
+  if (machine_of(from, each) != machine_of(to, each)) return costs.outside;
+  const int under = costs.shared.ranks_per_switch;
+  return under > 0 && from % each / under != to % each / under ? costs.across : costs.inside;
 }
 
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {

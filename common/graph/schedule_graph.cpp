@@ -247,7 +247,11 @@ class GraphBuilder {
     }
     for (const Exchanged& message : exchanged_) {
       const int turns = std::max(sends[{message.made, port(message)}], receives[{message.used, port(message)}]);
-      graph_.nodes[message.transfer].duration = graph_.nodes[message.transfer].duration * turns;
+      Node& node = graph_.nodes[message.transfer];
+      node.duration = node.duration * turns;
+      // Simulators make them share the port by themselves; each has its own start.
+      if (turns > 1)
+        node.flow = flow_index(graph_, {.latency = transfer_between(costs_, node.peer, node.rank).latency * turns});
     }
   }
 
@@ -348,6 +352,13 @@ ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs) {
   ScheduleGraph graph = GraphBuilder(lowered, costs).build();
   sort_topologically(graph);
   return graph;
+}
+
+std::int32_t flow_index(ScheduleGraph& graph, const Flow& flow) {
+  const auto found = std::ranges::find(graph.flows, flow);
+  const auto index = static_cast<std::int32_t>(found - graph.flows.begin());
+  if (found == graph.flows.end()) graph.flows.push_back(flow);
+  return index;
 }
 
 std::vector<Seconds> durations(const ScheduleGraph& graph) {

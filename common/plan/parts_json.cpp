@@ -56,6 +56,7 @@ static void fields(Archive& archive, Machine& x) {
   archive("collective_bandwidth_bytes_per_s", x.collective_bandwidth);
   archive("collective_latency_s", x.collective_latency);
   archive("collective_latency_per_rank_s", x.collective_latency_per_rank);
+  archive("switch_bandwidth_bytes_per_s", x.switch_bandwidth);
 }
 
 template <class Archive>

@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/graph/memory.hpp"
+#include "common/layout/shared_ports.hpp"
 #include "common/model/model_json.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
@@ -143,28 +144,37 @@ Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vecto
   return dynamic_of(plan, blocks, costs_of);
 }
 
-// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage.
-int pipeline_stride(const Layout& layout) {
-  MeshCoordinates next{};
-  next.at(static_cast<std::size_t>(MeshAxis::pipeline)) = 1;
-  return layout.pipeline > 1 ? rank_at(layout, next) : ranks(layout);
-}
-
 // Parts that were scattered over a tensor group are gathered on arrival.
 Seconds gathering_time(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
-                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine.devices));
+                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine));
 }
 
-TransferCost transfer_cost(const Link& link, Seconds gathering) {
-  return {.latency = link.latency.value + gathering, .bandwidth = link.bandwidth.value};
+// All folded ranks of a stage send at once; each has its part of what they share.
+void set_ways(PipelineCosts& costs, const Layout& layout, const Machine& machine, Seconds gathering) {
+  costs.inside = {.latency = machine.inside.latency.value + gathering, .bandwidth = machine.inside.bandwidth.value};
+  costs.outside = {.latency = machine.outside.latency.value + gathering, .bandwidth = machine.outside.bandwidth.value};
+  if (machine.nics > 0) {
+    const PortSharing nic = port_sharing(layout, devices_per_nic(machine));
+    costs.outside.bandwidth = machine.outside.bandwidth.value / nic.together;
+    costs.shared.ranks_per_nic = nic.stages;
+    costs.shared.nic = costs.outside.bandwidth;
+  }
+  if (machine.devices_per_switch == 0) return;
+  const PortSharing uplink = port_sharing(layout, machine.devices_per_switch);
+  costs.shared.ranks_per_switch = uplink.stages;
+  costs.shared.uplink = machine.uplink.value / uplink.together;
+  const BytesPerSecond most = std::min(costs.inside.bandwidth, costs.shared.uplink);
+  costs.across = {.latency = costs.inside.latency, .bandwidth = most};
+  if (costs.shared.nic.value == 0) costs.shared.nic = costs.outside.bandwidth;
+  costs.outside.bandwidth = std::min(costs.outside.bandwidth, most);
 }
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
 Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine.devices);
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine);
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
@@ -174,18 +184,18 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;
   const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
-  const Seconds gathering = gathering_time(plan);
   PipelineCosts costs{.stages = {},
                       .boundary_bytes = sent_boundary_bytes(plan),
                       .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
-                      .inside = transfer_cost(machine.inside, gathering),
-                      .outside = transfer_cost(machine.outside, gathering),
+                      .inside = {},
+                      .outside = {},
                       .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
                       .cores_per_machine = machine.cores,
                       .exchange = software.exchange,
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
+  set_ways(costs, plan.layout, machine, gathering_time(plan));
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;
