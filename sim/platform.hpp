@@ -25,7 +25,7 @@ struct Platform {
 [[nodiscard]] Platform platform_of(const PipelineCosts& costs, int ranks);
 
 // Of all ranks of a cluster of such machines, whose messages are as `costs` says of its machine.
-[[nodiscard]] Platform platform_of(const Machine& machine, const PipelineCosts& costs, int ranks);
+[[nodiscard]] Platform platform_of(const Cluster& cluster, const PipelineCosts& costs, int ranks);
 
 // True if one machine has both ranks.
 [[nodiscard]] bool one_machine(const Platform& platform, int from, int to);
@@ -35,7 +35,7 @@ struct Platform {
 [[nodiscard]] bool shares_cores(const Platform& platform, int machine);
 
 // Of the way that a message between two different ranks takes.
-[[nodiscard]] const TransferCost& port_between(const Platform& platform, int from, int to);
+[[nodiscard]] TransferCost port_between(const Platform& platform, int from, int to);
 
 // Throws InputError for what cannot be simulated: no ranks, negative or undefined latencies, bandwidths that are not
 // above zero (infinite is allowed).

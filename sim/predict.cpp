@@ -50,7 +50,7 @@ Timeline predict_unfolded(const Plan& plan, std::string_view engine) {
 #ifdef PLUMB_HAS_SIMGRID
     if (engine == "simgrid") {
       const ScheduleGraph& graph = unfolded.graph;
-      return simulate(graph, platform_of(plan.cluster.machine, plan.costs, graph.ranks));
+      return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
     }
 #endif
     return evaluate(unfolded.graph);

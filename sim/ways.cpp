@@ -38,6 +38,9 @@ Ways::Ways(const Platform& platform)
     switches_per_machine_ = parts(platform.ranks_per_machine, platform.shared.ranks_per_switch);
   }
   first_switch_ = add(machines * switches_per_machine_, usable(platform.shared.uplink));
+  const auto borders = [&](int each) { return each > 0 ? parts(ranks_, each) : 0; };
+  first_leaf_ = add(borders(platform.shared.ranks_per_leaf), usable(platform.shared.leaf));
+  first_site_ = add(borders(platform.shared.ranks_per_site), usable(platform.shared.site));
 }
 
 int Ways::within(int rank, int shared_by, int per_machine) const {
@@ -54,7 +57,8 @@ Ways::End Ways::end(int rank, Exit exit) const {
   const auto add = [&](PortId first, int offset) { end.ports.at(end.count++) = first + static_cast<PortId>(offset); };
   const int under = platform_.shared.ranks_per_switch;
   const bool ring = exit == Exit::ring || exit == Exit::ring_across;
-  if (exit == Exit::outside) {
+  const bool outside = exit >= Exit::outside;
+  if (outside) {
     add(first_nic_, within(rank, platform_.shared.ranks_per_nic, nics_per_machine_));
     if (under > 0) add(first_port_, rank);
   } else {
@@ -63,6 +67,9 @@ Ways::End Ways::end(int rank, Exit exit) const {
   }
   const bool inside_switch = exit == Exit::message || exit == Exit::ring;
   if (under > 0 && !inside_switch) add(first_switch_, within(rank, under, switches_per_machine_));
+  const SharedWays& shared = platform_.shared;
+  if (exit > Exit::outside && shared.ranks_per_leaf > 0) add(first_leaf_, rank / shared.ranks_per_leaf);
+  if (exit == Exit::outside_site) add(first_site_, rank / shared.ranks_per_site);
   return end;
 }
 
@@ -71,7 +78,9 @@ std::vector<PortId> Ways::ports(int rank, Exit exit) const {
   const bool across = exit == Exit::message_across || exit == Exit::ring_across;
   if (across && platform_.shared.ranks_per_switch == 0) return {};
   if ((exit == Exit::ring || exit == Exit::ring_across) && platform_.collective.value <= 0) return {};
-  if (exit == Exit::outside && ranks_ <= each) return {};
+  if (exit >= Exit::outside && ranks_ <= each) return {};
+  if (exit == Exit::outside_leaf && platform_.shared.ranks_per_leaf == 0) return {};
+  if (exit == Exit::outside_site && platform_.shared.ranks_per_site == 0) return {};
   const End all = end(rank, exit);
   return {all.ports.begin(), all.ports.begin() + all.count};
 }
@@ -80,7 +89,10 @@ Way Ways::between(int from, int to, bool collective) const {
   Way way;
   const int under = platform_.shared.ranks_per_switch;
   if (!one_machine(platform_, from, to)) {
-    way.exit = Exit::outside;
+    const auto apart = [&](int each) { return each > 0 && from / each != to / each; };
+    way.exit = apart(platform_.shared.ranks_per_site)   ? Exit::outside_site
+               : apart(platform_.shared.ranks_per_leaf) ? Exit::outside_leaf
+                                                        : Exit::outside;
   } else {
     const bool across =
         under > 0 && within(from, under, switches_per_machine_) != within(to, under, switches_per_machine_);

@@ -19,15 +19,18 @@ enum class Exit : std::uint8_t {
   message_across,  // through the switches' uplinks
   ring,            // of a collective
   ring_across,
-  outside,  // to another machine
+  outside,       // to another machine
+  outside_leaf,  // under another leaf
+  outside_site,  // under another leaf of another site
 };
-inline constexpr std::array exits{Exit::message, Exit::message_across, Exit::ring, Exit::ring_across, Exit::outside};
+inline constexpr std::array exits{Exit::message, Exit::message_across, Exit::ring,        Exit::ring_across,
+                                  Exit::outside, Exit::outside_leaf,   Exit::outside_site};
 
 struct Way {
   Exit exit = Exit::message;
   std::uint8_t count = 0;
-  std::array<ResourceId, 8> uses = {};  // `count` of them
-  double rate = 0;                      // bytes per second when nothing else is on its way; may be infinite
+  std::array<ResourceId, 10> uses = {};  // `count` of them
+  double rate = 0;                       // bytes per second when nothing else is on its way; may be infinite
 };
 
 // A rank's own lanes for messages and for collectives lead into its port, as NVLink has more bandwidth than one channel
@@ -50,9 +53,9 @@ class Ways {
   [[nodiscard]] ResourceId in_of(PortId port) const { return out_of(port) + 1; }
 
  private:
-  // At most four ports at an end.
+  // At most five ports at an end.
   struct End {
-    std::array<PortId, 4> ports = {};
+    std::array<PortId, 5> ports = {};
     std::uint8_t count = 0;
   };
   [[nodiscard]] End end(int rank, Exit exit) const;
@@ -67,6 +70,8 @@ class Ways {
   PortId first_port_ = 0;
   PortId first_nic_ = 0;
   PortId first_switch_ = 0;
+  PortId first_leaf_ = 0;
+  PortId first_site_ = 0;
   std::vector<double> capacities_;
 };
 

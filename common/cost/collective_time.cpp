@@ -21,6 +21,7 @@ BytesPerSecond bandwidth(const Machine& machine, const GroupPlacement& group) {
   BytesPerSecond least = machine.collective_bandwidth.value;
   if (group.uplink_passes > 0) least = std::min(least, machine.uplink.value / group.uplink_passes);
   if (group.ranks == group.per_machine) return least;
+  if (group.border.value > 0) least = std::min(least, group.border);
   // Behind a PCIe switch what leaves the machine goes through the device's one port as well.
   if (machine.devices_per_switch > 0) {
     least = std::min(least, machine.inside.bandwidth.value);
@@ -35,22 +36,23 @@ CollectivePhase phase(const Machine& machine, const GroupPlacement& group, Secon
   CollectivePhase result{.latency = latency, .time = latency + Seconds{sent / rate.value}};
   if (group.per_machine > 1) result.inside = sent;
   if (group.ranks == group.per_machine) return result;
-  // One rank alone on its machine has a whole NIC, which may be faster than B.
-  const double share = nic_share(machine, group) * static_cast<double>(group.per_machine) / rate;
-  result.outside = sent / group.per_machine * (group.per_machine == 1 ? share : 1);
+  // A NIC that is faster than rings are alone would carry the flow too fast.
+  const double faster = nic_share(machine, group) / machine.collective_bandwidth.value;
+  result.outside = sent / group.per_machine * (group.per_machine == 1 ? std::max(1.0, faster) : 1);
   return result;
 }
 
 CollectivePhase ring_phase(const Machine& machine, Collective kind, double bytes, const GroupPlacement& group) {
   const double n = group.ranks;
   const double pass = (n - 1) / n * bytes;
+  const Seconds all = alpha(machine, n) + group.step_latency * (2 * (n - 1));
   switch (kind) {
     case Collective::all_reduce:
-      return phase(machine, group, alpha(machine, n), 2 * pass);
+      return phase(machine, group, all, 2 * pass);
     case Collective::all_to_all:
-      return phase(machine, group, alpha(machine, n), pass);
+      return phase(machine, group, alpha(machine, n) + group.step_latency * (n - 1), pass);
     default:
-      return phase(machine, group, alpha(machine, n) / 2, pass);
+      return phase(machine, group, all / 2, pass);
   }
 }
 
@@ -96,15 +98,20 @@ CollectivePlan plan_of(CollectiveAlgorithm algorithm, const Machine& machine, Co
       add(ring_phase(machine, kind, bytes, group));
       break;
     case CollectiveAlgorithm::tree:
-      add(phase(machine, group, alpha(machine, group.per_machine + rounded_log2(machines(group))), 2 * bytes));
+      // Up and down again, over the border once each way.
+      add(phase(machine, group,
+                alpha(machine, group.per_machine + rounded_log2(machines(group))) + group.step_latency * 2.0,
+                2 * bytes));
       break;
     case CollectiveAlgorithm::hierarchical: {
       GroupPlacement inside = group;
       inside.ranks = group.per_machine;
+      inside.step_latency = {};
       GroupPlacement between = group;
       between.ranks = machines(group);
       between.per_machine = 1;
       between.uplink_passes *= group.per_machine;  // no fewer than the ranks under a switch
+      between.border = between.border / static_cast<double>(group.per_machine);
       add(ring_phase(machine, Collective::reduce_scatter, bytes, inside));
       add(ring_phase(machine, Collective::all_reduce, bytes / group.per_machine, between));
       add(ring_phase(machine, Collective::all_gather, bytes, inside));

@@ -15,8 +15,10 @@ using Collective = OperationMessage::Collective;
 struct GroupPlacement {
   int ranks = 1;
   int per_machine = 1;
-  int ranks_per_nic = 1;     // of all groups that run at once; each has that part of the NIC
-  double uplink_passes = 0;  // of what a rank sends to the next, over the busiest uplink of a PCIe switch
+  int ranks_per_nic = 1;       // of all groups that run at once; each has that part of the NIC
+  double uplink_passes = 0;    // of what a rank sends to the next, over the busiest uplink of a PCIe switch
+  BytesPerSecond border = {};  // what a rank sends to the next, beyond leaves and sites; 0: no limit
+  Seconds step_latency = {};   // of each step, where the group stands on several sites
   bool operator==(const GroupPlacement&) const = default;
 };
 
@@ -58,7 +60,7 @@ struct CollectivePlan {
 //   hierarchical  ring(all-reduce over k) + ring(all-reduce over M machines of bytes/k, B at most one NIC's share)
 //   in_switch     α(2) + 2(d−1)/d · bytes/`switch_bandwidth`, whatever n: each device sends once and gets once
 // B is the links' inside one machine; across machines no more than k shares of a NIC, and no more than the uplinks of
-// its switches pass. α(n) = base + n · per rank.
+// its switches, leaves and sites pass. α(n) = base + n · per rank; between sites each step takes their latency more.
 [[nodiscard]] CollectivePlan plan_of(CollectiveAlgorithm algorithm, const Machine& machine, Collective kind,
                                      double bytes, const GroupPlacement& group);
 

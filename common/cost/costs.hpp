@@ -77,8 +77,16 @@ struct SharedWays {
   BytesPerSecond nic = {};   // 0: every rank has a port of its own, as fast as `outside`
   int ranks_per_switch = 0;  // 0: no PCIe switches
   BytesPerSecond uplink = {};
+  int ranks_per_leaf = 0;  // 0: no leaf switches
+  BytesPerSecond leaf = {};
+  int ranks_per_site = 0;  // 0: one site
+  BytesPerSecond site = {};
+  Seconds site_latency = {};  // on top of that of `outside`
   bool operator==(const SharedWays&) const = default;
 };
+
+// `outside` between these ranks of two machines, which may be under two leaves or on two sites.
+[[nodiscard]] TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to);
 
 // Everything that a schedule graph needs besides the schedule.
 struct PipelineCosts {
@@ -98,8 +106,10 @@ struct PipelineCosts {
   bool operator==(const PipelineCosts&) const = default;
 };
 
+[[nodiscard]] bool on_one_machine(const PipelineCosts& costs, int from, int to);
+
 // Of the way between two ranks: `inside` or `across` if one machine has both.
-[[nodiscard]] const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to);
+[[nodiscard]] TransferCost transfer_between(const PipelineCosts& costs, int from, int to);
 
 // The blocks of one stage in sequence; `blocks` has layers + 2 entries.
 [[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);

@@ -39,6 +39,11 @@ static void fields(Archive& archive, SharedWays& x) {
   archive("nic_bytes_per_s", x.nic);
   archive("ranks_per_switch", x.ranks_per_switch);
   archive("uplink_bytes_per_s", x.uplink);
+  archive("ranks_per_leaf", x.ranks_per_leaf);
+  archive("leaf_bytes_per_s", x.leaf);
+  archive("ranks_per_site", x.ranks_per_site);
+  archive("site_bytes_per_s", x.site);
+  archive("site_latency_s", x.site_latency);
 }
 
 template <class Archive>
@@ -70,11 +75,17 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   const JsonValue shared = value.at("shared");
   static_cast<void>(shared.at("ranks_per_nic").small_integer(1));
   static_cast<void>(shared.at("ranks_per_switch").small_integer(0));
+  static_cast<void>(shared.at("ranks_per_leaf").small_integer(0));
+  static_cast<void>(shared.at("ranks_per_site").small_integer(0));
+  const auto require_bandwidth = [&](int ranks, BytesPerSecond bandwidth, const char* key) {
+    if (ranks == 0 || bandwidth >= slowest_bandwidth) return;
+    shared.at(key).fail("expected a bandwidth from 1 to 1e18 bytes per second");
+  };
+  require_bandwidth(costs.shared.ranks_per_switch, costs.shared.uplink, "uplink_bytes_per_s");
+  require_bandwidth(costs.shared.ranks_per_leaf, costs.shared.leaf, "leaf_bytes_per_s");
+  require_bandwidth(costs.shared.ranks_per_site, costs.shared.site, "site_bytes_per_s");
   std::vector<std::pair<const char*, TransferCost>> ways{{"inside", costs.inside}, {"outside", costs.outside}};
   if (costs.shared.ranks_per_switch > 0) ways.emplace_back("across", costs.across);
-  if (costs.shared.ranks_per_switch > 0 && costs.shared.uplink < slowest_bandwidth) {
-    shared.at("uplink_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");
-  }
   for (const auto& [name, way] : ways) {
     const bool endless = std::isinf(way.bandwidth.value);
     if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {

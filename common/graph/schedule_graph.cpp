@@ -237,7 +237,7 @@ class GraphBuilder {
   void share_ports() {
     const auto port = [&](const Exchanged& message) {
       const Node& node = graph_.nodes[message.transfer];
-      return &transfer_between(costs_, node.peer, node.rank) == &costs_.outside;
+      return !on_one_machine(costs_, node.peer, node.rank);
     };
     std::map<std::pair<NodeId, bool>, int> sends;
     std::map<std::pair<NodeId, bool>, int> receives;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/cluster/machine.hpp"
 #include "common/graph/exchange_steps.hpp"
 
 namespace plumb {
@@ -126,18 +125,12 @@ class Unfolder {
     node.rank = rank_in_lane(result_, folded.rank, lane);
     if (folded.peer < 0) return node;
     node.peer = rank_in_lane(result_, folded.peer, lane);
-    // Two ranks may stand otherwise than those of the folded graph, where stages and machines do not divide each other.
-    const TransferCost& way = transfer_between(costs_, folded.peer, folded.rank);
-    const bool one_machine = machine_of(node.peer, devices()) == machine_of(node.rank, devices());
-    const Seconds latency = one_machine ? costs_.inside.latency : costs_.outside.latency;
-    const double turns = folded.flow >= 0 && way.latency.value > 0
-                             ? folded_.flows[static_cast<std::size_t>(folded.flow)].latency / way.latency
-                             : 1;
-    node.flow = flow_index(result_.graph, {.latency = latency * turns});
+    // The latency is the folded one's, also where stages and machines do not divide each other.
+    node.flow = folded.flow < 0
+                    ? flow_index(result_.graph, {.latency = transfer_between(costs_, folded.peer, folded.rank).latency})
+                    : flow_index(result_.graph, folded_.flows[static_cast<std::size_t>(folded.flow)]);
     return node;
   }
-
-  [[nodiscard]] int devices() const { return details_.collectives.machine().devices; }
 
   const std::vector<ActionPart>& parts_of(const Action& action) const {
     const StageParts& stage = details_.stages[static_cast<std::size_t>(action.stage)];

@@ -60,13 +60,40 @@ double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machin
   return most;
 }
 
+// The same over the borders between so many neighbouring machines and the others: every rank sends its part of a ring
+// to one on its group's next machine.
+double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes) {
+  const auto pipeline = static_cast<std::size_t>(MeshAxis::pipeline);
+  const int stage = coordinates(layout, 0).at(pipeline);
+  std::map<int, double> up;
+  std::map<int, double> down;
+  for (int rank = 0; rank < ranks(layout); ++rank) {
+    if (coordinates(layout, rank).at(pipeline) != stage) continue;
+    const int own = machine_of(rank, machine.devices);
+    std::map<int, int> members;  // by machine
+    for (const int member : group(layout, rank, axis)) ++members[machine_of(member, machine.devices)];
+    auto next = members.upper_bound(own);
+    if (next == members.end()) next = members.begin();
+    if (own / nodes == next->first / nodes) continue;
+    up[own / nodes] += 1.0 / members[own];
+    down[next->first / nodes] += 1.0 / members[own];
+  }
+  double most = 0;
+  for (const auto& [border, passes] : up) most = std::max(most, passes);
+  for (const auto& [border, passes] : down) most = std::max(most, passes);
+  return most;
+}
+
 }  // namespace
 
-GroupWays group_ways(const Layout& layout, MeshAxis axis, const Machine& machine) {
+GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
+  const Machine& machine = cluster.machine;
   GroupWays ways;
   if (degree(layout, axis) <= 1) return ways;
   ways.ranks_per_nic = port_sharing(layout, devices_per_nic(machine)).together;
   if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine);
+  if (cluster.nodes_per_leaf > 0) ways.leaf_passes = busiest_border(layout, axis, machine, cluster.nodes_per_leaf);
+  if (cluster.nodes_per_site > 0) ways.site_passes = busiest_border(layout, axis, machine, cluster.nodes_per_site);
   return ways;
 }
 

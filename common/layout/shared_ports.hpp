@@ -27,8 +27,10 @@ struct GroupWays {
   // How often what one rank sends to the next goes over the busiest uplink of a switch, in rings that take the ranks in
   // their order: once for each neighbour under another switch, and for each rank its part of what leaves the machine.
   double uplink_passes = 0;
+  double leaf_passes = 0;  // the same over the busiest leaf's uplinks, and over the link of a site
+  double site_passes = 0;
   bool operator==(const GroupWays&) const = default;
 };
-[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Machine& machine);
+[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster);
 
 }  // namespace plumb

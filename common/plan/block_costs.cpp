@@ -154,7 +154,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, b
   const Machine machine = machine_in_training(scenario);
   const int tensor = scenario.layout.tensor.degree;
   const KernelContext context = kernel_context(scenario);
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, machine);
+  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
   const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
 
   const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
@@ -215,14 +215,24 @@ ComputeCost measured_cost(const Profile& profile, const std::string& key) {
 
 }  // namespace
 
-GroupPlacement placement(const Layout& layout, MeshAxis axis, const Machine& machine) {
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
+  const int devices = cluster.machine.devices;
   const std::vector<int> ranks = group(layout, 0, axis);
-  const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, machine.devices) == 0; });
-  const GroupWays ways = group_ways(layout, axis, machine);
-  return {.ranks = static_cast<int>(ranks.size()),
-          .per_machine = static_cast<int>(here),
-          .ranks_per_nic = ways.ranks_per_nic,
-          .uplink_passes = ways.uplink_passes};
+  const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
+  const GroupWays ways = group_ways(layout, axis, cluster);
+  GroupPlacement placed{.ranks = static_cast<int>(ranks.size()),
+                        .per_machine = static_cast<int>(here),
+                        .ranks_per_nic = ways.ranks_per_nic,
+                        .uplink_passes = ways.uplink_passes};
+  const auto limit = [&](BytesPerSecond bandwidth, double passes) {
+    if (passes <= 0) return;
+    const BytesPerSecond each = bandwidth / passes;
+    placed.border = placed.border.value > 0 ? std::min(placed.border, each) : each;
+  };
+  limit(leaf_bandwidth(cluster), ways.leaf_passes);
+  limit(cluster.between_sites.bandwidth.value, ways.site_passes);
+  if (ways.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
+  return placed;
 }
 
 Machine machine_in_training(const Scenario& scenario) {

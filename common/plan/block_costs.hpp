@@ -42,7 +42,7 @@ namespace plumb {
 [[nodiscard]] std::string provenance(const Scenario& scenario);
 
 // Where the group of rank 0 on this axis stands, and what it shares with the other groups of its stage.
-[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Machine& machine);
+[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster);
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.

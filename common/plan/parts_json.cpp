@@ -64,6 +64,10 @@ static void fields(Archive& archive, Cluster& x) {
   archive("machine", x.machine);
   archive("nodes", x.nodes);
   archive("ranks", x.ranks);
+  archive("nodes_per_leaf", x.nodes_per_leaf);
+  archive("oversubscription", x.oversubscription);
+  archive("nodes_per_site", x.nodes_per_site);
+  archive("between_sites", x.between_sites);
 }
 
 template <class Archive>

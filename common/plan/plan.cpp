@@ -11,11 +11,11 @@
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/graph/memory.hpp"
-#include "common/layout/shared_ports.hpp"
 #include "common/model/model_json.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
+#include "common/plan/pipeline_ways.hpp"
 #include "common/plan/plan_on.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
@@ -149,32 +149,12 @@ Seconds gathering_time(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
-                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine));
-}
-
-// All folded ranks of a stage send at once; each has its part of what they share.
-void set_ways(PipelineCosts& costs, const Layout& layout, const Machine& machine, Seconds gathering) {
-  costs.inside = {.latency = machine.inside.latency.value + gathering, .bandwidth = machine.inside.bandwidth.value};
-  costs.outside = {.latency = machine.outside.latency.value + gathering, .bandwidth = machine.outside.bandwidth.value};
-  if (machine.nics > 0) {
-    const PortSharing nic = port_sharing(layout, devices_per_nic(machine));
-    costs.outside.bandwidth = machine.outside.bandwidth.value / nic.together;
-    costs.shared.ranks_per_nic = nic.stages;
-    costs.shared.nic = costs.outside.bandwidth;
-  }
-  if (machine.devices_per_switch == 0) return;
-  const PortSharing uplink = port_sharing(layout, machine.devices_per_switch);
-  costs.shared.ranks_per_switch = uplink.stages;
-  costs.shared.uplink = machine.uplink.value / uplink.together;
-  const BytesPerSecond most = std::min(costs.inside.bandwidth, costs.shared.uplink);
-  costs.across = {.latency = costs.inside.latency, .bandwidth = most};
-  if (costs.shared.nic.value == 0) costs.shared.nic = costs.outside.bandwidth;
-  costs.outside.bandwidth = std::min(costs.outside.bandwidth, most);
+                         placement(plan.layout, MeshAxis::tensor, plan.cluster));
 }
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
 Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine);
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster);
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
@@ -195,7 +175,7 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
-  set_ways(costs, plan.layout, machine, gathering_time(plan));
+  set_ways(costs, plan.layout, plan.cluster, gathering_time(plan));
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;

@@ -71,11 +71,11 @@ class StageWriter {
 UnfoldingDetails unfolding_details(const Plan& plan) {
   const Scenario scenario = scenario_of(plan);
   const Machine& machine = plan.cluster.machine;
-  UnfoldingDetails details{
-      .stages = {},
-      .collectives = CollectiveTable(machine_in_training(scenario), placement(plan.layout, MeshAxis::tensor, machine),
-                                     1.0 / plan.schedule.slices)};
-  const GroupPlacement data = placement(plan.layout, MeshAxis::data, machine);
+  UnfoldingDetails details{.stages = {},
+                           .collectives = CollectiveTable(machine_in_training(scenario),
+                                                          placement(plan.layout, MeshAxis::tensor, plan.cluster),
+                                                          1.0 / plan.schedule.slices)};
+  const GroupPlacement data = placement(plan.layout, MeshAxis::data, plan.cluster);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     StageParts parts;
     if (plan.layout.tensor.degree > 1) parts = StageWriter(plan, scenario, details.collectives).write(stage);

@@ -50,7 +50,7 @@ void unfolded(benchmark::State& state, int pipeline, int data, int microbatches)
       for (const Node& node : all.graph.nodes) {
         if (node.group >= 0) flows += all.graph.groups[static_cast<std::size_t>(node.group)].size();
       }
-      return sim::simulate(all.graph, sim::platform_of(plan.cluster.machine, plan.costs, all.graph.ranks));
+      return sim::simulate(all.graph, sim::platform_of(plan.cluster, plan.costs, all.graph.ranks));
     }));
   }
   state.counters["nodes"] = static_cast<double>(nodes);

@@ -164,6 +164,26 @@ TEST_CASE("a collective over two machines ends with the slower of its ways") {
   require_ends(graph, platform, {1});
 }
 
+TEST_CASE("machines under a leaf share its uplinks, and those of a site its one link") {
+  // Eight machines of one rank, two under a leaf with an uplink of 1 GB/s (2:1), four on a site with a link of 0.5
+  // GB/s.
+  Platform platform = own_nics(8);
+  platform.shared.ranks_per_leaf = 2;
+  platform.shared.leaf = {1e9};
+  platform.shared.ranks_per_site = 4;
+  platform.shared.site = {0.5e9};
+  platform.shared.site_latency = {1};
+  require_ends(at_once({{0, 1, GB}}, 8), platform, {1});
+  require_ends(at_once({{0, 2, GB}, {1, 3, GB}}, 8), platform, {2, 2});
+  require_ends(at_once({{0, 2, GB}, {1, 0, GB}}, 8), platform, {1, 1});
+  require_ends(at_once({{0, 2, GB}, {2, 0, GB}}, 8), platform, {1, 1});
+  require_ends(at_once({{0, 4, GB}}, 8), platform, {2});
+  require_ends(at_once({{0, 4, GB}, {3, 7, GB}}, 8), platform, {4, 4});
+  // The one within the site has what the other leaves of the uplink.
+  require_ends(at_once({{0, 4, GB}, {1, 2, GB}}, 8), platform, {2, 2});
+  CHECK(port_between(platform, 0, 4).latency.value == 1);
+}
+
 TEST_CASE("groups and flows that are not in the graph or not on the platform are refused") {
   const auto refused = [](const auto& change) {
     ScheduleGraph graph = at_once({}, 8);

@@ -86,3 +86,21 @@ TEST_CASE("messages of the pipeline and reductions of its stages meet at the NIC
   const double message = (plan.costs.boundary_bytes / plan.costs.outside.bandwidth).value;
   CHECK(unfolded == Approx(folded + message).epsilon(1e-6));
 }
+
+TEST_CASE("leaves with fewer uplinks and a thin link between sites slow the ranks of a stage alike, folded or not") {
+  for (const char* network :
+       {", nodes_per_leaf: 1, oversubscription: 4", ", sites: {nodes: 2, bandwidth: 5 GB/s, latency: 3 ms}"}) {
+    INFO(network);
+    const Plan plain = plan_of({.nodes = 4, .pipeline = 4, .tensor = 8});
+    LayoutCase c{.nodes = 4, .pipeline = 4, .tensor = 8};
+    c.network = network;
+    const Plan plan = plan_of(c);
+    CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
+    CHECK(folded_seconds(plan) > folded_seconds(plain) * 1.001);
+    // And a reduction over two of them.
+    LayoutCase d{.nodes = 4, .pipeline = 1, .tensor = 8, .data = 4, .batch = 1};
+    d.network = network;
+    const Plan reducing = plan_of(d);
+    CHECK(unfolded_seconds(reducing) == Approx(folded_seconds(reducing)).epsilon(1e-6));
+  }
+}

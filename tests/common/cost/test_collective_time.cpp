@@ -160,3 +160,14 @@ TEST_CASE("what a phase's ranks send takes its time on ports and NICs that are a
     }
   }
 }
+
+TEST_CASE("between sites a ring waits for their latency at each step, a tree on its way up and down") {
+  const double S = 1e8;
+  const GroupPlacement group{.ranks = 16, .per_machine = 1, .border = {1e9}, .step_latency = {5e-3}};
+  CHECK(seconds(CollectiveAlgorithm::ring, machine(), S, group) ==
+        Approx(alpha(16) + 30 * 5e-3 + 2 * 15.0 / 16 * S / 1e9));
+  CHECK(seconds(CollectiveAlgorithm::ring, machine(), S, group, Collective::all_gather) ==
+        Approx((alpha(16) + 30 * 5e-3) / 2 + 15.0 / 16 * S / 1e9));
+  CHECK(seconds(CollectiveAlgorithm::tree, machine(), S, group) == Approx(alpha(1 + 4) + 2 * 5e-3 + 2 * S / 1e9));
+  CHECK(fastest_collective(machine(), Collective::all_reduce, S, group).algorithm == CollectiveAlgorithm::tree);
+}

@@ -66,7 +66,9 @@ TEST_CASE("a NIC of two devices serves two ranks of one stage, or one of each of
 
 TEST_CASE("rings cross a switch's uplink once, and share it with the other groups of their stage") {
   const Machine box = pcie_box();
-  const auto passes = [&](const Layout& layout, MeshAxis axis) { return group_ways(layout, axis, box).uplink_passes; };
+  const auto passes = [&](const Layout& layout, MeshAxis axis) {
+    return group_ways(layout, axis, {.machine = box}).uplink_passes;
+  };
   // All eight in one ring: one neighbour under the other switch.
   CHECK(passes(mesh(1, 8), MeshAxis::tensor) == 1);
   // Each switch has a group of its own.
@@ -77,6 +79,22 @@ TEST_CASE("rings cross a switch's uplink once, and share it with the other group
   CHECK(passes(mesh(2, 2, 2), MeshAxis::data) == 0);
   // Sixteen on two machines: one crosses inside, and of each of the four under a switch an eighth leaves.
   CHECK(passes(mesh(1, 16), MeshAxis::tensor) == Approx(1 + 4.0 / 8));
-  CHECK(group_ways(mesh(1, 16), MeshAxis::tensor, box).ranks_per_nic == 4);
-  CHECK(group_ways(mesh(1, 1), MeshAxis::tensor, box) == GroupWays{});
+  CHECK(group_ways(mesh(1, 16), MeshAxis::tensor, {.machine = box}).ranks_per_nic == 4);
+  CHECK(group_ways(mesh(1, 1), MeshAxis::tensor, {.machine = box}) == GroupWays{});
+}
+
+TEST_CASE("what a group's rings send over the borders of leaves and sites, all groups of a stage at once") {
+  const Machine machine{.name = "eight", .devices = 8};
+  const Cluster cluster{.machine = machine, .nodes = 8, .nodes_per_leaf = 2, .nodes_per_site = 4};
+  // Eight groups of eight ranks, one on each machine: each group's ring leaves each leaf and each site once.
+  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::data, cluster).leaf_passes == 8);
+  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::data, cluster).site_passes == 8);
+  // One group of all: eight rings that each carry an eighth.
+  CHECK(group_ways(mesh(1, 1, 64), MeshAxis::data, cluster).leaf_passes == Approx(1));
+  // Groups within a machine, and within a leaf.
+  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::tensor, cluster).leaf_passes == 0);
+  CHECK(group_ways(mesh(4, 8, 2), MeshAxis::data, cluster).leaf_passes == 0);
+  // Of two stages of four machines one ring of each of the eight groups.
+  CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).leaf_passes == 8);
+  CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).site_passes == 0);
 }

@@ -20,6 +20,7 @@ struct LayoutCase {
   std::string software = "plumb";
   std::string recompute = "none";
   int batch = 16;
+  std::string network = "";  // more of the cluster
 };
 
 inline Plan plan_of(const LayoutCase& c) {
@@ -28,7 +29,7 @@ inline Plan plan_of(const LayoutCase& c) {
       "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: "
       "false}\n"
       "cluster: {machine: " +
-      c.machine + ", nodes: " + text(c.nodes) +
+      c.machine + ", nodes: " + text(c.nodes) + c.network +
       "}\n"
       "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
       text(c.batch * c.data) + ", recompute: " + c.recompute +
