@@ -1,10 +1,5 @@
 #include "sim/engine.hpp"
 
-#include <simgrid/s4u.hpp>
-
-#include <xbt/log.h>
-#include <simgrid/kernel/Timer.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cmath>

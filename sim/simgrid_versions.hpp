@@ -1,9 +1,11 @@
-// What differs between SimGrid 3.32 and 4.0; it stands here and nowhere else. Internal.
+// SimGrid's headers, and what differs between its versions 3.32 and 4.0; they stand here and nowhere else. Internal.
 #pragma once
 
 #include <simgrid/s4u.hpp>
 
 #include <simgrid/version.h>
+#include <xbt/log.h>
+#include <simgrid/kernel/Timer.hpp>
 #if SIMGRID_VERSION < 40000
 #include <simgrid/kernel/resource/NetworkModelIntf.hpp>
 #endif

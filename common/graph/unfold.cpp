@@ -45,9 +45,16 @@ class Unfolder {
     const std::size_t count = folded_.nodes.size() * static_cast<std::size_t>(result_.lanes);
     result_.first.assign(count, no_node);
     result_.last.assign(count, no_node);
-    for (const NodeId id : folded_.topological_order) add_node(id);
+    find_hidden_reductions();
+    for (const NodeId id : folded_.topological_order) {
+      if (has_gate_[id]) add_gates(id);
+      add_node(id);
+    }
     for (NodeId id = 0; id < folded_.nodes.size(); ++id) {
       for (const auto next : successors(folded_, id)) join(id, static_cast<NodeId>(next));
+    }
+    for (std::size_t at = 0; at < gates_.size(); ++at) {
+      if (gates_[at] != no_node) edge(gates_[at], result_.first[at]);
     }
     ScheduleGraph& graph = result_.graph;
     graph.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
@@ -103,6 +110,40 @@ class Unfolder {
     if (result_.graph.nodes.size() >= no_node - 1) throw InputError("graph", "has more nodes than can be counted");
     result_.graph.nodes.push_back(node);
     return static_cast<NodeId>(result_.graph.nodes.size() - 1);
+  }
+
+  // A reduction whose folded node has only what the action before does not hide starts together with that action.
+  void find_hidden_reductions() {
+    has_gate_.assign(folded_.nodes.size(), false);
+    beside_.assign(folded_.nodes.size(), no_node);
+    for (NodeId id = 0; id < folded_.nodes.size(); ++id) {
+      const Node& action = folded_.nodes[id];
+      if (action.kind != NodeKind::compute || action.duration.value <= 0) continue;
+      for (const auto next : successors(folded_, id)) {
+        const Node& node = folded_.nodes[next];
+        if (!is_folded(node)) continue;
+        const Seconds whole = time_of(details_.stages[static_cast<std::size_t>(node.action.stage)].reduction);
+        const Seconds left = std::max(whole - action.duration, Seconds{});
+        const double tolerance = equal * whole.value;
+        const bool hidden = (whole - node.duration).value > tolerance;
+        if (!hidden || std::abs((left - node.duration).value) > tolerance) continue;
+        has_gate_[id] = true;
+        beside_[next] = id;
+      }
+    }
+    gates_.assign(result_.first.size(), no_node);
+  }
+
+  // What the action and the reduction beside it start after.
+  void add_gates(NodeId id) {
+    const Node& node = folded_.nodes[id];
+    for (int lane = 0; lane < result_.lanes; ++lane) {
+      gates_[index(id, lane)] = emit({.kind = NodeKind::compute,
+                                      .action = node.action,
+                                      .rank = rank_in_lane(result_, node.rank, lane),
+                                      .bytes = {},
+                                      .duration = {}});
+    }
   }
 
   void add_node(NodeId id) {
@@ -184,7 +225,7 @@ class Unfolder {
       for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = emit(in(node, lane));
       return;
     }
-    const double factor = factor_of(node.duration, time_of(plan));
+    const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, time_of(plan));
     for (const LaneGroup& group : data_groups_) {
       const auto begin = static_cast<NodeId>(result_.graph.nodes.size());
       const NodeId end = add_collective(node, group.id_at_stage[static_cast<std::size_t>(node.rank)], plan, factor, {});
@@ -255,7 +296,11 @@ class Unfolder {
   }
 
   void join(NodeId from, NodeId to) {
-    for (int lane = 0; lane < result_.lanes; ++lane) edge(last(from, lane), first(to, lane));
+    const bool beside = beside_[to] == from;
+    for (int lane = 0; lane < result_.lanes; ++lane) {
+      const NodeId gate = gates_[index(to, lane)];
+      edge(beside ? gates_[index(from, lane)] : last(from, lane), gate != no_node ? gate : first(to, lane));
+    }
   }
 
   const ScheduleGraph& folded_;
@@ -267,6 +312,9 @@ class Unfolder {
   std::vector<LaneGroup> tensor_groups_;
   std::vector<LaneGroup> data_groups_;
   std::vector<std::pair<NodeId, NodeId>> edges_;
+  std::vector<bool> has_gate_;  // by folded node
+  std::vector<NodeId> beside_;  // of a reduction: the folded action that hides it
+  std::vector<NodeId> gates_;   // as `first`
 };
 
 }  // namespace

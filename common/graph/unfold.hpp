@@ -37,9 +37,10 @@ struct UnfoldedGraph {
 
 // Every node of `folded` once for each lane: computing as its parts, whose collectives are one node for each tensor
 // group; a reduction as one for each data group; a message between each pair of ranks. Nodes have their durations when
-// nothing contends but what a stage's own ranks share, so that `evaluate` says the same of both graphs. Where parts do
-// not add up to the folded node's duration (overlapped pairs, reductions that are partly hidden) all of them are scaled
-// alike. Throws InputError where `folded` is not of this layout, or the node ids do not suffice.
+// nothing contends but what a stage's own ranks share, so that `evaluate` says the same of both graphs. A
+// reduction that its stage's last action hides in part starts with that action. Where parts do not add up to the folded
+// node's duration (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` is not of this
+// layout, or the node ids do not suffice.
 [[nodiscard]] UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
                                    const UnfoldingDetails& details);
 

@@ -66,10 +66,12 @@ void folded_candidate(benchmark::State& state, int pipeline, int data, int micro
   for (auto _ : state) benchmark::DoNotOptimize(evaluator(plan));
 }
 
-BENCHMARK_CAPTURE(unfolded, 64_ranks_64_microbatches, 8, 1, 64)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(unfolded, 1024_ranks_64_microbatches, 16, 8, 64)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(folded_candidate, 64_ranks_64_microbatches, 8, 1, 64)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(folded_candidate, 16384_ranks_64_microbatches, 16, 128, 64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(unfolded, 64_ranks_64_microbatches, 8, 1, 64)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(unfolded, 1024_ranks_64_microbatches, 16, 8, 64)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(folded_candidate, 64_ranks_64_microbatches, 8, 1, 64)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(folded_candidate, 16384_ranks_64_microbatches, 16, 128, 64)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace plumb::bench

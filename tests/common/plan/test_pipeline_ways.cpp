@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
 
 using namespace plumb;
 
@@ -80,4 +81,25 @@ TEST_CASE("leaves and sites slow only what crosses them") {
   CHECK(transfer_between(costs, 1, 2).latency == costs.outside.latency);
   CHECK(transfer_between(costs, 3, 4).bandwidth.value == Approx(1e9));
   CHECK(transfer_between(costs, 3, 4).latency.value == Approx(1e-2 + 3.1e-5));
+}
+
+TEST_CASE("a scenario says how its nodes are connected, and what it says in vain is refused") {
+  using plumb::testing::message_for;
+  using plumb::testing::scenario_text;
+  const auto with = [](const std::string& network) {
+    return scenario_text("cluster: {machine: dgx-a100, nodes: 4, " + network + "}\n" +
+                         "training: {sequence: 32, global_batch: 8}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n");
+  };
+  const Cluster cluster = plumb::testing::read_text(with("nodes_per_leaf: 2, oversubscription: 3, "
+                                                         "sites: {nodes: 2, bandwidth: 10 GB/s, latency: 5 ms}"))
+                              .cluster;
+  CHECK(cluster.nodes_per_leaf == 2);
+  CHECK(cluster.oversubscription == 3);
+  CHECK(cluster.nodes_per_site == 2);
+  CHECK(cluster.between_sites.bandwidth.value.value == 10e9);
+  CHECK(cluster.between_sites.latency.value.value == Approx(5e-3));
+  CHECK_THAT(message_for(with("oversubscription: 3")), ContainsSubstring("of which leaves?"));
+  CHECK_THAT(message_for(with("nodes_per_leaf: 2, oversubscription: 0.5")), ContainsSubstring("oversubscription"));
+  CHECK_THAT(message_for(with("sites: {nodes: 2, latency: 5 ms}")), ContainsSubstring("bandwidth"));
+  CHECK_THAT(message_for(with("sites: {nodes: 2, bandwidth: 10 GB/s, latency: 5 GB}")), ContainsSubstring("latency"));
 }

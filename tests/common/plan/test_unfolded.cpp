@@ -12,6 +12,8 @@ using namespace plumb::testing;
 
 namespace {
 
+const std::string overlapping = "{like: megatron-2022, data_overlap: true}";
+
 std::vector<LayoutCase> cases() {
   std::vector<LayoutCase> all;
   for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {
@@ -29,6 +31,8 @@ std::vector<LayoutCase> cases() {
       }
     }
   }
+  all.push_back({.nodes = 4, .pipeline = 2, .tensor = 4, .data = 4, .software = overlapping});
+  all.push_back({.nodes = 2, .pipeline = 1, .tensor = 2, .data = 8, .software = overlapping, .recompute = "full"});
   all.push_back({.machine = "dgx-a100-4nic", .nodes = 2, .pipeline = 2, .tensor = 2, .data = 4});
   all.push_back({.nodes = 3, .pipeline = 2, .tensor = 4, .data = 3});  // a stage on one machine and a half
   all.push_back({.pipeline = 2, .tensor = 2, .schedule = "{name: seq-1f1b, slices: 2}"});
@@ -104,4 +108,30 @@ TEST_CASE("an unfolded graph has every rank, and each collective waits for all o
   // by stage; 16 microbatches, two tensor groups for each of two stages.
   CHECK(of_layers >= 16 * 2 * 2 * 4 * 4);
   CHECK(reductions == 2 * 4);
+}
+
+TEST_CASE("a reduction that the last backward hides is whole, and starts when that does") {
+  LayoutCase c{.nodes = 2, .pipeline = 1, .tensor = 2, .data = 8, .batch = 4};
+  c.software = overlapping;
+  const Plan plan = plan_of(c);
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph folded = build_graph(lowered, plan.costs);
+  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Evaluation evaluation = evaluate(unfolded.graph);
+  const Seconds whole = time_of(unfolding_details(plan).stages[0].reduction);
+  REQUIRE(plan.costs.stages[0].gradient_reduction < whole);
+  const std::size_t lanes = static_cast<std::size_t>(unfolded.lanes);
+  const NodeId last = folded.rank_order[0][folded.rank_order[0].size() - 2];  // before the optimizer's step
+  REQUIRE(folded.nodes[last].action.kind == ActionKind::backward);
+  int found = 0;
+  for (NodeId id = 0; id < folded.nodes.size(); ++id) {
+    if (folded.nodes[id].action.kind != ActionKind::reduce_gradient) continue;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      ++found;
+      const double start = evaluation.start[unfolded.first[id * lanes + lane]].value;
+      CHECK(start == Approx(evaluation.start[unfolded.first[last * lanes + lane]].value).epsilon(1e-12));
+      CHECK(evaluation.end[unfolded.last[id * lanes + lane]].value == Approx(start + whole.value).epsilon(1e-12));
+    }
+  }
+  CHECK(found == unfolded.lanes);
 }
