@@ -1,14 +1,5 @@
 #include "sim/engine.hpp"
 
-#include <simgrid/s4u.hpp>
-
-#include <simgrid/version.h>
-#include <simgrid/kernel/Timer.hpp>
-#if SIMGRID_VERSION < 40000
-#include <simgrid/kernel/resource/NetworkModelIntf.hpp>
-#endif
-#include <xbt/log.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -23,57 +14,12 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/cluster/machine.hpp"
+#include "sim/simgrid_versions.hpp"
+#include "sim/ways.hpp"
 
 namespace plumb::sim {
 namespace {
-
-namespace s4u = simgrid::s4u;
-
-// What differs between SimGrid 3.32 and 4.0 stands in this block and nowhere else.
-#if SIMGRID_VERSION >= 40000
-s4u::NetZone* make_root(s4u::Engine& engine) { return engine.get_netzone_root(); }
-s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) { return root->add_netzone_star(name); }
-s4u::Host* make_host(s4u::NetZone* zone, const std::string& name) { return zone->add_host(name, 1.0); }
-s4u::Link* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth, double latency) {
-  return zone->add_split_duplex_link(name, bandwidth)->set_latency(latency)->seal();
-}
-void connect(s4u::NetZone* star, s4u::Host* host, s4u::Link* port) {
-  star->add_route(host, nullptr, {{port, s4u::LinkInRoute::Direction::UP}});
-}
-template <class Callback>
-void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
-  root->set_latency_factor_cb(callback);
-}
-template <class Callback>
-void on_any_completion(const Callback& callback) {
-  s4u::Exec::on_completion_cb(callback);
-  s4u::Comm::on_completion_cb(callback);
-}
-void begin(s4u::Exec& exec) { exec.detach(); }
-void begin(s4u::Comm& comm) { comm.start(); }
-#else
-s4u::NetZone* make_root(s4u::Engine&) { return s4u::create_full_zone("world"); }
-s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) {
-  return s4u::create_star_zone(name)->set_parent(root);
-}
-s4u::Host* make_host(s4u::NetZone* zone, const std::string& name) { return zone->create_host(name, 1.0); }
-s4u::Link* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth, double latency) {
-  return zone->create_split_duplex_link(name, bandwidth)->set_latency(latency)->seal();
-}
-void connect(s4u::NetZone* star, s4u::Host* host, s4u::Link* port) {
-  star->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, {{port, s4u::LinkInRoute::Direction::UP}});
-}
-template <class Callback>
-void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
-  root->get_network_model()->set_lat_factor_cb(callback);
-}
-template <class Callback>
-void on_any_completion(const Callback& callback) {
-  s4u::Activity::on_completion_cb(callback);
-}
-void begin(s4u::Exec& exec) { exec.vetoable_start(); }
-void begin(s4u::Comm& comm) { comm.vetoable_start(); }
-#endif
 
 // SimGrid keeps its options and signals for the life of the process: both are set once, with the first engine.
 // CM02 without cross traffic and without TCP's window is exact; see tests/sim/test_simgrid_quirks.cpp for each option.
@@ -124,13 +70,11 @@ constexpr double picoseconds = 1e12;
 class FluidEngine::Impl {
  public:
   explicit Impl(const Platform& platform)
-      : platform_(platform),
-        engine_(new_engine()),
-        resources_(static_cast<std::size_t>(platform.ranks) * uses_of_rank) {
+      : platform_(platform), ways_(platform), engine_(new_engine()), resources_(ways_.resource_count()) {
     s4u::NetZone* root = make_root(*engine_);
-    const int machines = (platform.ranks + platform.ranks_per_machine - 1) / platform.ranks_per_machine;
     s4u::NetZone* fabric = make_star(root, "fabric");
-    for (int machine = 0; machine < machines; ++machine) build_machine(root, fabric, machine);
+    build_devices(fabric);
+    build_ports(fabric);
     fabric->seal();
     set_latency_factor(root, [this](double, const s4u::Host*, const s4u::Host*, const std::vector<s4u::Link*>&,
                                     const std::unordered_set<s4u::NetZone*>&) { return latency_of_next_; });
@@ -161,20 +105,16 @@ class FluidEngine::Impl {
 
   void compute(ActivityId id, int rank, Seconds alone) {
     const double clock = s4u::Engine::get_clock();
-    const std::size_t device = resource(rank, Use::device);
-    start({.id = id, .from = rank, .to = rank, .uses = {device, device}, .begin = clock, .end = clock + alone.value});
+    Slot slot{.id = id, .from = rank, .to = rank, .begin = clock, .end = clock + alone.value};
+    slot.way.count = 1;
+    slot.way.uses[0] = Ways::device(rank);
+    start(std::move(slot));
   }
 
-  void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
-    const bool inside = one_machine(platform_, from, to);
+  void flow(ActivityId id, int from, int to, double bytes, Seconds latency, bool collective) {
     const double begin = s4u::Engine::get_clock() + latency.value;
-    start({.id = id,
-           .from = from,
-           .to = to,
-           .uses = {resource(from, inside ? Use::inside_out : Use::outside_out),
-                    resource(to, inside ? Use::inside_in : Use::outside_in)},
-           .begin = begin,
-           .end = begin + (bytes / port_between(platform_, from, to).bandwidth).value});
+    const Way way = ways_.between(from, to, collective);
+    start({.id = id, .from = from, .to = to, .way = way, .begin = begin, .end = begin + bytes / way.rate});
   }
 
   [[nodiscard]] Seconds now() const {
@@ -193,40 +133,44 @@ class FluidEngine::Impl {
   }
 
  private:
-  void build_machine(s4u::NetZone* root, s4u::NetZone* fabric, int machine) {
-    const std::string name = "machine" + std::to_string(machine);
-    s4u::NetZone* zone = make_star(root, name);
-    const int first = machine * platform_.ranks_per_machine;
-    const int last = first + ranks_on_machine(platform_, machine);
-    s4u::Host* shared = nullptr;
-    if (shares_cores(platform_, machine)) {
-      shared = make_host(zone, name + ".cores")->set_core_count(platform_.cores_per_machine)->seal();
+  void build_devices(s4u::NetZone* fabric) {
+    s4u::Host* cores = nullptr;  // of the machine, if its ranks share them
+    for (int rank = 0; rank < platform_.ranks; ++rank) {
+      const int machine = machine_of(rank, platform_.ranks_per_machine);
+      const bool shared = shares_cores(platform_, machine);
+      if (shared && rank % platform_.ranks_per_machine == 0) {
+        cores =
+            make_host(fabric, "cores" + std::to_string(machine))->set_core_count(platform_.cores_per_machine)->seal();
+      }
+      hosts_[0].push_back(make_host(fabric, "rank" + std::to_string(rank))->seal());
+      devices_.push_back(shared ? cores : hosts_[0].back());
+      resources_[Ways::device(rank)].shared = shared;
     }
-    for (int rank = first; rank < last; ++rank) {
-      const std::string suffix = std::to_string(rank);
-      s4u::Host* device = make_host(zone, "rank" + suffix)->seal();
-      devices_.push_back(shared != nullptr ? shared : device);
-      resources_[resource(rank, Use::device)].shared = shared != nullptr;
-      inside_ports_.push_back(device);
-      connect(zone, device, port(zone, "inside" + suffix, platform_.inside));
-      s4u::Host* nic = make_host(fabric, "nic" + suffix)->seal();
-      outside_ports_.push_back(nic);
-      connect(fabric, nic, port(fabric, "outside" + suffix, platform_.outside));
-    }
-    zone->seal();
   }
 
-  static s4u::Link* port(s4u::NetZone* zone, const std::string& name, const TransferCost& cost) {
-    const bool usable = std::isfinite(cost.bandwidth.value) && cost.bandwidth.value > 0;
-    return make_duplex(zone, name, usable ? cost.bandwidth.value * parts_of_byte : endless, unit_latency);
-  }
-
-  // What activities contend for: the device of each rank and both directions of its ports.
-  enum class Use : std::uint8_t { device, inside_out, inside_in, outside_out, outside_in };
-  static constexpr std::size_t uses_of_rank = 5;
-
-  [[nodiscard]] static std::size_t resource(int rank, Use use) {
-    return static_cast<std::size_t>(rank) * uses_of_rank + static_cast<std::size_t>(use);
+  // A port of the platform is a link; a rank has a host for each of its exits, whose route leads through these.
+  void build_ports(s4u::NetZone* fabric) {
+    std::vector<s4u::Link*> links;
+    for (PortId port = 0; port < ways_.port_count(); ++port) {
+      const double capacity = ways_.capacity(port);
+      links.push_back(make_duplex(fabric, "port" + std::to_string(port),
+                                  std::isfinite(capacity) ? capacity * parts_of_byte : endless,
+                                  ways_.carries_latency(port) ? unit_latency : 0));
+    }
+    for (const Exit exit : exits) {
+      std::vector<s4u::Host*>& hosts = hosts_.at(static_cast<std::size_t>(exit));
+      const bool own = exit != Exit::message;
+      for (int rank = 0; rank < platform_.ranks; ++rank) {
+        std::vector<s4u::Link*> route;
+        for (const PortId port : ways_.ports(rank, exit)) route.push_back(links[port]);
+        if (route.empty()) break;
+        if (own) {
+          hosts.push_back(
+              make_host(fabric, "exit" + std::to_string(static_cast<int>(exit)) + "of" + std::to_string(rank))->seal());
+        }
+        connect(fabric, hosts[static_cast<std::size_t>(rank)], route);
+      }
+    }
   }
 
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -238,8 +182,8 @@ class FluidEngine::Impl {
     ActivityId id = 0;
     int from = 0;  // of a computation both are its rank
     int to = 0;
-    std::array<std::size_t, 2> uses = {};  // of a computation twice the same
-    double begin = 0;                      // by SimGrid's clock, after the latency; while it is timed
+    Way way = {};      // of a computation just its device
+    double begin = 0;  // by SimGrid's clock, after the latency; while it is timed
     double end = 0;
     s4u::ActivityPtr fluid = {};  // none while it is timed
   };
@@ -257,25 +201,28 @@ class FluidEngine::Impl {
     bool operator>(const Alarm& other) const { return date > other.date; }
   };
 
+  static std::span<const ResourceId> uses_of(const Slot& activity) {
+    return {activity.way.uses.data(), activity.way.count};
+  }
+
   void start(Slot activity) {
     const double clock = s4u::Engine::get_clock();
-    const std::array<std::size_t, 2> uses = activity.uses;
     bool alone = true;
-    for (const std::size_t use : uses) {
+    for (const ResourceId use : uses_of(activity)) {
       const std::size_t other = resources_[use].timed;
       if (other != none && under_way_[other].end > clock) make_fluid(other);
       alone = alone && !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
     }
     const std::size_t slot = keep(std::move(activity));
     if (!alone) return make_fluid(slot);
-    for (const std::size_t use : uses) resources_[use].timed = slot;
+    for (const ResourceId use : uses_of(under_way_[slot])) resources_[use].timed = slot;
     alarms_.push({.date = under_way_[slot].end, .slot = slot});
   }
 
   // What is left of it goes on in SimGrid.
   void make_fluid(std::size_t slot) {
     const Slot& activity = under_way_[slot];
-    for (const std::size_t use : activity.uses) {
+    for (const ResourceId use : uses_of(activity)) {
       if (resources_[use].timed == slot) resources_[use].timed = none;
       ++resources_[use].fluids;
     }
@@ -287,13 +234,11 @@ class FluidEngine::Impl {
       launch(slot, *exec, exec);
       return;
     }
-    const bool inside = one_machine(platform_, activity.from, activity.to);
-    const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
-    const double bandwidth = port_between(platform_, activity.from, activity.to).bandwidth.value;
+    const std::vector<s4u::Host*>& hosts = hosts_.at(static_cast<std::size_t>(activity.way.exit));
     latency_of_next_ = std::max(0.0, activity.begin - clock);
-    s4u::CommPtr comm = s4u::Comm::sendto_init(ports[static_cast<std::size_t>(activity.from)],
-                                               ports[static_cast<std::size_t>(activity.to)]);
-    comm->set_payload_size(std::isinf(bandwidth) ? 0 : payload(left * bandwidth));
+    s4u::CommPtr comm = s4u::Comm::sendto_init(hosts[static_cast<std::size_t>(activity.from)],
+                                               hosts[static_cast<std::size_t>(activity.to)]);
+    comm->set_payload_size(std::isinf(activity.way.rate) ? 0 : payload(left * activity.way.rate));
     launch(slot, *comm, comm);
   }
 
@@ -318,7 +263,7 @@ class FluidEngine::Impl {
   // It has ended.
   void let_go(std::size_t slot) {
     Slot& activity = under_way_[slot];
-    for (const std::size_t use : activity.uses) {
+    for (const ResourceId use : uses_of(activity)) {
       if (activity.fluid) --resources_[use].fluids;
       if (!activity.fluid) resources_[use].timed = none;
     }
@@ -356,7 +301,7 @@ class FluidEngine::Impl {
 
   [[nodiscard]] bool is_due(const Alarm& alarm) const {
     const Slot& activity = under_way_[alarm.slot];
-    return resources_[activity.uses[0]].timed == alarm.slot && activity.end == alarm.date;
+    return resources_[activity.way.uses[0]].timed == alarm.slot && activity.end == alarm.date;
   }
 
   // Sums of the same times in another order differ in their last bits: what ends in the same picosecond ends together.
@@ -386,10 +331,10 @@ class FluidEngine::Impl {
   static inline Impl* current_ = nullptr;
 
   Platform platform_;
+  Ways ways_;
   std::unique_ptr<s4u::Engine> engine_;
   std::vector<s4u::Host*> devices_;
-  std::vector<s4u::Host*> inside_ports_;
-  std::vector<s4u::Host*> outside_ports_;
+  std::array<std::vector<s4u::Host*>, exits.size()> hosts_;  // by exit, then rank
   std::vector<Resource> resources_;
   double begin_ = 0;
   double latency_of_next_ = 0;
@@ -413,7 +358,10 @@ FluidEngine::~FluidEngine() = default;
 
 void FluidEngine::compute(ActivityId id, int rank, Seconds alone) { impl_->compute(id, rank, alone); }
 void FluidEngine::transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
-  impl_->transfer(id, from, to, bytes, latency);
+  impl_->flow(id, from, to, static_cast<double>(bytes.value), latency, false);
+}
+void FluidEngine::flow(ActivityId id, int from, int to, double bytes, Seconds latency) {
+  impl_->flow(id, from, to, bytes, latency, true);
 }
 Seconds FluidEngine::now() const { return impl_->now(); }
 void FluidEngine::run(const Ended& ended) { impl_->run(ended); }

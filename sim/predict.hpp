@@ -18,4 +18,9 @@ namespace plumb::sim {
 // Throws InputError with a did-you-mean, or with the reason why this build has no SimGrid.
 [[nodiscard]] Evaluator find_engine(std::string_view name);
 
+// The plan's step with all ranks of its layout, each layer's collectives as flows, by this engine: without SimGrid
+// nothing contends. Rank summaries and events are those of all ranks; the timeline's schedule and costs remain the
+// pipeline's.
+[[nodiscard]] Timeline predict_unfolded(const Plan& plan, std::string_view engine);
+
 }  // namespace plumb::sim

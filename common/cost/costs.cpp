@@ -94,9 +94,25 @@ Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }
 
-const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to) {
+TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to) {
+  const auto apart = [&](int each) { return each > 0 && from / each != to / each; };
+  if (apart(shared.ranks_per_leaf)) outside.bandwidth = std::min(outside.bandwidth, shared.leaf);
+  if (!apart(shared.ranks_per_site)) return outside;
+  outside.bandwidth = std::min(outside.bandwidth, shared.site);
+  outside.latency += shared.site_latency;
+  return outside;
+}
+
+bool on_one_machine(const PipelineCosts& costs, int from, int to) {
   const int each = std::max(1, costs.ranks_per_machine);
-  return machine_of(from, each) == machine_of(to, each) ? costs.inside : costs.outside;
+  return machine_of(from, each) == machine_of(to, each);
+}
+
+TransferCost transfer_between(const PipelineCosts& costs, int from, int to) {
+  if (!on_one_machine(costs, from, to)) return beyond_machine(costs.outside, costs.shared, from, to);
+  const int each = std::max(1, costs.ranks_per_machine);
+  const int under = costs.shared.ranks_per_switch;
+  return under > 0 && from % each / under != to % each / under ? costs.across : costs.inside;
 }
 
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {

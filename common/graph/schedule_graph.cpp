@@ -250,7 +250,7 @@ class GraphBuilder {
   void share_ports() {
     const auto port = [&](const Exchanged& message) {
       const Node& node = graph_.nodes[message.transfer];
-      return &transfer_between(costs_, node.peer, node.rank) == &costs_.outside;
+      return !on_one_machine(costs_, node.peer, node.rank);
     };
     struct Messages {
       std::array<int, 2> sent{};  // by port
@@ -265,7 +265,11 @@ class GraphBuilder {
     for (const Exchanged& message : exchanged_) {
       const std::size_t way = port(message) ? 1 : 0;
       const int turns = std::max(of_node[message.made].sent.at(way), of_node[message.used].received.at(way));
-      graph_.nodes[message.transfer].duration = graph_.nodes[message.transfer].duration * turns;
+      Node& node = graph_.nodes[message.transfer];
+      node.duration = node.duration * turns;
+      // Simulators make them share the port by themselves; each has its own start.
+      if (turns > 1)
+        node.flow = flow_index(graph_, {.latency = transfer_between(costs_, node.peer, node.rank).latency * turns});
     }
   }
 
@@ -366,6 +370,13 @@ ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs) {
   ScheduleGraph graph = GraphBuilder(lowered, costs).build();
   sort_topologically(graph);
   return graph;
+}
+
+std::int32_t flow_index(ScheduleGraph& graph, const Flow& flow) {
+  const auto found = std::ranges::find(graph.flows, flow);
+  const auto index = static_cast<std::int32_t>(found - graph.flows.begin());
+  if (found == graph.flows.end()) graph.flows.push_back(flow);
+  return index;
 }
 
 std::vector<Seconds> durations(const ScheduleGraph& graph) {

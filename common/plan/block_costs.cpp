@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "common/base/error.hpp"
-#include "common/cost/kernels.hpp"
+#include "common/layout/shared_ports.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
 #include "common/plan/boundary.hpp"
@@ -141,16 +141,10 @@ bool redoes_layers(const Scenario& scenario) {
 
 ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
   const Training& training = scenario.training;
-  Machine machine = scenario.cluster.machine;
-  const bool beside_messages =
-      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
-  if (beside_messages && machine.device.multiprocessors > 0) {
-    machine.device.matmul_efficiency.value *=
-        1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors;
-  }
+  const Machine machine = machine_in_training(scenario);
   const int tensor = scenario.layout.tensor.degree;
   const KernelContext context = kernel_context(scenario);
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, machine.devices);
+  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
   const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
 
   const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
@@ -216,10 +210,40 @@ Bytes boundary_of_rank(const Scenario& scenario) {
   return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
-GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices) {
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
+  const int devices = cluster.machine.devices;
   const std::vector<int> ranks = group(layout, 0, axis);
   const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
-  return {.ranks = static_cast<int>(ranks.size()), .per_machine = static_cast<int>(here)};
+  const GroupWays ways = group_ways(layout, axis, cluster);
+  GroupPlacement placed{.ranks = static_cast<int>(ranks.size()),
+                        .per_machine = static_cast<int>(here),
+                        .ranks_per_nic = ways.ranks_per_nic,
+                        .uplink_passes = ways.uplink_passes};
+  const auto limit = [&](BytesPerSecond bandwidth, double passes) {
+    if (passes <= 0) return;
+    const BytesPerSecond each = bandwidth / passes;
+    placed.border = placed.border.value > 0 ? std::min(placed.border, each) : each;
+  };
+  limit(leaf_bandwidth(cluster), ways.leaf_passes);
+  limit(cluster.between_sites.bandwidth.value, ways.site_passes);
+  if (ways.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
+  return placed;
+}
+
+Machine machine_in_training(const Scenario& scenario) {
+  Machine machine = scenario.cluster.machine;
+  const bool beside_messages =
+      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
+  if (beside_messages && machine.device.multiprocessors > 0) {
+    machine.device.matmul_efficiency.value *=
+        1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors;
+  }
+  return machine;
+}
+
+std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block) {
+  const KernelContext context = kernel_context(scenario);
+  return block_kernels(shapes_of_block(scenario.model, block, operation_context(context)).operations, context);
 }
 
 StateBytes state_bytes(std::int64_t parameters, const Training& training, ElementType gradients) {

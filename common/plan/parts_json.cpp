@@ -57,6 +57,7 @@ static void fields(Archive& archive, Machine& x) {
   archive("collective_bandwidth_bytes_per_s", x.collective_bandwidth);
   archive("collective_latency_s", x.collective_latency);
   archive("collective_latency_per_rank_s", x.collective_latency_per_rank);
+  archive("switch_bandwidth_bytes_per_s", x.switch_bandwidth);
 }
 
 template <class Archive>
@@ -64,6 +65,10 @@ static void fields(Archive& archive, Cluster& x) {
   archive("machine", x.machine);
   archive("nodes", x.nodes);
   archive("ranks", x.ranks);
+  archive("nodes_per_leaf", x.nodes_per_leaf);
+  archive("oversubscription", x.oversubscription);
+  archive("nodes_per_site", x.nodes_per_site);
+  archive("between_sites", x.between_sites);
 }
 
 template <class Archive>

@@ -14,6 +14,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
+#include "common/plan/pipeline_ways.hpp"
 #include "common/plan/plan_on.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
@@ -112,28 +113,17 @@ std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blo
   return blocks;
 }
 
-// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage.
-int pipeline_stride(const Layout& layout) {
-  MeshCoordinates next{};
-  next.at(static_cast<std::size_t>(MeshAxis::pipeline)) = 1;
-  return layout.pipeline > 1 ? rank_at(layout, next) : ranks(layout);
-}
-
 // Parts that were scattered over a tensor group are gathered on arrival.
 Seconds gathering_time(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
-                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine.devices));
-}
-
-TransferCost transfer_cost(const Link& link, Seconds gathering) {
-  return {.latency = link.latency.value + gathering, .bandwidth = link.bandwidth.value};
+                         placement(plan.layout, MeshAxis::tensor, plan.cluster));
 }
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
 Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine.devices);
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster);
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
@@ -145,18 +135,18 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;
   const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
-  const Seconds gathering = gathering_time(plan);
   PipelineCosts costs{.stages = {},
                       .boundary_bytes = sent_boundary_bytes(plan),
                       .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
-                      .inside = transfer_cost(machine.inside, gathering),
-                      .outside = transfer_cost(machine.outside, gathering),
+                      .inside = {},
+                      .outside = {},
                       .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
                       .cores_per_machine = machine.cores,
                       .exchange = software.exchange,
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
+  set_ways(costs, plan.layout, plan.cluster, gathering_time(plan));
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;

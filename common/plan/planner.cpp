@@ -1,6 +1,7 @@
 #include "common/plan/planner.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
@@ -135,21 +136,30 @@ bool stands_before(const Candidate& a, const Candidate& b) {
 Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
                             const Evaluation& evaluation, const std::string& engine) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, engine);
-  timeline.steps.push_back(step_of(lowered, graph, evaluation));
-  for (RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
-    timeline.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
-                              .gradient_bytes = memory.gradient_bytes,
-                              .optimizer_bytes = memory.optimizer_bytes,
-                              .activation_bytes = activations(memory.peak),
-                              .peak_bytes = memory.peak_bytes,
-                              .received_bytes = {},
-                              .peak = memory.peak});
-    timeline.memory.push_back(std::move(memory.over_time));
-  }
-  for (const Event& event : timeline.steps.front().events) {
-    timeline.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;
-  }
+  PredictedStep predicted = predicted_step(lowered, plan.costs, graph, evaluation);
+  timeline.ranks = std::move(predicted.ranks);
+  timeline.steps.push_back(std::move(predicted.step));
+  timeline.memory = std::move(predicted.memory);
   return timeline;
+}
+
+PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs, const ScheduleGraph& graph,
+                             const Evaluation& evaluation) {
+  PredictedStep predicted{.ranks = {}, .step = step_of(lowered, graph, evaluation), .memory = {}};
+  for (RankMemory& memory : memory_over_time(graph, evaluation, costs, lowered)) {
+    predicted.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
+                               .gradient_bytes = memory.gradient_bytes,
+                               .optimizer_bytes = memory.optimizer_bytes,
+                               .activation_bytes = activations(memory.peak),
+                               .peak_bytes = memory.peak_bytes,
+                               .received_bytes = {},
+                               .peak = memory.peak});
+    predicted.memory.push_back(std::move(memory.over_time));
+  }
+  for (const Event& event : predicted.step.events) {
+    predicted.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;
+  }
+  return predicted;
 }
 
 Timeline predict_by_path(const Plan& plan) {

@@ -25,6 +25,15 @@ inline constexpr std::string_view path_engine = "path";
 [[nodiscard]] Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
                                           const Evaluation& evaluation, const std::string& engine);
 
+// What a timeline says of each rank, and its one step.
+struct PredictedStep {
+  std::vector<RankSummary> ranks;
+  StepTimeline step;
+  std::vector<std::vector<MemoryPoint>> memory;  // per rank
+};
+[[nodiscard]] PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs,
+                                           const ScheduleGraph& graph, const Evaluation& evaluation);
+
 struct Candidate {
   PlanChoice choice = {};
   bool own = true;     // the scenario names its split; false: a uniform one, weighed to compare

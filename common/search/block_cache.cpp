@@ -25,11 +25,15 @@ const ComputeCost& BlockRuns::run(int first, int last) {
 
 BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Layout& layout = scenario.layout;
-  const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster.machine.devices);
+  const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster);
   const Recompute& recompute = scenario.training.recompute;
   const Key key{layout.tensor.degree,
                 layout.tensor.sequence_parallel,
                 group.per_machine,
+                group.ranks_per_nic,
+                group.uplink_passes,
+                group.border.value,
+                group.step_latency.value,
                 static_cast<int>(layout.pipeline > 1),
                 scenario.training.microbatch,
                 recompute.mode,

@@ -35,7 +35,8 @@ class BlockCache {
   [[nodiscard]] BlockRuns& blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
  private:
-  using Key = std::tuple<int, bool, int, int, std::int64_t, RecomputeMode, int, PipelineExchange, bool, int, int, bool>;
+  using Key = std::tuple<int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
+                         PipelineExchange, bool, int, int, bool>;
   std::map<Key, BlockRuns> cache_;
 };
 

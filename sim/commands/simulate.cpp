@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/command_line.hpp"
+#include "common/base/error.hpp"
 #include "common/base/files.hpp"
 #include "common/base/json.hpp"
 #include "common/base/program.hpp"
@@ -28,6 +29,7 @@ struct Options {
   std::string output;
   std::string engine = engine_names().front();
   std::string profile;
+  bool unfold = false;
   bool json = false;
 };
 
@@ -68,8 +70,9 @@ Prediction predict(const Options& options) {
     prediction.plan = choose(scenario, evaluator, prediction.note);
     prediction.plan.name = plan_title(prediction.plan);
   }
-  prediction.timeline = evaluator(prediction.plan);
-  prediction.statistics = step_statistics(median_step(prediction.timeline), prediction.plan.schedule.ranks);
+  prediction.timeline = options.unfold ? predict_unfolded(prediction.plan, options.engine) : evaluator(prediction.plan);
+  prediction.statistics =
+      step_statistics(median_step(prediction.timeline), static_cast<int>(prediction.timeline.ranks.size()));
   prediction.fits = fits(prediction.plan, prediction.timeline);
   return prediction;
 }
@@ -188,11 +191,15 @@ void print(const Prediction& prediction, const Options& options) {
   std::cout
       << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"
          "\n  idle: nor is any on its way (the bubble). Transfers: all time with a message on its way to the rank.\n\n";
-  std::cout << gantt(median_step(timeline), plan.schedule.ranks,
+  std::cout << gantt(median_step(timeline), static_cast<int>(timeline.ranks.size()),
                      {.width = chart_width(), .colour = colour, .unicode = true});
 }
 
 ExitStatus simulate_command(const Options& options) {
+  if (options.unfold && !options.output.empty()) {
+    throw InputError("--unfold", "a timeline file has one rank for each stage of the pipeline",
+                     "leave out --output, or --unfold");
+  }
   if (!options.output.empty()) require_writable(options.output, {options.input, options.profile});
   const Prediction prediction = predict(options);
   if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
@@ -218,6 +225,8 @@ void add_simulate(CLI::App& program, Body& body) {
                   "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
       ->capture_default_str();
   command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
+  command.add_flag("--unfold", options->unfold,
+                   "Simulates all ranks of the layout, with every layer's collectives as flows.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return simulate_command(*options); }; });
 }
