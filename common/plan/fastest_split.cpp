@@ -67,9 +67,10 @@ class FastestSplit {
 std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, const WeighSplit& weigh) {
   FastestSplit fastest(weigh);
   std::vector<Split> seen;
-  const int layers = static_cast<int>(plan.model.layers.size());
-  if (layers >= stages(plan.schedule)) {
-    seen.push_back(uniform_split(layers, stages(plan.schedule)));
+  const int layers = static_cast<int>(problem.block_times.size()) - 2;
+  const int stage_count = static_cast<int>(problem.rank_of_stage.size());
+  if (layers >= stage_count) {
+    seen.push_back(uniform_split(layers, stage_count));
     fastest.consider(seen.front());
   }
   std::exception_ptr unproven;
