@@ -94,8 +94,8 @@ TEST_CASE("ranks, devices and layout must agree") {
 
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
-  check({{"cluster: {machine: dgx-b200}\n", {"scenario.yaml:11:20: ", "machine 'dgx-b200' " + planned}},
-         {"cluster: {machine: machines/hgx-h800.yaml}\n", {"machine 'hgx-h800' " + planned}},
+  check({{"cluster: {machine: dgx-a100-4nic}\n", {"scenario.yaml:11:20: ", "machine 'dgx-a100-4nic' " + planned}},
+         {"cluster: {machine: machines/dgx-a100-4nic.yaml}\n", {"machine 'dgx-a100-4nic' " + planned}},
          {"training: {recompute: {layers: 3}}\n", {"scenario.yaml:11:23: ", planned}},
          {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned}},
          {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned}},
