@@ -22,10 +22,8 @@ bool is_machine_name(const std::string& name) {
 YamlValue machine_block(const YamlValue& value) {
   if (!value.is_text()) return value;
   const std::string text = value.text();
-  const std::string stem = std::filesystem::path(text).stem().string();
   const auto found = find_file(is_machine_name(text) ? "machines/" + text + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
-  if (is_machine_name(stem)) fail_planned(value, "machine '" + stem + "'");
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
   value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
 }
