@@ -115,7 +115,8 @@ const std::vector<std::string>& machine_names() {
 
 Machine read_machine(const YamlValue& block, ElementType precision) {
   block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
-                    "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth", "fit"});
+                    "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
+                    "fit"});
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),
