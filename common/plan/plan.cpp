@@ -15,6 +15,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/plan/plan_on.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
@@ -73,12 +74,6 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Pl
   if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
   require_stages(static_cast<int>(scenario.model.layers.size()), shape.ranks * shape.chunks);  // before a long search
   return even_zb_auto(shape, {placement});
-}
-
-bool splits_backward(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
-    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
-  });
 }
 
 Bytes workspace(const ComputeCost& block) {
@@ -148,58 +143,6 @@ int pipeline_stride(const Layout& layout) {
   MeshCoordinates next{};
   next.at(static_cast<std::size_t>(MeshAxis::pipeline)) = 1;
   return layout.pipeline > 1 ? rank_at(layout, next) : ranks(layout);
-}
-
-// Parts that were scattered over a tensor group are gathered on arrival.
-Seconds gathering_time(const Plan& plan) {
-  const TensorLayout& tensor = plan.layout.tensor;
-  if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
-  return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
-                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine.devices));
-}
-
-TransferCost transfer_cost(const Link& link, Seconds gathering) {
-  return {.latency = link.latency.value + gathering, .bandwidth = link.bandwidth.value};
-}
-
-// Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
-Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine.devices);
-  const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
-                                       static_cast<double>(stage.gradient_bytes.value), group);
-  return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
-}
-
-PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
-  const Machine& machine = plan.cluster.machine;
-  const Software& software = plan.software;
-  const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
-  const Seconds gathering = gathering_time(plan);
-  PipelineCosts costs{.stages = {},
-                      .boundary_bytes = sent_boundary_bytes(plan),
-                      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
-                      .inside = transfer_cost(machine.inside, gathering),
-                      .outside = transfer_cost(machine.outside, gathering),
-                      .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
-                      .cores_per_machine = machine.cores,
-                      .exchange = software.exchange,
-                      .hidden_in_pairs = software.hidden_in_pairs,
-                      .provenance = provenance(scenario),
-                      .transport = {}};
-  // Unlimited: one rank alone had nothing to measure.
-  if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
-    costs.inside = scenario.profile->transfer;
-    costs.transport = scenario.profile->transport;
-  }
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    ComputeCost cost = stage_cost(blocks, plan.split, stage);
-    cost.gradient_reduction = gradient_reduction(plan, cost);
-    // Every rank has it once; its steps follow one another.
-    const int rank = rank_in_replica(plan.schedule, 0, stage);
-    cost.optimizer += software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
-    costs.stages.push_back(cost);
-  }
-  return costs;
 }
 
 }  // namespace
@@ -331,19 +274,9 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   }
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
-  const bool backward_is_split = splits_backward(plan.schedule);
-  if (backward_is_split) scenario.software.exchange = PipelineExchange::asynchronous;
+  if (splits_backward(plan.schedule)) scenario.software.exchange = PipelineExchange::asynchronous;
   plan.software = scenario.software;
-  std::vector<ComputeCost> blocks = block_costs(scenario, choice.microbatch);
-  for (ComputeCost& block : blocks) {
-    block = per_slice(block, plan.schedule.slices);
-    if (backward_is_split) block.hidden_in_backward = {};
-  }
-  // Two stages hold two tables, also where one rank holds both stages.
-  if (plan.model.tied_embeddings) {
-    blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
-                                              : with_table_gradient(blocks.back(), scenario);
-  }
+  const std::vector<ComputeCost> blocks = plan_blocks(plan, scenario);
   const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
   plan.split = choose_split(plan, choice.split, blocks, costs_of);
   plan.costs = pipeline_costs(plan, scenario, blocks);

@@ -1,0 +1,34 @@
+// A machine's numbers by name, to change, draw or vary them one by one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/cluster/machine.hpp"
+
+namespace plumb {
+
+enum class NumberUnit : std::uint8_t { fraction, plain, seconds, bytes_per_second, flops_per_second };
+
+// Of times and rates alone: memory and counts of parts are none of these.
+struct MachineNumber {
+  std::string name = {};  // "matmul_efficiency", "outside.bandwidth": as in a machine's file, without `device`
+  NumberUnit unit = NumberUnit::plain;
+  bool more_is_faster = true;
+  double (*value)(const Machine&) = nullptr;  // in the unit's base: fraction, seconds, bytes/s, FLOP/s
+  double (*uncertainty)(const Machine&) = nullptr;
+  std::string (*source)(const Machine&) = nullptr;
+  void (*set)(Machine&, double) = nullptr;
+};
+
+// All of them, in the order of a machine's file.
+[[nodiscard]] const std::vector<MachineNumber>& machine_numbers();
+
+// Those that this machine has and that are its own: not zero, and not another one's that stands in for them where the
+// file leaves them out (attention_efficiency, and the three of collectives).
+[[nodiscard]] std::vector<MachineNumber> numbers_of(const Machine& machine);
+
+// The machine with this number times `factor`, fractions at most 1; what it stands in for goes with it.
+[[nodiscard]] Machine with_factor(Machine machine, const MachineNumber& number, double factor);
+
+}  // namespace plumb

@@ -1,0 +1,117 @@
+#include "common/plan/plan_costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/error.hpp"
+#include "common/plan/block_costs.hpp"
+#include "common/schedule/registry.hpp"
+
+namespace plumb {
+namespace {
+
+// Parts that were scattered over a tensor group are gathered on arrival.
+Seconds gathering_time(const Plan& plan) {
+  const TensorLayout& tensor = plan.layout.tensor;
+  if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
+  return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
+                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine.devices));
+}
+
+TransferCost transfer_cost(const Link& link, Seconds gathering) {
+  return {.latency = link.latency.value + gathering, .bandwidth = link.bandwidth.value};
+}
+
+// Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
+Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine.devices);
+  const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
+                                       static_cast<double>(stage.gradient_bytes.value), group);
+  return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
+}
+
+Scenario scenario_of(const Plan& plan) {
+  return {.name = plan.name,
+          .model = plan.model,
+          .cluster = plan.cluster,
+          .training = plan.training,
+          .layout = plan.layout,
+          .software = plan.software};
+}
+
+}  // namespace
+
+bool splits_backward(const Schedule& schedule) {
+  const bool made_for_times =
+      !schedule.name.starts_with(schedule_from_file) && find_schedule(schedule.name).uses_times;
+  if (made_for_times) return true;
+  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
+  });
+}
+
+std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario) {
+  std::vector<ComputeCost> blocks = block_costs(scenario, plan.training.microbatch);
+  const bool backward_is_split = splits_backward(plan.schedule);
+  for (ComputeCost& block : blocks) {
+    block = per_slice(block, plan.schedule.slices);
+    if (backward_is_split) block.hidden_in_backward = {};
+  }
+  // Two stages hold two tables, also where one rank holds both stages.
+  if (plan.model.tied_embeddings) {
+    blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
+                                              : with_table_gradient(blocks.back(), scenario);
+  }
+  return blocks;
+}
+
+PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
+  const Machine& machine = plan.cluster.machine;
+  const Software& software = plan.software;
+  const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
+  const Seconds gathering = gathering_time(plan);
+  PipelineCosts costs{.stages = {},
+                      .boundary_bytes = sent_boundary_bytes(plan),
+                      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
+                      .inside = transfer_cost(machine.inside, gathering),
+                      .outside = transfer_cost(machine.outside, gathering),
+                      .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
+                      .cores_per_machine = machine.cores,
+                      .exchange = software.exchange,
+                      .hidden_in_pairs = software.hidden_in_pairs,
+                      .provenance = provenance(scenario),
+                      .transport = {}};
+  // Unlimited: one rank alone had nothing to measure.
+  if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
+    costs.inside = scenario.profile->transfer;
+    costs.transport = scenario.profile->transport;
+  }
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    ComputeCost cost = stage_cost(blocks, plan.split, stage);
+    cost.gradient_reduction = gradient_reduction(plan, cost);
+    // Every rank has it once; its steps follow one another.
+    const int rank = rank_in_replica(plan.schedule, 0, stage);
+    cost.optimizer += software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
+    costs.stages.push_back(cost);
+  }
+  return costs;
+}
+
+PipelineCosts predicted_costs(const Plan& plan, double expert_load) {
+  Scenario scenario = scenario_of(plan);
+  scenario.expert_load = expert_load;
+  return pipeline_costs(plan, scenario, plan_blocks(plan, scenario));
+}
+
+void require_predicted_costs(const Plan& plan, const std::string& where) {
+  if (plan.costs == predicted_costs(plan)) return;
+  const bool measured = plan.costs.provenance.starts_with("profile of");
+  throw InputError(where,
+                   measured ? "the plan's costs are measured (" + plan.costs.provenance +
+                                  "): they do not follow from the machine's numbers"
+                            : "the plan's costs are not those that its machine, software and training predict: they "
+                              "were edited, or written by another version of plumb",
+                   "give a scenario without a profile, or its plan");
+}
+
+}  // namespace plumb
