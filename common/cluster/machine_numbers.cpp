@@ -41,8 +41,8 @@ bool stands_in(const Machine& machine, const std::string& first, const std::stri
 
 bool is_own(const Machine& machine, const MachineNumber& number) {
   const auto& all = machine_numbers();
-  return std::ranges::none_of(
-      all, [&](const MachineNumber& other) { return stands_in(machine, other.name, number.name); });
+  return std::ranges::none_of(all,
+                              [&](const MachineNumber& other) { return stands_in(machine, other.name, number.name); });
 }
 
 void multiply(Machine& machine, const MachineNumber& number, double factor) {
@@ -54,27 +54,27 @@ void multiply(Machine& machine, const MachineNumber& number, double factor) {
 
 const std::vector<MachineNumber>& machine_numbers() {
   using enum NumberUnit;
-  static const std::vector<MachineNumber> numbers = {
-      number<[](auto& m) -> auto& { return m.device.peak; }>("peak", flops_per_second, true),
-      number<[](auto& m) -> auto& { return m.device.matmul_efficiency; }>("matmul_efficiency", fraction, true),
-      number<[](auto& m) -> auto& { return m.device.matmul_depth; }>("matmul_depth", plain, false),
-      number<[](auto& m) -> auto& { return m.device.memory_bandwidth; }>("memory_bandwidth", bytes_per_second, true),
-      number<[](auto& m) -> auto& { return m.device.memory_efficiency; }>("memory_efficiency", fraction, true),
-      number<[](auto& m) -> auto& { return m.device.attention_efficiency; }>("attention_efficiency", fraction, true),
-      number<[](auto& m) -> auto& { return m.device.kernel_gap; }>("kernel_gap", seconds, false),
-      number<[](auto& m) -> auto& { return m.device.launch_time; }>("launch_time", seconds, false),
-      number<[](auto& m) -> auto& { return m.device.message_multiprocessors; }>("message_multiprocessors", plain,
-                                                                                false),
-      number<[](auto& m) -> auto& { return m.inside.latency; }>("inside.latency", seconds, false),
-      number<[](auto& m) -> auto& { return m.inside.bandwidth; }>("inside.bandwidth", bytes_per_second, true),
-      number<[](auto& m) -> auto& { return m.outside.latency; }>("outside.latency", seconds, false),
-      number<[](auto& m) -> auto& { return m.outside.bandwidth; }>("outside.bandwidth", bytes_per_second, true),
-      number<[](auto& m) -> auto& { return m.uplink; }>("uplink", bytes_per_second, true),
-      number<[](auto& m) -> auto& { return m.collective_bandwidth; }>("collective_bandwidth", bytes_per_second, true),
-      number<[](auto& m) -> auto& { return m.collective_latency; }>("collective_latency", seconds, false),
-      number<[](auto& m) -> auto& { return m.collective_latency_per_rank; }>("collective_latency_per_rank", seconds,
-                                                                             false)};
-  return numbers;
+  static const std::vector<MachineNumber> numbers = {number < [](auto& m) -> auto& {return m.device.peak;
+}
+> ("peak", flops_per_second, true), number < [](auto& m) -> auto& { return m.device.matmul_efficiency; }
+> ("matmul_efficiency", fraction, true), number < [](auto& m) -> auto& { return m.device.matmul_depth; }
+> ("matmul_depth", plain, false), number < [](auto& m) -> auto& { return m.device.memory_bandwidth; }
+> ("memory_bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.device.memory_efficiency; }
+> ("memory_efficiency", fraction, true), number < [](auto& m) -> auto& { return m.device.attention_efficiency; }
+> ("attention_efficiency", fraction, true), number < [](auto& m) -> auto& { return m.device.kernel_gap; }
+> ("kernel_gap", seconds, false), number < [](auto& m) -> auto& { return m.device.launch_time; }
+> ("launch_time", seconds, false), number < [](auto& m) -> auto& { return m.device.message_multiprocessors; }
+> ("message_multiprocessors", plain, false), number < [](auto& m) -> auto& { return m.inside.latency; }
+> ("inside.latency", seconds, false), number < [](auto& m) -> auto& { return m.inside.bandwidth; }
+> ("inside.bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.outside.latency; }
+> ("outside.latency", seconds, false), number < [](auto& m) -> auto& { return m.outside.bandwidth; }
+> ("outside.bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.uplink; }
+> ("uplink", bytes_per_second, true), number < [](auto& m) -> auto& { return m.collective_bandwidth; }
+> ("collective_bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.collective_latency; }
+> ("collective_latency", seconds, false), number < [](auto& m) -> auto& { return m.collective_latency_per_rank; }
+> ("collective_latency_per_rank", seconds, false)
+};  // namespace plumb
+return numbers;
 }
 
 std::vector<MachineNumber> numbers_of(const Machine& machine) {

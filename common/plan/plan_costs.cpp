@@ -42,8 +42,8 @@ Scenario scenario_of(const Plan& plan) {
 }  // namespace
 
 bool splits_backward(const Schedule& schedule) {
-  const bool made_for_times =
-      !schedule.name.starts_with(schedule_from_file) && find_schedule(schedule.name).uses_times;
+  const bool made_for_times = std::ranges::any_of(
+      schedule_entries(), [&](const ScheduleEntry& entry) { return entry.uses_times && entry.name == schedule.name; });
   if (made_for_times) return true;
   return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
     return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
