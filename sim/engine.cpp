@@ -16,6 +16,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <map>
 #include <queue>
 #include <string>
 #include <unordered_set>
@@ -33,12 +34,14 @@ namespace s4u = simgrid::s4u;
 #if SIMGRID_VERSION >= 40000
 s4u::NetZone* make_root(s4u::Engine& engine) { return engine.get_netzone_root(); }
 s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) { return root->add_netzone_star(name); }
-s4u::Host* make_host(s4u::NetZone* zone, const std::string& name) { return zone->add_host(name, 1.0); }
-s4u::Link* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth, double latency) {
-  return zone->add_split_duplex_link(name, bandwidth)->set_latency(latency)->seal();
+s4u::Host* make_host(s4u::NetZone* zone, const std::string& name, const std::vector<double>& speeds = {1.0}) {
+  return zone->add_host(name, speeds);
 }
-void connect(s4u::NetZone* star, s4u::Host* host, s4u::Link* port) {
-  star->add_route(host, nullptr, {{port, s4u::LinkInRoute::Direction::UP}});
+s4u::SplitDuplexLink* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth) {
+  return zone->add_split_duplex_link(name, bandwidth);
+}
+void connect(s4u::NetZone* star, s4u::Host* host, const std::vector<s4u::LinkInRoute>& ports) {
+  star->add_route(host, nullptr, ports);
 }
 template <class Callback>
 void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
@@ -56,12 +59,14 @@ s4u::NetZone* make_root(s4u::Engine&) { return s4u::create_full_zone("world"); }
 s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) {
   return s4u::create_star_zone(name)->set_parent(root);
 }
-s4u::Host* make_host(s4u::NetZone* zone, const std::string& name) { return zone->create_host(name, 1.0); }
-s4u::Link* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth, double latency) {
-  return zone->create_split_duplex_link(name, bandwidth)->set_latency(latency)->seal();
+s4u::Host* make_host(s4u::NetZone* zone, const std::string& name, const std::vector<double>& speeds = {1.0}) {
+  return zone->create_host(name, speeds);
 }
-void connect(s4u::NetZone* star, s4u::Host* host, s4u::Link* port) {
-  star->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, {{port, s4u::LinkInRoute::Direction::UP}});
+s4u::SplitDuplexLink* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth) {
+  return zone->create_split_duplex_link(name, bandwidth);
+}
+void connect(s4u::NetZone* star, s4u::Host* host, const std::vector<s4u::LinkInRoute>& ports) {
+  star->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, ports);
 }
 template <class Callback>
 void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
@@ -123,10 +128,11 @@ constexpr double picoseconds = 1e12;
 
 class FluidEngine::Impl {
  public:
-  explicit Impl(const Platform& platform)
+  Impl(const Platform& platform, std::span<const Disturbance> disturbances)
       : platform_(platform),
         engine_(new_engine()),
         resources_(static_cast<std::size_t>(platform.ranks) * uses_of_rank) {
+    make_gates(disturbances);
     s4u::NetZone* root = make_root(*engine_);
     const int machines = (platform.ranks + platform.ranks_per_machine - 1) / platform.ranks_per_machine;
     s4u::NetZone* fabric = make_star(root, "fabric");
@@ -136,6 +142,7 @@ class FluidEngine::Impl {
                                     const std::unordered_set<s4u::NetZone*>&) { return latency_of_next_; });
     root->seal();
     begin_ = s4u::Engine::get_clock();
+    for (auto& [thing, gate] : gates_) open(gate);
     current_ = this;
     static const bool connected = [] {
       on_any_completion([](const s4u::Activity& activity) { current_->completed(activity); });
@@ -152,8 +159,10 @@ class FluidEngine::Impl {
     ended_ = nullptr;
     alarms_ = {};
     disarm();
+    forget_changes();
     if (free_.size() < under_way_.size()) engine_->run();
     retired_.clear();
+    cancelled_.clear();
     under_way_.clear();
     current_ = nullptr;
     engine_.reset();
@@ -193,6 +202,104 @@ class FluidEngine::Impl {
   }
 
  private:
+  // What activities contend for: the device of each rank and both directions of its ports.
+  enum class Use : std::uint8_t { device, inside_out, inside_in, outside_out, outside_in };
+  static constexpr std::size_t uses_of_rank = 5;
+
+  [[nodiscard]] static std::size_t resource(int rank, Use use) {
+    return static_cast<std::size_t>(rank) * uses_of_rank + static_cast<std::size_t>(use);
+  }
+
+  // What changes its speed at dates: a resource, or a way beyond them. Everything on it is fluid from the start.
+  struct Gate {
+    std::vector<SpeedChange> changes;
+    std::pair<int, int> ranks = {-1, -1};  // of a way, ascending
+    std::size_t next = 0;                  // change
+    simgrid::kernel::timer::Timer* timer = nullptr;
+    double factor = 1;  // above zero: of what stands still that of before, since nothing is on it
+    bool still = false;
+    std::vector<s4u::Link*> links = {};
+    s4u::Host* host = nullptr;
+  };
+
+  void make_gates(std::span<const Disturbance> disturbances) {
+    std::map<std::size_t, std::vector<Disturbance>> by_thing;
+    std::map<std::pair<int, int>, std::size_t> ways;
+    for (const Disturbance& disturbance : disturbances) {
+      const auto add = [&](Use use) { by_thing[resource(disturbance.rank, use)].push_back(disturbance); };
+      if (disturbance.what == Disturbed::device) add(Use::device);
+      if (disturbance.what == Disturbed::ports) {
+        add(Use::inside_out);
+        add(Use::inside_in);
+      }
+      if (disturbance.what == Disturbed::ports || disturbance.what == Disturbed::outside_ports) {
+        add(Use::outside_out);
+        add(Use::outside_in);
+      }
+      if (disturbance.what != Disturbed::way) continue;
+      const std::pair<int, int> ranks = std::minmax(disturbance.rank, disturbance.peer);
+      by_thing[ways.try_emplace(ranks, resources_.size() + ways.size()).first->second].push_back(disturbance);
+    }
+    for (const auto& [thing, all] : by_thing) gates_[thing].changes = speed_changes(all);
+    for (const auto& [ranks, thing] : ways) {
+      gates_[thing].ranks = ranks;
+      const bool within = one_machine(platform_, ranks.first, ranks.second);
+      for (const int rank : {ranks.first, ranks.second}) {
+        resources_[resource(rank, within ? Use::inside_out : Use::outside_out)].shared = true;
+        resources_[resource(rank, within ? Use::inside_in : Use::outside_in)].shared = true;
+      }
+    }
+    for (const auto& [thing, gate] : gates_) {
+      if (thing < resources_.size()) resources_[thing].shared = true;
+    }
+  }
+
+  // One for each change of the device.
+  [[nodiscard]] std::vector<double> speeds_of(std::size_t device) const {
+    const auto gate = gates_.find(device);
+    if (gate == gates_.end()) return {1.0};
+    std::vector<double> speeds;
+    for (const SpeedChange& change : gate->second.changes) speeds.push_back(change.factor > 0 ? change.factor : 1);
+    return speeds;
+  }
+
+  // SimGrid 4.0 bounds a flow for life by its links' bandwidth at its start, so the bandwidth stays and what is shared
+  // of it changes.
+  static void guard(Gate& gate, s4u::Link* link) {
+    link->set_sharing_policy(s4u::Link::SharingPolicy::NONLINEAR,
+                             [&gate](double capacity, int) { return capacity * gate.factor; });
+    gate.links.push_back(link);
+  }
+
+  // Applies what is due and sets the timer for what follows.
+  void open(Gate& gate) {
+    const double clock = s4u::Engine::get_clock();
+    for (; gate.next < gate.changes.size() && begin_ + gate.changes[gate.next].date.value <= clock; ++gate.next) {
+      const SpeedChange& change = gate.changes[gate.next];
+      gate.still = change.factor == 0;
+      if (gate.still) continue;
+      gate.factor = change.factor;
+      if (gate.host != nullptr) gate.host->set_pstate(gate.next);
+      for (s4u::Link* link : gate.links) link->set_bandwidth(link->get_bandwidth());  // wakes the solver
+    }
+    if (gate.still) hold_all_on_still();
+    if (!gate.still) resume_all();
+    if (gate.next == gate.changes.size()) return;
+    gate.timer = simgrid::kernel::timer::Timer::set(begin_ + gate.changes[gate.next].date.value, [this, &gate] {
+      gate.timer = nullptr;  // SimGrid deletes it
+      open(gate);
+    });
+  }
+
+  // A timer that is left over would move the clock on.
+  void forget_changes() {
+    for (auto& [thing, gate] : gates_) {
+      if (gate.timer != nullptr) std::exchange(gate.timer, nullptr)->remove();
+    }
+    for (auto& [slot, timer] : delays_) timer->remove();
+    delays_.clear();
+  }
+
   void build_machine(s4u::NetZone* root, s4u::NetZone* fabric, int machine) {
     const std::string name = "machine" + std::to_string(machine);
     s4u::NetZone* zone = make_star(root, name);
@@ -204,29 +311,67 @@ class FluidEngine::Impl {
     }
     for (int rank = first; rank < last; ++rank) {
       const std::string suffix = std::to_string(rank);
-      s4u::Host* device = make_host(zone, "rank" + suffix)->seal();
+      const std::vector<double> speeds = speeds_of(resource(rank, Use::device));
+      s4u::Host* device = make_host(zone, "rank" + suffix, speeds)->seal();
       devices_.push_back(shared != nullptr ? shared : device);
-      resources_[resource(rank, Use::device)].shared = shared != nullptr;
+      if (const auto gate = gates_.find(resource(rank, Use::device)); gate != gates_.end()) gate->second.host = device;
+      resources_[resource(rank, Use::device)].shared |= shared != nullptr;
       inside_ports_.push_back(device);
-      connect(zone, device, port(zone, "inside" + suffix, platform_.inside));
+      const auto inside = port(zone, "inside" + suffix, platform_.inside, rank, Use::inside_out);
+      connect(zone, device, {inside});
       s4u::Host* nic = make_host(fabric, "nic" + suffix)->seal();
       outside_ports_.push_back(nic);
-      connect(fabric, nic, port(fabric, "outside" + suffix, platform_.outside));
+      const auto outside = port(fabric, "outside" + suffix, platform_.outside, rank, Use::outside_out);
+      connect(fabric, nic, {outside});
+      build_ways(rank, {zone, inside}, {fabric, outside});
     }
     zone->seal();
   }
 
-  static s4u::Link* port(s4u::NetZone* zone, const std::string& name, const TransferCost& cost) {
-    const bool usable = std::isfinite(cost.bandwidth.value) && cost.bandwidth.value > 0;
-    return make_duplex(zone, name, usable ? cost.bandwidth.value * parts_of_byte : endless, unit_latency);
+  // A port's own star, and the port.
+  struct Port {
+    s4u::NetZone* star;
+    s4u::LinkInRoute link;
+  };
+
+  // Messages of a disturbed way leave by a host of their own, through the same port; the lower rank's has the way.
+  void build_ways(int rank, const Port& inside, const Port& outside) {
+    for (auto& [thing, gate] : gates_) {
+      if (gate.ranks.first != rank && gate.ranks.second != rank) continue;
+      const bool lower = gate.ranks.first == rank;
+      const int peer = lower ? gate.ranks.second : gate.ranks.first;
+      const bool within = one_machine(platform_, rank, peer);
+      const Port& port = within ? inside : outside;
+      const std::string name = "way" + std::to_string(rank) + ">" + std::to_string(peer);
+      s4u::Host* end = make_host(port.star, name)->seal();
+      std::vector<s4u::LinkInRoute> links = {port.link};
+      if (lower) {
+        s4u::SplitDuplexLink* way =
+            make_duplex(port.star, name + ".link", capacity(within ? platform_.inside : platform_.outside));
+        guard(gate, way->get_link_up());
+        guard(gate, way->get_link_down());
+        way->seal();
+        links.emplace_back(way, s4u::LinkInRoute::Direction::UP);
+      }
+      connect(port.star, end, links);
+      way_ends_[{rank, peer}] = end;
+    }
   }
 
-  // What activities contend for: the device of each rank and both directions of its ports.
-  enum class Use : std::uint8_t { device, inside_out, inside_in, outside_out, outside_in };
-  static constexpr std::size_t uses_of_rank = 5;
+  static double capacity(const TransferCost& cost) {
+    const bool usable = std::isfinite(cost.bandwidth.value) && cost.bandwidth.value > 0;
+    return usable ? cost.bandwidth.value * parts_of_byte : endless;
+  }
 
-  [[nodiscard]] static std::size_t resource(int rank, Use use) {
-    return static_cast<std::size_t>(rank) * uses_of_rank + static_cast<std::size_t>(use);
+  // `out`: what its direction away from the rank is; the other one stands behind it.
+  s4u::LinkInRoute port(s4u::NetZone* zone, const std::string& name, const TransferCost& cost, int rank, Use out) {
+    s4u::SplitDuplexLink* link = make_duplex(zone, name, capacity(cost));
+    link->set_latency(unit_latency);
+    const std::size_t thing = resource(rank, out);
+    if (const auto gate = gates_.find(thing); gate != gates_.end()) guard(gate->second, link->get_link_up());
+    if (const auto gate = gates_.find(thing + 1); gate != gates_.end()) guard(gate->second, link->get_link_down());
+    link->seal();
+    return {link, s4u::LinkInRoute::Direction::UP};
   }
 
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -242,6 +387,7 @@ class FluidEngine::Impl {
     double begin = 0;                      // by SimGrid's clock, after the latency; while it is timed
     double end = 0;
     s4u::ActivityPtr fluid = {};  // none while it is timed
+    bool held = false;            // waits for its begin, or for what stands still; `end` is then the time that is left
   };
 
   struct Resource {
@@ -267,10 +413,83 @@ class FluidEngine::Impl {
       alone = alone && !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
     }
     const std::size_t slot = keep(std::move(activity));
+    if (any_gate(under_way_[slot], [](const Gate&) { return true; })) {
+      hold(slot);
+      return resume(slot);
+    }
     if (!alone) return make_fluid(slot);
     for (const std::size_t use : uses) resources_[use].timed = slot;
     alarms_.push({.date = under_way_[slot].end, .slot = slot});
   }
+
+  // Whether one of the gates that the activity goes through is like that.
+  template <class Is>
+  [[nodiscard]] bool any_gate(const Slot& activity, const Is& is) const {
+    const std::pair<int, int> ranks = std::minmax(activity.from, activity.to);
+    return std::ranges::any_of(gates_, [&](const auto& thing) {
+      const auto& [number, gate] = thing;
+      const bool passes = number == activity.uses[0] || number == activity.uses[1] ||
+                          (activity.from != activity.to && gate.ranks == ranks);
+      return passes && is(gate);
+    });
+  }
+
+  [[nodiscard]] bool needs_still(const Slot& activity) const {
+    return any_gate(activity, [](const Gate& gate) { return gate.still; });
+  }
+
+  void hold_all_on_still() {
+    for (std::size_t slot = 0; slot < under_way_.size(); ++slot) {
+      if (under_way_[slot].fluid && needs_still(under_way_[slot])) hold(slot);
+    }
+  }
+
+  // It leaves SimGrid, which then shares what it had among the others.
+  void hold(std::size_t slot) {
+    Slot& activity = under_way_[slot];
+    double left = activity.end - activity.begin;
+    if (activity.fluid) {
+      left = activity.fluid->get_remaining();
+      if (activity.from != activity.to) {
+        left /= parts_of_byte * port_between(platform_, activity.from, activity.to).bandwidth.value;
+      }
+      for (const std::size_t use : activity.uses) --resources_[use].fluids;
+      activity.fluid->set_data(unheard());
+      activity.fluid->cancel();
+      cancelled_.push_back(std::move(activity.fluid));
+      activity.fluid = nullptr;
+    }
+    activity.end = left;
+    activity.held = true;
+  }
+
+  void resume_all() {
+    for (std::size_t slot = 0; slot < under_way_.size(); ++slot) {
+      if (under_way_[slot].held) resume(slot);
+    }
+  }
+
+  // It waits for the end of its latency outside of SimGrid, so that it never has to leave it in the middle of that.
+  void resume(std::size_t slot) {
+    Slot& activity = under_way_[slot];
+    const double clock = s4u::Engine::get_clock();
+    if (activity.begin > clock) {
+      if (delays_.contains(slot)) return;
+      delays_[slot] = simgrid::kernel::timer::Timer::set(activity.begin, [this, slot] {
+        delays_.erase(slot);  // SimGrid deletes it
+        resume(slot);
+      });
+      return;
+    }
+    if (needs_still(activity)) return;
+    activity.held = false;
+    activity.begin = clock;
+    activity.end += clock;
+    make_fluid(slot);
+  }
+
+  // The data of an activity that was cancelled.
+  static void* unheard() { return reinterpret_cast<void*>(none); }
 
   // What is left of it goes on in SimGrid.
   void make_fluid(std::size_t slot) {
@@ -291,8 +510,11 @@ class FluidEngine::Impl {
     const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
     const double bandwidth = port_between(platform_, activity.from, activity.to).bandwidth.value;
     latency_of_next_ = std::max(0.0, activity.begin - clock);
-    s4u::CommPtr comm = s4u::Comm::sendto_init(ports[static_cast<std::size_t>(activity.from)],
-                                               ports[static_cast<std::size_t>(activity.to)]);
+    const auto end_of = [&](int rank, int other) {
+      const auto way = way_ends_.find({rank, other});
+      return way != way_ends_.end() ? way->second : ports[static_cast<std::size_t>(rank)];
+    };
+    s4u::CommPtr comm = s4u::Comm::sendto_init(end_of(activity.from, activity.to), end_of(activity.to, activity.from));
     comm->set_payload_size(std::isinf(bandwidth) ? 0 : payload(left * bandwidth));
     launch(slot, *comm, comm);
   }
@@ -331,6 +553,7 @@ class FluidEngine::Impl {
   // call, so both are kept for later. The timer fires at the same moment, when all that ends then has ended.
   void completed(const s4u::Activity& activity) {
     const auto slot = reinterpret_cast<std::size_t>(activity.get_data<void>());
+    if (slot == none) return;
     if (activity.get_state() != s4u::Activity::State::FINISHED) ++failures_;
     let_go(slot);
     if (ids_.size() == 1) {
@@ -380,6 +603,7 @@ class FluidEngine::Impl {
       }
     }
     delivered_.clear();
+    if (free_.size() == under_way_.size()) forget_changes();
     arm();
   }
 
@@ -391,6 +615,10 @@ class FluidEngine::Impl {
   std::vector<s4u::Host*> inside_ports_;
   std::vector<s4u::Host*> outside_ports_;
   std::vector<Resource> resources_;
+  std::map<std::size_t, Gate> gates_;  // by resource, ways behind them; their addresses stay
+  std::map<std::pair<int, int>, s4u::Host*> way_ends_;
+  std::map<std::size_t, simgrid::kernel::timer::Timer*> delays_;  // by slot
+  std::vector<s4u::ActivityPtr> cancelled_;
   double begin_ = 0;
   double latency_of_next_ = 0;
   std::vector<Slot> under_way_;
@@ -405,9 +633,10 @@ class FluidEngine::Impl {
   int failures_ = 0;
 };
 
-FluidEngine::FluidEngine(const Platform& platform) {
+FluidEngine::FluidEngine(const Platform& platform, std::span<const Disturbance> disturbances) {
   require_valid(platform);
-  impl_ = std::make_unique<Impl>(platform);
+  require_valid(disturbances, platform);
+  impl_ = std::make_unique<Impl>(platform, disturbances);
 }
 FluidEngine::~FluidEngine() = default;
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/graph/disturbance.hpp"
 #include "common/plan/planner.hpp"
 
 namespace plumb::sim {
@@ -17,5 +18,8 @@ namespace plumb::sim {
 
 // Throws InputError with a did-you-mean, or with the reason why this build has no SimGrid.
 [[nodiscard]] Evaluator find_engine(std::string_view name);
+
+// The same engines for a graph alone. That by the longest path knows no disturbances: it throws InputError for them.
+[[nodiscard]] StepEngine find_step_engine(std::string_view name);
 
 }  // namespace plumb::sim

@@ -17,7 +17,7 @@ enum class Disturbed : std::uint8_t {
 };
 
 // From `from` until `until` it runs at `factor` of its speed; 0: it stands still, and what it does goes on afterwards.
-// Several at once multiply. Latencies stay.
+// Several at once multiply. Latencies stay, and pass meanwhile.
 struct Disturbance {
   Disturbed what = Disturbed::device;
   int rank = 0;
