@@ -17,6 +17,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/studies.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -27,6 +28,11 @@ struct Options {
   std::string output;
   std::string engine = engine_names().front();
   std::string profile;
+  std::string what_if;
+  std::string against;
+  bool sensitivity = false;
+  bool uncertainty = false;
+  DrawOptions draws;
   bool json = false;
 };
 
@@ -36,6 +42,7 @@ struct Prediction {
   Timeline timeline;
   StepStatistics statistics;
   bool fits = true;
+  std::vector<std::pair<std::string, Study>> studies = {};  // by title
 };
 
 bool fits(const Plan& plan, const Timeline& timeline) {
@@ -57,20 +64,38 @@ Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& n
   return best_fitting(result, scenario).plan;
 }
 
+Plan plan_of(const std::string& input, const Options& options, const Evaluator& evaluator, std::string& note) {
+  if (is_json(input)) {
+    const Plan plan = read_plan(input);
+    return options.profile.empty() ? plan : with_profile(plan, options.profile);
+  }
+  Plan plan = choose(read_scenario(input, {.profile = options.profile}), evaluator, note);
+  plan.name = plan_title(plan);
+  return plan;
+}
+
+void add_studies(Prediction& prediction, const Options& options, const Evaluator& evaluator) {
+  const StepEngine engine = find_step_engine(options.engine);
+  const auto add = [&](const char* title, Study study) { prediction.studies.emplace_back(title, std::move(study)); };
+  const Plan& plan = prediction.plan;
+  if (options.uncertainty) {
+    add("how sure the step is", uncertainty_study(plan, prediction.statistics.iteration, options.draws));
+  }
+  if (!options.what_if.empty()) add("what if", what_if_study(options.what_if, plan, engine));
+  if (options.sensitivity) add("what moves the step", sensitivity_study(plan, engine));
+  if (options.against.empty()) return;
+  std::string note;
+  add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, note), options.draws));
+}
+
 Prediction predict(const Options& options) {
   const Evaluator evaluator = find_engine(options.engine);
   Prediction prediction;
-  if (is_json(options.input)) {
-    prediction.plan = read_plan(options.input);
-    if (!options.profile.empty()) prediction.plan = with_profile(prediction.plan, options.profile);
-  } else {
-    const Scenario scenario = read_scenario(options.input, {.profile = options.profile});
-    prediction.plan = choose(scenario, evaluator, prediction.note);
-    prediction.plan.name = plan_title(prediction.plan);
-  }
+  prediction.plan = plan_of(options.input, options, evaluator, prediction.note);
   prediction.timeline = evaluator(prediction.plan);
   prediction.statistics = step_statistics(median_step(prediction.timeline), prediction.plan.schedule.ranks);
   prediction.fits = fits(prediction.plan, prediction.timeline);
+  add_studies(prediction, options, evaluator);
   return prediction;
 }
 
@@ -110,18 +135,20 @@ Json to_json(const Prediction& prediction, const Options& options) {
                      {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
   }
-  return {{"iteration_s", statistics.iteration.value},
-          {"tokens_per_s", tokens_per_s(timeline, median_step(timeline))},
-          {"mfu", flops_utilisation(prediction.plan, timeline.model_flops, statistics.iteration)},
-          {"model_flops", timeline.model_flops.value},
-          {"bubble_makespan_fraction", statistics.bubble_makespan_fraction},
-          {"bubble_span_fraction", statistics.bubble_span_fraction},
-          {"fits", prediction.fits},
-          {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
-          {"engine", options.engine},
-          {"provenance", prediction.plan.costs.provenance},
-          {"chosen", chosen_json(prediction.plan)},
-          {"ranks", ranks}};
+  Json json = {{"iteration_s", statistics.iteration.value},
+               {"tokens_per_s", tokens_per_s(timeline, median_step(timeline))},
+               {"mfu", flops_utilisation(prediction.plan, timeline.model_flops, statistics.iteration)},
+               {"model_flops", timeline.model_flops.value},
+               {"bubble_makespan_fraction", statistics.bubble_makespan_fraction},
+               {"bubble_span_fraction", statistics.bubble_span_fraction},
+               {"fits", prediction.fits},
+               {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
+               {"engine", options.engine},
+               {"provenance", prediction.plan.costs.provenance},
+               {"chosen", chosen_json(prediction.plan)},
+               {"ranks", ranks}};
+  for (const auto& [title, study] : prediction.studies) json.update(study.json);
+  return json;
 }
 
 std::string memory_line(const Prediction& prediction) {
@@ -190,10 +217,12 @@ void print(const Prediction& prediction, const Options& options) {
          "\n  idle: nor is any on its way (the bubble). Transfers: all time with a message on its way to the rank.\n\n";
   std::cout << gantt(median_step(timeline), plan.schedule.ranks,
                      {.width = chart_width(), .colour = colour, .unicode = true});
+  for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }
 
 ExitStatus simulate_command(const Options& options) {
-  if (!options.output.empty()) require_writable(options.output, {options.input, options.profile});
+  if (!options.output.empty())
+    require_writable(options.output, {options.input, options.profile, options.what_if, options.against});
   const Prediction prediction = predict(options);
   if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
   if (options.json) {
@@ -218,6 +247,17 @@ void add_simulate(CLI::App& program, Body& body) {
                   "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
       ->capture_default_str();
   command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
+  command.add_option("--what-if", options->what_if,
+                     "Variants to predict beside it (YAML, docs/what-if.md), such as scenarios/what-if/faults.yaml.");
+  command.add_flag("--sensitivity", options->sensitivity,
+                   "Which actions, messages and numbers of the machine move the step, and by how much.");
+  command.add_flag("--uncertainty", options->uncertainty, "How sure the step is, by the machine's own numbers.");
+  command.add_option("--against", options->against, "Another scenario or plan: which is faster, and how sure that is.");
+  constexpr int most_draws = 1'000'000;
+  command.add_option("--draws", options->draws.draws, "Draws of the machine's numbers for these two.")
+      ->check(CLI::Range(2, most_draws))
+      ->capture_default_str();
+  command.add_option("--seed", options->draws.seed, "Of these draws.")->capture_default_str();
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return simulate_command(*options); }; });
 }

@@ -1,0 +1,53 @@
+// Numbers by name: set, scaled, and those that stand in for others.
+#include "common/cluster/machine_numbers.hpp"
+
+#include <algorithm>
+
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+Machine machine() {
+  Machine result;
+  result.device.matmul_efficiency = {.value = 0.8, .source = "fitted", .uncertainty = 0.02};
+  result.device.attention_efficiency = result.device.matmul_efficiency;
+  result.inside = {.latency = {{2e-5}, "a"}, .bandwidth = {{4e9}, "b"}};
+  result.outside = {.latency = {{3e-5}, "c"}, .bandwidth = {{1e9}, "d"}};
+  result.collective_bandwidth = {{2e9}, "e"};
+  result.collective_latency = result.inside.latency;
+  return result;
+}
+
+const MachineNumber& number(const std::string& name) {
+  return *std::ranges::find(machine_numbers(), name, &MachineNumber::name);
+}
+
+}  // namespace
+
+TEST_CASE("every number of a machine is what its name says, once") {
+  Machine result;
+  double value = 1;
+  for (const MachineNumber& each : machine_numbers()) {
+    CHECK(each.value(result) == 0);
+    each.set(result, ++value);
+  }
+  value = 1;
+  for (const MachineNumber& each : machine_numbers()) CHECK(each.value(result) == ++value);
+  CHECK(result.outside.bandwidth.value.value == number("outside.bandwidth").value(result));
+}
+
+TEST_CASE("a number that stands in for another takes it along") {
+  const Machine faster = with_factor(machine(), number("matmul_efficiency"), 1.1);
+  CHECK(faster.device.matmul_efficiency.value == Approx(0.88));
+  CHECK(faster.device.attention_efficiency.value == Approx(0.88));
+  CHECK(with_factor(machine(), number("matmul_efficiency"), 2).device.matmul_efficiency.value == 1);
+  const Machine later = with_factor(machine(), number("inside.latency"), 3);
+  CHECK(later.collective_latency.value.value == Approx(6e-5));
+  CHECK(with_factor(machine(), number("inside.bandwidth"), 3).collective_bandwidth.value.value == Approx(2e9));
+  std::vector<std::string> names;
+  for (const MachineNumber& own : numbers_of(machine())) names.push_back(own.name);
+  CHECK(names == std::vector<std::string>{"matmul_efficiency", "inside.latency", "inside.bandwidth", "outside.latency",
+                                          "outside.bandwidth", "collective_bandwidth"});
+}
