@@ -1,6 +1,7 @@
 #include "common/plan/what_if.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/random.hpp"
 #include "common/base/text.hpp"

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/base/excerpt.hpp"
 #include "common/cluster/machine_numbers.hpp"
