@@ -1,14 +1,5 @@
 #include "sim/engine.hpp"
 
-#include <simgrid/s4u.hpp>
-
-#include <simgrid/version.h>
-#include <simgrid/kernel/Timer.hpp>
-#if SIMGRID_VERSION < 40000
-#include <simgrid/kernel/resource/NetworkModelIntf.hpp>
-#endif
-#include <xbt/log.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,67 +9,20 @@
 #include <limits>
 #include <map>
 #include <queue>
+#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/cluster/machine.hpp"
+#include "sim/simgrid_versions.hpp"
+#include "sim/ways.hpp"
 
 namespace plumb::sim {
 namespace {
-
-namespace s4u = simgrid::s4u;
-
-// What differs between SimGrid 3.32 and 4.0 stands in this block and nowhere else.
-#if SIMGRID_VERSION >= 40000
-s4u::NetZone* make_root(s4u::Engine& engine) { return engine.get_netzone_root(); }
-s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) { return root->add_netzone_star(name); }
-s4u::Host* make_host(s4u::NetZone* zone, const std::string& name, const std::vector<double>& speeds = {1.0}) {
-  return zone->add_host(name, speeds);
-}
-s4u::SplitDuplexLink* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth) {
-  return zone->add_split_duplex_link(name, bandwidth);
-}
-void connect(s4u::NetZone* star, s4u::Host* host, const std::vector<s4u::LinkInRoute>& ports) {
-  star->add_route(host, nullptr, ports);
-}
-template <class Callback>
-void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
-  root->set_latency_factor_cb(callback);
-}
-template <class Callback>
-void on_any_completion(const Callback& callback) {
-  s4u::Exec::on_completion_cb(callback);
-  s4u::Comm::on_completion_cb(callback);
-}
-void begin(s4u::Exec& exec) { exec.detach(); }
-void begin(s4u::Comm& comm) { comm.start(); }
-#else
-s4u::NetZone* make_root(s4u::Engine&) { return s4u::create_full_zone("world"); }
-s4u::NetZone* make_star(s4u::NetZone* root, const std::string& name) {
-  return s4u::create_star_zone(name)->set_parent(root);
-}
-s4u::Host* make_host(s4u::NetZone* zone, const std::string& name, const std::vector<double>& speeds = {1.0}) {
-  return zone->create_host(name, speeds);
-}
-s4u::SplitDuplexLink* make_duplex(s4u::NetZone* zone, const std::string& name, double bandwidth) {
-  return zone->create_split_duplex_link(name, bandwidth);
-}
-void connect(s4u::NetZone* star, s4u::Host* host, const std::vector<s4u::LinkInRoute>& ports) {
-  star->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, ports);
-}
-template <class Callback>
-void set_latency_factor(s4u::NetZone* root, const Callback& callback) {
-  root->get_network_model()->set_lat_factor_cb(callback);
-}
-template <class Callback>
-void on_any_completion(const Callback& callback) {
-  s4u::Activity::on_completion_cb(callback);
-}
-void begin(s4u::Exec& exec) { exec.vetoable_start(); }
-void begin(s4u::Comm& comm) { comm.vetoable_start(); }
-#endif
 
 // SimGrid keeps its options and signals for the life of the process: both are set once, with the first engine.
 // CM02 without cross traffic and without TCP's window is exact; see tests/sim/test_simgrid_quirks.cpp for each option.
@@ -129,14 +73,12 @@ constexpr double picoseconds = 1e12;
 class FluidEngine::Impl {
  public:
   Impl(const Platform& platform, std::span<const Disturbance> disturbances)
-      : platform_(platform),
-        engine_(new_engine()),
-        resources_(static_cast<std::size_t>(platform.ranks) * uses_of_rank) {
+      : platform_(platform), ways_(platform), engine_(new_engine()), resources_(ways_.resource_count()) {
     make_gates(disturbances);
     s4u::NetZone* root = make_root(*engine_);
-    const int machines = (platform.ranks + platform.ranks_per_machine - 1) / platform.ranks_per_machine;
     s4u::NetZone* fabric = make_star(root, "fabric");
-    for (int machine = 0; machine < machines; ++machine) build_machine(root, fabric, machine);
+    build_devices(fabric);
+    build_ports(fabric);
     fabric->seal();
     set_latency_factor(root, [this](double, const s4u::Host*, const s4u::Host*, const std::vector<s4u::Link*>&,
                                     const std::unordered_set<s4u::NetZone*>&) { return latency_of_next_; });
@@ -170,20 +112,16 @@ class FluidEngine::Impl {
 
   void compute(ActivityId id, int rank, Seconds alone) {
     const double clock = s4u::Engine::get_clock();
-    const std::size_t device = resource(rank, Use::device);
-    start({.id = id, .from = rank, .to = rank, .uses = {device, device}, .begin = clock, .end = clock + alone.value});
+    Slot slot{.id = id, .from = rank, .to = rank, .begin = clock, .end = clock + alone.value};
+    slot.way.count = 1;
+    slot.way.uses[0] = Ways::device(rank);
+    start(std::move(slot));
   }
 
-  void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
-    const bool inside = one_machine(platform_, from, to);
+  void flow(ActivityId id, int from, int to, double bytes, Seconds latency, bool collective) {
     const double begin = s4u::Engine::get_clock() + latency.value;
-    start({.id = id,
-           .from = from,
-           .to = to,
-           .uses = {resource(from, inside ? Use::inside_out : Use::outside_out),
-                    resource(to, inside ? Use::inside_in : Use::outside_in)},
-           .begin = begin,
-           .end = begin + (bytes / port_between(platform_, from, to).bandwidth).value});
+    const Way way = ways_.between(from, to, collective);
+    start({.id = id, .from = from, .to = to, .way = way, .begin = begin, .end = begin + bytes / way.rate});
   }
 
   [[nodiscard]] Seconds now() const {
@@ -202,19 +140,18 @@ class FluidEngine::Impl {
   }
 
  private:
-  // What activities contend for: the device of each rank and both directions of its ports.
-  enum class Use : std::uint8_t { device, inside_out, inside_in, outside_out, outside_in };
-  static constexpr std::size_t uses_of_rank = 5;
+  // What has a speed of its own: a device, what a rank has of a port (`other`), or the way to another rank (`other`).
+  struct Thing {
+    Disturbed what = Disturbed::device;
+    int rank = 0;
+    int other = 0;
+    auto operator<=>(const Thing&) const = default;
+  };
 
-  [[nodiscard]] static std::size_t resource(int rank, Use use) {
-    return static_cast<std::size_t>(rank) * uses_of_rank + static_cast<std::size_t>(use);
-  }
-
-  // What changes its speed at dates: a resource, or a way beyond them. Everything on it is fluid from the start.
+  // What changes its speed at dates. Everything on it is fluid from the start.
   struct Gate {
-    std::vector<SpeedChange> changes;
-    std::pair<int, int> ranks = {-1, -1};  // of a way, ascending
-    std::size_t next = 0;                  // change
+    std::vector<SpeedChange> changes = {};
+    std::size_t next = 0;  // change
     simgrid::kernel::timer::Timer* timer = nullptr;
     double factor = 1;  // above zero: of what stands still that of before, since nothing is on it
     bool still = false;
@@ -223,52 +160,51 @@ class FluidEngine::Impl {
   };
 
   void make_gates(std::span<const Disturbance> disturbances) {
-    std::map<std::size_t, std::vector<Disturbance>> by_thing;
-    std::map<std::pair<int, int>, std::size_t> ways;
+    std::map<Thing, std::vector<Disturbance>> by_thing;
     for (const Disturbance& disturbance : disturbances) {
-      const auto add = [&](Use use) { by_thing[resource(disturbance.rank, use)].push_back(disturbance); };
-      if (disturbance.what == Disturbed::device) add(Use::device);
-      if (disturbance.what == Disturbed::ports) {
-        add(Use::inside_out);
-        add(Use::inside_in);
+      const int rank = disturbance.rank;
+      if (disturbance.what == Disturbed::device) by_thing[{Disturbed::device, rank, 0}].push_back(disturbance);
+      if (disturbance.what == Disturbed::way) {
+        const auto [low, high] = std::minmax(rank, disturbance.peer);
+        by_thing[{Disturbed::way, low, high}].push_back(disturbance);
       }
-      if (disturbance.what == Disturbed::ports || disturbance.what == Disturbed::outside_ports) {
-        add(Use::outside_out);
-        add(Use::outside_in);
+      for (const PortId port : disturbed_ports(disturbance)) {
+        by_thing[{Disturbed::ports, rank, static_cast<int>(port)}].push_back(disturbance);
       }
-      if (disturbance.what != Disturbed::way) continue;
-      const std::pair<int, int> ranks = std::minmax(disturbance.rank, disturbance.peer);
-      by_thing[ways.try_emplace(ranks, resources_.size() + ways.size()).first->second].push_back(disturbance);
     }
     for (const auto& [thing, all] : by_thing) gates_[thing].changes = speed_changes(all);
-    for (const auto& [ranks, thing] : ways) {
-      gates_[thing].ranks = ranks;
-      const bool within = one_machine(platform_, ranks.first, ranks.second);
-      for (const int rank : {ranks.first, ranks.second}) {
-        resources_[resource(rank, within ? Use::inside_out : Use::outside_out)].shared = true;
-        resources_[resource(rank, within ? Use::inside_in : Use::outside_in)].shared = true;
+  }
+
+  // Its lanes, its port and what it has of its NIC; what many share beyond these is not of one rank.
+  [[nodiscard]] std::set<PortId> disturbed_ports(const Disturbance& disturbance) const {
+    std::set<PortId> ports;
+    if (disturbance.what != Disturbed::ports && disturbance.what != Disturbed::outside_ports) return ports;
+    for (const Exit exit : exits) {
+      for (const PortId port : ways_.ports(disturbance.rank, exit)) {
+        const bool own = disturbance.what == Disturbed::ports && ways_.is_of_rank(port);
+        if (own || ways_.is_nic(port)) ports.insert(port);
       }
     }
-    for (const auto& [thing, gate] : gates_) {
-      if (thing < resources_.size()) resources_[thing].shared = true;
-    }
+    return ports;
   }
 
   // One for each change of the device.
-  [[nodiscard]] std::vector<double> speeds_of(std::size_t device) const {
-    const auto gate = gates_.find(device);
+  [[nodiscard]] std::vector<double> speeds_of(int rank) const {
+    const auto gate = gates_.find({Disturbed::device, rank, 0});
     if (gate == gates_.end()) return {1.0};
     std::vector<double> speeds;
     for (const SpeedChange& change : gate->second.changes) speeds.push_back(change.factor > 0 ? change.factor : 1);
     return speeds;
   }
 
-  // SimGrid 4.0 bounds a flow for life by its links' bandwidth at its start, so the bandwidth stays and what is shared
-  // of it changes.
-  static void guard(Gate& gate, s4u::Link* link) {
-    link->set_sharing_policy(s4u::Link::SharingPolicy::NONLINEAR,
-                             [&gate](double capacity, int) { return capacity * gate.factor; });
-    gate.links.push_back(link);
+  // Both directions. SimGrid 4.0 bounds a flow for life by its links' bandwidth at its start, so the bandwidth stays
+  // and what is shared of it changes.
+  static s4u::Link* make_gated(s4u::NetZone* fabric, const std::string& name, double bandwidth, Gate& gate) {
+    const auto share = [&gate](double capacity, int) { return capacity * gate.factor; };
+    s4u::SplitDuplexLink* link = make_shared_duplex(fabric, name, capacity_of(bandwidth), share);
+    gate.links.push_back(link->get_link_up());
+    gate.links.push_back(link->get_link_down());
+    return link;
   }
 
   // Applies what is due and sets the timer for what follows.
@@ -300,78 +236,83 @@ class FluidEngine::Impl {
     delays_.clear();
   }
 
-  void build_machine(s4u::NetZone* root, s4u::NetZone* fabric, int machine) {
-    const std::string name = "machine" + std::to_string(machine);
-    s4u::NetZone* zone = make_star(root, name);
-    const int first = machine * platform_.ranks_per_machine;
-    const int last = first + ranks_on_machine(platform_, machine);
-    s4u::Host* shared = nullptr;
-    if (shares_cores(platform_, machine)) {
-      shared = make_host(zone, name + ".cores")->set_core_count(platform_.cores_per_machine)->seal();
-    }
-    for (int rank = first; rank < last; ++rank) {
-      const std::string suffix = std::to_string(rank);
-      const std::vector<double> speeds = speeds_of(resource(rank, Use::device));
-      s4u::Host* device = make_host(zone, "rank" + suffix, speeds)->seal();
-      devices_.push_back(shared != nullptr ? shared : device);
-      if (const auto gate = gates_.find(resource(rank, Use::device)); gate != gates_.end()) gate->second.host = device;
-      resources_[resource(rank, Use::device)].shared |= shared != nullptr;
-      inside_ports_.push_back(device);
-      const auto inside = port(zone, "inside" + suffix, platform_.inside, rank, Use::inside_out);
-      connect(zone, device, {inside});
-      s4u::Host* nic = make_host(fabric, "nic" + suffix)->seal();
-      outside_ports_.push_back(nic);
-      const auto outside = port(fabric, "outside" + suffix, platform_.outside, rank, Use::outside_out);
-      connect(fabric, nic, {outside});
-      build_ways(rank, {zone, inside}, {fabric, outside});
-    }
-    zone->seal();
-  }
-
-  // A port's own star, and the port.
-  struct Port {
-    s4u::NetZone* star;
-    s4u::LinkInRoute link;
-  };
-
-  // Messages of a disturbed way leave by a host of their own, through the same port; the lower rank's has the way.
-  void build_ways(int rank, const Port& inside, const Port& outside) {
-    for (auto& [thing, gate] : gates_) {
-      if (gate.ranks.first != rank && gate.ranks.second != rank) continue;
-      const bool lower = gate.ranks.first == rank;
-      const int peer = lower ? gate.ranks.second : gate.ranks.first;
-      const bool within = one_machine(platform_, rank, peer);
-      const Port& port = within ? inside : outside;
-      const std::string name = "way" + std::to_string(rank) + ">" + std::to_string(peer);
-      s4u::Host* end = make_host(port.star, name)->seal();
-      std::vector<s4u::LinkInRoute> links = {port.link};
-      if (lower) {
-        s4u::SplitDuplexLink* way =
-            make_duplex(port.star, name + ".link", capacity(within ? platform_.inside : platform_.outside));
-        guard(gate, way->get_link_up());
-        guard(gate, way->get_link_down());
-        way->seal();
-        links.emplace_back(way, s4u::LinkInRoute::Direction::UP);
+  void build_devices(s4u::NetZone* fabric) {
+    s4u::Host* cores = nullptr;  // of the machine, if its ranks share them
+    for (int rank = 0; rank < platform_.ranks; ++rank) {
+      const int machine = machine_of(rank, platform_.ranks_per_machine);
+      const bool shared = shares_cores(platform_, machine);
+      if (shared && rank % platform_.ranks_per_machine == 0) {
+        cores =
+            make_host(fabric, "cores" + std::to_string(machine))->set_core_count(platform_.cores_per_machine)->seal();
       }
-      connect(port.star, end, links);
-      way_ends_[{rank, peer}] = end;
+      hosts_[0].push_back(make_host(fabric, "rank" + std::to_string(rank), speeds_of(rank))->seal());
+      if (const auto gate = gates_.find({Disturbed::device, rank, 0}); gate != gates_.end()) {
+        gate->second.host = hosts_[0].back();
+      }
+      devices_.push_back(shared ? cores : hosts_[0].back());
+      resources_[Ways::device(rank)].shared = shared;
     }
   }
 
-  static double capacity(const TransferCost& cost) {
-    const bool usable = std::isfinite(cost.bandwidth.value) && cost.bandwidth.value > 0;
-    return usable ? cost.bandwidth.value * parts_of_byte : endless;
+  static double capacity_of(double bandwidth) { return std::isfinite(bandwidth) ? bandwidth * parts_of_byte : endless; }
+
+  // A port of the platform is a link; a rank has a host for each of its exits, whose route leads through these.
+  void build_ports(s4u::NetZone* fabric) {
+    for (PortId port = 0; port < ways_.port_count(); ++port) {
+      links_.push_back(make_duplex(fabric, "port" + std::to_string(port), capacity_of(ways_.capacity(port)),
+                                   ways_.carries_latency(port) ? unit_latency : 0));
+    }
+    for (auto& [thing, gate] : gates_) {
+      if (thing.what != Disturbed::ports) continue;
+      const auto port = static_cast<PortId>(thing.other);
+      const std::string name = "rank" + std::to_string(thing.rank) + "at" + std::to_string(port);
+      parts_of_ports_[{thing.rank, port}] = make_gated(fabric, name, ways_.capacity(port), gate);
+    }
+    for (const Exit exit : exits) {
+      std::vector<s4u::Host*>& hosts = hosts_.at(static_cast<std::size_t>(exit));
+      const bool own = exit != Exit::message;
+      for (int rank = 0; rank < platform_.ranks; ++rank) {
+        const std::vector<s4u::Link*> route = route_of(rank, exit);
+        if (route.empty()) break;
+        if (own) {
+          hosts.push_back(
+              make_host(fabric, "exit" + std::to_string(static_cast<int>(exit)) + "of" + std::to_string(rank))->seal());
+        }
+        connect(fabric, hosts[static_cast<std::size_t>(rank)], route);
+      }
+    }
+    for (auto& [thing, gate] : gates_) {
+      if (thing.what == Disturbed::way) build_way(fabric, thing, gate);
+    }
   }
 
-  // `out`: what its direction away from the rank is; the other one stands behind it.
-  s4u::LinkInRoute port(s4u::NetZone* zone, const std::string& name, const TransferCost& cost, int rank, Use out) {
-    s4u::SplitDuplexLink* link = make_duplex(zone, name, capacity(cost));
-    link->set_latency(unit_latency);
-    const std::size_t thing = resource(rank, out);
-    if (const auto gate = gates_.find(thing); gate != gates_.end()) guard(gate->second, link->get_link_up());
-    if (const auto gate = gates_.find(thing + 1); gate != gates_.end()) guard(gate->second, link->get_link_down());
-    link->seal();
-    return {link, s4u::LinkInRoute::Direction::UP};
+  [[nodiscard]] std::vector<s4u::Link*> route_of(int rank, Exit exit) const {
+    std::vector<s4u::Link*> route;
+    for (const PortId port : ways_.ports(rank, exit)) {
+      route.push_back(links_[port]);
+      if (const auto part = parts_of_ports_.find({rank, port}); part != parts_of_ports_.end()) {
+        route.push_back(part->second);
+      }
+    }
+    return route;
+  }
+
+  // Messages of a disturbed way leave by hosts of their own, through the same ports; the lower rank's has the way.
+  void build_way(s4u::NetZone* fabric, const Thing& thing, Gate& gate) {
+    for (const bool collective : {false, true}) {
+      const Way way = ways_.between(thing.rank, thing.other, collective);
+      if (way_ends_.contains({thing.rank, thing.other, way.exit})) continue;
+      if (route_of(thing.rank, way.exit).empty()) continue;
+      for (const auto& [rank, peer] : {std::pair{thing.rank, thing.other}, std::pair{thing.other, thing.rank}}) {
+        const std::string name = "way" + std::to_string(static_cast<int>(way.exit)) + "of" + std::to_string(rank) +
+                                 "to" + std::to_string(peer);
+        std::vector<s4u::Link*> route = route_of(rank, way.exit);
+        if (rank == thing.rank) route.push_back(make_gated(fabric, name + "link", way.rate, gate));
+        s4u::Host* end = make_host(fabric, name)->seal();
+        connect(fabric, end, route);
+        way_ends_[{rank, peer, way.exit}] = end;
+      }
+    }
   }
 
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -383,8 +324,8 @@ class FluidEngine::Impl {
     ActivityId id = 0;
     int from = 0;  // of a computation both are its rank
     int to = 0;
-    std::array<std::size_t, 2> uses = {};  // of a computation twice the same
-    double begin = 0;                      // by SimGrid's clock, after the latency; while it is timed
+    Way way = {};      // of a computation just its device
+    double begin = 0;  // by SimGrid's clock, after the latency; while it is timed
     double end = 0;
     s4u::ActivityPtr fluid = {};  // none while it is timed
     bool held = false;            // waits for its begin, or for what stands still; `end` is then the time that is left
@@ -403,35 +344,53 @@ class FluidEngine::Impl {
     bool operator>(const Alarm& other) const { return date > other.date; }
   };
 
+  static std::span<const ResourceId> uses_of(const Slot& activity) {
+    return {activity.way.uses.data(), activity.way.count};
+  }
+
   void start(Slot activity) {
-    const double clock = s4u::Engine::get_clock();
-    const std::array<std::size_t, 2> uses = activity.uses;
-    bool alone = true;
-    for (const std::size_t use : uses) {
-      const std::size_t other = resources_[use].timed;
-      if (other != none && under_way_[other].end > clock) make_fluid(other);
-      alone = alone && !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
-    }
+    displace_timed(activity);
+    const bool alone = std::ranges::all_of(uses_of(activity), [this](ResourceId use) {
+      return !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
+    });
     const std::size_t slot = keep(std::move(activity));
     if (any_gate(under_way_[slot], [](const Gate&) { return true; })) {
       hold(slot);
       return resume(slot);
     }
     if (!alone) return make_fluid(slot);
-    for (const std::size_t use : uses) resources_[use].timed = slot;
+    for (const ResourceId use : uses_of(under_way_[slot])) resources_[use].timed = slot;
     alarms_.push({.date = under_way_[slot].end, .slot = slot});
+  }
+
+  // What had a resource of this one to itself no longer has, unless it ends now.
+  void displace_timed(const Slot& activity) {
+    const double clock = s4u::Engine::get_clock();
+    for (const ResourceId use : uses_of(activity)) {
+      const std::size_t other = resources_[use].timed;
+      if (other != none && under_way_[other].end > clock) make_fluid(other);
+    }
+  }
+
+  [[nodiscard]] bool passes(const Slot& activity, const Thing& thing) const {
+    if (activity.from == activity.to) return thing.what == Disturbed::device && thing.rank == activity.from;
+    if (thing.what == Disturbed::device) return false;
+    if (thing.what == Disturbed::way) {
+      return std::minmax(activity.from, activity.to) == std::minmax(thing.rank, thing.other);
+    }
+    const auto port = static_cast<PortId>(thing.other);
+    const auto uses = [&](ResourceId wanted) {
+      return std::ranges::find(uses_of(activity), wanted) != uses_of(activity).end();
+    };
+    return (activity.from == thing.rank && uses(ways_.out_of(port))) ||
+           (activity.to == thing.rank && uses(ways_.in_of(port)));
   }
 
   // Whether one of the gates that the activity goes through is like that.
   template <class Is>
   [[nodiscard]] bool any_gate(const Slot& activity, const Is& is) const {
-    const std::pair<int, int> ranks = std::minmax(activity.from, activity.to);
-    return std::ranges::any_of(gates_, [&](const auto& thing) {
-      const auto& [number, gate] = thing;
-      const bool passes = number == activity.uses[0] || number == activity.uses[1] ||
-                          (activity.from != activity.to && gate.ranks == ranks);
-      return passes && is(gate);
-    });
+    return std::ranges::any_of(gates_,
+                               [&](const auto& each) { return is(each.second) && passes(activity, each.first); });
   }
 
   [[nodiscard]] bool needs_still(const Slot& activity) const {
@@ -450,10 +409,8 @@ class FluidEngine::Impl {
     double left = activity.end - activity.begin;
     if (activity.fluid) {
       left = activity.fluid->get_remaining();
-      if (activity.from != activity.to) {
-        left /= parts_of_byte * port_between(platform_, activity.from, activity.to).bandwidth.value;
-      }
-      for (const std::size_t use : activity.uses) --resources_[use].fluids;
+      if (activity.from != activity.to) left /= parts_of_byte * activity.way.rate;
+      for (const ResourceId use : uses_of(activity)) --resources_[use].fluids;
       activity.fluid->set_data(unheard());
       activity.fluid->cancel();
       cancelled_.push_back(std::move(activity.fluid));
@@ -485,6 +442,7 @@ class FluidEngine::Impl {
     activity.held = false;
     activity.begin = clock;
     activity.end += clock;
+    displace_timed(activity);
     make_fluid(slot);
   }
 
@@ -494,7 +452,7 @@ class FluidEngine::Impl {
   // What is left of it goes on in SimGrid.
   void make_fluid(std::size_t slot) {
     const Slot& activity = under_way_[slot];
-    for (const std::size_t use : activity.uses) {
+    for (const ResourceId use : uses_of(activity)) {
       if (resources_[use].timed == slot) resources_[use].timed = none;
       ++resources_[use].fluids;
     }
@@ -506,17 +464,18 @@ class FluidEngine::Impl {
       launch(slot, *exec, exec);
       return;
     }
-    const bool inside = one_machine(platform_, activity.from, activity.to);
-    const std::vector<s4u::Host*>& ports = inside ? inside_ports_ : outside_ports_;
-    const double bandwidth = port_between(platform_, activity.from, activity.to).bandwidth.value;
     latency_of_next_ = std::max(0.0, activity.begin - clock);
-    const auto end_of = [&](int rank, int other) {
-      const auto way = way_ends_.find({rank, other});
-      return way != way_ends_.end() ? way->second : ports[static_cast<std::size_t>(rank)];
-    };
-    s4u::CommPtr comm = s4u::Comm::sendto_init(end_of(activity.from, activity.to), end_of(activity.to, activity.from));
-    comm->set_payload_size(std::isinf(bandwidth) ? 0 : payload(left * bandwidth));
+    const Exit exit = activity.way.exit;
+    s4u::CommPtr comm =
+        s4u::Comm::sendto_init(end_of(activity.from, activity.to, exit), end_of(activity.to, activity.from, exit));
+    comm->set_payload_size(std::isinf(activity.way.rate) ? 0 : payload(left * activity.way.rate));
     launch(slot, *comm, comm);
+  }
+
+  [[nodiscard]] s4u::Host* end_of(int rank, int peer, Exit exit) const {
+    const auto way = way_ends_.find({rank, peer, exit});
+    if (way != way_ends_.end()) return way->second;
+    return hosts_.at(static_cast<std::size_t>(exit))[static_cast<std::size_t>(rank)];
   }
 
   template <class Fluid>
@@ -540,7 +499,7 @@ class FluidEngine::Impl {
   // It has ended.
   void let_go(std::size_t slot) {
     Slot& activity = under_way_[slot];
-    for (const std::size_t use : activity.uses) {
+    for (const ResourceId use : uses_of(activity)) {
       if (activity.fluid) --resources_[use].fluids;
       if (!activity.fluid) resources_[use].timed = none;
     }
@@ -579,7 +538,7 @@ class FluidEngine::Impl {
 
   [[nodiscard]] bool is_due(const Alarm& alarm) const {
     const Slot& activity = under_way_[alarm.slot];
-    return resources_[activity.uses[0]].timed == alarm.slot && activity.end == alarm.date;
+    return resources_[activity.way.uses[0]].timed == alarm.slot && activity.end == alarm.date;
   }
 
   // Sums of the same times in another order differ in their last bits: what ends in the same picosecond ends together.
@@ -610,20 +569,22 @@ class FluidEngine::Impl {
   static inline Impl* current_ = nullptr;
 
   Platform platform_;
+  Ways ways_;
   std::unique_ptr<s4u::Engine> engine_;
   std::vector<s4u::Host*> devices_;
-  std::vector<s4u::Host*> inside_ports_;
-  std::vector<s4u::Host*> outside_ports_;
+  std::array<std::vector<s4u::Host*>, exits.size()> hosts_;  // by exit, then rank
+  std::vector<s4u::Link*> links_;                            // by port
   std::vector<Resource> resources_;
-  std::map<std::size_t, Gate> gates_;  // by resource, ways behind them; their addresses stay
-  std::map<std::pair<int, int>, s4u::Host*> way_ends_;
+  std::map<Thing, Gate> gates_;  // their addresses stay
+  std::map<std::pair<int, PortId>, s4u::Link*> parts_of_ports_;
+  std::map<std::tuple<int, int, Exit>, s4u::Host*> way_ends_;     // by rank and peer
   std::map<std::size_t, simgrid::kernel::timer::Timer*> delays_;  // by slot
-  std::vector<s4u::ActivityPtr> cancelled_;
   double begin_ = 0;
   double latency_of_next_ = 0;
   std::vector<Slot> under_way_;
   std::vector<std::size_t> free_;
   std::vector<s4u::ActivityPtr> retired_;
+  std::vector<s4u::ActivityPtr> cancelled_;
   std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms_;
   simgrid::kernel::timer::Timer* timer_ = nullptr;
   std::vector<ActivityId> ids_;
@@ -642,7 +603,10 @@ FluidEngine::~FluidEngine() = default;
 
 void FluidEngine::compute(ActivityId id, int rank, Seconds alone) { impl_->compute(id, rank, alone); }
 void FluidEngine::transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
-  impl_->transfer(id, from, to, bytes, latency);
+  impl_->flow(id, from, to, static_cast<double>(bytes.value), latency, false);
+}
+void FluidEngine::flow(ActivityId id, int from, int to, double bytes, Seconds latency) {
+  impl_->flow(id, from, to, bytes, latency, true);
 }
 Seconds FluidEngine::now() const { return impl_->now(); }
 void FluidEngine::run(const Ended& ended) { impl_->run(ended); }

@@ -34,6 +34,10 @@ class FluidEngine {
   // The message's last byte arrives `latency` + bytes / bandwidth after its start when it has the ports to itself.
   void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency);
 
+  // One flow of a collective: as a message, but inside a machine at the port's bandwidth for collectives. Bytes need
+  // not be whole.
+  void flow(ActivityId id, int from, int to, double bytes, Seconds latency);
+
   // Since the engine was made, in whole picoseconds: SimGrid's clock never goes back, so its last bits depend on what
   // ran before, and these must not.
   [[nodiscard]] Seconds now() const;

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
     sim::add_schedule(program, body);
     sim::add_diff(program, body);
     sim::add_validate(program, body);
+    sim::add_fit(program, body);
     sim::add_report(program, body);
     sim::add_run(program);
     if (const auto status = plumb::parse_command_line(program, argc, argv)) return *status;

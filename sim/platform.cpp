@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
-#include "common/cluster/machine.hpp"
+#include "common/layout/shared_ports.hpp"
 
 namespace plumb::sim {
 
@@ -14,7 +14,30 @@ Platform platform_of(const PipelineCosts& costs, int ranks) {
           .ranks_per_machine = costs.ranks_per_machine,
           .cores_per_machine = costs.cores_per_machine,
           .inside = costs.inside,
-          .outside = costs.outside};
+          .outside = costs.outside,
+          .across = costs.across,
+          .shared = costs.shared};
+}
+
+Platform platform_of(const Cluster& cluster, const PipelineCosts& costs, int ranks) {
+  const Machine& machine = cluster.machine;
+  Platform platform{.ranks = ranks,
+                    .ranks_per_machine = machine.devices,
+                    .cores_per_machine = machine.cores,
+                    .inside = costs.inside,
+                    .outside = {.latency = costs.outside.latency, .bandwidth = machine.outside.bandwidth.value},
+                    .across = costs.across,
+                    .collective = machine.collective_bandwidth.value};
+  platform.shared = {.ranks_per_nic = devices_per_nic(machine),
+                     .nic = machine.outside.bandwidth.value,
+                     .ranks_per_switch = machine.devices_per_switch,
+                     .uplink = machine.uplink.value,
+                     .ranks_per_leaf = cluster.nodes_per_leaf * machine.devices,
+                     .leaf = leaf_bandwidth(cluster),
+                     .ranks_per_site = cluster.nodes_per_site * machine.devices,
+                     .site = cluster.between_sites.bandwidth.value,
+                     .site_latency = cluster.between_sites.latency.value};
+  return platform;
 }
 
 bool one_machine(const Platform& platform, int from, int to) {
@@ -29,8 +52,11 @@ bool shares_cores(const Platform& platform, int machine) {
   return platform.cores_per_machine > 0 && ranks_on_machine(platform, machine) > platform.cores_per_machine;
 }
 
-const TransferCost& port_between(const Platform& platform, int from, int to) {
-  return one_machine(platform, from, to) ? platform.inside : platform.outside;
+TransferCost port_between(const Platform& platform, int from, int to) {
+  if (!one_machine(platform, from, to)) return beyond_machine(platform.outside, platform.shared, from, to);
+  const int under = platform.shared.ranks_per_switch;
+  const auto place = [&](int rank) { return rank % platform.ranks_per_machine; };
+  return under > 0 && place(from) / under != place(to) / under ? platform.across : platform.inside;
 }
 
 void require_valid(const Platform& platform) {
@@ -45,6 +71,16 @@ void require_valid(const Platform& platform) {
       throw InputError("platform", "the bandwidth " + name + " a machine must be above zero bytes per second");
     }
   };
+  const SharedWays& shared = platform.shared;
+  if (shared.ranks_per_nic < 1 || shared.ranks_per_switch < 0 || shared.ranks_per_leaf < 0 ||
+      shared.ranks_per_site < 0) {
+    throw InputError("platform", "expected at least one rank on a NIC and no negative number under a switch");
+  }
+  const auto slow = [](int ranks, BytesPerSecond bandwidth) { return ranks > 0 && !(bandwidth.value > 0); };
+  if (slow(shared.ranks_per_switch, shared.uplink) || slow(shared.ranks_per_leaf, shared.leaf) ||
+      slow(shared.ranks_per_site, shared.site)) {
+    throw InputError("platform", "the bandwidth of an uplink must be above zero bytes per second");
+  }
   const bool single = platform.ranks <= platform.ranks_per_machine;
   if (platform.ranks > 1 && platform.ranks_per_machine > 1) check(platform.inside, "inside");
   if (!single) check(platform.outside, "outside");

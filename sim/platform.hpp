@@ -1,22 +1,31 @@
 // What the simulated machines look like: ranks, the cores they compute on, and the ports they send through.
 #pragma once
 
+#include "common/cluster/machine.hpp"
 #include "common/cost/costs.hpp"
 
 namespace plumb::sim {
 
-// Each rank has one full-duplex port to the ranks of its machine and one to all others; a machine's ranks compute on
-// its cores.
+// Each rank has one full-duplex port to the ranks of its machine; to all others one of its own, or a part of a NIC. A
+// machine's ranks compute on its cores.
 struct Platform {
   int ranks = 1;
   int ranks_per_machine = 1;
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
-  TransferCost inside;
+  TransferCost inside;        // of a message alone
   TransferCost outside;
+  TransferCost across = {};  // inside a machine, under two PCIe switches
+  SharedWays shared = {};
+  // Of a rank's port for collectives inside a machine; 0: none are simulated. NVLink carries them faster than it does a
+  // message to one peer, and the port is as fast as the faster of the two.
+  BytesPerSecond collective = {};
   bool operator==(const Platform&) const = default;
 };
 
 [[nodiscard]] Platform platform_of(const PipelineCosts& costs, int ranks);
+
+// Of all ranks of a cluster of such machines, whose messages are as `costs` says of its machine.
+[[nodiscard]] Platform platform_of(const Cluster& cluster, const PipelineCosts& costs, int ranks);
 
 // True if one machine has both ranks.
 [[nodiscard]] bool one_machine(const Platform& platform, int from, int to);
@@ -25,8 +34,8 @@ struct Platform {
 // True if the ranks of this machine are more than its cores, so that they slow each other down.
 [[nodiscard]] bool shares_cores(const Platform& platform, int machine);
 
-// The port that a message between two different ranks takes at both ends.
-[[nodiscard]] const TransferCost& port_between(const Platform& platform, int from, int to);
+// Of the way that a message between two different ranks takes.
+[[nodiscard]] TransferCost port_between(const Platform& platform, int from, int to);
 
 // Throws InputError for what cannot be simulated: no ranks, negative or undefined latencies, bandwidths that are not
 // above zero (infinite is allowed).

@@ -1,6 +1,7 @@
 #include "sim/predict.hpp"
 
 #include "common/base/error.hpp"
+#include "common/plan/unfolded.hpp"
 #ifdef PLUMB_HAS_SIMGRID
 #include "common/graph/schedule_graph.hpp"
 #include "sim/runner.hpp"
@@ -64,6 +65,19 @@ Evaluator find_engine(std::string_view name) {
   }
 #endif
   throw InputError("--engine", "unknown engine '" + std::string(name) + "'", did_you_mean(name, engine_names()));
+}
+
+Timeline predict_unfolded(const Plan& plan, std::string_view engine) {
+  static_cast<void>(find_engine(engine));
+  return unfolded_timeline(plan, engine, [&](const UnfoldedGraph& unfolded) {
+#ifdef PLUMB_HAS_SIMGRID
+    if (engine == "simgrid") {
+      const ScheduleGraph& graph = unfolded.graph;
+      return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
+    }
+#endif
+    return evaluate(unfolded.graph);
+  });
 }
 
 }  // namespace plumb::sim

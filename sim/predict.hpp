@@ -22,4 +22,9 @@ namespace plumb::sim {
 // The same engines for a graph alone. That by the longest path knows no disturbances: it throws InputError for them.
 [[nodiscard]] StepEngine find_step_engine(std::string_view name);
 
+// The plan's step with all ranks of its layout, each layer's collectives as flows, by this engine: without SimGrid
+// nothing contends. Rank summaries and events are those of all ranks; the timeline's schedule and costs remain the
+// pipeline's.
+[[nodiscard]] Timeline predict_unfolded(const Plan& plan, std::string_view engine);
+
 }  // namespace plumb::sim

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -13,16 +16,57 @@ namespace {
 
 std::string describe(const Node& node) { return "rank " + std::to_string(node.rank) + ": " + to_string(node.action); }
 
+void require_group(const ScheduleGraph& graph, const Node& node, const Platform& platform) {
+  const auto index = static_cast<std::size_t>(node.group);
+  const bool known = index < graph.groups.size() && graph.groups[index].size() > 1 && node.flow >= 0 &&
+                     static_cast<std::size_t>(node.flow) < graph.flows.size();
+  if (!known) throw InputError(describe(node), "its group or its flow is not in the graph");
+  const std::vector<int>& ranks = graph.groups[index];
+  const bool ascending = std::ranges::adjacent_find(ranks, std::greater_equal<>{}) == ranks.end();
+  if (ascending && ranks.front() >= 0 && ranks.back() < platform.ranks) return;
+  throw InputError(describe(node), "its group is not of different ranks of the platform, in ascending order");
+}
+
+// From whom to whom the ranks of a group send: around the ranks of each machine, and from each of them to one on the
+// next machine.
+struct GroupFlows {
+  std::vector<std::pair<int, int>> inside;
+  std::vector<std::pair<int, int>> outside;
+};
+
+GroupFlows flows_of(const std::vector<int>& ranks, const Platform& platform) {
+  std::vector<std::span<const int>> machines;
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && one_machine(platform, ranks[begin], ranks[end])) ++end;
+    machines.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(begin), end - begin);
+    begin = end;
+  }
+  GroupFlows flows;
+  for (std::size_t machine = 0; machine < machines.size(); ++machine) {
+    const std::span<const int> here = machines[machine];
+    const std::span<const int> next = machines[(machine + 1) % machines.size()];
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      if (here.size() > 1) flows.inside.emplace_back(here[i], here[(i + 1) % here.size()]);
+      if (machines.size() > 1) flows.outside.emplace_back(here[i], next[i % next.size()]);
+    }
+  }
+  return flows;
+}
+
 void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
   const auto on_platform = [&](int rank) { return rank >= 0 && rank < platform.ranks; };
   for (const Node& node : graph.nodes) {
     const bool folded = is_folded(node);
-    const bool between_ranks = !folded && (node.kind == NodeKind::transfer || node.kind == NodeKind::collective ||
-                                           (node.kind == NodeKind::host_copy && node.peer >= 0));
+    const bool of_group = node.kind == NodeKind::collective && node.group >= 0;
+    const bool between_ranks = !folded && !of_group &&
+                               (node.kind == NodeKind::transfer || node.kind == NodeKind::collective ||
+                                (node.kind == NodeKind::host_copy && node.peer >= 0));
     if (!std::isfinite(node.duration.value) || node.duration.value < 0) {
       throw InputError(describe(node), "its duration must be zero or more seconds");
     }
-    if (!between_ranks && !folded && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
+    if (of_group) require_group(graph, node, platform);
+    if (!between_ranks && !of_group && !folded && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
       throw InputError(describe(node), "copies to the host and resharding are not simulated yet");
     }
     if (!on_platform(node.rank) || (between_ranks && (!on_platform(node.peer) || node.peer == node.rank))) {
@@ -44,6 +88,7 @@ class Run {
         waits_for_(graph.predecessor_count),
         parts_(graph.nodes.size(), 1),
         left_(graph.nodes.size()) {
+    for (const std::vector<int>& group : graph.groups) group_flows_.push_back(flows_of(group, platform));
     result_.start.resize(graph.nodes.size());
     result_.end.resize(graph.nodes.size());
   }
@@ -81,12 +126,36 @@ class Run {
     if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer || is_folded(node)) {
       return engine_.compute(id, node.rank, node.duration);
     }
+    if (node.group >= 0) return start_collective(id);
+    if (node.flow >= 0) {
+      const Seconds latency = graph_.flows[static_cast<std::size_t>(node.flow)].latency;
+      return engine_.transfer(id, node.peer, node.rank, node.bytes, latency);
+    }
     const Seconds flowing = node.bytes / port_between(platform_, node.peer, node.rank).bandwidth;
     const Seconds latency = {std::max(0.0, (node.duration - flowing).value)};
     engine_.transfer(id, node.peer, node.rank, node.bytes, latency);
     if (node.kind == NodeKind::collective) {
       parts_[id] = 2;
       engine_.transfer(id, node.rank, node.peer, node.bytes, latency);
+    }
+  }
+
+  void start_collective(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    const GroupFlows& ways = group_flows_[static_cast<std::size_t>(node.group)];
+    const Flow& flow = graph_.flows[static_cast<std::size_t>(node.flow)];
+    const bool inside = flow.inside > 0 && !ways.inside.empty();
+    const bool outside = flow.outside > 0 && !ways.outside.empty();
+    if (!inside && !outside) {  // it has nothing but a latency
+      const auto [from, to] = ways.inside.empty() ? ways.outside.front() : ways.inside.front();
+      return engine_.flow(id, from, to, 0, flow.latency);
+    }
+    parts_[id] = static_cast<std::uint32_t>((inside ? ways.inside.size() : 0) + (outside ? ways.outside.size() : 0));
+    for (std::size_t i = 0; inside && i < ways.inside.size(); ++i) {
+      engine_.flow(id, ways.inside[i].first, ways.inside[i].second, flow.inside, flow.latency);
+    }
+    for (std::size_t i = 0; outside && i < ways.outside.size(); ++i) {
+      engine_.flow(id, ways.outside[i].first, ways.outside[i].second, flow.outside, flow.latency);
     }
   }
 
@@ -129,8 +198,9 @@ class Run {
   Platform platform_;
   FluidEngine engine_;
   bool may_fail_;
+  std::vector<GroupFlows> group_flows_;  // by group
   std::vector<NodeId> waits_for_;
-  std::vector<std::uint8_t> parts_;  // activities of a node that are still under way
+  std::vector<std::uint32_t> parts_;  // activities of a node that are still under way
   std::vector<NodeId> ready_;
   std::vector<NodeId> starting_;
   std::size_t left_;

@@ -76,15 +76,15 @@ Progress::~Progress() {
   if (state_->visible) std::cerr << "\r\033[K" << std::flush;
 }
 
-void Progress::update(int done, int total) {
+void Progress::update(std::int64_t done, std::int64_t total, std::string_view note) {
   using namespace std::chrono_literals;
   const auto now = std::chrono::steady_clock::now();
   const bool terminal = is_terminal(Stream::err);
   if (now - state_->begin < 1s || now - state_->shown < (terminal ? 100ms : log_every)) return;
   state_->visible = terminal;
   state_->shown = now;
-  std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (terminal ? "\033[K" : "\n")
-            << std::flush;
+  std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (note.empty() ? "" : ", ")
+            << note << (terminal ? "\033[K" : "\n") << std::flush;
 }
 
 }  // namespace plumb

@@ -1,6 +1,7 @@
 // What both programs do around a command: errors become one message on stderr and an exit status.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -27,7 +28,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // wipes the line
 
-  void update(int done, int total);
+  // `note` stands behind the numbers: "best so far 9.800 s".
+  void update(std::int64_t done, std::int64_t total, std::string_view note = {});
 
  private:
   struct State;

@@ -61,6 +61,8 @@ struct Machine {
   // Of an all-reduce over n ranks before its first byte: collective_latency + n · collective_latency_per_rank.
   Sourced<Seconds> collective_latency = {};
   Sourced<Seconds> collective_latency_per_rank = {};
+  // Of an all-reduce by the switch itself over all devices (NVLink SHARP), as a bus bandwidth; 0: the switch cannot.
+  Sourced<BytesPerSecond> switch_bandwidth = {};
   bool operator==(const Machine&) const = default;
 };
 
@@ -68,8 +70,21 @@ struct Cluster {
   Machine machine = {};
   int nodes = 1;
   int ranks = 1;  // on the nodes by `machine_of`
+  // A fat tree: so many neighbouring nodes under one leaf, whose uplinks together have the bandwidth of the nodes' NICs
+  // divided by `oversubscription`; 0: any two nodes reach each other at full speed.
+  int nodes_per_leaf = 0;
+  double oversubscription = 1;
+  // Sites of so many neighbouring nodes, each with one link to the others, whose latency comes on top; 0: one site.
+  int nodes_per_site = 0;
+  Link between_sites = {};
   bool operator==(const Cluster&) const = default;
 };
+
+// Of all uplinks of one leaf together, each way.
+[[nodiscard]] inline BytesPerSecond leaf_bandwidth(const Cluster& cluster) {
+  const int ports = cluster.machine.nics > 0 ? cluster.machine.nics : cluster.machine.devices;
+  return cluster.machine.outside.bandwidth.value * (ports * cluster.nodes_per_leaf / cluster.oversubscription);
+}
 
 // Ranks fill one machine after the other.
 [[nodiscard]] constexpr int machine_of(int rank, int ranks_per_machine) { return rank / ranks_per_machine; }

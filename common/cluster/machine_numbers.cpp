@@ -1,9 +1,14 @@
 #include "common/cluster/machine_numbers.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "common/base/error.hpp"
 
 namespace plumb {
 namespace {
+
+constexpr std::string_view peak = "peak";
 
 double& raw(double& value) { return value; }
 template <class Unit>
@@ -11,20 +16,20 @@ double& raw(Quantity<Unit, double>& quantity) {
   return quantity.value;
 }
 
-// `Of` gives the number of a machine, with where it comes from.
-template <auto Of>
-MachineNumber number(std::string name, NumberUnit unit, bool more_is_faster) {
+// `Of` is a lambda without captures that gives the number of a machine, with where it comes from.
+template <class Of>
+MachineNumber number(std::string name, NumberUnit unit, bool more_is_faster, Of) {
   return {.name = std::move(name),
           .unit = unit,
           .more_is_faster = more_is_faster,
           .value =
               [](const Machine& machine) {
-                auto number = Of(machine);
+                auto number = Of{}(machine);
                 return raw(number.value);
               },
-          .uncertainty = [](const Machine& machine) { return Of(machine).uncertainty; },
-          .source = [](const Machine& machine) { return Of(machine).source; },
-          .set = [](Machine& machine, double value) { raw(Of(machine).value) = value; }};
+          .uncertainty = [](const Machine& machine) { return Of{}(machine).uncertainty; },
+          .source = [](const Machine& machine) { return Of{}(machine).source; },
+          .set = [](Machine& machine, double value) { raw(Of{}(machine).value) = value; }};
 }
 
 // Where a machine's file leaves the second one out, the reader puts the first in its place.
@@ -45,6 +50,13 @@ bool is_own(const Machine& machine, const MachineNumber& number) {
                               [&](const MachineNumber& other) { return stands_in(machine, other.name, number.name); });
 }
 
+const MachineNumber& number_named(std::string_view name) {
+  const auto& all = machine_numbers();
+  const auto found = std::ranges::find(all, name, &MachineNumber::name);
+  if (found != all.end() && name != peak) return *found;
+  throw InputError("machine", "has no number '" + std::string(name) + "'", did_you_mean(name, machine_number_names()));
+}
+
 void multiply(Machine& machine, const MachineNumber& number, double factor) {
   const double value = number.value(machine) * factor;
   number.set(machine, number.unit == NumberUnit::fraction ? std::min(value, 1.0) : value);
@@ -54,27 +66,45 @@ void multiply(Machine& machine, const MachineNumber& number, double factor) {
 
 const std::vector<MachineNumber>& machine_numbers() {
   using enum NumberUnit;
-  static const std::vector<MachineNumber> numbers = {number < [](auto& m) -> auto& {return m.device.peak;
-}
-> ("peak", flops_per_second, true), number < [](auto& m) -> auto& { return m.device.matmul_efficiency; }
-> ("matmul_efficiency", fraction, true), number < [](auto& m) -> auto& { return m.device.matmul_depth; }
-> ("matmul_depth", plain, false), number < [](auto& m) -> auto& { return m.device.memory_bandwidth; }
-> ("memory_bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.device.memory_efficiency; }
-> ("memory_efficiency", fraction, true), number < [](auto& m) -> auto& { return m.device.attention_efficiency; }
-> ("attention_efficiency", fraction, true), number < [](auto& m) -> auto& { return m.device.kernel_gap; }
-> ("kernel_gap", seconds, false), number < [](auto& m) -> auto& { return m.device.launch_time; }
-> ("launch_time", seconds, false), number < [](auto& m) -> auto& { return m.device.message_multiprocessors; }
-> ("message_multiprocessors", plain, false), number < [](auto& m) -> auto& { return m.inside.latency; }
-> ("inside.latency", seconds, false), number < [](auto& m) -> auto& { return m.inside.bandwidth; }
-> ("inside.bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.outside.latency; }
-> ("outside.latency", seconds, false), number < [](auto& m) -> auto& { return m.outside.bandwidth; }
-> ("outside.bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.uplink; }
-> ("uplink", bytes_per_second, true), number < [](auto& m) -> auto& { return m.collective_bandwidth; }
-> ("collective_bandwidth", bytes_per_second, true), number < [](auto& m) -> auto& { return m.collective_latency; }
-> ("collective_latency", seconds, false), number < [](auto& m) -> auto& { return m.collective_latency_per_rank; }
-> ("collective_latency_per_rank", seconds, false)
-};  // namespace plumb
-return numbers;
+  static const std::vector<MachineNumber> numbers = {
+      number(
+          std::string(peak), flops_per_second, true, [](auto& m) -> auto& { return m.device.peak; }),
+      number(
+          "matmul_efficiency", fraction, true, [](auto& m) -> auto& { return m.device.matmul_efficiency; }),
+      number(
+          "matmul_depth", plain, false, [](auto& m) -> auto& { return m.device.matmul_depth; }),
+      number(
+          "memory_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.device.memory_bandwidth; }),
+      number(
+          "memory_efficiency", fraction, true, [](auto& m) -> auto& { return m.device.memory_efficiency; }),
+      number(
+          "attention_efficiency", fraction, true, [](auto& m) -> auto& { return m.device.attention_efficiency; }),
+      number(
+          "kernel_gap", seconds, false, [](auto& m) -> auto& { return m.device.kernel_gap; }),
+      number(
+          "launch_time", seconds, false, [](auto& m) -> auto& { return m.device.launch_time; }),
+      number(
+          "message_multiprocessors", plain, false, [](auto& m) -> auto& { return m.device.message_multiprocessors; }),
+      number(
+          "inside.latency", seconds, false, [](auto& m) -> auto& { return m.inside.latency; }),
+      number(
+          "inside.bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.inside.bandwidth; }),
+      number(
+          "outside.latency", seconds, false, [](auto& m) -> auto& { return m.outside.latency; }),
+      number(
+          "outside.bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.outside.bandwidth; }),
+      number(
+          "uplink", bytes_per_second, true, [](auto& m) -> auto& { return m.uplink; }),
+      number(
+          "collective_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.collective_bandwidth; }),
+      number(
+          "collective_latency", seconds, false, [](auto& m) -> auto& { return m.collective_latency; }),
+      number(
+          "collective_latency_per_rank", seconds, false,
+          [](auto& m) -> auto& { return m.collective_latency_per_rank; }),
+      number(
+          "switch_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.switch_bandwidth; })};
+  return numbers;
 }
 
 std::vector<MachineNumber> numbers_of(const Machine& machine) {
@@ -92,6 +122,23 @@ Machine with_factor(Machine machine, const MachineNumber& number, double factor)
     if (stands_in(before, number.name, other.name)) multiply(machine, other, factor);
   }
   return machine;
+}
+
+const std::vector<std::string>& machine_number_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> result;
+    for (const MachineNumber& number : machine_numbers()) {
+      if (number.name != peak) result.push_back(number.name);
+    }
+    return result;
+  }();
+  return names;
+}
+
+double machine_number(const Machine& machine, std::string_view name) { return number_named(name).value(machine); }
+
+void set_machine_number(Machine& machine, std::string_view name, double value) {
+  number_named(name).set(machine, value);
 }
 
 }  // namespace plumb

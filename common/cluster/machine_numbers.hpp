@@ -1,7 +1,9 @@
 // A machine's numbers by name, to change, draw or vary them one by one.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/cluster/machine.hpp"
@@ -30,5 +32,13 @@ struct MachineNumber {
 
 // The machine with this number times `factor`, fractions at most 1; what it stands in for goes with it.
 [[nodiscard]] Machine with_factor(Machine machine, const MachineNumber& number, double factor);
+
+// "matmul_efficiency", "outside.bandwidth", …: what a fit refits. All but the peak, of which a machine has one per
+// precision.
+[[nodiscard]] const std::vector<std::string>& machine_number_names();
+
+// Of one of these, in the unit's base. Throws InputError for an unknown name.
+[[nodiscard]] double machine_number(const Machine& machine, std::string_view name);
+void set_machine_number(Machine& machine, std::string_view name, double value);
 
 }  // namespace plumb

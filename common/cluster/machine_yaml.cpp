@@ -115,7 +115,8 @@ const std::vector<std::string>& machine_names() {
 
 Machine read_machine(const YamlValue& block, ElementType precision) {
   block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
-                    "collective_bandwidth", "collective_latency", "collective_latency_per_rank"});
+                    "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
+                    "fit"});
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),
@@ -125,6 +126,7 @@ Machine read_machine(const YamlValue& block, ElementType precision) {
   read_optional(block, "collective_bandwidth", as_bytes_per_second, machine.collective_bandwidth);
   read_optional(block, "collective_latency", as_seconds, machine.collective_latency);
   read_optional(block, "collective_latency_per_rank", as_seconds, machine.collective_latency_per_rank);
+  read_optional(block, "switch_bandwidth", as_bytes_per_second, machine.switch_bandwidth);
   const std::optional<YamlValue> cores = block.find("cores");
   const bool this_process = cores && cores->is_text() && cores->text() == "usable";
   if (cores) machine.cores = this_process ? usable_cores() : static_cast<int>(cores->integer(1, most_cores));

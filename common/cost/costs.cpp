@@ -64,6 +64,14 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
 
 // The workspace of W, a weight's gradient, does not grow with the tokens. What slices hand to each other is not
 // counted: states, and gradients of keys and values.
+ComputeCost redone_in_backward(ComputeCost layer, Bytes input) {
+  layer.input_gradient += layer.forward;
+  layer.input_gradient_workspace_bytes += layer.kept_bytes;
+  layer.forward_workspace_bytes += layer.kept_bytes - input;
+  layer.kept_bytes = input;
+  return layer;
+}
+
 ComputeCost per_slice(ComputeCost cost, int slices) {
   for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient, &cost.hidden_in_backward})
     *time = *time / slices;
@@ -86,9 +94,25 @@ Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }
 
-const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to) {
+TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to) {
+  const auto apart = [&](int each) { return each > 0 && from / each != to / each; };
+  if (apart(shared.ranks_per_leaf)) outside.bandwidth = std::min(outside.bandwidth, shared.leaf);
+  if (!apart(shared.ranks_per_site)) return outside;
+  outside.bandwidth = std::min(outside.bandwidth, shared.site);
+  outside.latency += shared.site_latency;
+  return outside;
+}
+
+bool on_one_machine(const PipelineCosts& costs, int from, int to) {
   const int each = std::max(1, costs.ranks_per_machine);
-  return machine_of(from, each) == machine_of(to, each) ? costs.inside : costs.outside;
+  return machine_of(from, each) == machine_of(to, each);
+}
+
+TransferCost transfer_between(const PipelineCosts& costs, int from, int to) {
+  if (!on_one_machine(costs, from, to)) return beyond_machine(costs.outside, costs.shared, from, to);
+  const int each = std::max(1, costs.ranks_per_machine);
+  const int under = costs.shared.ranks_per_switch;
+  return under > 0 && from % each / under != to % each / under ? costs.across : costs.inside;
 }
 
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {

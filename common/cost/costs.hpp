@@ -46,6 +46,9 @@ struct ComputeCost {
 // F, I and W of one microbatch, and R where F is redone.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
+// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps.
+[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, Bytes input);
+
 // Of one of the equal slices of a microbatch's sequences: times and bytes that grow with the tokens are shared out
 // evenly (attention does more for later slices; their mean is taken). What is counted once a step stays.
 [[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);
@@ -70,13 +73,33 @@ struct TransferCost {
 
 [[nodiscard]] Seconds transfer_time(const TransferCost& cost, Bytes amount);
 
+// What neighbouring ranks share on their way out. Of ranks that a graph has one for, all send at once: the bandwidths
+// are what one of them has then.
+struct SharedWays {
+  int ranks_per_nic = 1;
+  BytesPerSecond nic = {};   // 0: every rank has a port of its own, as fast as `outside`
+  int ranks_per_switch = 0;  // 0: no PCIe switches
+  BytesPerSecond uplink = {};
+  int ranks_per_leaf = 0;  // 0: no leaf switches
+  BytesPerSecond leaf = {};
+  int ranks_per_site = 0;  // 0: one site
+  BytesPerSecond site = {};
+  Seconds site_latency = {};  // on top of that of `outside`
+  bool operator==(const SharedWays&) const = default;
+};
+
+// `outside` between these ranks of two machines, which may be under two leaves or on two sites.
+[[nodiscard]] TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to);
+
 // Everything that a schedule graph needs besides the schedule.
 struct PipelineCosts {
   std::vector<ComputeCost> stages;
-  Bytes boundary_bytes;  // of one microbatch between two stages, each direction
-  Bytes tied_bytes;      // of a tied embedding's gradient; 0 if not tied or on one rank
-  TransferCost inside;   // ranks of one machine
-  TransferCost outside;  // ranks of two machines
+  Bytes boundary_bytes;      // of one microbatch between two stages, each direction
+  Bytes tied_bytes;          // of a tied embedding's gradient; 0 if not tied or on one rank
+  TransferCost inside;       // ranks of one machine
+  TransferCost outside;      // ranks of two machines
+  TransferCost across = {};  // ranks of one machine under two switches, where it has any
+  SharedWays shared = {};
   int ranks_per_machine = 1;
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
   PipelineExchange exchange = PipelineExchange::asynchronous;
@@ -86,8 +109,10 @@ struct PipelineCosts {
   bool operator==(const PipelineCosts&) const = default;
 };
 
-// Of the way between two ranks: `inside` if one machine has both.
-[[nodiscard]] const TransferCost& transfer_between(const PipelineCosts& costs, int from, int to);
+[[nodiscard]] bool on_one_machine(const PipelineCosts& costs, int from, int to);
+
+// Of the way between two ranks: `inside` or `across` if one machine has both.
+[[nodiscard]] TransferCost transfer_between(const PipelineCosts& costs, int from, int to);
 
 // The blocks of one stage in sequence; `blocks` has layers + 2 entries.
 [[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);

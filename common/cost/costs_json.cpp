@@ -34,12 +34,27 @@ static void fields(Archive& archive, TransferCost& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, SharedWays& x) {
+  archive("ranks_per_nic", x.ranks_per_nic);
+  archive("nic_bytes_per_s", x.nic);
+  archive("ranks_per_switch", x.ranks_per_switch);
+  archive("uplink_bytes_per_s", x.uplink);
+  archive("ranks_per_leaf", x.ranks_per_leaf);
+  archive("leaf_bytes_per_s", x.leaf);
+  archive("ranks_per_site", x.ranks_per_site);
+  archive("site_bytes_per_s", x.site);
+  archive("site_latency_s", x.site_latency);
+}
+
+template <class Archive>
 static void fields(Archive& archive, PipelineCosts& x) {
   archive("stages", x.stages);
   archive("boundary_bytes", x.boundary_bytes);
   archive("tied_bytes", x.tied_bytes);
   archive("inside", x.inside);
   archive("outside", x.outside);
+  archive("across", x.across);
+  archive("shared", x.shared);
   archive("ranks_per_machine", x.ranks_per_machine);
   archive("cores_per_machine", x.cores_per_machine);
   archive("exchange", x.exchange);
@@ -57,7 +72,21 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   if (const auto each = value.find("ranks_per_machine")) static_cast<void>(each->small_integer(1));
   PipelineCosts costs = read_fields<PipelineCosts>(value);
   static_cast<void>(value.at("hidden_in_pairs_fraction").fraction());
-  for (const auto& [name, way] : {std::pair("inside", costs.inside), std::pair("outside", costs.outside)}) {
+  const JsonValue shared = value.at("shared");
+  static_cast<void>(shared.at("ranks_per_nic").small_integer(1));
+  static_cast<void>(shared.at("ranks_per_switch").small_integer(0));
+  static_cast<void>(shared.at("ranks_per_leaf").small_integer(0));
+  static_cast<void>(shared.at("ranks_per_site").small_integer(0));
+  const auto require_bandwidth = [&](int ranks, BytesPerSecond bandwidth, const char* key) {
+    if (ranks == 0 || bandwidth >= slowest_bandwidth) return;
+    shared.at(key).fail("expected a bandwidth from 1 to 1e18 bytes per second");
+  };
+  require_bandwidth(costs.shared.ranks_per_switch, costs.shared.uplink, "uplink_bytes_per_s");
+  require_bandwidth(costs.shared.ranks_per_leaf, costs.shared.leaf, "leaf_bytes_per_s");
+  require_bandwidth(costs.shared.ranks_per_site, costs.shared.site, "site_bytes_per_s");
+  std::vector<std::pair<const char*, TransferCost>> ways{{"inside", costs.inside}, {"outside", costs.outside}};
+  if (costs.shared.ranks_per_switch > 0) ways.emplace_back("across", costs.across);
+  for (const auto& [name, way] : ways) {
     const bool endless = std::isinf(way.bandwidth.value);
     if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {
       value.at(name).at("bandwidth_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");

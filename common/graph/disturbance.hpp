@@ -12,7 +12,7 @@ namespace plumb {
 enum class Disturbed : std::uint8_t {
   device,         // of `rank`: all that it computes
   ports,          // of `rank`: all messages to and from it
-  outside_ports,  // of `rank`: those from and to other machines
+  outside_ports,  // of `rank`: those from and to other machines; who shares its NIC keeps the rest of it
   way,            // messages between `rank` and `peer`, both ways; their ports have the rest to themselves
 };
 

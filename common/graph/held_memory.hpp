@@ -6,6 +6,16 @@
 
 namespace plumb {
 
+// Beside the states; of a change, more, or fewer if negative.
+struct HeldBytes {
+  Bytes kept = {};
+  Bytes messages = {};
+  Bytes workspace = {};
+  bool operator==(const HeldBytes&) const = default;
+};
+
+[[nodiscard]] inline Bytes sum(const HeldBytes& held) { return held.kept + held.messages + held.workspace; }
+
 struct MemoryPoint {
   Seconds time;
   Bytes bytes;

@@ -9,16 +9,7 @@
 namespace plumb {
 namespace {
 
-// Beside the states; of a change, more, or fewer if negative.
-struct Held {
-  Bytes kept = {};
-  Bytes messages = {};
-  Bytes workspace = {};
-};
-
-Bytes sum(const Held& held) { return held.kept + held.messages + held.workspace; }
-
-void operator+=(Held& held, const Held& change) {
+void operator+=(HeldBytes& held, const HeldBytes& change) {
   held.kept += change.kept;
   held.messages += change.messages;
   held.workspace += change.workspace;
@@ -26,13 +17,7 @@ void operator+=(Held& held, const Held& change) {
 
 struct Change {
   Seconds time;
-  Held held;
-};
-
-// What one compute action does to the memory of its rank when it starts and when it ends.
-struct Footprint {
-  Held at_start;
-  Held at_end;
+  HeldBytes held;
 };
 
 class MemoryWalk {
@@ -64,10 +49,6 @@ class MemoryWalk {
     return schedule.rank_of_stage.size() * static_cast<std::size_t>(schedule.microbatches);
   }
 
-  const ComputeCost& cost_of(const Action& action) const {
-    return costs_.stages[static_cast<std::size_t>(action.stage)];
-  }
-
   // When the activation (or gradient) for the next (previous) stage was there on the producer's rank.
   Seconds& producer_end(bool forward, std::int32_t stage, std::int32_t microbatch) {
     return producer_end_[(forward ? 0 : pair_count(schedule_)) +
@@ -77,43 +58,6 @@ class MemoryWalk {
 
   bool is_redone(const Action& action) const {
     return index_.find(ActionKind::recompute, action.stage, action.microbatch) != nowhere;
-  }
-  Bytes input_bytes(const Action& action) const { return action.stage > 0 ? costs_.boundary_bytes : Bytes{}; }
-  Bytes gradient_input_bytes(const Action& action) const {
-    return action.stage + 1 < stages(schedule_) ? costs_.boundary_bytes : Bytes{};
-  }
-
-  // The input that waited for the action is part of what it holds from its start on.
-  Footprint footprint(const Action& action) const {
-    const ComputeCost& cost = cost_of(action);
-    const Bytes kept = cost.kept_bytes;
-    const Bytes for_weight = cost.kept_for_weight_bytes;
-    const Bytes input = input_bytes(action);
-    const Bytes gradient = gradient_input_bytes(action);
-    switch (action.kind) {
-      case ActionKind::forward: {
-        const Bytes workspace = cost.forward_workspace_bytes;
-        const Bytes freed = is_redone(action) ? kept - input : Bytes{};
-        return {{.kept = kept, .messages = -input, .workspace = workspace}, {.kept = -freed, .workspace = -workspace}};
-      }
-      case ActionKind::recompute: {
-        const Bytes workspace = cost.forward_workspace_bytes;
-        return {{.kept = kept - input, .workspace = workspace}, {.workspace = -workspace}};
-      }
-      case ActionKind::input_gradient: {
-        const Bytes workspace = cost.input_gradient_workspace_bytes;
-        return {{.messages = -gradient, .workspace = workspace}, {.kept = for_weight - kept, .workspace = -workspace}};
-      }
-      case ActionKind::weight_gradient: {
-        const Bytes workspace = cost.weight_gradient_workspace_bytes;
-        return {{.workspace = workspace}, {.kept = -for_weight, .workspace = -workspace}};
-      }
-      default: {  // B is I and then W
-        const Bytes workspace =
-            std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
-        return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
-      }
-    }
   }
 
   void add_compute(std::size_t rank) {
@@ -125,7 +69,7 @@ class MemoryWalk {
       const Action& action = graph_.nodes[node].action;
       const Seconds start = std::max(evaluation_.start[node], free_from);
       const Seconds end = std::max(evaluation_.end[node], start);
-      const Footprint bytes = footprint(action);
+      const Footprint bytes = footprint(costs_, action, is_redone(action));
       changes_[rank].push_back({start, bytes.at_start});
       changes_[rank].push_back({end, bytes.at_end});
       add_boundary(rank, action, end);
@@ -181,7 +125,7 @@ class MemoryWalk {
     memory.over_time.push_back({Seconds{}, fixed});
     std::vector<Change>& changes = changes_[rank];
     std::ranges::stable_sort(changes, {}, [](const Change& change) { return change.time; });
-    Held held;
+    HeldBytes held;
     for (auto change = changes.begin(); change != changes.end();) {
       const Seconds time = change->time;
       for (; change != changes.end() && change->time == time; ++change) held += change->held;
@@ -223,6 +167,39 @@ class MemoryWalk {
 };
 
 }  // namespace
+
+Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone) {
+  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(action.stage)];
+  const auto last = static_cast<std::int32_t>(costs.stages.size()) - 1;
+  const Bytes kept = cost.kept_bytes;
+  const Bytes for_weight = cost.kept_for_weight_bytes;
+  const Bytes input = action.stage > 0 ? costs.boundary_bytes : Bytes{};
+  const Bytes gradient = action.stage < last ? costs.boundary_bytes : Bytes{};
+  switch (action.kind) {
+    case ActionKind::forward: {
+      const Bytes workspace = cost.forward_workspace_bytes;
+      const Bytes freed = redone ? kept - input : Bytes{};
+      return {{.kept = kept, .messages = -input, .workspace = workspace}, {.kept = -freed, .workspace = -workspace}};
+    }
+    case ActionKind::recompute: {
+      const Bytes workspace = cost.forward_workspace_bytes;
+      return {{.kept = kept - input, .workspace = workspace}, {.workspace = -workspace}};
+    }
+    case ActionKind::input_gradient: {
+      const Bytes workspace = cost.input_gradient_workspace_bytes;
+      return {{.messages = -gradient, .workspace = workspace}, {.kept = for_weight - kept, .workspace = -workspace}};
+    }
+    case ActionKind::weight_gradient: {
+      const Bytes workspace = cost.weight_gradient_workspace_bytes;
+      return {{.workspace = workspace}, {.kept = -for_weight, .workspace = -workspace}};
+    }
+    default: {  // B is I and then W
+      const Bytes workspace =
+          std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
+      return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
+    }
+  }
+}
 
 std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                          const PipelineCosts& costs, const Schedule& schedule) {

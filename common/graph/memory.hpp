@@ -26,6 +26,15 @@ struct RankMemory {
 [[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                                        const PipelineCosts& costs, const Schedule& schedule);
 
+// What one compute action does to the memory of its rank when it starts and when it ends, without what it makes for a
+// neighbour. The input that waited for it is part of what it holds from its start on. `redone`: R repeats the
+// microbatch's F later. `costs` has every stage.
+struct Footprint {
+  HeldBytes at_start;
+  HeldBytes at_end;
+};
+[[nodiscard]] Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone);
+
 // Peak number of microbatches whose activations a rank holds, in one rank's share: a chunk counts 1/chunks (of one
 // replica), a slice of a sequence 1/slices. Counted in the order of the list, from F (from R if that redoes it) until W
 // (or B) ends; what a rank evicts counts on its partner from EVICT until LOAD there.

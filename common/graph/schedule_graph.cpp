@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
-#include <map>
 #include <queue>
 #include <utility>
 
@@ -13,7 +13,6 @@
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
-namespace {
 
 Seconds compute_time(const ComputeCost& cost, ActionKind kind) {
   switch (kind) {
@@ -27,6 +26,30 @@ Seconds compute_time(const ComputeCost& cost, ActionKind kind) {
       return cost.forward;  // F, and R which redoes it
   }
 }
+
+Bytes payload(const Node& node, const PipelineCosts& costs) {
+  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
+  switch (node.kind) {
+    case NodeKind::transfer:
+      return costs.boundary_bytes;
+    case NodeKind::host_copy:
+      return cost.kept_bytes;
+    case NodeKind::collective:
+      return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : cost.gradient_bytes;
+    default:
+      return {};
+  }
+}
+
+Seconds time_alone(const Node& node, const PipelineCosts& costs) {
+  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
+  if (node.kind == NodeKind::compute) return compute_time(cost, node.action.kind);
+  if (node.kind == NodeKind::optimizer) return cost.optimizer;
+  if (is_folded(node)) return cost.gradient_reduction;
+  return transfer_time(transfer_between(costs, node.peer, node.rank), payload(node, costs));
+}
+
+namespace {
 
 // Builds in two passes over the lists: nodes with their ids, then edges.
 class GraphBuilder {
@@ -103,9 +126,8 @@ class GraphBuilder {
     Node node;
     node.action = action;
     node.rank = static_cast<std::int32_t>(rank);
-    const ComputeCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
     if (is_compute(action.kind)) {
-      node.duration = compute_time(cost, action.kind);
+      node.kind = NodeKind::compute;
     } else if (is_receive(action.kind)) {
       set_transfer(node);
     } else if (is_eviction(action.kind)) {
@@ -113,7 +135,6 @@ class GraphBuilder {
       set_eviction(node);
     } else if (action.kind == ActionKind::optimizer_step) {
       node.kind = NodeKind::optimizer;
-      node.duration = cost.optimizer;
     } else if (action.kind == ActionKind::reduce_tied || action.kind == ActionKind::reduce_gradient) {
       const bool tied = action.kind == ActionKind::reduce_tied;
       if (tied ? action.stage != 0 : rank_in_replica(schedule_, 0, action.stage) != node.rank) return second_half_;
@@ -123,6 +144,8 @@ class GraphBuilder {
     } else {
       refuse(rank, action, "is planned and not built yet");
     }
+    node.bytes = payload(node, costs_);
+    node.duration = time_alone(node, costs_);
     const auto id = static_cast<NodeId>(graph_.nodes.size());
     graph_.nodes.push_back(node);
     if (node.kind == NodeKind::collective) reduction_of(action) = id;
@@ -141,8 +164,6 @@ class GraphBuilder {
     }
     node.kind = NodeKind::transfer;
     node.peer = rank_of(schedule_, sender_stage, node.action.microbatch);
-    node.bytes = costs_.boundary_bytes;
-    node.duration = transfer_time(transfer_between(costs_, node.peer, node.rank), node.bytes);
   }
 
   // The activations of one microbatch go to the partner, or come back.
@@ -152,8 +173,6 @@ class GraphBuilder {
     if (sent == nowhere) refuse(static_cast<std::size_t>(node.rank), node.action, "its other half is missing");
     node.kind = NodeKind::host_copy;
     node.peer = index_.rank_at(sent);
-    node.bytes = costs_.stages[static_cast<std::size_t>(node.action.stage)].kept_bytes;
-    node.duration = transfer_time(transfer_between(costs_, node.peer, node.rank), node.bytes);
   }
 
   // Two ranks exchange their whole gradients at once, each way on its own (full duplex), and add. Of data-parallel
@@ -161,14 +180,8 @@ class GraphBuilder {
   void set_reduction(Node& node) const {
     const bool tied = node.action.kind == ActionKind::reduce_tied;
     node.kind = NodeKind::collective;
-    if (!tied && replicas(schedule_) == 1) {
-      node.bytes = costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_bytes;
-      node.duration = costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_reduction;
-      return;
-    }
+    if (!tied && replicas(schedule_) == 1) return;
     node.peer = tied ? schedule_.rank_of_stage.back() : rank_in_replica(schedule_, 1, node.action.stage);
-    node.bytes = tied ? costs_.tied_bytes : costs_.stages[static_cast<std::size_t>(node.action.stage)].gradient_bytes;
-    node.duration = transfer_time(transfer_between(costs_, node.rank, node.peer), node.bytes);
   }
 
   void add_edge(NodeId from, NodeId to) { edges_.emplace_back(from, to); }
@@ -237,17 +250,26 @@ class GraphBuilder {
   void share_ports() {
     const auto port = [&](const Exchanged& message) {
       const Node& node = graph_.nodes[message.transfer];
-      return &transfer_between(costs_, node.peer, node.rank) == &costs_.outside;
+      return !on_one_machine(costs_, node.peer, node.rank);
     };
-    std::map<std::pair<NodeId, bool>, int> sends;
-    std::map<std::pair<NodeId, bool>, int> receives;
+    struct Messages {
+      std::array<int, 2> sent{};  // by port
+      std::array<int, 2> received{};
+    };
+    std::vector<Messages> of_node(graph_.nodes.size());
     for (const Exchanged& message : exchanged_) {
-      ++sends[{message.made, port(message)}];
-      ++receives[{message.used, port(message)}];
+      const std::size_t way = port(message) ? 1 : 0;
+      ++of_node[message.made].sent.at(way);
+      ++of_node[message.used].received.at(way);
     }
     for (const Exchanged& message : exchanged_) {
-      const int turns = std::max(sends[{message.made, port(message)}], receives[{message.used, port(message)}]);
-      graph_.nodes[message.transfer].duration = graph_.nodes[message.transfer].duration * turns;
+      const std::size_t way = port(message) ? 1 : 0;
+      const int turns = std::max(of_node[message.made].sent.at(way), of_node[message.used].received.at(way));
+      Node& node = graph_.nodes[message.transfer];
+      node.duration = node.duration * turns;
+      // Simulators make them share the port by themselves; each has its own start.
+      if (turns > 1)
+        node.flow = flow_index(graph_, {.latency = transfer_between(costs_, node.peer, node.rank).latency * turns});
     }
   }
 
@@ -348,6 +370,13 @@ ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs) {
   ScheduleGraph graph = GraphBuilder(lowered, costs).build();
   sort_topologically(graph);
   return graph;
+}
+
+std::int32_t flow_index(ScheduleGraph& graph, const Flow& flow) {
+  const auto found = std::ranges::find(graph.flows, flow);
+  const auto index = static_cast<std::int32_t>(found - graph.flows.begin());
+  if (found == graph.flows.end()) graph.flows.push_back(flow);
+  return index;
 }
 
 std::vector<Seconds> durations(const ScheduleGraph& graph) {

@@ -17,16 +17,29 @@ enum class NodeKind : std::uint8_t { compute, transfer, collective, host_copy, r
 
 struct Node {
   NodeKind kind = NodeKind::compute;
-  Action action;           // of a transfer: the receive; of a collective: its first rank's action
-  std::int32_t rank = 0;   // where it runs; of a transfer: the receiver
-  std::int32_t peer = -1;  // of a transfer: the sender; of a collective of two: the other rank
-  Bytes bytes;             // payload of a transfer or collective
-  Seconds duration;        // alone on its device and on its way
+  Action action;            // of a transfer: the receive; of a collective: its first rank's action
+  std::int32_t rank = 0;    // where it runs; of a transfer: the receiver
+  std::int32_t peer = -1;   // of a transfer: the sender; of a collective of two: the other rank
+  Bytes bytes;              // payload of a transfer or collective
+  Seconds duration;         // alone on its device and on its way
+  std::int32_t group = -1;  // of a collective: in `groups`; -1: of two ranks, or folded
+  std::int32_t flow = -1;   // in `flows`; -1: what the duration exceeds bytes / bandwidth is latency
   bool operator==(const Node&) const = default;
 };
 
 // A collective over ranks of which the graph has one: data-parallel ones.
-[[nodiscard]] inline bool is_folded(const Node& node) { return node.kind == NodeKind::collective && node.peer < 0; }
+[[nodiscard]] inline bool is_folded(const Node& node) {
+  return node.kind == NodeKind::collective && node.peer < 0 && node.group < 0;
+}
+
+// How a message or a collective is sent: nothing for `latency`, then its bytes. Of a collective each rank of the group
+// sends `inside` bytes to the next one on its machine and `outside` bytes to one on the next machine.
+struct Flow {
+  Seconds latency = {};
+  double inside = 0;
+  double outside = 0;
+  bool operator==(const Flow&) const = default;
+};
 
 using NodeId = std::uint32_t;
 
@@ -41,7 +54,12 @@ struct ScheduleGraph {
   std::vector<NodeId> topological_order;        // deterministic: ties by id
   std::vector<std::vector<NodeId>> rank_order;  // per rank, nodes that occupy it, in its order: compute, optimizer
   int ranks = 1;
+  std::vector<std::vector<int>> groups = {};  // ranks, ascending
+  std::vector<Flow> flows = {};               // different ones
 };
+
+// The index of an equal one, which is added if there is none.
+[[nodiscard]] std::int32_t flow_index(ScheduleGraph& graph, const Flow& flow);
 
 // What may start when `node` has ended, for range-for.
 [[nodiscard]] inline auto successors(const ScheduleGraph& graph, NodeId node) {
@@ -55,6 +73,13 @@ struct ScheduleGraph {
 // has ended. Throws InputError when the schedule is not lowered or has a cycle; run `require_valid` first for the full
 // story.
 [[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
+
+// Of one compute action of a stage, alone.
+[[nodiscard]] Seconds compute_time(const ComputeCost& cost, ActionKind kind);
+
+// What a node's bytes are, and its duration before pairs and ports are shared, for other costs of the same graph.
+[[nodiscard]] Bytes payload(const Node& node, const PipelineCosts& costs);
+[[nodiscard]] Seconds time_alone(const Node& node, const PipelineCosts& costs);
 
 // The edges above without durations; replays and diffs put measured ones in.
 [[nodiscard]] std::vector<Seconds> durations(const ScheduleGraph& graph);

@@ -87,6 +87,12 @@ int rank_at(const Layout& layout, const MeshCoordinates& coordinates) {
   return rank;
 }
 
+int pipeline_stride(const Layout& layout) {
+  MeshCoordinates next{};
+  next.at(index(MeshAxis::pipeline)) = 1;
+  return layout.pipeline > 1 ? rank_at(layout, next) : ranks(layout);
+}
+
 std::vector<int> group(const Layout& layout, int rank, MeshAxis axis) {
   MeshCoordinates position = coordinates(layout, rank);
   std::vector<int> members;

@@ -62,6 +62,9 @@ using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] MeshCoordinates coordinates(const Layout& layout, int rank);
 [[nodiscard]] int rank_at(const Layout& layout, const MeshCoordinates& coordinates);
 
+// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage.
+[[nodiscard]] int pipeline_stride(const Layout& layout);
+
 // The ranks that differ from `rank` only on `axis`, in the order of that axis, `rank` included.
 [[nodiscard]] std::vector<int> group(const Layout& layout, int rank, MeshAxis axis);
 

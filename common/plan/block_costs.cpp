@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "common/base/error.hpp"
-#include "common/cost/kernels.hpp"
+#include "common/layout/shared_ports.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
 #include "common/plan/boundary.hpp"
@@ -124,12 +124,6 @@ KernelContext kernel_context(const Scenario& scenario) {
           .software = scenario.software};
 }
 
-// Hidden states of one microbatch, as one rank holds them between layers.
-Bytes boundary_of_rank(const Scenario& scenario) {
-  const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
-  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
-}
-
 // The gradient of a table is made dense: cleared, written, added to the main one.
 Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
   double rows = 0;
@@ -148,34 +142,24 @@ Seconds optimizer_time(std::int64_t parameters, const Scenario& scenario) {
 }
 
 // What of a block's times and bytes a recompute inside the backward changes.
-void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, bool is_layer, Seconds redone,
-                          Bytes kept_of_redone) {
-  const RecomputeMode mode = scenario.training.recompute.mode;
-  if (mode == RecomputeMode::selective) {
-    cost.input_gradient += redone;
-    cost.kept_bytes -= kept_of_redone;
-    cost.input_gradient_workspace_bytes += kept_of_redone;
-  } else if (mode == RecomputeMode::full && scenario.software.recompute_unit == RecomputeUnit::layer && is_layer) {
-    const Bytes input = boundary_of_rank(scenario);
-    cost.input_gradient += cost.forward;
-    cost.input_gradient_workspace_bytes += cost.kept_bytes;
-    cost.forward_workspace_bytes += cost.kept_bytes - input;
-    cost.kept_bytes = input;
-  }
+void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, Seconds redone, Bytes kept_of_redone) {
+  if (scenario.training.recompute.mode != RecomputeMode::selective) return;
+  cost.input_gradient += redone;
+  cost.kept_bytes -= kept_of_redone;
+  cost.input_gradient_workspace_bytes += kept_of_redone;
 }
 
-ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, bool is_layer) {
+bool redoes_layers(const Scenario& scenario) {
+  return scenario.training.recompute.mode == RecomputeMode::full &&
+         scenario.software.recompute_unit == RecomputeUnit::layer;
+}
+
+ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
   const Training& training = scenario.training;
-  Machine machine = scenario.cluster.machine;
-  const bool beside_messages =
-      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
-  if (beside_messages && machine.device.multiprocessors > 0) {
-    machine.device.matmul_efficiency.value *=
-        1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors;
-  }
+  const Machine machine = machine_in_training(scenario);
   const int tensor = scenario.layout.tensor.degree;
   const KernelContext context = kernel_context(scenario);
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, machine.devices);
+  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
   const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
 
   const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
@@ -208,7 +192,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, b
   cost.forward_workspace_bytes = boundary + whole(largest_kept);
   cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
   cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter / tensor};
-  redo_inside_backward(cost, scenario, is_layer, times.redone, whole(kept_of_redone));
+  redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
   cost.optimizer = optimizer_time(cost.parameters, scenario);
   return cost;
 }
@@ -236,10 +220,45 @@ ComputeCost measured_cost(const Profile& profile, const std::string& key) {
 
 }  // namespace
 
-GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices) {
+Bytes boundary_of_rank(const Scenario& scenario) {
+  const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
+  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
+}
+
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
+  const int devices = cluster.machine.devices;
   const std::vector<int> ranks = group(layout, 0, axis);
   const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
-  return {.ranks = static_cast<int>(ranks.size()), .per_machine = static_cast<int>(here)};
+  const GroupWays ways = group_ways(layout, axis, cluster);
+  GroupPlacement placed{.ranks = static_cast<int>(ranks.size()),
+                        .per_machine = static_cast<int>(here),
+                        .ranks_per_nic = ways.ranks_per_nic,
+                        .uplink_passes = ways.uplink_passes};
+  const auto limit = [&](BytesPerSecond bandwidth, double passes) {
+    if (passes <= 0) return;
+    const BytesPerSecond each = bandwidth / passes;
+    placed.border = placed.border.value > 0 ? std::min(placed.border, each) : each;
+  };
+  limit(leaf_bandwidth(cluster), ways.leaf_passes);
+  limit(cluster.between_sites.bandwidth.value, ways.site_passes);
+  if (ways.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
+  return placed;
+}
+
+Machine machine_in_training(const Scenario& scenario) {
+  Machine machine = scenario.cluster.machine;
+  const bool beside_messages =
+      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
+  if (beside_messages && machine.device.multiprocessors > 0) {
+    machine.device.matmul_efficiency.value *=
+        1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors;
+  }
+  return machine;
+}
+
+std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block) {
+  const KernelContext context = kernel_context(scenario);
+  return block_kernels(shapes_of_block(scenario.model, block, operation_context(context)).operations, context);
 }
 
 StateBytes state_bytes(std::int64_t parameters, const Training& training, ElementType gradients) {
@@ -255,6 +274,10 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   Scenario at = scenario;
   at.training.microbatch = microbatch;
   if (scenario.profile) {
+    if (scenario.training.recompute.mode == RecomputeMode::selective) {
+      throw InputError("training.recompute", "selective needs the time of attention alone, which a profile has not",
+                       "none, full or {layers: …}, or leave the profile out");
+    }
     require_same_shapes(*scenario.profile, {.model = model.name,
                                             .model_digest = model_digest(model),
                                             .sequence = scenario.training.sequence,
@@ -264,7 +287,19 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   }
   const OperationContext context = operation_context(kernel_context(at));
   std::vector<ComputeCost> costs;
+  const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
+  std::vector<std::size_t> kinds;  // the first block of each kind of layer so far
   for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+    // Equal layers cost the same, wherever they stand.
+    if (!scenario.profile && is_layer(block)) {
+      const auto same = std::ranges::find_if(
+          kinds, [&](std::size_t other) { return model.layers[other - 1] == model.layers[block - 1]; });
+      if (same != kinds.end()) {
+        costs.push_back(costs[*same]);
+        continue;
+      }
+      kinds.push_back(block);
+    }
     BlockShapes shapes = shapes_of_block(model, block, context);
     if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
     if (scenario.profile) {
@@ -277,8 +312,9 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       set_states(cost, own, scenario.training, scenario.software.gradients);
       costs.push_back(cost);
     } else {
-      costs.push_back(analytic_cost(shapes, at, block > 0 && block <= model.layers.size()));
+      costs.push_back(analytic_cost(shapes, at));
     }
+    if (is_layer(block) && redoes_layers(at)) costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
   }
   return costs;
 }

@@ -6,6 +6,7 @@
 
 #include "common/cost/collective_time.hpp"
 #include "common/cost/costs.hpp"
+#include "common/cost/kernels.hpp"
 #include "common/plan/scenario.hpp"
 
 namespace plumb {
@@ -32,11 +33,20 @@ namespace plumb {
 // which is added to the embedding's before the optimizer steps.
 [[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
 
+// What the analytic costs of a block are sums over, and the machine on which they are: messages beside matmuls take
+// some of its multiprocessors.
+[[nodiscard]] std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block);
+[[nodiscard]] Machine machine_in_training(const Scenario& scenario);
+
 // "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);
 
-// Where the group of rank 0 on this axis stands, on machines of so many devices.
-[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, int devices);
+// Hidden states of one microbatch, as one rank holds them between layers: of a tensor group with sequence parallelism
+// its part.
+[[nodiscard]] Bytes boundary_of_rank(const Scenario& scenario);
+
+// Where the group of rank 0 on this axis stands, and what it shares with the other groups of its stage.
+[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster);
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,22 +17,15 @@ constexpr double clearly = 1 - 1e-9;
 
 class FastestSplit {
  public:
-  FastestSplit(Plan plan, const CostsOf& costs_of)
-      : plan_(std::move(plan)), costs_of_(costs_of), lowered_(lowered_schedule(plan_)) {}
+  explicit FastestSplit(const WeighSplit& weigh) : weigh_(weigh) {}
 
   // Keeps the split if it fits and its step is shorter than the best.
   bool consider(const Split& split) {
-    plan_.split = split;
-    plan_.costs = costs_of_(plan_);
-    const ScheduleGraph graph = build_graph(lowered_, plan_.costs);
-    const Evaluation evaluation = evaluate(graph);
-    nodes_ += graph.nodes.size();
-    if (best_ && evaluation.makespan >= step_ * clearly) return false;
-    const Bytes limit = plan_.cluster.machine.device.memory.value;
-    const std::vector<RankMemory> memory = memory_over_time(graph, evaluation, plan_.costs, lowered_);
-    if (std::ranges::any_of(memory, [&](const RankMemory& rank) { return rank.peak_bytes > limit; })) return false;
+    const WeighedSplit weighed = weigh_(split, step_ * clearly);
+    nodes_ += weighed.nodes;
+    if (!weighed.step) return false;
     best_ = split;
-    step_ = evaluation.makespan;
+    step_ = *weighed.step;
     return true;
   }
 
@@ -62,21 +56,25 @@ class FastestSplit {
     return moved;
   }
 
-  Plan plan_;
-  const CostsOf& costs_of_;
-  Schedule lowered_;
+  const WeighSplit& weigh_;
   std::optional<Split> best_;
-  Seconds step_;
+  Seconds step_{std::numeric_limits<double>::infinity()};
   std::size_t nodes_ = 0;  // of all paths so far
 };
 
 }  // namespace
 
-std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of) {
-  FastestSplit fastest(plan, costs_of);
+std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, const WeighSplit& weigh) {
+  FastestSplit fastest(weigh);
   std::vector<Split> seen;
+  const int layers = static_cast<int>(problem.block_times.size()) - 2;
+  const int stage_count = static_cast<int>(problem.rank_of_stage.size());
+  if (layers >= stage_count) {
+    seen.push_back(uniform_split(layers, stage_count));
+    fastest.consider(seen.front());
+  }
   std::exception_ptr unproven;
-  for (const Bytes memory : {problem.memory_per_rank.value(), plan.cluster.machine.device.memory.value}) {
+  for (const Bytes memory : {problem.memory_per_rank.value(), device_memory}) {
     problem.memory_per_rank = memory;
     try {
       for (const Split& split : fast_splits(problem)) {
@@ -91,6 +89,24 @@ std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const
   fastest.improve();
   if (!fastest.best() && unproven) std::rethrow_exception(unproven);
   return fastest.best();
+}
+
+std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of) {
+  Plan with_split = plan;
+  const Schedule lowered = lowered_schedule(plan);
+  const Bytes limit = plan.cluster.machine.device.memory.value;
+  return fastest_split(std::move(problem), limit, [&](const Split& split, Seconds below) -> WeighedSplit {
+    with_split.split = split;
+    with_split.costs = costs_of(with_split);
+    const ScheduleGraph graph = build_graph(lowered, with_split.costs);
+    const Evaluation evaluation = evaluate(graph);
+    WeighedSplit weighed{.nodes = graph.nodes.size()};
+    if (evaluation.makespan >= below) return weighed;
+    const std::vector<RankMemory> memory = memory_over_time(graph, evaluation, with_split.costs, lowered);
+    const auto exceeds = [&](const RankMemory& rank) { return rank.peak_bytes > limit; };
+    if (std::ranges::none_of(memory, exceeds)) weighed.step = evaluation.makespan;
+    return weighed;
+  });
 }
 
 }  // namespace plumb

@@ -22,4 +22,13 @@ inline constexpr std::size_t most_weighed_nodes = std::size_t{1} << 20;  // belo
 // too long to prove. `plan` lacks split and costs; `problem` has a memory limit.
 [[nodiscard]] std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of);
 
+// The same with another way to weigh: the step of one split if it is below `below` and every rank fits, else none, and
+// how many nodes its path has (counted in either case).
+struct WeighedSplit {
+  std::optional<Seconds> step = {};
+  std::size_t nodes = 0;
+};
+using WeighSplit = std::function<WeighedSplit(const Split&, Seconds below)>;
+[[nodiscard]] std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, const WeighSplit& weigh);
+
 }  // namespace plumb

@@ -102,6 +102,12 @@ Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, Placement
 }  // namespace
 
 Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
+  if (choice.layout || choice.recompute) {
+    Scenario settled = scenario;
+    settled.layout = choice.layout.value_or(scenario.layout);
+    settled.training.recompute = choice.recompute.value_or(scenario.training.recompute);
+    return make_plan(settled, {choice.microbatch, choice.schedule, choice.split});
+  }
   if (choice.schedule.given || !find_schedule(choice.schedule.name).uses_times) {
     return plan_on(scenario, choice, nullptr);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,7 @@ std::int64_t smallest_divisor_above_one(std::int64_t number) {
 
 Proposal with_ranks(Scenario scenario, int pipeline) {
   scenario.layout.pipeline = pipeline;
+  scenario.layouts = {scenario.layout};
   scenario.cluster.ranks = ranks(scenario.layout);
   Machine& machine = scenario.cluster.machine;
   const std::string text = "layout: {pipeline: " + std::to_string(pipeline) + "}";
@@ -38,6 +41,31 @@ Proposal with_ranks(Scenario scenario, int pipeline) {
   if (nodes <= scenario.cluster.nodes) return {text, std::move(scenario)};
   scenario.cluster.nodes = nodes;
   return {text + " with cluster: {nodes: " + std::to_string(nodes) + "}", std::move(scenario)};
+}
+
+// The modes that redo more than the scenario does, from little to all.
+std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
+  const Recompute& now = scenario.training.recompute;
+  std::vector<Proposal> list;
+  const auto add = [&](const std::string& text, const Recompute& recompute) {
+    list.push_back({"recompute: " + text, scenario});
+    list.back().scenario.training.recompute = recompute;
+    list.back().scenario.recomputes = {recompute};
+  };
+  if (now.mode == RecomputeMode::full) return list;
+  if (scenario.software.recompute_unit == RecomputeUnit::stage) {  // which redoes whole stages only
+    add("full", {.mode = RecomputeMode::full});
+    return list;
+  }
+  if (now.mode == RecomputeMode::none && !scenario.profile) add("selective", {.mode = RecomputeMode::selective});
+  const int stages = stages_of(scenario.schedules.front(), scenario.layout.pipeline);
+  const int most = (static_cast<int>(scenario.model.layers.size()) + stages - 1) / stages;
+  for (int layers = now.layers + 1; layers < most; ++layers) {
+    if (now.mode == RecomputeMode::selective) break;  // the others would be kept whole
+    add("{layers: " + std::to_string(layers) + "}", {.mode = RecomputeMode::first_layers, .layers = layers});
+  }
+  add("full", {.mode = RecomputeMode::full});
+  return list;
 }
 
 // Changes of one line each, the cheapest in time first, each starting from the scenario as it is.
@@ -60,41 +88,57 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
     list.push_back({"schedule: 1f1b", scenario});
     list.back().scenario.schedules = {one_f_one_b};
   }
-  if (scenario.training.recompute.mode == RecomputeMode::none) {
-    list.push_back({"recompute: full", scenario});
-    list.back().scenario.training.recompute.mode = RecomputeMode::full;
-  }
   const int layers = static_cast<int>(scenario.model.layers.size());
+  for (Proposal& proposal : with_recompute_modes(scenario)) list.push_back(std::move(proposal));
+  const TensorLayout& tensor = scenario.layout.tensor;
+  if (tensor.degree > 1 && !tensor.sequence_parallel) {
+    list.push_back({"layout: {tensor: {sequence_parallel: true}}", scenario});
+    list.back().scenario.layout.tensor.sequence_parallel = true;
+    list.back().scenario.layouts = {list.back().scenario.layout};
+  }
   for (int pipeline = scenario.layout.pipeline * 2; pipeline <= layers; pipeline *= 2) {
     list.push_back(with_ranks(scenario, pipeline));
   }
   return list;
 }
 
-bool fits(const Scenario& scenario) {
-  const PlanningResult result = plan_scenario(scenario, predict_by_path);
-  return std::any_of(result.candidates.begin(), result.candidates.end(),
-                     [](const Candidate& candidate) { return candidate.own && candidate.fits; });
+// The fastest candidate of its own splits that fits.
+std::optional<Candidate> fitting(const Scenario& scenario) {
+  PlanningResult result = plan_scenario(scenario, predict_by_path);
+  for (Candidate& candidate : result.candidates) {
+    if (candidate.own && candidate.fits) return std::move(candidate);
+  }
+  return std::nullopt;
 }
 
-std::string what_would_fit(const Scenario& scenario) {
+// Of several sizes of one change the first that fits is enough.
+enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, ranks };
+ChangeOf change_of(const Proposal& proposal, const Scenario& scenario) {
+  if (proposal.scenario.microbatches != scenario.microbatches) return ChangeOf::microbatch;
+  if (proposal.scenario.layout.pipeline != scenario.layout.pipeline) return ChangeOf::ranks;
+  const bool recomputes = proposal.scenario.training.recompute != scenario.training.recompute;
+  return recomputes ? ChangeOf::recomputed_layers : ChangeOf::other;
+}
+
+// `misfit`: what the scenario comes to as it is.
+std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
   std::string text;
-  std::size_t found = 0;
-  bool smaller_microbatch = false;
-  bool more_ranks = false;
+  std::vector<ChangeOf> found;
   for (const Proposal& proposal : proposals(scenario)) {
-    // The largest microbatch and the fewest ranks that fit are enough.
-    const bool is_microbatch = proposal.scenario.microbatches != scenario.microbatches;
-    const bool is_ranks = proposal.scenario.layout.pipeline != scenario.layout.pipeline;
-    if ((is_microbatch && smaller_microbatch) || (is_ranks && more_ranks) || found == most_proposals) continue;
-    if (!fits(proposal.scenario)) continue;
-    text += (found++ == 0 ? "this would fit: " : "; or ") + proposal.text;
-    smaller_microbatch |= is_microbatch;
-    more_ranks |= is_ranks;
+    const ChangeOf change = change_of(proposal, scenario);
+    const bool again = change != ChangeOf::other && std::ranges::find(found, change) != found.end();
+    if (again || found.size() == most_proposals) continue;
+    const std::optional<Candidate> candidate = fitting(proposal.scenario);
+    if (!candidate) continue;
+    const double longer = candidate->iteration / misfit.iteration - 1;
+    text += (found.empty() ? "this would fit: " : "; or ") + proposal.text + " (" + to_text(candidate->peak_bytes) +
+            ", step " + (longer < 0 ? "" : "+") + percent_text(longer) + ")";
+    found.push_back(change);
   }
   if (!text.empty()) return text;
-  return "no single change fits (other splits, smaller microbatch, 1f1b, full recompute, more pipeline ranks were "
-         "tried)";
+  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, sequence parallelism, more "
+         "pipeline "
+         "ranks were tried)";
 }
 
 }  // namespace
@@ -102,15 +146,23 @@ std::string what_would_fit(const Scenario& scenario) {
 std::string describe_misfit(const Candidate& candidate) {
   const auto [rank, summary] = fullest_rank(candidate.ranks);
   const Bytes memory = candidate.plan.cluster.machine.device.memory.value;
-  const std::array<std::pair<Bytes, const char*>, 4> owners = {{{summary.parameter_bytes, "parameters"},
-                                                                {summary.gradient_bytes, "gradients"},
-                                                                {summary.optimizer_bytes, "optimizer states"},
-                                                                {summary.activation_bytes, "activations"}}};
-  const auto most =
-      std::max_element(owners.begin(), owners.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " + to_text(memory) + ", " +
-         to_text(summary.peak_bytes - memory) + " too much; most of it " + most->second + " (" + to_text(most->first) +
-         ")";
+  const PeakMoment peak = summary.peak.value_or(
+      PeakMoment{.kept = summary.activation_bytes, .messages = {}, .workspace = {}, .time = {}, .action = {}});
+  std::array<std::pair<Bytes, const char*>, 6> owners = {{{summary.parameter_bytes, "parameters"},
+                                                          {summary.gradient_bytes, "gradients"},
+                                                          {summary.optimizer_bytes, "optimizer states"},
+                                                          {peak.kept, "kept activations"},
+                                                          {peak.messages, "messages"},
+                                                          {peak.workspace, "workspace"}}};
+  std::ranges::stable_sort(owners, std::ranges::greater{}, [](const auto& owner) { return owner.first; });
+  std::string text = "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " +
+                     to_text(memory) + ", " + to_text(summary.peak_bytes - memory) + " too much";
+  if (summary.peak) text += ", in " + to_string(peak.action);
+  for (const auto& [bytes, name] : owners) {
+    if (bytes * std::int64_t{20} < summary.peak_bytes) break;  // the rest is less than a twentieth
+    text += (name == owners.front().second ? ": " : ", ") + std::string(name) + " " + to_text(bytes);
+  }
+  return text;
 }
 
 void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) {
@@ -120,7 +172,10 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
     throw InputError(scenario.place, "no candidate can be built: " +
                                          (first == result.candidates.end() ? "there is none" : first->reason));
   }
-  throw InputError(scenario.place, "nothing fits in memory: " + first->reason, what_would_fit(scenario));
+  const bool open = layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
+  throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
+                   open ? "more devices, or more layouts and recompute modes to choose from"
+                        : what_would_fit(scenario, *first));
 }
 
 }  // namespace plumb

@@ -57,6 +57,7 @@ static void fields(Archive& archive, Machine& x) {
   archive("collective_bandwidth_bytes_per_s", x.collective_bandwidth);
   archive("collective_latency_s", x.collective_latency);
   archive("collective_latency_per_rank_s", x.collective_latency_per_rank);
+  archive("switch_bandwidth_bytes_per_s", x.switch_bandwidth);
 }
 
 template <class Archive>
@@ -64,6 +65,10 @@ static void fields(Archive& archive, Cluster& x) {
   archive("machine", x.machine);
   archive("nodes", x.nodes);
   archive("ranks", x.ranks);
+  archive("nodes_per_leaf", x.nodes_per_leaf);
+  archive("oversubscription", x.oversubscription);
+  archive("nodes_per_site", x.nodes_per_site);
+  archive("between_sites", x.between_sites);
 }
 
 template <class Archive>
@@ -169,7 +174,12 @@ Cluster cluster_from_json(const JsonValue& value) {
 Training training_from_json(const JsonValue& value) {
   constexpr std::int64_t most = std::int64_t{1} << 31;  // of sequence, batches: products stay below 2^63
   for (const char* key : {"sequence", "global_batch", "microbatch"}) (void)value.at(key).integer(1, most);
-  return read_fields<Training>(value);
+  Training training = read_fields<Training>(value);
+  const bool counted = training.recompute.mode == RecomputeMode::first_layers;
+  if (training.recompute.layers < (counted ? 1 : 0) || (!counted && training.recompute.layers > 0)) {
+    value.at("recompute").at("layers").fail("does not agree with the mode");
+  }
+  return training;
 }
 
 Layout layout_from_json(const JsonValue& value) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,8 @@ struct PlanChoice {
   std::int64_t microbatch = 1;
   ScheduleChoice schedule = {};
   SplitChoice split = {};
+  std::optional<Layout> layout = {};  // this and the next: none is the scenario's own
+  std::optional<Recompute> recompute = {};
   bool operator==(const PlanChoice&) const = default;
 };
 // What a schedule was asked for; of one from a file itself.

@@ -5,26 +5,41 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/block_costs.hpp"
+#include "common/plan/pipeline_ways.hpp"
+#include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 
 namespace plumb {
 namespace {
+
+// Blocks as the plan's stages run them: where the first layers of each stage are redone, it depends on the split.
+std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
+  const Recompute& recompute = plan.training.recompute;
+  if (recompute.mode != RecomputeMode::first_layers) return blocks;
+  const bool divided = plan.layout.tensor.sequence_parallel;
+  const Bytes input = bytes(plan.boundary) / (divided ? plan.layout.tensor.degree : 1);
+  std::size_t first = 1;  // block 0 is the embedding
+  for (const int layers : plan.split.layers) {
+    for (int i = 0; i < std::min(layers, recompute.layers); ++i) {
+      ComputeCost& block = blocks[first + static_cast<std::size_t>(i)];
+      block = redone_in_backward(block, input);
+    }
+    first += static_cast<std::size_t>(layers);
+  }
+  return blocks;
+}
 
 // Parts that were scattered over a tensor group are gathered on arrival.
 Seconds gathering_time(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
-                         placement(plan.layout, MeshAxis::tensor, plan.cluster.machine.devices));
-}
-
-TransferCost transfer_cost(const Link& link, Seconds gathering) {
-  return {.latency = link.latency.value + gathering, .bandwidth = link.bandwidth.value};
+                         placement(plan.layout, MeshAxis::tensor, plan.cluster));
 }
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
 Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster.machine.devices);
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster);
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
@@ -50,9 +65,8 @@ bool splits_backward(const Schedule& schedule) {
   });
 }
 
-std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario) {
-  std::vector<ComputeCost> blocks = block_costs(scenario, plan.training.microbatch);
-  const bool backward_is_split = splits_backward(plan.schedule);
+std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario, std::vector<ComputeCost> blocks,
+                                        bool backward_is_split) {
   for (ComputeCost& block : blocks) {
     block = per_slice(block, plan.schedule.slices);
     if (backward_is_split) block.hidden_in_backward = {};
@@ -65,34 +79,48 @@ std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario)
   return blocks;
 }
 
-PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
+std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario) {
+  return settled_blocks(plan, scenario, block_costs(scenario, plan.training.microbatch),
+                        splits_backward(plan.schedule));
+}
+
+PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;
   const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
-  const Seconds gathering = gathering_time(plan);
   PipelineCosts costs{.stages = {},
                       .boundary_bytes = sent_boundary_bytes(plan),
                       .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
-                      .inside = transfer_cost(machine.inside, gathering),
-                      .outside = transfer_cost(machine.outside, gathering),
+                      .inside = {},
+                      .outside = {},
                       .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
                       .cores_per_machine = machine.cores,
                       .exchange = software.exchange,
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
+  set_ways(costs, plan.layout, plan.cluster, gathering_time(plan));
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;
     costs.transport = scenario.profile->transport;
   }
+  return costs;
+}
+
+ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage) {
+  blocks.gradient_reduction = gradient_reduction(plan, blocks);
+  // Every rank has it once; its steps follow one another.
+  const int rank = rank_in_replica(plan.schedule, 0, stage);
+  blocks.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
+  return blocks;
+}
+
+PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
+  const std::vector<ComputeCost> run = as_split(plan, blocks);
+  PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    ComputeCost cost = stage_cost(blocks, plan.split, stage);
-    cost.gradient_reduction = gradient_reduction(plan, cost);
-    // Every rank has it once; its steps follow one another.
-    const int rank = rank_in_replica(plan.schedule, 0, stage);
-    cost.optimizer += software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
-    costs.stages.push_back(cost);
+    costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage));
   }
   return costs;
 }

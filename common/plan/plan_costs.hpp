@@ -12,11 +12,22 @@ namespace plumb {
 // nobody, and no collective of I hides behind W.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
+// The blocks of `block_costs` as the plan's stages hold them: per slice, with the table of a tied head; a backward in
+// two hides nothing. `plan` lacks split and costs; of its schedule the placement counts.
+[[nodiscard]] std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario,
+                                                      std::vector<ComputeCost> blocks, bool backward_is_split);
+
 // Layers + 2 entries, as `block_costs` gives them, as the plan's schedule runs them: of one slice of a microbatch, with
 // the table of a tied head where it stands. Errors as `block_costs`.
 [[nodiscard]] std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario);
 
-// The costs of the plan's stages and messages; its split and schedule are settled.
+// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step. Of the
+// plan's schedule the placement counts.
+[[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
+[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage);
+
+// The costs of the plan's stages and messages; its split and schedule are settled. `blocks`: those of plan_blocks;
+// where the first layers of each stage are redone, the split says which.
 [[nodiscard]] PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario,
                                            const std::vector<ComputeCost>& blocks);
 

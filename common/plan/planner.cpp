@@ -1,9 +1,11 @@
 #include "common/plan/planner.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/divisible.hpp"
 #include "common/plan/misfit.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/schedule/reductions.hpp"
@@ -87,27 +89,34 @@ std::vector<SplitChoice> with_uniform(std::vector<SplitChoice> splits) {
 
 std::vector<PlanChoice> all_choices(const Scenario& scenario) {
   std::vector<PlanChoice> choices;
-  for (const std::int64_t microbatch : scenario.microbatches) {
-    for (const ScheduleChoice& schedule : scenario.schedules) {
-      for (const SplitChoice& split : with_uniform(scenario.splits)) {
-        choices.push_back({.microbatch = microbatch, .schedule = schedule, .split = split});
+  const std::vector<SplitChoice> splits = with_uniform(scenario.splits);
+  for (const Layout& layout : layouts_of(scenario)) {
+    for (const std::int64_t microbatch : scenario.microbatches) {
+      for (const Recompute& recompute : recomputes_of(scenario)) {
+        for (const ScheduleChoice& schedule : scenario.schedules) {
+          for (const SplitChoice& split : splits) choices.push_back({microbatch, schedule, split, layout, recompute});
+        }
       }
     }
   }
   return choices;
 }
 
-// `engine` becomes the name of what predicted it.
-Candidate weigh(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator, std::string& engine) {
+}  // namespace
+
+Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator) {
   Candidate candidate{.choice = choice, .own = holds(scenario.splits, choice.split)};
+  Timeline timeline;
   try {
-    candidate.plan = make_plan(scenario, choice);
+    if (choice.layout && scenario.layouts.size() > 1) require_divisible(scenario.model, *choice.layout);
+    Plan plan = make_plan(scenario, choice);
+    timeline = evaluator(plan);  // refuses an order whose ranks wait for each other with messages that wait for both
+    candidate.plan = std::move(plan);
   } catch (const InputError& error) {
     candidate.reason = error.problem();
     return candidate;
   }
-  const Timeline timeline = evaluator(candidate.plan);
-  engine = timeline.producer;
+  candidate.engine = timeline.producer;
   candidate.built = true;
   candidate.iteration = median_step(timeline).duration;
   candidate.ranks = timeline.ranks;
@@ -117,34 +126,40 @@ Candidate weigh(const Scenario& scenario, const PlanChoice& choice, const Evalua
   return candidate;
 }
 
-// Fitting ones by time and, as fast as each other, by memory; misfits by memory, then those that cannot be built.
-bool better(const Candidate& a, const Candidate& b) {
+bool stands_before(const Candidate& a, const Candidate& b) {
   const auto order = [](const Candidate& x) { return x.fits ? 0 : x.built ? 1 : 2; };
   if (order(a) != order(b)) return order(a) < order(b);
   if (a.fits && a.iteration != b.iteration) return a.iteration < b.iteration;
   return a.peak_bytes < b.peak_bytes;
 }
 
-}  // namespace
-
 Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
                             const Evaluation& evaluation, const std::string& engine) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, engine);
-  timeline.steps.push_back(step_of(lowered, graph, evaluation));
-  for (RankMemory& memory : memory_over_time(graph, evaluation, plan.costs, lowered)) {
-    timeline.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
-                              .gradient_bytes = memory.gradient_bytes,
-                              .optimizer_bytes = memory.optimizer_bytes,
-                              .activation_bytes = activations(memory.peak),
-                              .peak_bytes = memory.peak_bytes,
-                              .received_bytes = {},
-                              .peak = memory.peak});
-    timeline.memory.push_back(std::move(memory.over_time));
-  }
-  for (const Event& event : timeline.steps.front().events) {
-    timeline.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;
-  }
+  PredictedStep predicted = predicted_step(lowered, plan.costs, graph, evaluation);
+  timeline.ranks = std::move(predicted.ranks);
+  timeline.steps.push_back(std::move(predicted.step));
+  timeline.memory = std::move(predicted.memory);
   return timeline;
+}
+
+PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs, const ScheduleGraph& graph,
+                             const Evaluation& evaluation) {
+  PredictedStep predicted{.ranks = {}, .step = step_of(lowered, graph, evaluation), .memory = {}};
+  for (RankMemory& memory : memory_over_time(graph, evaluation, costs, lowered)) {
+    predicted.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
+                               .gradient_bytes = memory.gradient_bytes,
+                               .optimizer_bytes = memory.optimizer_bytes,
+                               .activation_bytes = activations(memory.peak),
+                               .peak_bytes = memory.peak_bytes,
+                               .received_bytes = {},
+                               .peak = memory.peak});
+    predicted.memory.push_back(std::move(memory.over_time));
+  }
+  for (const Event& event : predicted.step.events) {
+    predicted.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;
+  }
+  return predicted;
 }
 
 Timeline predict_by_path(const Plan& plan) {
@@ -158,16 +173,16 @@ PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluato
   PlanningResult result;
   const std::vector<PlanChoice> choices = all_choices(scenario);
   for (const PlanChoice& choice : choices) {
-    std::string engine;
-    result.candidates.push_back(weigh(scenario, choice, evaluator, engine));
-    if (!result.candidates.back().built) {
+    result.candidates.push_back(weigh_candidate(scenario, choice, evaluator));
+    const Candidate& candidate = result.candidates.back();
+    if (!candidate.built) {
       ++result.pruned;
     } else {
-      ++(engine == path_engine ? result.evaluated : result.simulated);
+      ++(candidate.engine == path_engine ? result.evaluated : result.simulated);
     }
     if (progress) progress(static_cast<int>(result.candidates.size()), static_cast<int>(choices.size()));
   }
-  std::stable_sort(result.candidates.begin(), result.candidates.end(), better);
+  std::stable_sort(result.candidates.begin(), result.candidates.end(), stands_before);
   return result;
 }
 

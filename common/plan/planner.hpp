@@ -25,11 +25,21 @@ inline constexpr std::string_view path_engine = "path";
 [[nodiscard]] Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const ScheduleGraph& graph,
                                           const Evaluation& evaluation, const std::string& engine);
 
+// What a timeline says of each rank, and its one step.
+struct PredictedStep {
+  std::vector<RankSummary> ranks;
+  StepTimeline step;
+  std::vector<std::vector<MemoryPoint>> memory;  // per rank
+};
+[[nodiscard]] PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs,
+                                           const ScheduleGraph& graph, const Evaluation& evaluation);
+
 struct Candidate {
   PlanChoice choice = {};
   bool own = true;     // the scenario names its split; false: a uniform one, weighed to compare
   bool built = false;  // what follows is empty otherwise
   Plan plan = {};
+  std::string engine = {};  // the producer of its timeline
   Seconds iteration = {};
   std::vector<RankSummary> ranks = {};
   Bytes peak_bytes = {};  // of the fullest rank
@@ -37,16 +47,24 @@ struct Candidate {
   std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
 };
 
+// One combination, built and predicted; or why it cannot be.
+[[nodiscard]] Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator);
+
+// Fitting ones by time and, as fast as each other, by memory; misfits by memory, then those that cannot be built.
+[[nodiscard]] bool stands_before(const Candidate& a, const Candidate& b);
+
+// Counts are of candidates; where all are weighed (plan_scenario), nothing is bounded.
 struct PlanningResult {
-  std::vector<Candidate> candidates;  // fitting ones by time, then memory; misfits by memory; what cannot be built
-  int pruned = 0;                     // cannot be built
-  int bounded = 0;                    // left out because a bound was worse than the best: none, all are weighed
-  int evaluated = 0;                  // by the longest path
-  int simulated = 0;                  // by another engine
+  std::vector<Candidate> candidates;  // as they stand before each other
+  std::int64_t pruned = 0;            // cannot be built, or cannot fit in memory
+  std::int64_t bounded = 0;           // left out because a bound of theirs was worse than the best
+  std::int64_t evaluated = 0;         // by the longest path
+  std::int64_t simulated = 0;         // by another engine
 };
 
-// All combinations of the scenario's microbatches, schedules and splits, and of the uniform split, which is always
-// weighed, also where it is not one of the scenario's own. `progress(done, total)` is called after each.
+// All combinations of the scenario's layouts, microbatches, recompute modes, schedules and splits, and of the uniform
+// split, which is always weighed, also where it is not one of the scenario's own. `progress(done, total)` is called
+// after each.
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
                                            const std::function<void(int, int)>& progress = {});
 

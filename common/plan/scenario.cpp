@@ -66,6 +66,12 @@ std::string nearest_divisors(const std::string& key, std::int64_t whole, std::in
   return key + ": " + std::to_string(below) + (above <= whole ? " or " + std::to_string(above) : "");
 }
 
+// With several layouts one that each of them divides.
+std::int64_t default_batch(const Scenario& scenario, std::int64_t microbatch) {
+  const int stages = scenario.layouts.size() > 1 ? scenario.cluster.ranks : scenario.layout.pipeline;
+  return default_microbatches_per_stage * stages * microbatch;
+}
+
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   Training& training = scenario.training;
   std::vector<std::int64_t>& sizes = scenario.microbatches;
@@ -77,8 +83,8 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
     sizes = {scenario.profile->shapes.microbatch};
   }
   const std::int64_t largest = sizes.empty() ? 1 : *std::max_element(sizes.begin(), sizes.end());
-  training.global_batch = block.global_batch ? block.global_batch->integer(1, largest_batch)
-                                             : default_microbatches_per_stage * scenario.layout.pipeline * largest;
+  training.global_batch =
+      block.global_batch ? block.global_batch->integer(1, largest_batch) : default_batch(scenario, largest);
   if (sizes.empty()) sizes = auto_microbatches(training.global_batch);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (training.global_batch % sizes[i] == 0) continue;
@@ -91,17 +97,21 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   training.microbatch = sizes.front();
 }
 
-// Fails at `place` unless `check` passes for the stages of some schedule.
+// Fails at `place` unless `check` passes for the stages of some schedule on some layout.
 template <class Check>
 void require_some(const YamlValue& place, const Scenario& scenario, Check check) {
-  for (std::size_t i = 0; i < scenario.schedules.size(); ++i) {
-    try {
-      check(stages_of(scenario.schedules[i], scenario.layout.pipeline));
-      return;
-    } catch (const InputError& error) {
-      if (i + 1 == scenario.schedules.size()) place.fail(error.problem(), error.hint());
+  std::optional<InputError> last;
+  for (const Layout& layout : scenario.layouts) {
+    for (const ScheduleChoice& schedule : scenario.schedules) {
+      try {
+        check(stages_of(schedule, layout.pipeline));
+        return;
+      } catch (const InputError& error) {
+        last = error;
+      }
     }
   }
+  place.fail(last->problem(), last->hint());
 }
 
 void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
@@ -132,9 +142,11 @@ void require_splits_fit(const std::optional<YamlValue>& value, const Scenario& s
 }
 
 ScheduleBounds schedule_bounds(const Scenario& scenario) {
-  ScheduleBounds bounds{.pipeline = scenario.layout.pipeline,
+  const auto shortest = std::ranges::min_element(scenario.layouts, {}, &Layout::pipeline);
+  ScheduleBounds bounds{.pipeline = shortest->pipeline,
                         .layers = static_cast<int>(scenario.model.layers.size()),
-                        .sequences_per_microbatch = scenario.microbatches.front() * batch_ways(scenario.layout)};
+                        .sequences_per_microbatch = scenario.microbatches.front() * batch_ways(scenario.layout),
+                        .open = scenario.layouts.size() > 1};
   for (const std::int64_t size : scenario.microbatches) {
     bounds.microbatches.push_back(scenario.training.global_batch / (size * batch_ways(scenario.layout)));
   }
@@ -147,7 +159,7 @@ void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario
                            const ScheduleBounds& bounds) {
   const std::string& name = scenario.schedules.front().name;
   const bool one = std::ranges::all_of(scenario.schedules, [&](const auto& choice) { return choice.name == name; });
-  if (!value || !one || scenario.schedules.front().given || find_schedule(name).uses_times) return;
+  if (!value || !one || bounds.open || scenario.schedules.front().given || find_schedule(name).uses_times) return;
   const YamlValue place = value->is_list() ? value->items().front() : *value;
   const std::int64_t sequence = scenario.training.sequence;
   if (const int slices = scenario.schedules.front().slices; sequence % slices != 0) {
@@ -193,6 +205,19 @@ Software read_software_of(const YamlValue& value) {
   return read_software(value, std::move(base));
 }
 
+std::vector<Layout> layouts_of(const Scenario& scenario) {
+  return scenario.layouts.empty() ? std::vector<Layout>{scenario.layout} : scenario.layouts;
+}
+
+std::vector<Recompute> recomputes_of(const Scenario& scenario) {
+  return scenario.recomputes.empty() ? std::vector<Recompute>{scenario.training.recompute} : scenario.recomputes;
+}
+
+std::int64_t combinations(const Scenario& scenario) {
+  return std::ssize(layouts_of(scenario)) * std::ssize(recomputes_of(scenario)) * std::ssize(scenario.microbatches) *
+         std::ssize(scenario.schedules) * std::ssize(scenario.splits);
+}
+
 Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
   return read_scenario(YamlValue::load(path), path.stem().string(), overrides);
 }
@@ -209,10 +234,12 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
   const TrainingBlock training = read_training(file.find("training"));
   ClusterBlock cluster = read_cluster(file, training.precision);
-  scenario.layout = read_layout(file, file.find("layout"), cluster);
+  scenario.layouts = read_layouts(file, file.find("layout"), cluster);
+  scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
   if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
   scenario.training = training.training;
+  scenario.recomputes = training.recomputes;
   scenario.training.precision = cluster.precision;
   scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
   if (!overrides.profile.empty()) {

@@ -74,6 +74,8 @@ struct Scenario {
   Training training = {};
   Layout layout = {};
   Software software = {};                       // what plumb-exec does, unless the file says otherwise
+  std::vector<Layout> layouts = {};             // candidates; `layout` is the first, and alone where there are none
+  std::vector<Recompute> recomputes = {};       // candidates; the same with training.recompute
   std::vector<std::int64_t> microbatches = {};  // candidates for training.microbatch, at least one
   std::vector<ScheduleChoice> schedules = {};   // candidates, at least one
   std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform
@@ -81,6 +83,13 @@ struct Scenario {
   double expert_load = 1;                       // of the busiest rank's experts, over the mean of all (what if)
   bool operator==(const Scenario&) const = default;
 };
+
+// The candidates for layout and recompute: at least one.
+[[nodiscard]] std::vector<Layout> layouts_of(const Scenario& scenario);
+[[nodiscard]] std::vector<Recompute> recomputes_of(const Scenario& scenario);
+
+// How many combinations it leaves open: 1 where it settles everything.
+[[nodiscard]] std::int64_t combinations(const Scenario& scenario);
 
 // Throws InputError with file, line and column, what was expected and a hint, for: unknown keys (did you mean), wrong
 // types or units, values out of range, files that are missing, features that are named by design and not built yet,

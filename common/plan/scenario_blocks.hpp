@@ -24,6 +24,7 @@ namespace plumb {
 // `training` without what depends on other blocks: those keys stay unset here.
 struct TrainingBlock {
   Training training = {};
+  std::vector<Recompute> recomputes = {};
   std::optional<ElementType> precision = {};
   std::optional<YamlValue> sequence = {};
   std::optional<YamlValue> global_batch = {};
@@ -39,8 +40,10 @@ struct ClusterBlock {
 };
 [[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
 
-// Degrees and order; settles the number of ranks of `cluster` and, where it is left out, of pipeline stages.
-[[nodiscard]] Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster);
+// Degrees and orders, at least one layout; settles the number of ranks of `cluster` and, where it is left out, of
+// pipeline stages. Where degrees are open (auto or a list), their product is the number of ranks of the cluster.
+[[nodiscard]] std::vector<Layout> read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
+                                               ClusterBlock& cluster);
 
 // What schedules have to agree with.
 struct ScheduleBounds {
@@ -48,6 +51,7 @@ struct ScheduleBounds {
   int layers = 1;
   std::vector<std::int64_t> microbatches = {};  // per step, one of these
   std::int64_t sequences_per_microbatch = 1;    // of the first of them, over all data-parallel ranks
+  bool open = false;                            // other layouts are weighed too: a schedule need not suit this one
 };
 [[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value,
                                                          const ScheduleBounds& bounds);

@@ -22,10 +22,8 @@ bool is_machine_name(const std::string& name) {
 YamlValue machine_block(const YamlValue& value) {
   if (!value.is_text()) return value;
   const std::string text = value.text();
-  const std::string stem = std::filesystem::path(text).stem().string();
   const auto found = find_file(is_machine_name(text) ? "machines/" + text + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
-  if (is_machine_name(stem)) fail_planned(value, "machine '" + stem + "'");
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
   value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
 }
@@ -68,6 +66,24 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
   }
 }
 
+// What stands between the nodes.
+void read_network(const YamlValue& block, Cluster& cluster) {
+  if (const auto leaf = block.find("nodes_per_leaf")) {
+    cluster.nodes_per_leaf = static_cast<int>(leaf->integer(1, most_nodes));
+    constexpr double most = 1000;
+    if (const auto ratio = block.find("oversubscription")) cluster.oversubscription = ratio->number(1, most);
+  } else if (const auto ratio = block.find("oversubscription")) {
+    ratio->fail(ratio->path() + ": of which leaves?", "nodes_per_leaf: …");
+  }
+  const auto sites = block.find("sites");
+  if (!sites) return;
+  sites->check_keys({"nodes", "bandwidth", "latency"});
+  constexpr const char* source = "given in the scenario";
+  cluster.nodes_per_site = static_cast<int>(sites->require("nodes").integer(1, most_nodes));
+  cluster.between_sites = {.latency = {sites->require("latency").seconds(), source},
+                           .bandwidth = {sites->require("bandwidth").bytes_per_second(), source}};
+}
+
 }  // namespace
 
 ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision) {
@@ -75,7 +91,8 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   if (given && given->is_scalar()) require_block(*given);
   const YamlValue block =
       given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
-  block.check_keys({"machine", "nodes", "ranks", "cores", "memory", "outside"});
+  block.check_keys(
+      {"machine", "nodes", "ranks", "cores", "memory", "outside", "nodes_per_leaf", "oversubscription", "sites"});
   const std::optional<YamlValue> named = block.find("machine");
   const YamlValue machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
   ClusterBlock result;
@@ -83,6 +100,7 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   result.cluster.machine = read_machine(machine, result.precision);
   result.cluster.ranks = 0;
   read_overrides(block, result.cluster);
+  read_network(block, result.cluster);
   result.ranks = block.find("ranks");
   if (!result.ranks) return result;
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/base/excerpt.hpp"
+#include "common/layout/layout_space.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
 
@@ -23,12 +24,71 @@ void require_block(const YamlValue& value, const std::string& key, const std::st
              key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
 }
 
-TensorLayout read_tensor(const YamlValue& block) {
+// Degrees that a key leaves open; none: it says one, or nothing.
+struct OpenDegrees {
+  bool any = false;            // auto
+  std::vector<int> some = {};  // a list
+  [[nodiscard]] bool open() const { return any || !some.empty(); }
+};
+
+// `degree` is the one that is said, or the first of several.
+OpenDegrees read_degrees(const YamlValue& value, int& degree) {
+  const auto given = auto_or_values(value);
+  if (!given) return {.any = true};
+  OpenDegrees degrees;
+  for (const YamlValue& item : *given) {
+    const int one = read_degree(item);
+    if (std::ranges::find(degrees.some, one) != degrees.some.end()) item.fail(item.text() + " stands twice");
+    degrees.some.push_back(one);
+  }
+  degree = degrees.some.front();
+  if (degrees.some.size() == 1) degrees.some.clear();
+  return degrees;
+}
+
+bool is_auto(const YamlValue& value) { return value.is_text() && value.text() == "auto"; }
+
+// What a layout block says, and what it leaves open.
+struct LayoutBlock {
+  Layout layout = {};
+  OpenDegrees pipeline = {};
+  OpenDegrees tensor = {};
+  OpenDegrees data = {};
+  std::vector<bool> sequence_parallel = {false};
+  bool any_order = false;
+  std::optional<YamlValue> pipeline_place = {};
+  [[nodiscard]] bool open() const {
+    return pipeline.open() || tensor.open() || data.open() || sequence_parallel.size() > 1 || any_order;
+  }
+};
+
+void read_sequence_parallel(const YamlValue& value, LayoutBlock& result) {
+  const auto given = auto_or_values(value);
+  if (!given) {
+    result.sequence_parallel = {true, false};
+    return;
+  }
+  result.sequence_parallel.clear();
+  for (const YamlValue& item : *given) {
+    const bool flag = item.boolean();
+    if (std::ranges::find(result.sequence_parallel, flag) != result.sequence_parallel.end()) {
+      item.fail("'" + item.text() + "' stands twice");
+    }
+    result.sequence_parallel.push_back(flag);
+  }
+}
+
+void read_tensor(const YamlValue& block, LayoutBlock& result) {
+  TensorLayout& tensor = result.layout.tensor;
+  if (is_auto(block)) {
+    result.tensor.any = true;
+    result.sequence_parallel = {true, false};
+    return;
+  }
   require_block(block, "tensor", "degree");
   block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous"});
-  TensorLayout tensor;
   if (const auto degree = block.find("degree")) {
-    tensor.degree = read_degree(*degree);
+    result.tensor = read_degrees(*degree, tensor.degree);
   }
   if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
     fail_planned(*kind, "tensor parallelism of kind " + kind->text());
@@ -36,19 +96,22 @@ TensorLayout read_tensor(const YamlValue& block) {
   if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
     fail_planned(*depth, "tensor parallelism with a depth");
   }
-  if (const auto flag = block.find("sequence_parallel")) tensor.sequence_parallel = flag->boolean();
+  if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
+  tensor.sequence_parallel = result.sequence_parallel.front();
   if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
     fail_planned(*flag, "tensor.asynchronous");
   }
-  return tensor;
 }
 
-DataLayout read_data(const YamlValue& block) {
+void read_data(const YamlValue& block, LayoutBlock& result) {
+  if (is_auto(block)) {
+    result.data.any = true;
+    return;
+  }
   require_block(block, "data", "degree");
   block.check_keys({"degree", "sharding"});
-  DataLayout data;
   if (const auto degree = block.find("degree")) {
-    data.degree = read_degree(*degree);
+    result.data = read_degrees(*degree, result.layout.data.degree);
   }
   if (const auto sharding = block.find("sharding")) {
     if (sharding->is_map()) {
@@ -59,7 +122,6 @@ DataLayout read_data(const YamlValue& block) {
       fail_planned(*sharding, "sharding " + sharding->text(), "sharding: none");
     }
   }
-  return data;
 }
 
 // Axes that the list leaves out follow outside of it; they have degree one.
@@ -109,33 +171,82 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
 }
 
-}  // namespace
-
-Layout read_layout(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
-  Layout layout;
-  if (!given) {
-    settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, false, cluster);
-    return layout;
+LayoutBlock read_block(const YamlValue& given) {
+  LayoutBlock result;
+  if (is_auto(given)) {
+    result.pipeline.any = result.tensor.any = result.data.any = result.any_order = true;
+    result.sequence_parallel = {true, false};
+    return result;
   }
-  if (given->is_text() && given->text() == "auto") {
-    given->fail("layout: 'auto' may stand for microbatch, chunks, schedule and split, not for the layout",
-                "layout: {pipeline: 4}, or leave it out: then every rank is a pipeline stage");
-  }
-  const YamlValue block = block_or_file(*given, "layout");
+  const YamlValue block = block_or_file(given, "layout");
   require_block(block, "layout", "pipeline");
   block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert"});
-  if (const auto order = block.find("order")) layout.order = read_order(*order);
-  if (const auto tensor = block.find("tensor")) layout.tensor = read_tensor(*tensor);
-  if (const auto data = block.find("data")) layout.data = read_data(*data);
+  if (const auto order = block.find("order")) {
+    result.any_order = is_auto(*order);
+    if (!result.any_order) result.layout.order = read_order(*order);
+  }
+  if (const auto tensor = block.find("tensor")) read_tensor(*tensor, result);
+  if (const auto data = block.find("data")) read_data(*data, result);
   for (const char* key : {"context", "expert"}) {
     if (const auto value = block.find(key)) {
       refuse_degree(*value, read_degree(*value), std::string(key) + " parallelism");
     }
   }
-  const std::optional<YamlValue> pipeline = block.find("pipeline");
-  if (pipeline) layout.pipeline = read_degree(*pipeline);
-  settle_ranks(pipeline ? *pipeline : block, layout, pipeline.has_value(), cluster);
-  return layout;
+  result.pipeline_place = block.find("pipeline");
+  if (result.pipeline_place) result.pipeline = read_degrees(*result.pipeline_place, result.layout.pipeline);
+  return result;
+}
+
+std::string degrees_text(const std::string& axis, const std::optional<std::vector<int>>& degrees) {
+  if (!degrees) return axis + " auto";
+  std::string text;
+  for (const int degree : *degrees) text += (text.empty() ? "" : " or ") + std::to_string(degree);
+  return axis + " " + text;
+}
+
+std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& block, ClusterBlock& cluster_block) {
+  Cluster& cluster = cluster_block.cluster;
+  const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
+  if (cluster.ranks == 0) cluster.ranks = static_cast<int>(std::min<std::int64_t>(all, most_degree));
+  const auto degrees = [](const OpenDegrees& open, int one) -> std::optional<std::vector<int>> {
+    if (open.any) return std::nullopt;
+    return open.some.empty() ? std::vector<int>{one} : open.some;
+  };
+  LayoutSpace space{.base = block.layout,
+                    .pipeline = degrees(block.pipeline, block.layout.pipeline),
+                    .tensor = degrees(block.tensor, block.layout.tensor.degree),
+                    .data = degrees(block.data, block.layout.data.degree),
+                    .sequence_parallel = block.sequence_parallel};
+  if (!block.any_order) space.orders = {block.layout.order};
+  // As in a layout that is settled: a pipeline that nobody mentions takes the ranks that are left.
+  if (!block.pipeline_place) space.pipeline.reset();
+  std::vector<Layout> layouts = layouts_of(space, cluster.ranks);
+  if (layouts.empty()) {
+    place.fail("no layout with " + degrees_text("pipeline", space.pipeline) + ", " +
+                   degrees_text("tensor", space.tensor) + ", " + degrees_text("data", space.data) + " has the " +
+                   std::to_string(cluster.ranks) + " ranks of the cluster",
+               "the product of the degrees must be " + std::to_string(cluster.ranks) +
+                   ": let one of them be auto, or change the cluster's ranks or nodes");
+  }
+  if (cluster.machine.device.type == DeviceType::cpu) {
+    cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
+  }
+  return layouts;
+}
+
+}  // namespace
+
+std::vector<Layout> read_layouts(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
+  if (!given) {
+    Layout layout;
+    settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, false, cluster);
+    return {layout};
+  }
+  LayoutBlock block = read_block(*given);
+  if (block.open()) return open_layouts(block.pipeline_place.value_or(*given), block, cluster);
+  const YamlValue place = block.pipeline_place.value_or(block_or_file(*given, "layout"));
+  settle_ranks(place, block.layout, block.pipeline_place.has_value(), cluster);
+  return {block.layout};
 }
 
 }  // namespace plumb

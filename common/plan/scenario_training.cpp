@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
 
@@ -10,10 +12,10 @@ ElementType read_precision(const YamlValue& value) {
   return static_cast<ElementType>(value.choice({"fp32", "bf16", "fp16"}));
 }
 
-Recompute read_recompute(const YamlValue& value) {
+Recompute read_one_recompute(const YamlValue& value) {
   if (value.is_map()) {
     value.check_keys({"layers"});
-    fail_planned(value, "recompute of some layers", "recompute: none or full");
+    return {.mode = RecomputeMode::first_layers, .layers = static_cast<int>(value.require("layers").integer(1))};
   }
   switch (value.choice({"none", "selective", "full"})) {
     case 0:
@@ -23,6 +25,21 @@ Recompute read_recompute(const YamlValue& value) {
     default:
       return {.mode = RecomputeMode::full};
   }
+}
+
+// `auto`: every mode, the one that costs least time first.
+std::vector<Recompute> read_recomputes(const YamlValue& value) {
+  const auto given = auto_or_values(value);
+  if (!given) {
+    return {{.mode = RecomputeMode::none}, {.mode = RecomputeMode::selective}, {.mode = RecomputeMode::full}};
+  }
+  std::vector<Recompute> choices;
+  for (const YamlValue& item : *given) {
+    const Recompute choice = read_one_recompute(item);
+    if (std::ranges::find(choices, choice) != choices.end()) item.fail("'" + item.text() + "' stands twice");
+    choices.push_back(choice);
+  }
+  return choices;
 }
 
 }  // namespace
@@ -41,7 +58,7 @@ std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value) {
 }
 
 TrainingBlock read_training(const std::optional<YamlValue>& given) {
-  TrainingBlock result;
+  TrainingBlock result{.recomputes = {Recompute{}}};
   if (!given) return result;
   const YamlValue block = block_or_file(*given, "training");
   block.check_keys(
@@ -50,7 +67,8 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   result.global_batch = block.find("global_batch");
   result.microbatch = block.find("microbatch");
   if (const auto value = block.find("precision")) result.precision = read_precision(*value);
-  if (const auto value = block.find("recompute")) result.training.recompute = read_recompute(*value);
+  if (const auto value = block.find("recompute")) result.recomputes = read_recomputes(*value);
+  result.training.recompute = result.recomputes.front();
   if (const auto value = block.find("optimizer")) {
     result.training.optimizer = static_cast<Optimizer>(value->choice(optimizer_names()));
   }

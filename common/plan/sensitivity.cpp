@@ -33,7 +33,7 @@ std::pair<Moved, std::string> class_of(const Node& node, const PipelineCosts& co
       break;
   }
   const std::string what = node.kind == NodeKind::transfer ? "messages" : "evicted activations";
-  const bool inside = &transfer_between(costs, node.peer, node.rank) == &costs.inside;
+  const bool inside = on_one_machine(costs, node.peer, node.rank);
   return {Moved::message, what + (inside ? " inside a machine" : " between machines")};
 }
 

@@ -7,6 +7,8 @@ Scenario settled(const Scenario& scenario, const Family& family) {
   result.layout = family.layout;
   result.training.microbatch = family.microbatch;
   result.training.recompute = family.recompute;
+  result.layouts = {family.layout};
+  result.recomputes = {family.recompute};
   result.microbatches = {family.microbatch};
   result.schedules = {family.schedule};
   return result;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "common/split/coupled.hpp"
@@ -26,6 +27,22 @@ StageWindows windows_within(const WeighedChain& chain, const CoupledLimits& limi
   return windows;
 }
 
+// Whether the blocks could be shared out to the ranks, no rank slower than `limit`, if they needed no order; a cheap
+// look at the most frequent time alone: so many of these fit a rank, and another block that needs more than they leave
+// takes the place of some. False is a proof that no cuts are that fast.
+bool blocks_fit_in_ranks(const WeighedChain& chain, std::int64_t limit) {
+  std::map<std::int64_t, std::int64_t> counts;
+  for (int block = 0; block < chain.blocks(); ++block) ++counts[chain.time(block, block + 1)];
+  const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto [usual, count] = *std::ranges::max_element(counts, by_count);
+  if (usual == 0) return true;
+  const std::int64_t of_rank = limit / usual;
+  const std::int64_t left = limit - of_rank * usual;
+  const std::int64_t largest = counts.rbegin()->first;
+  const std::int64_t displaced = largest > left && largest != usual ? (largest - left + usual - 1) / usual : 0;
+  return largest <= limit && of_rank * chain.ranks() - displaced >= count;
+}
+
 class BalancedSplit {
  public:
   BalancedSplit(const SplitProblem& problem, BalanceAim aim) : chain_(problem), aim_(aim) {
@@ -47,6 +64,7 @@ class BalancedSplit {
     if (aim_ != BalanceAim::slowest_rank || order_.excess_bytes > 0) return;
     for (std::int64_t steps = 0; steps < most_steps_of_search;) {
       const CoupledLimits limits{.bytes = memory_limit_, .time = order_.pace - 1};
+      if (!blocks_fit_in_ranks(chain_, order_.pace - 1)) return;
       const StageWindows windows = windows_within(chain_, limits);
       CoupledCuts faster(chain_, limits, most_steps_of_search - steps);
       const CoupledCuts::Search found = faster.search(windows);

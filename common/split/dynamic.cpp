@@ -9,20 +9,16 @@ namespace {
 class DynamicSplit {
  public:
   DynamicSplit(const SplitProblem& problem, std::int64_t budget)
-      : problem_(problem), chain_(problem), blocks_(chain_.blocks()), stages_(chain_.stages()) {
+      : problem_(problem), chain_(problem), blocks_(chain_.blocks()), stages_(chain_.stages()), budget_(budget) {
     sum_times();
-    if (!problem.memory_per_rank) return;
-    limit_memory();
-    coupled_.emplace(chain_, CoupledLimits{.bytes = problem_.memory_per_rank->value}, budget);
   }
 
   std::optional<Split> run() {
-    std::vector<double> candidates = times_;
-    std::ranges::sort(candidates);
-    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-    // The smallest time of the slowest stage for which there are cuts; the largest segment, the whole chain, bounds
+    // The smallest time of the slowest stage for which there are cuts; the whole chain, the largest run, bounds
     // nothing.
-    if (!cuts_within(candidates.back(), false)) return std::nullopt;
+    const double whole = *std::ranges::max_element(times_);
+    if (!cuts_within(whole, false)) return std::nullopt;
+    const std::vector<double> candidates = candidates_up_to(whole);
     auto low = candidates.begin();
     auto high = candidates.end() - 1;
     while (low < high) {
@@ -53,7 +49,84 @@ class DynamicSplit {
     return static_cast<std::size_t>(index);
   }
 
+  // All times of runs that the slowest stage can have, ascending and each once: it takes no less than the mean, and no
+  // more than under cuts that are found on the way.
+  std::vector<double> candidates_up_to(double most) const {
+    constexpr int rounds = 12;
+    constexpr double rounding = 1 - 1e-9;
+    double least = times_[time_index(0, blocks_)] / stages_ * rounding;
+    double known = least;
+    bool tells = true;
+    for (int round = 0; round < rounds && tells; ++round) {
+      const double middle = known + (most - known) / 2;
+      const Reach reach = reach_within(middle);
+      const bool found = !reach.cuts.empty() && ranks_fit(reach.cuts);
+      const bool none = reach.cuts.empty() && reach.proven;
+      if (found) most = slowest(reach.cuts);
+      if (none) known = middle;
+      tells = found || none;
+    }
+    least = std::max(least, known);
+    std::vector<double> candidates;
+    for (const double time : times_) {
+      if (time > least && time <= most) candidates.push_back(time);
+    }
+    std::ranges::sort(candidates);
+    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+    return candidates;
+  }
+
+  double slowest(const std::vector<int>& cuts) const {
+    double most = 0;
+    for (int stage = 0; stage < stages_; ++stage) {
+      most = std::max(most, times_[time_index(start_of(cuts, stage), cuts[static_cast<std::size_t>(stage)])]);
+    }
+    return most;
+  }
+
+  // Each stage as far as it can go, one block left for each behind it. As a later start never reaches less far, no cuts
+  // are ahead of these: where they reach the end they are those with the lexicographically largest counts, and where
+  // they fall short there are none (`proven`). Only where a stage cannot hold the block that it would start with does
+  // that not follow. With a memory limit of each stage alone.
+  struct Reach {
+    std::vector<int> cuts = {};  // empty: they fall short
+    bool proven = true;
+  };
+  Reach reach_within(double limit) const {
+    Reach reach;
+    int start = 0;
+    for (int stage = 0; stage < stages_; ++stage) {
+      const int end = std::min(farthest(stage, start, limit), blocks_ - (stages_ - stage - 1));
+      if (end == start) return {.proven = false};
+      reach.cuts.push_back(end);
+      start = end;
+    }
+    if (start < blocks_) reach.cuts.clear();
+    return reach;
+  }
+
+  // The farthest end of a stage; `start` if not one block fits.
+  int farthest(int stage, int start, double limit) const {
+    const auto fits = [&](int end) {
+      return times_[time_index(start, end)] <= limit &&
+             (!problem_.memory_per_rank || chain_.stage_bytes(stage, start, end) <= problem_.memory_per_rank->value);
+    };
+    int low = start;  // fits, or is `start`
+    int high = start + 1;
+    for (int step = 1; high <= blocks_ && fits(high); step *= 2) {
+      low = high;
+      high = low + step;
+    }
+    high = std::min(high, blocks_ + 1);  // does not fit
+    while (high - low > 1) {
+      const int middle = low + (high - low) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
   void limit_memory() {
+    if (!problem_.memory_per_rank || !fits_until_.empty()) return;
     for (int stage = 0; stage < stages_; ++stage) {
       fits_until_.push_back(farthest_ends(blocks_, [&](int start, int end) {
         return chain_.stage_bytes(stage, start, end) <= problem_.memory_per_rank->value;
@@ -62,7 +135,8 @@ class DynamicSplit {
   }
 
   // Per stage and start: no stage slower than `limit`, none alone too large for its rank.
-  StageWindows windows_within(double limit) const {
+  StageWindows windows_within(double limit) {
+    limit_memory();
     std::vector<EndWindow> fast;
     const auto is_fast = [&](int start, int end) { return times_[time_index(start, end)] <= limit; };
     for (const int end : farthest_ends(blocks_, is_fast)) fast.push_back({static_cast<int>(fast.size()) + 1, end});
@@ -77,19 +151,24 @@ class DynamicSplit {
 
   // Cuts with no stage slower than `limit`: those with the lexicographically largest counts, or just any.
   std::optional<std::vector<int>> cuts_within(double limit, bool largest) {
+    Reach reach = reach_within(limit);
+    if (!reach.cuts.empty() && ranks_fit(reach.cuts)) return std::move(reach.cuts);
+    if (reach.cuts.empty() && reach.proven) return std::nullopt;
     const StageWindows windows = windows_within(limit);
     const auto window = [&](int stage, int start) {
       return windows[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
     };
     const CutTable table(blocks_, stages_, window);
     auto cuts = table.largest_cuts(window);
-    if (!cuts || !problem_.memory_per_rank || ranks_fit(*cuts)) return cuts;
+    if (!cuts || ranks_fit(*cuts)) return cuts;
+    if (!coupled_) coupled_.emplace(chain_, CoupledLimits{.bytes = problem_.memory_per_rank->value}, budget_);
     cuts = coupled_->any(windows);
     if (cuts && largest) return coupled_->largest(windows, *cuts);
     return cuts;
   }
 
   bool ranks_fit(const std::vector<int>& cuts) const {
+    if (!problem_.memory_per_rank) return true;
     for (int rank = 0; rank < chain_.ranks(); ++rank) {
       if (chain_.rank_bytes(rank, cuts) > problem_.memory_per_rank->value) return false;
     }
@@ -100,6 +179,7 @@ class DynamicSplit {
   WeighedChain chain_;
   int blocks_;
   int stages_;
+  std::int64_t budget_;
   std::vector<double> times_;                 // of all segments, by time_index
   std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
   std::optional<CoupledCuts> coupled_;        // with a memory limit

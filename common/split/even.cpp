@@ -25,8 +25,10 @@ class EvenSplit {
 
   std::optional<Split> run() {
     cost_[index(stages_, blocks_)] = 0;
+    const std::vector<std::size_t> first = earliest_starts();
+    const std::vector<std::size_t> last = latest_starts();
     for (std::size_t stage = stages_; stage-- > 0;) {
-      for (std::size_t start = 0; start < blocks_; ++start) settle(stage, start);
+      for (std::size_t start = first[stage]; start <= last[stage]; ++start) settle(stage, start);
     }
     if (cost_[index(0, 0)] == unreachable) return std::nullopt;
     std::vector<int> cuts;
@@ -40,6 +42,31 @@ class EvenSplit {
 
  private:
   [[nodiscard]] std::size_t index(std::size_t stage, std::size_t start) const { return stage * (blocks_ + 1) + start; }
+
+  // From which the end can still be reached, and which can be reached, by times alone: a bound for each stage, with
+  // room for rounding.
+  static constexpr double rounding = 1 + 1e-9;
+  [[nodiscard]] std::vector<std::size_t> earliest_starts() const {
+    std::vector<std::size_t> first(stages_);
+    std::size_t start = blocks_;
+    for (std::size_t stage = stages_; stage-- > 0;) {
+      double seconds = 0;
+      while (start > stage && (seconds += problem_.block_times[start - 1].value) <= limit_ * rounding) --start;
+      first[stage] = start;
+    }
+    return first;
+  }
+  [[nodiscard]] std::vector<std::size_t> latest_starts() const {
+    std::vector<std::size_t> last(stages_);
+    std::size_t start = 0;
+    for (std::size_t stage = 0; stage < stages_; ++stage) {
+      last[stage] = start;
+      double seconds = 0;
+      const std::size_t most = blocks_ - (stages_ - stage - 1);
+      while (start < most && (seconds += problem_.block_times[start].value) <= limit_ * rounding) ++start;
+    }
+    return last;
+  }
 
   // The cheapest end of a stage that begins at `start`; the latest of equal ones.
   void settle(std::size_t stage, std::size_t start) {

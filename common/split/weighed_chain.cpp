@@ -86,7 +86,7 @@ WeighedChain::WeighedChain(const SplitProblem& problem)
       kept_before_{0},
       rank_of_stage_(problem.rank_of_stage),
       stages_of_rank_(stages_by_rank(problem)),
-      moments_(problem.moments),
+      moments_(&problem.moments),
       most_held_(problem.rank_of_stage.size(), 0) {
   Seconds sum;
   for (const Seconds time : problem.block_times) sum += time;
@@ -96,8 +96,8 @@ WeighedChain::WeighedChain(const SplitProblem& problem)
     fixed_before_.push_back(fixed_before_.back() + problem.block_fixed_bytes[block].value);
     kept_before_.push_back(kept_before_.back() + problem.block_kept_bytes[block].value);
   }
-  for (std::size_t rank = 0; rank < moments_.size(); ++rank) {
-    for (const Moment& moment : moments_[rank]) {
+  for (std::size_t rank = 0; rank < moments_->size(); ++rank) {
+    for (const Moment& moment : (*moments_)[rank]) {
       for (std::size_t own = 0; own < moment.size(); ++own) {
         int& most = most_held_[static_cast<std::size_t>(stages_of_rank_[rank][own])];
         most = std::max(most, moment[own]);

@@ -20,12 +20,13 @@ class WeighedChain {
   // Times are in units of a 2³⁰th of the whole chain's: sums and squares are exact in whatever order they are added up.
   static constexpr std::int64_t whole_time = std::int64_t{1} << 30;
 
-  // `problem` must be sound.
+  // `problem` must be sound, and stay: its moments are not copied.
   explicit WeighedChain(const SplitProblem& problem);
+  explicit WeighedChain(SplitProblem&& problem) = delete;
 
   [[nodiscard]] int blocks() const { return static_cast<int>(time_before_.size()) - 1; }
   [[nodiscard]] int stages() const { return static_cast<int>(rank_of_stage_.size()); }
-  [[nodiscard]] int ranks() const { return static_cast<int>(moments_.size()); }
+  [[nodiscard]] int ranks() const { return static_cast<int>(moments_->size()); }
   [[nodiscard]] int rank_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
   [[nodiscard]] const std::vector<int>& stages_of(int rank) const {
     return stages_of_rank_[static_cast<std::size_t>(rank)];
@@ -36,7 +37,7 @@ class WeighedChain {
     return static_cast<int>(most);
   }
   [[nodiscard]] const std::vector<Moment>& moments_of(int rank) const {
-    return moments_[static_cast<std::size_t>(rank)];
+    return (*moments_)[static_cast<std::size_t>(rank)];
   }
 
   [[nodiscard]] std::int64_t time(int start, int end) const { return between(time_before_, start, end); }
@@ -63,8 +64,8 @@ class WeighedChain {
   std::vector<std::int64_t> kept_before_;
   std::vector<int> rank_of_stage_;
   std::vector<std::vector<int>> stages_of_rank_;
-  std::vector<std::vector<Moment>> moments_;  // per rank
-  std::vector<int> most_held_;                // per stage, at any moment
+  const std::vector<std::vector<Moment>>* moments_;  // the problem's, per rank
+  std::vector<int> most_held_;                       // per stage, at any moment
 };
 
 [[nodiscard]] inline int start_of(const std::vector<int>& cuts, int stage) {

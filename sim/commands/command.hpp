@@ -20,6 +20,7 @@ void add_simulate(CLI::App& program, Body& body);
 void add_schedule(CLI::App& program, Body& body);
 void add_diff(CLI::App& program, Body& body);
 void add_validate(CLI::App& program, Body& body);
+void add_fit(CLI::App& program, Body& body);
 void add_report(CLI::App& program, Body& body);
 
 // `plumb run …` becomes `plumb-exec run …` with the same arguments. Returns only if plumb-exec does not stand beside

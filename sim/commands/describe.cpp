@@ -50,6 +50,24 @@ std::string describe(const ScheduleChoice& choice) {
   return choice.overlap ? text + ", overlapped" : text;
 }
 
+std::string layout_text(const Layout& layout) {
+  std::string text = plumb::describe(layout);
+  if (layout.tensor.degree > 1 && layout.tensor.sequence_parallel) text += ", sp";
+  const auto nesting = [&](const auto& order) {
+    std::vector<MeshAxis> axes;
+    for (const MeshAxis axis : order) {
+      if (degree(layout, axis) > 1) axes.push_back(axis);
+    }
+    return axes;
+  };
+  const std::vector<MeshAxis> axes = nesting(layout.order);
+  if (axes == nesting(Layout{}.order)) return text;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    text += (i == 1 ? " innermost, then " : ", ") + std::string(axis_name(axes[i]));
+  }
+  return text;
+}
+
 std::string layers_text(const Split& split) {
   constexpr std::size_t all_shown = 8;
   constexpr std::size_t longest = 36;

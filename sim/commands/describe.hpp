@@ -11,6 +11,10 @@ namespace plumb::sim {
 [[nodiscard]] std::string describe(const SplitChoice& split);      // "dynamic", "[6, 7, 7, 5]"
 [[nodiscard]] std::string describe(const ScheduleChoice& choice);  // "interleaved-1f1b, 2 chunks"
 
+// "pp8·tp4·dp2", with ", sp" for sequence parallelism and, where that is another nesting than tensor, data, pipeline,
+// the axes above one: ", data innermost, then tensor, pipeline".
+[[nodiscard]] std::string layout_text(const Layout& layout);
+
 // The layers of each stage, runs of equal ones folded from nine stages on: "[6, 6]", "[3 × 4, 2 × 28]" for four stages
 // of 3 and 28 of 2; cut where that is still long.
 [[nodiscard]] std::string layers_text(const Split& split);

@@ -9,13 +9,16 @@
 #include "common/base/command_line.hpp"
 #include "common/base/files.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/plan/bottleneck.hpp"
 #include "common/plan/planner.hpp"
+#include "common/search/baseline.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/planning.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -26,20 +29,43 @@ struct Options {
   std::string output;
   std::string engine = engine_names().front();
   ScenarioOverrides overrides;
+  PlanningOptions planning;
+  std::vector<std::string> baselines;
+  bool explain = false;
   bool json = false;
 };
+
+// A published planner's cuts on the best plan's layout and schedule.
+struct BaselineRow {
+  std::string name;
+  Candidate candidate;
+};
+
+Layout layout_of(const PlanChoice& choice, const Scenario& scenario) { return choice.layout.value_or(scenario.layout); }
+Recompute recompute_of(const PlanChoice& choice, const Scenario& scenario) {
+  return choice.recompute.value_or(scenario.training.recompute);
+}
+
+Json order_json(const Layout& layout) {
+  Json order = Json::array();
+  for (const MeshAxis axis : layout.order) order.push_back(axis_name(axis));
+  return order;
+}
 
 Json to_json(const Candidate& candidate, const Scenario& scenario) {
   const bool built = candidate.built;
   const Bottleneck bound = built ? bottleneck(candidate.plan) : Bottleneck{};
-  return {{"layout", describe(scenario.layout)},
+  const Layout layout = layout_of(candidate.choice, scenario);
+  return {{"layout", describe(layout)},
+          {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
+          {"order", order_json(layout)},
           {"schedule", candidate.choice.schedule.name},
           {"chunks", candidate.choice.schedule.chunks},
           {"split", describe(candidate.choice.split)},
           {"split_layers", candidate.plan.split.layers},
           {"own", candidate.own},
           {"microbatch", candidate.choice.microbatch},
-          {"recompute", describe(scenario.training.recompute)},
+          {"recompute", describe(recompute_of(candidate.choice, scenario))},
           {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
           {"peak_bytes", built ? Json(candidate.peak_bytes.value) : Json(nullptr)},
           {"bound_by_rank", built ? Json(bound.rank) : Json(nullptr)},
@@ -49,13 +75,63 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
           {"reason", candidate.reason}};
 }
 
-Json to_json(const PlanningResult& result, const Candidate& chosen, const Scenario& scenario, const Options& options) {
+Json to_json(const ParetoRow& row, const Scenario& scenario) {
+  return {{"layout", describe(layout_of(row.choice, scenario))},
+          {"schedule", row.choice.schedule.name},
+          {"chunks", row.choice.schedule.chunks},
+          {"split", describe(row.choice.split)},
+          {"microbatch", row.choice.microbatch},
+          {"recompute", describe(recompute_of(row.choice, scenario))},
+          {"iteration_s", row.iteration.value},
+          {"peak_bytes", row.peak_bytes.value}};
+}
+
+Json to_json(const LeftOut& group) {
+  Json json = {{"why", name_of(group.why)}, {"candidates", group.candidates}};
+  if (group.why == LeftOutWhy::cannot_be_built) {
+    json["reason"] = group.reason;
+    return json;
+  }
+  json["tensor"] = group.tensor;
+  json["pipeline"] = group.pipeline;
+  if (group.why == LeftOutWhy::slower_by_bound) {
+    json["least_s"] = group.least_time.value;
+  } else {
+    json["least_bytes"] = group.least_bytes.value;
+  }
+  return json;
+}
+
+// By how much more time than the best plan a baseline's takes.
+double gain_over(const Candidate& baseline, const Candidate& best) { return baseline.iteration / best.iteration - 1; }
+
+Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<BaselineRow>& baselines,
+             const Scenario& scenario, const Options& options) {
+  const PlanningResult& result = planned.planning;
   Json candidates = Json::array();
   for (const Candidate& candidate : result.candidates) candidates.push_back(to_json(candidate, scenario));
-  return {{"candidates", candidates},      {"chosen", &chosen - result.candidates.data()},
-          {"pruned", result.pruned},       {"bounded", result.bounded},
-          {"evaluated", result.evaluated}, {"simulated", result.simulated},
-          {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+  Json json = {{"candidates", candidates},      {"chosen", &chosen - result.candidates.data()},
+               {"pruned", result.pruned},       {"bounded", result.bounded},
+               {"evaluated", result.evaluated}, {"simulated", result.simulated},
+               {"left", planned.left},          {"finished", planned.finished},
+               {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+  if (options.planning.pareto) {
+    json["pareto"] = Json::array();
+    for (const ParetoRow& row : planned.pareto) json["pareto"].push_back(to_json(row, scenario));
+  }
+  if (options.explain) {
+    json["explain"] = Json::array();
+    for (const LeftOut& group : planned.explanation) json["explain"].push_back(to_json(group));
+  }
+  if (baselines.empty()) return json;
+  json["baselines"] = Json::array();
+  for (const BaselineRow& row : baselines) {
+    Json entry = to_json(row.candidate, scenario);
+    entry["name"] = row.name;
+    entry["gain_fraction"] = row.candidate.built ? Json(gain_over(row.candidate, chosen)) : Json(nullptr);
+    json["baselines"].push_back(entry);
+  }
+  return json;
 }
 
 // With the uniform split, the same schedule and microbatch; none if that is this one or could not be built.
@@ -63,7 +139,8 @@ const Candidate* uniform_of(const Candidate& candidate, const PlanningResult& re
   if (candidate.choice.split.method == SplitMethod::uniform) return nullptr;
   for (const Candidate& other : result.candidates) {
     if (other.choice.split.method == SplitMethod::uniform && other.choice.schedule == candidate.choice.schedule &&
-        other.choice.microbatch == candidate.choice.microbatch && other.built) {
+        other.choice.microbatch == candidate.choice.microbatch && other.choice.layout == candidate.choice.layout &&
+        other.choice.recompute == candidate.choice.recompute && other.built) {
       return &other;
     }
   }
@@ -94,27 +171,111 @@ void print_faster_uniform(const PlanningResult& result, const Candidate& chosen)
       (1 - first.iteration / chosen.iteration) * 100);
 }
 
-Table candidate_table(const PlanningResult& result, const Candidate& chosen) {
+// Layout and recompute have columns where they are open.
+Table candidate_table(const Planned& planned, const Candidate& chosen, const Scenario& scenario, std::size_t rows) {
+  const PlanningResult& result = planned.planning;
   Table table{.header = {"", "schedule", "split", "layers", "microbatch", "step", "to uniform", "peak", ""},
               .rows = {},
               .left_columns = 4,
               .left_last = true};
+  if (planned.searched) {
+    table.header.insert(table.header.begin() + 1, {"layout", "recompute"});
+    table.left_columns += 2;
+  }
   for (const Candidate& candidate : result.candidates) {
+    if (table.rows.size() == rows) break;
     const bool built = candidate.built;
     table.rows.push_back({&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule),
                           describe(candidate.choice.split), built ? layers_text(candidate.plan.split) : "",
                           std::to_string(candidate.choice.microbatch), built ? to_text(candidate.iteration) : "",
                           built ? against_uniform(candidate, result) : "", built ? to_text(candidate.peak_bytes) : "",
                           candidate.fits ? "fits" : candidate.reason});
+    if (planned.searched) {
+      table.rows.back().insert(table.rows.back().begin() + 1, {layout_text(layout_of(candidate.choice, scenario)),
+                                                               describe(recompute_of(candidate.choice, scenario))});
+    }
   }
   return table;
 }
 
-void print(const PlanningResult& result, const Candidate& chosen, const Scenario& scenario, const Options& options) {
+void print_counts(const Planned& planned) {
+  const PlanningResult& result = planned.planning;
+  if (!planned.searched) {
+    std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
+                             result.evaluated, result.simulated, result.pruned);
+    return;
+  }
+  std::cout << fmt::format(
+      "  of {} candidates {} cannot be built or cannot fit, {} cannot be as fast; {} weighed by the longest path, {} "
+      "by "
+      "simulation\n",
+      planned.candidates, result.pruned, result.bounded, result.evaluated, result.simulated);
+  if (!planned.finished) {
+    std::cout << fmt::format("  ended early: the best so far, {} candidates were not looked at\n", planned.left);
+  }
+}
+
+std::string left_out_text(const LeftOut& group, const Scenario& scenario, const Candidate& chosen) {
+  if (group.why == LeftOutWhy::cannot_be_built) return group.reason;
+  const Machine& machine = scenario.cluster.machine;
+  const std::string of = fmt::format("tensor {}{}, pipeline {}", group.tensor,
+                                     group.tensor > machine.devices ? " (crosses machines)" : "", group.pipeline);
+  if (group.why == LeftOutWhy::slower_by_bound) {
+    return fmt::format("{}: at least {}, the best {}", of, to_text(group.least_time), to_text(chosen.iteration));
+  }
+  return fmt::format("{}: {} {} of {}", of, group.why == LeftOutWhy::memory_bound ? "at least" : "weighed, needs",
+                     to_text(group.least_bytes), to_text(machine.device.memory.value));
+}
+
+void print_explanation(const Planned& planned, const Scenario& scenario, const Candidate& chosen) {
+  std::cout << "\nleft out, the least that any of them needs or takes:\n";
+  Table table{.header = {"candidates", "", ""}, .rows = {}, .left_columns = 0, .left_last = true};
+  for (const LeftOut& group : planned.explanation) {
+    std::string why(name_of(group.why));
+    std::ranges::replace(why, '_', ' ');
+    table.rows.push_back({std::to_string(group.candidates), why, left_out_text(group, scenario, chosen)});
+  }
+  std::cout << (table.rows.empty() ? "  nothing\n" : to_text(table, colour_allowed(Stream::out)));
+}
+
+void print_pareto(const Planned& planned, const Scenario& scenario) {
+  std::cout << "\nfront of time against memory" << (planned.searched ? ", by the longest path" : "") << ":\n";
+  Table table{.header = {"step", "peak", "layout", "schedule", "split", "microbatch", "recompute"},
+              .rows = {},
+              .left_columns = 0,
+              .left_last = true};
+  for (const ParetoRow& row : planned.pareto) {
+    table.rows.push_back({to_text(row.iteration), to_text(row.peak_bytes), layout_text(layout_of(row.choice, scenario)),
+                          describe(row.choice.schedule), describe(row.choice.split),
+                          std::to_string(row.choice.microbatch), describe(recompute_of(row.choice, scenario))});
+  }
+  std::cout << to_text(table, colour_allowed(Stream::out));
+}
+
+void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate& chosen) {
+  std::cout << "\nhow others would cut the best plan's layout and schedule:\n";
+  Table table{.header = {"", "layers", "step", "best is faster by", "peak", ""},
+              .rows = {},
+              .left_columns = 2,
+              .left_last = true};
+  for (const auto& [name, candidate] : baselines) {
+    if (!candidate.built) {
+      table.rows.push_back({name, "", "", "", "", candidate.reason});
+      continue;
+    }
+    table.rows.push_back({name, layers_text(candidate.plan.split), to_text(candidate.iteration),
+                          fmt::format("{:.1f}%", gain_over(candidate, chosen) * 100), to_text(candidate.peak_bytes),
+                          candidate.fits ? "fits" : candidate.reason});
+  }
+  std::cout << to_text(table, colour_allowed(Stream::out));
+}
+
+void print(const Planned& planned, const Candidate& chosen, const Scenario& scenario, const Options& options) {
+  const PlanningResult& result = planned.planning;
   std::cout << fmt::format("{}: {} on {} ranks of {}, layout {}, batch {} × {} tokens, {} per rank\n", scenario.name,
                            scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
-                           describe(scenario.layout), scenario.training.global_batch, scenario.training.sequence,
-                           to_text(scenario.cluster.machine.device.memory.value));
+                           planned.searched ? "open" : describe(scenario.layout), scenario.training.global_batch,
+                           scenario.training.sequence, to_text(scenario.cluster.machine.device.memory.value));
   const auto built = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [](const Candidate& candidate) { return candidate.built; });
   if (built != result.candidates.end()) {
@@ -123,36 +284,41 @@ void print(const PlanningResult& result, const Candidate& chosen, const Scenario
   const bool folded = std::any_of(result.candidates.begin(), result.candidates.end(), [](const Candidate& candidate) {
     return layers_text(candidate.plan.split) != describe(candidate.plan.split);
   });
-  std::cout << to_text(candidate_table(result, chosen), colour_allowed(Stream::out));
+  const std::size_t rows = planned.searched || !options.planning.top ? result.candidates.size()
+                                                                     : static_cast<std::size_t>(*options.planning.top);
+  std::cout << to_text(candidate_table(planned, chosen, scenario, rows), colour_allowed(Stream::out));
   std::cout
       << "\n  step: predicted time of one optimizer step; to uniform: against the uniform split of the same schedule;"
          "\n  peak: memory of the fullest rank."
       << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
   print_bottlenecks(result, chosen);
   print_faster_uniform(result, chosen);
-  std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
-                           result.evaluated, result.simulated, result.pruned);
+  print_counts(planned);
+  if (options.explain) print_explanation(planned, scenario, chosen);
+  if (options.planning.pareto) print_pareto(planned, scenario);
 }
 
 ExitStatus plan(const Options& options) {
   if (!options.output.empty()) require_writable(options.output, {options.scenario, options.overrides.profile});
   const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
-  PlanningResult result;
-  {
-    Progress progress("planning");
-    result = plan_scenario(scenario, evaluator, [&](int done, int total) { progress.update(done, total); });
+  for (const std::string& name : options.baselines) (void)find_baseline(name);  // refused before a long search
+  const Planned planned = plan_openly(scenario, evaluator, options.planning);
+  const Candidate& chosen = best_fitting(planned.planning, scenario);
+  std::vector<BaselineRow> rows;
+  for (const std::string& name : options.baselines) {
+    rows.push_back({name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)});
   }
-  const Candidate& chosen = best_fitting(result, scenario);
   if (!options.output.empty()) {
     Plan plan = chosen.plan;
     plan.name = plan_title(plan);  // plans of one scenario stay apart in reports
     write_file(options.output, to_json(plan));
   }
   if (options.json) {
-    std::cout << to_text(to_json(result, chosen, scenario, options));
+    std::cout << to_text(to_json(planned, chosen, rows, scenario, options));
   } else {
-    print(result, chosen, scenario, options);
+    print(planned, chosen, scenario, options);
+    if (!rows.empty()) print_baselines(rows, chosen);
     if (!options.output.empty()) std::cout << "\nwrote " << options.output << '\n';
   }
   return ExitStatus::done;
@@ -172,6 +338,20 @@ void add_plan(CLI::App& program, Body& body) {
                      "Instead of the scenario's: a name, or {name: interleaved-1f1b, chunks: 2}.");
   command.add_option("--profile", options->overrides.profile, "Costs that plumb-exec calibrate measured.");
   command.add_option("--engine", options->engine, "What predicts: simgrid or path.")->capture_default_str();
+  PlanningOptions& planning = options->planning;
+  command.add_option("--top", planning.top, "Rows of the table; of an open layout 10, else all.")
+      ->check(whole_number(1, 10'000));
+  command.add_flag("--explain", options->explain, "Says what was left out, and why.");
+  command.add_flag("--pareto", planning.pareto, "Also the plans of which none is both faster and smaller.");
+  command.add_option("--baseline", options->baselines,
+                     "How others would cut the best plan's layout and schedule: megatron, deepspeed-uniform, "
+                     "deepspeed-parameters, torchgpipe, pipedream, dapple, alpa.");
+  command.add_option("--jobs", planning.jobs, "Threads that search an open layout; default: the usable cores.")
+      ->check(whole_number(1, 1024));
+  command.add_option("--time-limit", planning.time_limit, "Seconds after which the best so far is taken.")
+      ->check(number_from(0));
+  command.add_flag("--no-prune", planning.all_sizes, "Weighs also what the memory bound excludes: the same answer.");
+  command.add_flag("--no-bound", planning.all_times, "Weighs also what the time bound excludes: the same answer.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return plan(*options); }; });
 }

@@ -66,7 +66,7 @@ Shown gather(const Options& options) {
       shown.model = scenario.model;
       shown.sequence = scenario.training.sequence;
       activations = scenario.training.precision;
-      if (scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size() == 1) {
+      if (combinations(scenario) == 1) {
         shown.plan = make_plan(scenario, {scenario.microbatches[0], scenario.schedules[0], scenario.splits[0]});
       }
     }
@@ -201,6 +201,10 @@ void print_open(const Scenario& scenario) {
   for (const std::int64_t size : scenario.microbatches) {
     microbatches += (microbatches.empty() ? "" : " | ") + std::to_string(size);
   }
+  if (layouts_of(scenario).size() > 1) {
+    std::cout << fmt::format("open:     {} layouts of {} ranks\n", scenario.layouts.size(), scenario.cluster.ranks);
+  }
+  if (recomputes_of(scenario).size() > 1) std::cout << "open:     recompute " << join(scenario.recomputes) << '\n';
   std::cout << fmt::format("open:     schedule {}; split {}; microbatch {}\n          plumb plan weighs them\n",
                            join(scenario.schedules), join(scenario.splits), microbatches);
 }

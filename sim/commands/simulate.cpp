@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/command_line.hpp"
+#include "common/base/error.hpp"
 #include "common/base/files.hpp"
 #include "common/base/json.hpp"
 #include "common/base/program.hpp"
@@ -17,6 +18,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/planning.hpp"
 #include "sim/commands/studies.hpp"
 #include "sim/predict.hpp"
 
@@ -33,8 +35,13 @@ struct Options {
   bool sensitivity = false;
   bool uncertainty = false;
   DrawOptions draws;
+  bool unfold = false;
   bool json = false;
 };
+
+bool has_studies(const Options& options) {
+  return options.sensitivity || options.uncertainty || !options.what_if.empty() || !options.against.empty();
+}
 
 struct Prediction {
   Plan plan;
@@ -53,15 +60,14 @@ bool fits(const Plan& plan, const Timeline& timeline) {
 
 // As `plan` chooses, but one combination alone need not be weighed.
 Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& note) {
-  const std::size_t open = scenario.microbatches.size() * scenario.schedules.size() * scenario.splits.size();
+  const std::int64_t open = combinations(scenario);
   if (open == 1) {
     return make_plan(scenario, {scenario.microbatches.front(), scenario.schedules.front(), scenario.splits.front()});
   }
-  Progress progress("planning");
-  const PlanningResult result =
-      plan_scenario(scenario, evaluator, [&](int done, int total) { progress.update(done, total); });
-  note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open", open);
-  return best_fitting(result, scenario).plan;
+  const Planned planned = plan_openly(scenario, evaluator, {.top = 1});
+  note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open{}", open,
+                     planned.finished ? "" : ", as far as they were looked at");
+  return best_fitting(planned.planning, scenario).plan;
 }
 
 Plan plan_of(const std::string& input, const Options& options, const Evaluator& evaluator, std::string& note) {
@@ -92,8 +98,9 @@ Prediction predict(const Options& options) {
   const Evaluator evaluator = find_engine(options.engine);
   Prediction prediction;
   prediction.plan = plan_of(options.input, options, evaluator, prediction.note);
-  prediction.timeline = evaluator(prediction.plan);
-  prediction.statistics = step_statistics(median_step(prediction.timeline), prediction.plan.schedule.ranks);
+  prediction.timeline = options.unfold ? predict_unfolded(prediction.plan, options.engine) : evaluator(prediction.plan);
+  prediction.statistics =
+      step_statistics(median_step(prediction.timeline), static_cast<int>(prediction.timeline.ranks.size()));
   prediction.fits = fits(prediction.plan, prediction.timeline);
   add_studies(prediction, options, evaluator);
   return prediction;
@@ -215,14 +222,23 @@ void print(const Prediction& prediction, const Options& options) {
   std::cout
       << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"
          "\n  idle: nor is any on its way (the bubble). Transfers: all time with a message on its way to the rank.\n\n";
-  std::cout << gantt(median_step(timeline), plan.schedule.ranks,
+  std::cout << gantt(median_step(timeline), static_cast<int>(timeline.ranks.size()),
                      {.width = chart_width(), .colour = colour, .unicode = true});
   for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }
 
 ExitStatus simulate_command(const Options& options) {
-  if (!options.output.empty())
+  if (options.unfold && !options.output.empty()) {
+    throw InputError("--unfold", "a timeline file has one rank for each stage of the pipeline",
+                     "leave out --output, or --unfold");
+  }
+  if (options.unfold && has_studies(options)) {
+    throw InputError("--unfold", "what-if variants, derivatives, uncertainty and ranking are of the pipeline's ranks",
+                     "leave out --unfold, or --what-if, --sensitivity, --uncertainty and --against");
+  }
+  if (!options.output.empty()) {
     require_writable(options.output, {options.input, options.profile, options.what_if, options.against});
+  }
   const Prediction prediction = predict(options);
   if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
   if (options.json) {
@@ -258,6 +274,8 @@ void add_simulate(CLI::App& program, Body& body) {
       ->check(CLI::Range(2, most_draws))
       ->capture_default_str();
   command.add_option("--seed", options->draws.seed, "Of these draws.")->capture_default_str();
+  command.add_flag("--unfold", options->unfold,
+                   "Simulates all ranks of the layout, with every layer's collectives as flows.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return simulate_command(*options); }; });
 }

@@ -125,14 +125,22 @@ Study uncertainty_study(const Plan& plan, Seconds iteration, const DrawOptions& 
   std::string text = fmt::format("  step        {} to {} (5% to 95%), median {}; ±{} by linear propagation\n",
                                  to_text(iteration * found.low), to_text(iteration * found.high),
                                  to_text(iteration * found.median), percent_text(found.deviation));
+  constexpr double smallest_named = 0.001;
+  int unnamed = 0;
   for (const Contribution& contribution : found.contributions) {
     contributions.push_back({{"number", contribution.number},
                              {"uncertainty_fraction", contribution.uncertainty},
                              {"slope_fraction", contribution.slope},
                              {"step_fraction", contribution.step}});
+    if (contribution.step < smallest_named) {
+      ++unnamed;
+      continue;
+    }
     text += fmt::format("  {} ±{}: ±{} of the step\n", contribution.number, percent_text(contribution.uncertainty),
                         percent_text(contribution.step));
   }
+  if (unnamed > 0)
+    text += fmt::format("  and {} more in --json, each below ±{}\n", unnamed, percent_text(smallest_named));
   Json exact = Json::array();
   std::string names;
   for (const Contribution& contribution : found.taken_as_exact) {

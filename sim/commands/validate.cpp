@@ -33,13 +33,15 @@ struct Validated {
   std::vector<PublishedPrediction> predictions;  // one per row
   double mean_percent = 0;
   double worst_percent = 0;
+  double worst_points = 0;  // of the table's metric
 };
 
 bool within_goal(const Validated& validated) {
   const PublishedTable& table = validated.table;
   const auto holds = [](double found, double goal) { return goal == 0 || found <= goal; };
   return holds(validated.mean_percent, table.mean_goal_percent) &&
-         holds(validated.worst_percent, table.worst_goal_percent);
+         holds(validated.worst_percent, table.worst_goal_percent) &&
+         holds(validated.worst_points, table.worst_goal_points);
 }
 
 std::vector<std::filesystem::path> files_in(const std::string& folder) {
@@ -66,12 +68,17 @@ std::vector<Validated> validate(const Options& options) {
   Progress progress("predicting published rows");
   int done = 0;
   for (Validated& validated : all) {
-    for (const PublishedRow& row : validated.table.rows) {
-      validated.predictions.push_back(predict_published(validated.table, row, evaluator));
-      const double percent = 100 * std::abs(validated.predictions.back().error);
-      validated.mean_percent += percent / static_cast<double>(validated.table.rows.size());
-      validated.worst_percent = std::max(validated.worst_percent, percent);
+    const PublishedTable& table = validated.table;
+    const auto measured = std::ranges::count_if(table.rows, [](const auto& row) { return row.measured.has_value(); });
+    for (const PublishedRow& row : table.rows) {
+      validated.predictions.push_back(predict_published(table, row, evaluator));
       progress.update(++done, static_cast<int>(total));
+      if (!row.measured) continue;
+      const PublishedPrediction& prediction = validated.predictions.back();
+      const double percent = 100 * std::abs(prediction.error);
+      validated.mean_percent += percent / static_cast<double>(measured);
+      validated.worst_percent = std::max(validated.worst_percent, percent);
+      validated.worst_points = std::max(validated.worst_points, std::abs(prediction.value - *row.measured));
     }
   }
   return all;
@@ -82,19 +89,62 @@ Json to_json(const Validated& validated) {
   for (std::size_t i = 0; i < validated.predictions.size(); ++i) {
     const PublishedPrediction& prediction = validated.predictions[i];
     const PublishedRow& row = validated.table.rows[i];
-    rows.push_back({{"name", row.name},
-                    {"measured_s", measured_time(validated.table, row).value},
-                    {"predicted_s", prediction.iteration.value},
-                    {"error_fraction", prediction.error},
-                    {"compute_s", prediction.compute.value},
-                    {"after_s", prediction.after.value}});
+    Json entry = {{"name", row.name}, {"predicted_s", prediction.iteration.value}};
+    if (row.measured) {
+      entry["measured_s"] = prediction.measured.value;
+      entry["measured"] = *row.measured;
+      entry["predicted"] = prediction.value;
+      entry["error_fraction"] = prediction.error;
+    }
+    entry["compute_s"] = prediction.compute.value;
+    entry["after_s"] = prediction.after.value;
+    rows.push_back(entry);
   }
   return {{"table", validated.table.title},
           {"file", validated.table.file.string()},
+          {"metric", published_metric_names().at(static_cast<std::size_t>(validated.table.metric))},
           {"mean_error_fraction", validated.mean_percent / 100},
           {"worst_error_fraction", validated.worst_percent / 100},
+          {"worst_difference", validated.worst_points},
           {"within_goal", within_goal(validated)},
           {"rows", rows}};
+}
+
+// In seconds, or where rows are compared in the table's metric.
+std::string measurement_text(const PublishedTable& table, double value, Seconds iteration) {
+  switch (table.metric) {
+    case PublishedMetric::speedup:
+      return fmt::format("{:.2f} x", value);
+    case PublishedMetric::gain_percent:
+      return fmt::format("{:+.1f}%", value);
+    case PublishedMetric::scaling_percent:
+      return fmt::format("{:.1f}%", value);
+    default:
+      return to_text(iteration);
+  }
+}
+
+std::vector<std::string> cells(const PublishedTable& table, const PublishedRow& row,
+                               const PublishedPrediction& prediction) {
+  const std::string compute = to_text(prediction.compute);
+  const std::string after = to_text(prediction.after);
+  if (!row.measured) return {row.name, "", to_text(prediction.iteration), "", compute, after};
+  return {row.name,
+          measurement_text(table, *row.measured, prediction.measured),
+          measurement_text(table, prediction.value, prediction.iteration),
+          fmt::format("{:+.1f}%", 100 * prediction.error),
+          compute,
+          after};
+}
+
+std::string goal_text(const Validated& validated) {
+  const PublishedTable& table = validated.table;
+  std::vector<std::string> goals;
+  if (table.mean_goal_percent > 0) goals.push_back(fmt::format("mean {:g}%", table.mean_goal_percent));
+  if (table.worst_goal_percent > 0) goals.push_back(fmt::format("worst {:g}%", table.worst_goal_percent));
+  if (table.worst_goal_points > 0) goals.push_back(fmt::format("at most {:g} points off", table.worst_goal_points));
+  if (goals.empty()) return "";
+  return fmt::format("; goal: {}: {}", fmt::join(goals, ", "), within_goal(validated) ? "reached" : "MISSED");
 }
 
 void print(const Validated& validated, bool colour) {
@@ -102,18 +152,12 @@ void print(const Validated& validated, bool colour) {
   std::cout << fmt::format("{} ({})\n", table.title, table.file.string());
   Table text{.header = {"row", "measured", "predicted", "error", "compute", "after"}, .rows = {}};
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    const PublishedPrediction& prediction = validated.predictions[i];
-    text.rows.push_back({table.rows[i].name, to_text(measured_time(table, table.rows[i])),
-                         to_text(prediction.iteration), fmt::format("{:+.1f}%", 100 * prediction.error),
-                         to_text(prediction.compute), to_text(prediction.after)});
+    text.rows.push_back(cells(table, table.rows[i], validated.predictions[i]));
   }
   std::cout << to_text(text, colour);
   std::cout << fmt::format("  mean {:.2f}%, worst {:.1f}%", validated.mean_percent, validated.worst_percent);
-  if (table.mean_goal_percent > 0) {
-    std::cout << fmt::format("; goal: mean {:g}%, worst {:g}%: {}", table.mean_goal_percent, table.worst_goal_percent,
-                             within_goal(validated) ? "reached" : "MISSED");
-  }
-  std::cout << "\n\n";
+  if (table.worst_goal_points > 0) std::cout << fmt::format(" of the time, {:.1f} points", validated.worst_points);
+  std::cout << goal_text(validated) << "\n\n";
 }
 
 ExitStatus validate_command(const Options& options) {

@@ -24,7 +24,7 @@ TEST_CASE("every command has a help with an example") {
   const Folder folder;
   for (const std::string command :
        {"", "show", "plan", "simulate", "schedule", "schedule list", "schedule show", "schedule compare",
-        "schedule export", "schedule check", "diff", "validate", "report"}) {
+        "schedule export", "schedule check", "diff", "validate", "fit", "report"}) {
     const Outcome outcome = run_plumb(folder, command + " --help");
     INFO(command << outcome.err);
     CHECK(outcome.status == 0);
@@ -90,6 +90,30 @@ TEST_CASE("validate: a table within its goals, one above, and what is no table")
   CHECK(right.status == 0);
   CHECK_THAT(right.out, ContainsSubstring("reached"));
   refuses(run_plumb(folder, "validate " + folder.file("missing")), {"missing"});
+}
+
+TEST_CASE("fit: the numbers of a machine from a table, and a machine that frees none") {
+  const Folder folder;
+  const std::string machine = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/scenarios/machines/dgx-a100.yaml");
+  const std::string free =
+      machine.substr(0, machine.find("fit:")) + "fit: {tables: [t.yaml], free: {matmul_efficiency: {}}}\n";
+  folder.file("m.yaml", free);
+  folder.file("t.yaml",
+              "table: t\nmeasured: iteration_s\n"
+              "common: {model: models/gpt2.yaml, cluster: {machine: dgx-a100, ranks: 1}, training: {global_batch: 8, "
+              "microbatch: 4, sequence: 1024}, layout: {pipeline: 1}, split: uniform}\n"
+              "rows:\n  - {name: a, measured: 1}\n");
+  const std::string command = "fit " + folder.file("m.yaml");
+  const Json answer = json_of(run_plumb(folder, command + " --json"));
+  require_keys(answer, {"machine", "numbers", "correlations", "chi_squared", "tables", "left_out"});
+  require_keys(answer["numbers"][0], {"name", "table", "value", "uncertainty_fraction", "before"});
+  CHECK(answer["tables"][0]["mean_error_fraction"].get<double>() < 0.001);
+  CHECK(run_plumb(folder, command + " --json").out == run_plumb(folder, command + " --json").out);
+  const Outcome text = run_plumb(folder, command);
+  CHECK(text.status == 0);
+  CHECK_THAT(text.out, ContainsSubstring("matmul_efficiency") && ContainsSubstring("uncertainty"));
+  folder.file("none.yaml", machine.substr(0, machine.find("fit:")));
+  refuses(run_plumb(folder, "fit " + folder.file("none.yaml")), {"'fit' is missing"});
 }
 
 TEST_CASE("show has the keys that design names") {

@@ -66,3 +66,27 @@ TEST_CASE("damaged plans are refused") {
   CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
   refuses(run_plumb(folder, "simulate " + plan + " -o " + folder.file("missing/trace.json")), {"cannot be written"});
 }
+
+TEST_CASE("all ranks of a layout are simulated where asked, and a timeline of them is refused") {
+  const Folder folder;
+  const std::string file =
+      folder.file("wide.yaml", R"(model: {vocabulary: 512, hidden: 256, heads: 8, ffn: 1024, layers: "full/dense*4"}
+cluster: {machine: dgx-a100, nodes: 2}
+training: {sequence: 128, global_batch: 8, microbatch: 1, precision: bf16}
+layout: {pipeline: 2, tensor: {degree: 8}}
+schedule: 1f1b
+)");
+  const auto ranks = [&](const std::string& options) {
+    const Outcome outcome = run_plumb(folder, "simulate " + file + " --json" + options);
+    REQUIRE(outcome.status == 0);
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = outcome.out.find("\"rank\":", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  CHECK(ranks("") == 2);
+  CHECK(ranks(" --unfold") == 16);
+  CHECK(ranks(" --unfold --engine path") == 16);
+  refuses(run_plumb(folder, "simulate " + file + " --unfold -o " + folder.file("trace.json")),
+          {"--unfold", "one rank for each stage"});
+  CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
+}

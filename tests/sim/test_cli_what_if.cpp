@@ -1,4 +1,6 @@
 // What-if files, derivatives, uncertainty and ranking as the program `plumb` answers them.
+#include <cmath>
+
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -79,7 +81,16 @@ TEST_CASE("derivatives and uncertainty stand in the object of simulate, the same
   CHECK(sum == Approx(1));
   CHECK(answer["iteration_low_s"] < answer["iteration_s"]);
   CHECK(answer["iteration_high_s"] > answer["iteration_s"]);
-  CHECK(answer["uncertainty"]["contributions"].size() == 3);
+  const Json& contributions = answer["uncertainty"]["contributions"];
+  REQUIRE(contributions.size() > 3);
+  double before = 1;
+  for (const Json& entry : contributions) {  // the largest first, each the slope times the uncertainty
+    const double part = entry["step_fraction"].get<double>();
+    const double slope = entry["slope_fraction"].get<double>();
+    CHECK(part == Approx(std::abs(slope * entry["uncertainty_fraction"].get<double>())));
+    CHECK(part <= before);
+    before = part;
+  }
   CHECK(run_plumb(folder, command).out == outcome.out);
   CHECK(run_plumb(folder, command + " --seed 2").out != outcome.out);
 }
@@ -94,4 +105,13 @@ TEST_CASE("two plans are ranked on the same draws") {
   const std::string text = run_plumb(folder, "simulate " + file + " --against " + file).out;
   CHECK_THAT(text, ContainsSubstring("in 50% of draws"));
   refuses(run_plumb(folder, "simulate " + file + " --against " + other + " --draws 1"), {"--draws"});
+}
+
+TEST_CASE("studies of the pipeline do not go with all ranks of the layout") {
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  for (const std::string& study : {std::string("--sensitivity"), std::string("--uncertainty"), "--against " + file}) {
+    refuses(run_plumb(folder, "simulate " + file + " --unfold " + study), {"--unfold", "leave out"});
+  }
+  CHECK(run_plumb(folder, "simulate " + file + " --unfold").status == 0);
 }

@@ -129,6 +129,58 @@ TEST_CASE("ports to other machines are slow without those inside") {
   CHECK(end.at(1) == near(1.0));
 }
 
+TEST_CASE("of a NIC that ranks share the disturbed rank alone has less") {
+  Platform shared = platform(4, 2);
+  shared.shared.ranks_per_nic = 2;
+  shared.shared.nic = {1e9};
+  const std::vector<Disturbance> slow = {{.what = Disturbed::outside_ports, .rank = 0, .factor = 0.25}};
+  const auto together = [](FluidEngine& e) {
+    e.transfer(0, 0, 2, {1'000'000'000}, {0});  // a quarter of the NIC, 4 s
+    e.transfer(1, 1, 3, {1'500'000'000}, {0});  // the rest: 2 s
+  };
+  const auto end = ends(shared, slow, together);
+  CHECK(end.at(0) == near(4.0));
+  CHECK(end.at(1) == near(2.0));
+  const std::vector<Disturbance> failed = {{.what = Disturbed::ports, .rank = 0, .factor = 0, .from = {0.5}}};
+  const auto left = ends(shared, failed, together);  // half of the NIC for 0.5 s, then all of it for 1.25 GB
+  CHECK_FALSE(left.contains(0));
+  CHECK(left.at(1) == near(1.75));
+}
+
+TEST_CASE("messages and collectives of a disturbed rank or way are slow behind one port alike") {
+  Platform fast = platform(3);
+  fast.collective = {4e9};
+  const auto together = [](FluidEngine& e) {
+    e.transfer(0, 0, 1, {1'000'000'000}, {0});
+    e.flow(1, 1, 2, 4e9, {0});
+    e.flow(2, 0, 1, 3e9, {0});
+  };
+  const auto whole = ends(fast, {}, together);  // 1 and 3 of the port's 4 GB/s
+  CHECK(whole.at(0) == near(1.0));
+  CHECK(whole.at(1) == near(1.0));
+  CHECK(whole.at(2) == near(1.0));
+  const auto half = ends(fast, {{.what = Disturbed::ports, .rank = 0, .factor = 0.5}}, together);
+  CHECK(half.at(0) == near(2.0));
+  CHECK(half.at(1) == near(1.0));
+  CHECK(half.at(2) == near(2.0));
+  const auto way = ends(fast, {{.what = Disturbed::way, .rank = 1, .peer = 0, .factor = 0.5}}, together);
+  CHECK(way.at(0) == near(2.0));
+  CHECK(way.at(2) == near(1.5));  // half of its own way, 2 GB/s
+}
+
+TEST_CASE("what is timed alone gives way to what a disturbed rank sends later") {
+  Platform shared = platform(4, 2);
+  shared.shared.ranks_per_nic = 2;
+  shared.shared.nic = {1e9};
+  const std::vector<Disturbance> late = {{.what = Disturbed::outside_ports, .rank = 0, .factor = 0.5, .from = {10}}};
+  const auto end = ends(shared, late, [](FluidEngine& e) {
+    e.transfer(0, 0, 2, {500'000'000}, {0.5});  // 0.5 GB/s from 0.5 s on
+    e.transfer(1, 1, 3, {1'000'000'000}, {0});  // alone for 0.5 s
+  });
+  CHECK(end.at(0) == near(1.5));
+  CHECK(end.at(1) == near(1.5));
+}
+
 TEST_CASE("disturbances that end after everything change nothing, nor what runs next") {
   const std::vector<Disturbance> late = {{.rank = 0, .factor = 0.5, .from = {1e6}, .until = {2e6}},
                                          {.what = Disturbed::ports, .rank = 1, .factor = 0.0, .from = {3e6}}};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/base/error.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -50,4 +51,16 @@ TEST_CASE("a number that stands in for another takes it along") {
   for (const MachineNumber& own : numbers_of(machine())) names.push_back(own.name);
   CHECK(names == std::vector<std::string>{"matmul_efficiency", "inside.latency", "inside.bandwidth", "outside.latency",
                                           "outside.bandwidth", "collective_bandwidth"});
+}
+
+TEST_CASE("each name that a fit may use is one number of the machine") {
+  Machine machine = {};
+  double value = 1;
+  for (const std::string& name : machine_number_names()) set_machine_number(machine, name, value++);
+  value = 1;
+  for (const std::string& name : machine_number_names()) CHECK(machine_number(machine, name) == value++);
+  CHECK(machine_number(machine, "outside.bandwidth") == machine.outside.bandwidth.value.value);
+  CHECK(machine_number(machine, "matmul_depth") == machine.device.matmul_depth.value);
+  CHECK_THROWS_WITH(machine_number(machine, "matmul_dept"), ContainsSubstring("'matmul_depth'"));
+  CHECK_THROWS_AS(set_machine_number(machine, "peak", 1), InputError);  // one per precision
 }

@@ -47,19 +47,44 @@ training: {sequence: 2048, precision: fp16, global_batch: 4, microbatch: 4, reco
 
 }  // namespace
 
-TEST_CASE("every published table with a goal is predicted within it") {
-  for (const char* name : {"2104.04473-table-1.yaml", "2205.05198-table-5.yaml", "2401.10241-table-4.yaml"}) {
-    const PublishedTable table = read_published(published(name));
-    REQUIRE(table.mean_goal_percent > 0);
+TEST_CASE("every published table is predicted within its goals") {
+  std::size_t with_goal = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(published(""))) {
+    const PublishedTable table = read_published(entry.path());
+    const bool has_goal = table.mean_goal_percent > 0 || table.worst_goal_points > 0;
+    if (!has_goal) continue;
+    ++with_goal;
     double sum = 0;
+    double rows = 0;
     for (const PublishedRow& row : table.rows) {
-      const double percent = 100 * std::abs(predict_published(table, row, predict_by_path).error);
+      if (!row.measured) continue;
+      const PublishedPrediction prediction = predict_published(table, row, predict_by_path);
+      const double percent = 100 * std::abs(prediction.error);
       INFO(table.title << ", " << row.name);
-      CHECK(percent <= table.worst_goal_percent);
+      if (table.worst_goal_percent > 0) CHECK(percent <= table.worst_goal_percent);
+      if (table.worst_goal_points > 0) CHECK(std::abs(prediction.value - *row.measured) <= table.worst_goal_points);
       sum += percent;
+      ++rows;
     }
-    CHECK(sum / static_cast<double>(table.rows.size()) <= table.mean_goal_percent);
+    INFO(table.title);
+    if (table.mean_goal_percent > 0) CHECK(sum / rows <= table.mean_goal_percent);
   }
+  CHECK(with_goal >= 9);
+}
+
+// torchtitan, pull request 2113. Of a model 256 wide the host, whose time per operation is not known, decides.
+TEST_CASE("what an automatic split gains is predicted within 6 points of what was measured") {
+  int compared = 0;
+  for (const char* name : {"torchtitan-2113.yaml", "torchtitan-2113-schedules.yaml"}) {
+    const PublishedTable table = read_published(published(name));
+    for (const PublishedRow& row : table.rows) {
+      if (!row.measured || row.scenario.model.hidden < 1024) continue;
+      INFO(table.title << ", " << row.name);
+      CHECK(std::abs(predict_published(table, row, predict_by_path).value - *row.measured) <= 6);
+      ++compared;
+    }
+  }
+  CHECK(compared == 11);
 }
 
 // Milliseconds of F and B. None of these five is fitted.
@@ -134,4 +159,74 @@ TEST_CASE("what a published table lacks is refused with its place") {
   CHECK_THAT(message(head + "rows: [{name: a}]\n"), ContainsSubstring("t.yaml:4:8"));
   CHECK_THAT(message(head + "rows:\n  - name: a\n    measured: 1\n    model: models/gpt2.yaml\n    schedule: auto\n"),
              ContainsSubstring("leaves nothing open"));
+}
+
+// A metric is a formula of the iteration's time, here written out once more.
+TEST_CASE("each metric says what its definition says") {
+  const TemporaryFolder folder;
+  const auto predictions = [&](const std::string& metric, const std::string& first, const std::string& second) {
+    const std::string text = "table: t\nmeasured: " + metric +
+                             "\ncommon:\n  model: models/gpt2.yaml\n  cluster: {machine: dgx-a100}\n"
+                             "  training: {sequence: 1024, precision: bf16, microbatch: 2}\n  split: uniform\nrows:\n"
+                             "  - {name: a, cluster: {ranks: 1}, layout: {pipeline: 1}, training: {global_batch: 8}" +
+                             first +
+                             "}\n  - {name: b, cluster: {ranks: 2}, layout: {pipeline: 1, data: {degree: 2}}, "
+                             "training: {global_batch: 32}" +
+                             second + "}\n";
+    const PublishedTable table = read_published(folder.write("t.yaml", text));
+    return std::vector<PublishedPrediction>{predict_published(table, table.rows[0], predict_by_path),
+                                            predict_published(table, table.rows[1], predict_by_path)};
+  };
+  const auto plain = predictions("iteration_s", ", measured: 1", ", measured: 2");
+  const double one = plain[0].iteration.value;
+  const double two = plain[1].iteration.value;
+  CHECK(plain[1].value == two);
+  CHECK(plain[1].error == Approx(two / 2 - 1));
+
+  const double sequence = 1024;
+  const double hidden = 768;
+  const double layers = 12;
+  const auto vocabulary = static_cast<double>(plain[0].plan.model.vocabulary);
+  const double shape = 32 * sequence * layers * hidden * hidden;
+  const auto mfu = predictions("mfu_percent", ", measured: 10", ", measured: 20");
+  const double counted = 72 * shape * (1 + sequence / (6 * hidden) + vocabulary / (12 * layers * hidden));
+  CHECK(mfu[1].value == Approx(100 * counted / (2 * 312e12 * two)));
+  CHECK(mfu[1].iteration / mfu[1].measured == Approx(20 / mfu[1].value));
+  const auto flops = predictions("tflops_per_gpu", ", measured: 10", ", measured: 20");
+  const double redone = 96 * shape * (1 + sequence / (6 * hidden) + vocabulary / (16 * layers * hidden));
+  CHECK(flops[1].value == Approx(redone / (2 * 1e12 * two)));
+  CHECK(predictions("samples_per_gpu_per_s", ", measured: 1", ", measured: 2")[1].value == Approx(16 / two));
+
+  const double faster = (32 / two) / (8 / one);
+  const auto speedup = predictions("speedup", "", ", base: a, measured: 2");
+  CHECK(speedup[1].value == Approx(faster));
+  CHECK(speedup[1].error == Approx(2 / faster - 1));
+  CHECK(speedup[0].measured == Seconds{});
+  CHECK(predictions("gain_percent", "", ", base: a, measured: -5")[1].value == Approx(100 * (faster - 1)));
+  CHECK(predictions("gain_percent", "", ", base: a, measured: -5")[1].error == Approx(0.95 / faster - 1));
+  CHECK(predictions("scaling_percent", "", ", base: a, measured: 90")[1].value == Approx(100 * faster / 2));
+}
+
+TEST_CASE("a comparison without its base, and a base without a comparison, are refused") {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& metric, const std::string& rows) -> std::string {
+    try {
+      (void)read_published(folder.write("t.yaml", "table: t\nmeasured: " + metric +
+                                                      "\ncommon: {model: models/gpt2.yaml, cluster: {machine: "
+                                                      "dgx-a100, ranks: 1}, layout: {pipeline: 1}, training: "
+                                                      "{sequence: 1024}, split: uniform}\nrows:\n" +
+                                                      rows));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(message("speedup", "  - {name: a}\n  - {name: b, base: a, measured: 2}\n") == "no error");
+  CHECK_THAT(message("speedup", "  - {name: a, measured: 2}\n"), ContainsSubstring("base: the name of a row above"));
+  CHECK_THAT(message("speedup", "  - {name: b, base: a, measured: 2}\n  - {name: a}\n"),
+             ContainsSubstring("t.yaml:5:21") && ContainsSubstring("no row 'a' above"));
+  CHECK_THAT(message("speedup", "  - {name: a}\n  - {name: b, base: a}\n"), ContainsSubstring("nothing was measured"));
+  CHECK_THAT(message("iteration_s", "  - {name: a}\n"), ContainsSubstring("'measured' is missing"));
+  CHECK_THAT(message("iteration_s", "  - {name: a, measured: 1}\n  - {name: b, base: a, measured: 1}\n"),
+             ContainsSubstring("compares no rows"));
 }

@@ -35,12 +35,22 @@ std::map<std::string, Sensitivity> by_name(const Plan& plan) {
   return result;
 }
 
+template <class... Numbers>
+void take_as_exact(Numbers&... numbers) {
+  ((numbers.uncertainty = 0), ...);
+}
+
 // Only this one is open.
 Plan with_open(Plan plan, const std::string& name, double uncertainty) {
-  DeviceProfile& device = plan.cluster.machine.device;
-  device.matmul_depth.uncertainty = 0;
-  device.memory_efficiency.uncertainty = name == "memory_efficiency" ? uncertainty : 0;
-  device.matmul_efficiency.uncertainty = name == "matmul_efficiency" ? uncertainty : 0;
+  Machine& machine = plan.cluster.machine;
+  DeviceProfile& device = machine.device;
+  take_as_exact(device.peak, device.matmul_efficiency, device.matmul_depth, device.memory_bandwidth,
+                device.memory_efficiency, device.attention_efficiency, device.kernel_gap, device.launch_time,
+                device.message_multiprocessors, machine.inside.latency, machine.inside.bandwidth,
+                machine.outside.latency, machine.outside.bandwidth, machine.uplink, machine.collective_bandwidth,
+                machine.collective_latency, machine.collective_latency_per_rank, machine.switch_bandwidth);
+  if (name == "memory_efficiency") device.memory_efficiency.uncertainty = uncertainty;
+  if (name == "matmul_efficiency") device.matmul_efficiency.uncertainty = uncertainty;
   return plan;
 }
 

@@ -131,6 +131,23 @@ TEST_CASE("a plan's costs are predicted again from what it holds, also through i
   CHECK_THROWS_WITH(require_predicted_costs(edited, "here"), ContainsSubstring("measured"));
 }
 
+TEST_CASE("the costs of a plan that redoes some layers of each stage are those of the layers that its split says") {
+  const Scenario scenario =
+      read_text(scenario_text(replaced(rest, "precision: bf16", "precision: bf16, recompute: {layers: 1}")));
+  for (const std::string split : {"uniform", "dynamic"}) {
+    SplitChoice choice = scenario.splits.front();
+    if (split == "dynamic") choice.method = SplitMethod::dynamic;
+    const Plan plan = make_plan(scenario, {1, scenario.schedules.front(), choice});
+    CHECK(predicted_costs(plan) == plan.costs);
+    const auto kept = [](const Plan& of) {
+      Bytes sum;
+      for (const ComputeCost& stage : of.costs.stages) sum += stage.kept_bytes;
+      return sum;
+    };
+    CHECK(kept(plan) < kept(small_plan()));
+  }
+}
+
 TEST_CASE("variants of costs are the plan of the changed scenario") {
   const Plan plan = small_plan();
   const auto found = variants(

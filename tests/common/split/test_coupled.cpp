@@ -44,7 +44,8 @@ TEST_CASE("a search without steps left is told to the user, and keeps the best t
   int told = 0;
   int shorter = 0;
   for (int i = 0; i < 2000; ++i) {
-    const WeighedChain chain(random_problem(random));
+    const SplitProblem problem = random_problem(random);
+    const WeighedChain chain(problem);
     const std::int64_t limit = std::uniform_int_distribution<std::int64_t>(200, 330)(random);
     const CoupledLimits limits{.bytes = limit};
     CoupledCuts patient(chain, limits);

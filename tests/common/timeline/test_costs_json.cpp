@@ -26,6 +26,16 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   costs.tied_bytes = bytes();
   costs.inside = {.latency = seconds(), .bandwidth = {1e9 / 3}};
   costs.outside = {.latency = seconds(), .bandwidth = {std::numeric_limits<double>::infinity()}};
+  costs.across = {.latency = seconds(), .bandwidth = {1e9 / 7}};
+  costs.shared = {.ranks_per_nic = 2,
+                  .nic = {1e10 / 3},
+                  .ranks_per_switch = 4,
+                  .uplink = {2e10 / 3},
+                  .ranks_per_leaf = 16,
+                  .leaf = {3e10 / 7},
+                  .ranks_per_site = 32,
+                  .site = {1e9 / 9},
+                  .site_latency = seconds()};
   costs.ranks_per_machine = 8;
   costs.cores_per_machine = 2;
   costs.exchange = PipelineExchange::synchronous;

@@ -1,0 +1,88 @@
+#include "common/cost/action_parts.hpp"
+
+#include <algorithm>
+
+namespace plumb {
+
+CollectivePlan scaled(CollectivePlan plan, double factor) {
+  for (CollectivePhase& phase : plan.phases) {
+    phase.latency = phase.latency * factor;
+    phase.inside *= factor;
+    phase.outside *= factor;
+    phase.time = phase.time * factor;
+  }
+  return plan;
+}
+
+std::int32_t CollectiveTable::index(Collective kind, double bytes) {
+  const auto [found, is_new] = index_.try_emplace({kind, bytes}, static_cast<std::int32_t>(plans_.size()));
+  if (is_new) plans_.push_back(scaled(fastest_collective(machine_, kind, bytes, group_), scale_));
+  return found->second;
+}
+
+Seconds time_of(std::span<const ActionPart> parts, const CollectiveTable& table) {
+  Seconds sum;
+  for (const ActionPart& part : parts) {
+    const Seconds collective = part.collective < 0 ? Seconds{} : time_of(table.at(part.collective));
+    sum += part.beside ? std::max(part.compute, collective) : part.compute + collective;
+  }
+  return sum;
+}
+
+std::vector<ActionPart> action_parts(std::span<const Kernel> kernels, std::span<const Phase> phases,
+                                     CollectiveTable& table) {
+  const auto contains = [&](Phase phase) { return std::ranges::find(phases, phase) != phases.end(); };
+  const auto wanted = [&](const Kernel& kernel) { return contains(kernel.phase); };
+  const bool forward = contains(Phase::forward);
+  const auto time = [&](const Kernel& kernel) {
+    return kernel_time(kernel, table.machine(), table.group()) * table.scale();
+  };
+  std::vector<bool> taken(kernels.size());  // beside a collective
+  for (const Kernel& kernel : kernels) {
+    if (!wanted(kernel)) continue;
+    for (const std::size_t other : kernel.beside) taken[other] = wanted(kernels[other]);
+  }
+  std::vector<ActionPart> parts;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const std::size_t at = forward ? i : kernels.size() - 1 - i;
+    const Kernel& kernel = kernels[at];
+    if (!wanted(kernel) || taken[at]) continue;
+    ActionPart part;
+    if (kernel.kind == KernelKind::collective) {
+      part.collective = table.index(kernel.collective, kernel.bytes);
+      for (const std::size_t other : kernel.beside) {
+        if (!taken[other]) continue;
+        part.beside = true;
+        part.compute += time(kernels[other]);
+      }
+    } else {
+      part.compute = time(kernel);
+    }
+    append_parts(parts, {&part, 1});
+  }
+  return parts;
+}
+
+void append_parts(std::vector<ActionPart>& parts, std::span<const ActionPart> more) {
+  for (const ActionPart& part : more) {
+    const bool joins = !parts.empty() && parts.back().collective < 0 && !part.beside;
+    if (!joins) {
+      parts.push_back(part);
+      continue;
+    }
+    parts.back().compute += part.compute;
+    parts.back().collective = part.collective;
+  }
+}
+
+void stretch(std::vector<ActionPart>& parts, Seconds more) {
+  Seconds computing;
+  for (const ActionPart& part : parts) computing += part.beside ? Seconds{} : part.compute;
+  if (computing.value <= 0 || (computing + more).value <= 0) return;
+  const double factor = (computing + more) / computing;
+  for (ActionPart& part : parts) {
+    if (!part.beside) part.compute = part.compute * factor;
+  }
+}
+
+}  // namespace plumb

@@ -1,0 +1,61 @@
+// What an action of one stage does in detail: computing, and between and beside it the collectives of its tensor group.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/cost/collective_time.hpp"
+#include "common/cost/kernels.hpp"
+
+namespace plumb {
+
+// The collectives that parts name by their index, each once.
+class CollectiveTable {
+ public:
+  // `scale`: of latencies and bytes, where an action is one of several equal slices.
+  CollectiveTable(Machine machine, GroupPlacement group, double scale)
+      : machine_(std::move(machine)), group_(group), scale_(scale) {}
+
+  [[nodiscard]] std::int32_t index(Collective kind, double bytes);
+  [[nodiscard]] const CollectivePlan& at(std::int32_t index) const { return plans_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const GroupPlacement& group() const { return group_; }
+  [[nodiscard]] double scale() const { return scale_; }
+
+ private:
+  Machine machine_;
+  GroupPlacement group_;
+  double scale_;
+  std::vector<CollectivePlan> plans_;
+  std::map<std::pair<Collective, double>, std::int32_t> index_;
+};
+
+[[nodiscard]] CollectivePlan scaled(CollectivePlan plan, double factor);
+
+// One after the other: a rank computes, and then, or beside it, takes part in a collective.
+struct ActionPart {
+  Seconds compute = {};
+  std::int32_t collective = -1;  // in the table; -1: none
+  bool beside = false;
+  bool operator==(const ActionPart&) const = default;
+};
+
+[[nodiscard]] Seconds time_of(std::span<const ActionPart> parts, const CollectiveTable& table);
+
+// The kernels of these phases of one block, as `phase_times` adds them up but for the host's launches: F, I, or I and W
+// together as in a full backward, which goes backward through the list. Of a collective that runs beside kernels those
+// of the phases are taken. W alone, whose collectives have been, is one part.
+[[nodiscard]] std::vector<ActionPart> action_parts(std::span<const Kernel> kernels, std::span<const Phase> phases,
+                                                   CollectiveTable& table);
+
+// `more` behind `parts`; neighbouring ones that only compute become one.
+void append_parts(std::vector<ActionPart>& parts, std::span<const ActionPart> more);
+
+// As many seconds more, shared out over the parts that only compute or compute before a collective, in proportion;
+// nothing if there are none or fewer seconds than are to be taken from them.
+void stretch(std::vector<ActionPart>& parts, Seconds more);
+
+}  // namespace plumb

@@ -1,0 +1,91 @@
+#include "common/layout/layout_space.hpp"
+
+#include <algorithm>
+
+namespace plumb {
+namespace {
+
+std::vector<int> divisors(int number) {
+  std::vector<int> small;
+  std::vector<int> large;
+  for (int divisor = 1; divisor <= number / divisor; ++divisor) {
+    if (number % divisor != 0) continue;
+    small.push_back(divisor);
+    if (divisor != number / divisor) large.push_back(number / divisor);
+  }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+std::vector<std::array<MeshAxis, 5>> any_order() {
+  using enum MeshAxis;
+  std::vector<std::array<MeshAxis, 5>> orders;
+  for (const std::array<MeshAxis, 3>& nest : {std::array{tensor, data, pipeline},
+                                              {tensor, pipeline, data},
+                                              {data, tensor, pipeline},
+                                              {pipeline, tensor, data},
+                                              {data, pipeline, tensor},
+                                              {pipeline, data, tensor}}) {
+    std::array<MeshAxis, 5> order{};
+    std::size_t next = 0;
+    for (const MeshAxis axis : nest) {
+      order.at(next++) = axis;
+      if (axis != tensor) continue;
+      order.at(next++) = context;
+      order.at(next++) = expert;
+    }
+    orders.push_back(order);
+  }
+  return orders;
+}
+
+// The axes above one, innermost first: what the placement of ranks depends on.
+std::vector<MeshAxis> nesting(const Layout& layout) {
+  std::vector<MeshAxis> axes;
+  for (const MeshAxis axis : layout.order) {
+    if (degree(layout, axis) > 1) axes.push_back(axis);
+  }
+  return axes;
+}
+
+void append_orders(const LayoutSpace& space, Layout layout, std::vector<Layout>& layouts) {
+  std::vector<std::vector<MeshAxis>> seen;
+  for (const auto& order : space.orders ? *space.orders : any_order()) {
+    layout.order = order;
+    std::vector<MeshAxis> axes = nesting(layout);
+    if (std::ranges::find(seen, axes) != seen.end()) continue;
+    seen.push_back(std::move(axes));
+    layouts.push_back(layout);
+  }
+}
+
+}  // namespace
+
+std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
+  const int others = space.base.context * space.base.expert;
+  if (ranks < 1 || ranks % others != 0) return {};
+  const std::vector<int> any = divisors(ranks / others);
+  const auto allowed = [&](const std::optional<std::vector<int>>& degrees) -> const std::vector<int>& {
+    return degrees ? *degrees : any;
+  };
+  std::vector<Layout> layouts;
+  Layout layout = space.base;
+  for (const int tensor : allowed(space.tensor)) {
+    for (const int pipeline : allowed(space.pipeline)) {
+      for (const int data : allowed(space.data)) {
+        if (std::int64_t{tensor} * pipeline * data * others != ranks) continue;
+        layout.tensor.degree = tensor;
+        layout.pipeline = pipeline;
+        layout.data.degree = data;
+        const std::vector<bool> none = {space.sequence_parallel.front()};
+        for (const bool flag : tensor > 1 ? space.sequence_parallel : none) {
+          layout.tensor.sequence_parallel = flag;
+          append_orders(space, layout, layouts);
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+}  // namespace plumb

@@ -1,0 +1,54 @@
+#include "common/plan/divisible.hpp"
+
+#include <string>
+#include <variant>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+class Divisor {
+ public:
+  explicit Divisor(int degree) : degree_(degree) {}
+
+  void require(std::int64_t shape, const char* name) const {
+    if (shape % degree_ == 0) return;
+    throw InputError("layout", "a tensor degree of " + std::to_string(degree_) + " does not divide " +
+                                   std::to_string(shape) + " " + name);
+  }
+
+  void operator()(std::monostate) const {}
+  void operator()(const SoftmaxAttention& attention) const {
+    require(attention.heads, "heads");
+    require(attention.kv_heads, "kv_heads");
+  }
+  void operator()(const LatentAttention& attention) const { require(attention.heads, "heads"); }
+  void operator()(const GatedDelta& mixer) const {
+    require(mixer.key_heads, "key heads");
+    require(mixer.value_heads, "value heads");
+  }
+  void operator()(const ChannelGatedDelta& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const Lightning& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const Mamba& mixer) const { require(mixer.inner, "inner channels"); }
+  void operator()(const Mamba2& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const DenseMlp& mlp) const { require(mlp.width, "columns of an MLP (ffn)"); }
+  void operator()(const MoeMlp& mlp) const { require(mlp.width, "columns of an expert (ffn)"); }
+
+ private:
+  int degree_;
+};
+
+}  // namespace
+
+void require_divisible(const Model& model, const Layout& layout) {
+  if (layout.tensor.degree == 1) return;
+  const Divisor divisor(layout.tensor.degree);
+  divisor.require(model.hidden, "hidden channels");
+  for (const Layer& layer : model.layers) {
+    std::visit(divisor, layer.mixer);
+    std::visit(divisor, layer.mlp);
+  }
+}
+
+}  // namespace plumb

@@ -1,0 +1,132 @@
+#include "common/plan/fit_problem.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "common/cluster/machine_numbers.hpp"
+#include "common/plan/fit.hpp"
+#include "common/schedule/registry.hpp"
+
+namespace plumb {
+namespace {
+
+struct RowPlace {
+  std::size_t table = 0;
+  std::size_t row = 0;
+};
+
+std::vector<RowPlace> measured_rows(const std::vector<PublishedTable>& tables) {
+  std::vector<RowPlace> places;
+  for (std::size_t table = 0; table < tables.size(); ++table) {
+    for (std::size_t row = 0; row < tables[table].rows.size(); ++row) {
+      if (tables[table].rows[row].measured) places.push_back({table, row});
+    }
+  }
+  return places;
+}
+
+// Calls `work(i)` for 0 ≤ i < count, on so many threads; of several errors the one of the smallest i is thrown.
+void for_each_on(int threads, std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::exception_ptr> errors(count);
+  const auto worker = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(worker);
+  worker();
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+ScheduleChoice as_given(Schedule schedule, ScheduleChoice choice) {
+  for (std::vector<Action>& list : schedule.actions) {  // the scenario says itself what is recomputed
+    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::recompute; });
+  }
+  choice.given = std::move(schedule);
+  return choice;
+}
+
+}  // namespace
+
+FitProblem::FitProblem(std::vector<PublishedTable> tables, std::vector<Unknown> unknowns, int threads,
+                       std::function<void()> look)
+    : tables_(std::move(tables)), unknowns_(std::move(unknowns)), threads_(threads), look_(std::move(look)) {}
+
+std::vector<double> FitProblem::start() const {
+  std::vector<double> logarithms;
+  for (const Unknown& unknown : unknowns_) {
+    const PublishedTable& table = tables_[static_cast<std::size_t>(std::max(0, unknown.table))];
+    const Machine& machine = table.rows.front().scenario.cluster.machine;
+    logarithms.push_back(std::log(machine_number(machine, unknown.number.name)));
+  }
+  return logarithms;
+}
+
+std::vector<PublishedTable> FitProblem::tables_at(const std::vector<double>& logarithms) const {
+  std::vector<PublishedTable> tables = tables_;
+  for (std::size_t i = 0; i < unknowns_.size(); ++i) {
+    for (std::size_t table = 0; table < tables.size(); ++table) {
+      if (unknowns_[i].table >= 0 && static_cast<std::size_t>(unknowns_[i].table) != table) continue;
+      for (PublishedRow& row : tables[table].rows) {
+        set_machine_number(row.scenario.cluster.machine, unknowns_[i].number.name, std::exp(logarithms[i]));
+      }
+    }
+  }
+  return tables;
+}
+
+std::vector<double> FitProblem::errors(const std::vector<double>& logarithms) const {
+  if (look_) look_();
+  const std::vector<PublishedTable> tables = tables_at(logarithms);
+  const std::vector<RowPlace> places = measured_rows(tables);
+  std::vector<double> errors(places.size());
+  for_each_on(threads_, places.size(), [&](std::size_t i) {
+    const PublishedTable& table = tables[places[i].table];
+    errors[i] = predict_published(table, table.rows[places[i].row], predict_by_path).error;
+  });
+  return errors;
+}
+
+std::vector<double> FitProblem::residuals(const std::vector<double>& logarithms) const {
+  std::vector<double> residuals = errors(logarithms);
+  const std::vector<RowPlace> places = measured_rows(tables_);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto rows = static_cast<double>(
+        std::ranges::count(places, places[i].table, [](const RowPlace& place) { return place.table; }));
+    residuals[i] /= row_uncertainty * std::sqrt(rows / rows_of_table);
+  }
+  for (std::size_t i = 0; i < unknowns_.size(); ++i) {
+    const FreeNumber& number = unknowns_[i].number;
+    if (number.prior > 0) residuals.push_back((logarithms[i] - std::log(number.prior)) / std::log(number.factor));
+  }
+  return residuals;
+}
+
+FitProblem FitProblem::with_schedules_of(const std::vector<double>& logarithms) const {
+  FitProblem result = *this;
+  const std::vector<PublishedTable> tables = tables_at(logarithms);
+  const std::vector<RowPlace> places = measured_rows(tables);
+  for_each_on(threads_, places.size(), [&](std::size_t i) {
+    const Scenario& scenario = tables[places[i].table].rows[places[i].row].scenario;
+    const ScheduleChoice& choice = scenario.schedules.front();
+    if (choice.given || !find_schedule(choice.name).uses_times) return;
+    const Plan plan = make_plan(scenario, {scenario.microbatches.front(), choice, scenario.splits.front()});
+    result.tables_[places[i].table].rows[places[i].row].scenario.schedules.front() = as_given(plan.schedule, choice);
+  });
+  return result;
+}
+
+}  // namespace plumb

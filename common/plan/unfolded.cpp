@@ -1,0 +1,120 @@
+#include "common/plan/unfolded.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/plan/block_costs.hpp"
+#include "common/plan/timeline_head.hpp"
+
+namespace plumb {
+namespace {
+
+Scenario scenario_of(const Plan& plan) {
+  return {.name = plan.name,
+          .model = plan.model,
+          .cluster = plan.cluster,
+          .training = plan.training,
+          .layout = plan.layout,
+          .software = plan.software};
+}
+
+// The blocks of one stage, forward in order, backward against it.
+class StageWriter {
+ public:
+  StageWriter(const Plan& plan, const Scenario& scenario, CollectiveTable& table)
+      : plan_(plan), scenario_(scenario), table_(table) {}
+
+  StageParts write(int stage) {
+    const BlockRange range = blocks_of_stage(plan_.split, stage);
+    for (int block = range.first; block < range.last; ++block) {
+      kernels_.push_back(kernels_of_block(scenario_, static_cast<std::size_t>(block)));
+      is_layer_.push_back(block > 0 && static_cast<std::size_t>(block) <= plan_.model.layers.size());
+    }
+    StageParts parts;
+    for (const std::vector<Kernel>& kernels : kernels_) add(parts.forward, kernels, {{Phase::forward}});
+    for (std::size_t i = kernels_.size(); i-- > 0;) {
+      if (redone_inside(i)) add(parts.input_gradient, kernels_[i], {{Phase::forward}});
+      if (redone_inside(i)) add(parts.backward, kernels_[i], {{Phase::forward}});
+      add(parts.input_gradient, kernels_[i], {{Phase::input_gradient}});
+      add(parts.weight_gradient, kernels_[i], {{Phase::weight_gradient}});
+      add(parts.backward, kernels_[i], {{Phase::input_gradient, Phase::weight_gradient}});
+    }
+    const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(stage)];
+    stretch(parts.forward, cost.forward - time_of(parts.forward, table_));
+    stretch(parts.input_gradient, cost.input_gradient - time_of(parts.input_gradient, table_));
+    stretch(parts.weight_gradient, cost.weight_gradient - time_of(parts.weight_gradient, table_));
+    stretch(parts.backward, backward_time(cost) - time_of(parts.backward, table_));
+    return parts;
+  }
+
+ private:
+  void add(std::vector<ActionPart>& parts, const std::vector<Kernel>& kernels, const std::vector<Phase>& phases) {
+    append_parts(parts, action_parts(kernels, phases, table_));
+  }
+
+  [[nodiscard]] bool redone_inside(std::size_t block) const {
+    return is_layer_[block] && plan_.training.recompute.mode == RecomputeMode::full &&
+           plan_.software.recompute_unit == RecomputeUnit::layer;
+  }
+
+  const Plan& plan_;
+  const Scenario& scenario_;
+  CollectiveTable& table_;
+  std::vector<std::vector<Kernel>> kernels_;
+  std::vector<bool> is_layer_;
+};
+
+}  // namespace
+
+UnfoldingDetails unfolding_details(const Plan& plan) {
+  const Scenario scenario = scenario_of(plan);
+  const Machine& machine = plan.cluster.machine;
+  UnfoldingDetails details{.stages = {},
+                           .collectives = CollectiveTable(machine_in_training(scenario),
+                                                          placement(plan.layout, MeshAxis::tensor, plan.cluster),
+                                                          1.0 / plan.schedule.slices)};
+  const GroupPlacement data = placement(plan.layout, MeshAxis::data, plan.cluster);
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    StageParts parts;
+    if (plan.layout.tensor.degree > 1) parts = StageWriter(plan, scenario, details.collectives).write(stage);
+    const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;
+    parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
+    details.stages.push_back(std::move(parts));
+  }
+  return details;
+}
+
+UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded) {
+  return unfold(folded, plan.costs, plan.layout, unfolding_details(plan));
+}
+
+Timeline unfolded_timeline(const Plan& plan, std::string_view engine,
+                           const std::function<Evaluation(const UnfoldedGraph&)>& run) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph folded = build_graph(lowered, plan.costs);
+  UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Evaluation evaluation = run(unfolded);
+  Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, std::string(engine));
+  timeline.ranks.resize(static_cast<std::size_t>(unfolded.graph.ranks));
+  timeline.memory.resize(timeline.ranks.size());
+  std::vector<Event> events;
+  for (int lane = 0; lane < unfolded.lanes; ++lane) {
+    PredictedStep predicted = predicted_step(lowered, plan.costs, folded, in_lane(unfolded, evaluation, lane));
+    for (std::size_t rank = 0; rank < predicted.ranks.size(); ++rank) {
+      const int place = rank_in_lane(unfolded, static_cast<int>(rank), lane);
+      timeline.ranks[static_cast<std::size_t>(place)] = predicted.ranks[rank];
+      timeline.memory[static_cast<std::size_t>(place)] = std::move(predicted.memory[rank]);
+    }
+    for (Event& event : predicted.step.events) {
+      event.rank = rank_in_lane(unfolded, event.rank, lane);
+      if (event.peer >= 0) event.peer = rank_in_lane(unfolded, event.peer, lane);
+      events.push_back(event);
+    }
+  }
+  timeline.steps.push_back(ordered_step(std::move(events)));
+  return timeline;
+}
+
+}  // namespace plumb

@@ -1,0 +1,51 @@
+#include "common/search/baseline.hpp"
+
+#include "common/base/error.hpp"
+#include "common/plan/block_costs.hpp"
+
+namespace plumb {
+
+CutProblem cut_problem(const Scenario& scenario, const Plan& plan) {
+  Scenario settled = scenario;
+  settled.layout = plan.layout;
+  settled.training = plan.training;
+  settled.software = plan.software;
+  std::vector<ComputeCost> blocks = block_costs(settled, plan.training.microbatch);
+  if (plan.model.tied_embeddings && stages(plan.schedule) > 1) {
+    blocks.back() = with_table_copy(blocks.back(), settled, blocks.front());
+  }
+  CutProblem problem{.forward = {},
+                     .backward = {},
+                     .parameters = {},
+                     .messages = {},
+                     .microbatches = static_cast<std::int64_t>(plan.schedule.microbatches)};
+  for (const ComputeCost& whole : blocks) {
+    const ComputeCost block = per_slice(whole, plan.schedule.slices);
+    problem.forward.push_back(block.forward);
+    problem.backward.push_back(backward_time(block) + (recomputes_by_action(plan) ? block.forward : Seconds{}));
+    problem.parameters.push_back(block.parameters);
+  }
+  for (int stage = 0; stage + 1 < stages(plan.schedule); ++stage) {
+    const int from = rank_in_replica(plan.schedule, 0, stage);
+    const int to = rank_in_replica(plan.schedule, 0, stage + 1);
+    problem.messages.push_back(
+        from == to ? Seconds{} : transfer_time(transfer_between(plan.costs, from, to), plan.costs.boundary_bytes));
+  }
+  return problem;
+}
+
+Candidate weigh_baseline(const Scenario& scenario, const Candidate& best, const Baseline& baseline,
+                         const Evaluator& evaluator) {
+  PlanChoice choice = best.choice;
+  try {
+    const Split split = baseline.split(cut_problem(scenario, best.plan));
+    choice.split = {.method = SplitMethod::counts, .counts = split.layers};
+  } catch (const InputError& error) {
+    return {.choice = choice, .own = false, .reason = error.problem()};
+  }
+  Candidate candidate = weigh_candidate(scenario, choice, evaluator);
+  candidate.own = false;
+  return candidate;
+}
+
+}  // namespace plumb

@@ -1,0 +1,53 @@
+#include "common/search/block_cache.hpp"
+
+#include "common/plan/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
+
+namespace plumb {
+
+BlockRuns::BlockRuns(std::vector<ComputeCost> blocks) : blocks_(std::move(blocks)) {
+  for (std::size_t n = 0; n < blocks_.size(); ++n) {
+    const bool same = n > 0 && blocks_[n] == blocks_[n - 1];
+    same_from_.push_back(same ? same_from_.back() : static_cast<int>(n));
+  }
+}
+
+std::size_t BlockRuns::number(int first, int last) const {
+  const int of_last = same_from_[static_cast<std::size_t>(last) - 1];
+  const int begin = of_last <= first ? of_last : first;
+  return static_cast<std::size_t>(begin) * (blocks_.size() + 1) + static_cast<std::size_t>(begin + last - first);
+}
+
+const ComputeCost& BlockRuns::run(int first, int last) {
+  const auto [found, is_new] = runs_.try_emplace(number(first, last));
+  if (is_new) found->second = in_sequence({blocks_.begin() + first, blocks_.begin() + last});
+  return found->second;
+}
+
+BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
+  const Layout& layout = scenario.layout;
+  const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster);
+  const Recompute& recompute = scenario.training.recompute;
+  const Key key{layout.tensor.degree,
+                layout.tensor.sequence_parallel,
+                group.per_machine,
+                group.ranks_per_nic,
+                group.uplink_passes,
+                group.border.value,
+                group.step_latency.value,
+                static_cast<int>(layout.pipeline > 1),
+                scenario.training.microbatch,
+                recompute.mode,
+                recompute.layers,
+                scenario.software.exchange,
+                backward_is_split,
+                plan.schedule.slices,
+                static_cast<int>(stages(plan.schedule) > 1),
+                layout.tensor.asynchronous};
+  if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
+  std::vector<ComputeCost> blocks =
+      settled_blocks(plan, scenario, block_costs(scenario, scenario.training.microbatch), backward_is_split);
+  return cache_.try_emplace(key, std::move(blocks)).first->second;
+}
+
+}  // namespace plumb

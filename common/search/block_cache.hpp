@@ -1,0 +1,43 @@
+// The blocks of a scenario's families and what runs of them cost as stages: computed once for families that share them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "common/cost/collective_time.hpp"
+#include "common/plan/plan_on.hpp"
+
+namespace plumb {
+
+// One family's blocks, and the sums over runs of them that were asked for.
+class BlockRuns {
+ public:
+  explicit BlockRuns(std::vector<ComputeCost> blocks);
+
+  [[nodiscard]] const std::vector<ComputeCost>& blocks() const { return blocks_; }
+  // in_sequence of the blocks [first, last).
+  [[nodiscard]] const ComputeCost& run(int first, int last);
+  // Runs with the same number cost the same.
+  [[nodiscard]] std::size_t number(int first, int last) const;
+
+ private:
+  std::vector<ComputeCost> blocks_;
+  std::vector<int> same_from_;  // by block: the first of the equal ones up to it
+  std::map<std::size_t, ComputeCost> runs_;
+};
+
+class BlockCache {
+ public:
+  // Of the scenario, whose layout and training are a family's and whose exchange is the schedule's; `plan` as for
+  // settled_blocks.
+  [[nodiscard]] BlockRuns& blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split);
+
+ private:
+  using Key = std::tuple<int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
+                         PipelineExchange, bool, int, int, bool>;
+  std::map<Key, BlockRuns> cache_;
+};
+
+}  // namespace plumb

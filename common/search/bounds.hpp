@@ -1,0 +1,38 @@
+// What no split of a family can go below, from its blocks alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/cost/costs.hpp"
+
+namespace plumb {
+
+struct BoundedFamily {
+  int ranks = 1;
+  int stages = 1;
+  std::int64_t passes = 1;  // of every block in a step: microbatches, times slices
+  int replicas = 1;         // 2: a block may share its passes out over two ranks
+  bool splits_backward = false;
+  bool redone = false;         // F again, by an action R
+  std::vector<int> held = {};  // by stage, microbatches that it holds at its fullest at least; empty: one each
+  Seconds overhead = {};       // once a step on every rank
+};
+
+// Let t be a block's F, I, W (and R), a the part of it that a microbatch must have done before the next stage can begin
+// it, or after that has ended: F and B, of a backward in two F alone (its W may come last). W = Σt, ρ = min a/t.
+//   (1) The ranks together work passes · W and their optimizers; the longest does at least the mean.
+//   (2) All passes of the heaviest block are one rank's.
+//   (3) With a stage on each rank, stage s begins behind Σ F of those before it and these drain behind it:
+//       T ≥ Σ_{r<s} a_r + passes · t_s ≥ ρ S_s + passes · (S_{s+1} − S_s) with S_s = Σ_{r<s} t_r. Hence
+//       S_{s+1} ≤ (1 − ρ/passes) S_s + T/passes, and since S_p = W: T ≥ ρ W / (1 − (1 − ρ/passes)^p).
+// Messages and reductions take no time here. The largest of the three, and the overhead.
+[[nodiscard]] Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& family);
+
+// Of the fullest rank. When a microbatch has passed the last F the ranks together hold its activations and all states;
+// the fullest has at least the mean. With a stage on each rank, besides: the least limit under which the blocks can be
+// cut into stages that hold their states and `held` microbatches each, by bisection; a stage that reaches as far as it
+// can leaves least to the others, so that one walk over the blocks tells.
+[[nodiscard]] Bytes least_memory(const std::vector<ComputeCost>& blocks, const BoundedFamily& family);
+
+}  // namespace plumb

@@ -1,0 +1,72 @@
+#include "common/search/explain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+namespace plumb {
+
+std::string_view name_of(LeftOutWhy why) {
+  constexpr std::array<std::string_view, 4> names = {"cannot_be_built", "memory_bound", "does_not_fit",
+                                                     "slower_by_bound"};
+  return names.at(static_cast<std::size_t>(why));
+}
+
+namespace {
+
+std::string without_numbers(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    const bool digit = letter >= '0' && letter <= '9';
+    if (!digit) result += letter;
+    if (digit && (result.empty() || result.back() != '#')) result += '#';
+  }
+  return result;
+}
+
+}  // namespace
+
+LeftOut& LeftOutLog::entry(const LeftOut& key) {
+  return entries_.try_emplace(std::tuple(key.why, key.tensor, key.pipeline), key).first->second;
+}
+
+void LeftOutLog::cannot_be_built(const std::string& reason, std::int64_t candidates) {
+  LeftOut& found = alike_[without_numbers(reason)];
+  found.reason = found.candidates == 0 ? reason : std::min(found.reason, reason);
+  found.candidates += candidates;
+}
+
+void LeftOutLog::too_large(LeftOutWhy why, const Layout& layout, Bytes bytes, std::int64_t candidates) {
+  LeftOut& found = entry({.why = why, .tensor = layout.tensor.degree, .pipeline = layout.pipeline});
+  found.least_bytes = found.candidates == 0 ? bytes : std::min(found.least_bytes, bytes);
+  found.candidates += candidates;
+}
+
+void LeftOutLog::too_slow(const Layout& layout, Seconds time, std::int64_t candidates) {
+  LeftOut& found =
+      entry({.why = LeftOutWhy::slower_by_bound, .tensor = layout.tensor.degree, .pipeline = layout.pipeline});
+  found.least_time = found.candidates == 0 ? time : std::min(found.least_time, time);
+  found.candidates += candidates;
+}
+
+std::vector<LeftOut> LeftOutLog::sorted() const {
+  std::vector<LeftOut> result;
+  for (const auto& [key, entry] : alike_) result.push_back(entry);
+  for (const auto& [key, entry] : entries_) result.push_back(entry);
+  std::ranges::sort(result, [](const LeftOut& a, const LeftOut& b) {
+    return std::tuple(a.why, -a.candidates, a.reason, a.tensor, a.pipeline) <
+           std::tuple(b.why, -b.candidates, b.reason, b.tensor, b.pipeline);
+  });
+  return result;
+}
+
+std::int64_t LeftOutLog::candidates(LeftOutWhy why) const {
+  std::int64_t sum = 0;
+  if (why == LeftOutWhy::cannot_be_built) {
+    for (const auto& [key, entry] : alike_) sum += entry.candidates;
+  }
+  for (const auto& [key, entry] : entries_) sum += entry.why == why ? entry.candidates : 0;
+  return sum;
+}
+
+}  // namespace plumb

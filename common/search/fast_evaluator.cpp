@@ -1,0 +1,246 @@
+#include "common/search/fast_evaluator.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/plan/block_costs.hpp"
+#include "common/plan/fastest_split.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/search/block_cache.hpp"
+#include "common/search/bounds.hpp"
+#include "common/search/peak_memory.hpp"
+#include "common/search/structure_cache.hpp"
+
+namespace plumb {
+namespace {
+
+// Microbatches that are left out make an error of at most this part of the makespan.
+constexpr double left_out_tolerance = 1e-10;
+
+// Microbatches that a rank holds at its fullest, where the order alone tells: "Memory" of the generators.
+const std::map<std::string, int (*)(const ScheduleShape&, int), std::less<>> held_by_order = {
+    {"gpipe", [](const ScheduleShape& shape, int) { return shape.microbatches; }},
+    {"1f1b", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
+    {"zb-h1", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
+};
+
+// What a stage costs is then no sum over its blocks.
+bool depends_on_split(const Recompute& recompute) { return recompute.mode == RecomputeMode::first_layers; }
+
+bool trains_replicas(const ScheduleEntry& entry) { return entry.name == "dualpipe" || entry.name == "chimera"; }
+
+}  // namespace
+
+class FastEvaluator::Impl {
+ public:
+  explicit Impl(const Scenario& scenario) : scenario_(scenario), exchange_(scenario.software.exchange) {
+    plan_.name = scenario.name;
+    plan_.model = scenario.model;
+    plan_.cluster = scenario.cluster;
+  }
+
+  Seconds time_bound(const Family& family);
+  Bytes memory_bound(const Family& family);
+  Estimate weigh(const Family& family, const SplitChoice& split);
+
+ private:
+  void set_family(const Family& family);
+  void settle(const Family& family);
+  void settle_structure(const PlanChoice& choice);
+  [[nodiscard]] const std::vector<ComputeCost>& bounded_blocks(const Family& family, BoundedFamily& bounded);
+  [[nodiscard]] bool needs_whole_plan() const {
+    return structure_->evicts || (structure_->has_pairs && plan_.software.hidden_in_pairs > 0);
+  }
+  [[nodiscard]] Split dynamic_split();
+  void set_costs(const Split& split);
+  [[nodiscard]] FullestRank fullest_rank();
+
+  Scenario scenario_;  // settled for the last family
+  PipelineExchange exchange_;
+  Plan plan_;  // the same, without actions
+  PipelineCosts costs_;
+  BlockCache blocks_;
+  StructureCache structures_;
+  std::optional<Family> family_;
+  const Structure* structure_ = nullptr;
+  int more_ = 0;  // blocks of its loop
+  BlockRuns* runs_ = nullptr;
+  std::map<std::pair<std::size_t, std::size_t>, ComputeCost> stage_costs_;  // by run and stages on the rank
+  std::vector<double> durations_;
+  SkeletonTimes times_;
+  PeakMemory memory_;
+};
+
+void FastEvaluator::Impl::set_family(const Family& family) {
+  family_.reset();
+  scenario_.layout = family.layout;
+  scenario_.training.microbatch = family.microbatch;
+  scenario_.training.recompute = family.recompute;
+  scenario_.software.exchange = exchange_;
+  scenario_.cluster.ranks = ranks(family.layout);
+  plan_.cluster.ranks = scenario_.cluster.ranks;
+  plan_.training = scenario_.training;
+  plan_.layout = family.layout;
+  plan_.software = scenario_.software;
+}
+
+// What the family's candidates share, as plan_on settles it.
+void FastEvaluator::Impl::settle(const Family& family) {
+  if (family_ == family) return;
+  set_family(family);
+  settle_structure({.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
+  if (needs_whole_plan()) return;
+  plan_.schedule = structure_->placement;
+  plan_.boundary = boundary_manifest(plan_.model, plan_.training, plan_.schedule.slices);
+  if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
+  plan_.software.exchange = scenario_.software.exchange;
+  runs_ = &blocks_.blocks(scenario_, plan_, structure_->splits_backward);
+  costs_ = costs_beside_stages(plan_, scenario_);
+  stage_costs_.clear();
+  family_ = family;
+}
+
+void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
+  const ScheduleShape shape = schedule_shape(scenario_, choice);
+  require_stages(static_cast<int>(plan_.model.layers.size()), shape.ranks * shape.chunks);
+  const bool ports = exchange_ == PipelineExchange::synchronous && shape.chunks > 1;
+  const StructureKey key{
+      .schedule = choice.schedule.name,
+      .ranks = shape.ranks,
+      .microbatches = shape.microbatches,
+      .chunks = shape.chunks,
+      .slices = shape.slices,
+      .group = shape.group,
+      .update_every = shape.update_every,
+      .overlap = shape.overlap,
+      .recompute = recomputes_by_action(plan_),
+      .data_parallel = plan_.layout.data.degree > 1,
+      .tied = plan_.model.tied_embeddings,
+      .exchange = exchange_,
+      .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};
+  const StructureCache::Shorter shorter = structures_.shorter(key, plan_);
+  structure_ = &structures_.structure(shorter.key, plan_);
+  more_ = shorter.more;
+}
+
+void FastEvaluator::Impl::set_costs(const Split& split) {
+  const Skeleton& skeleton = structure_->skeleton;
+  costs_.stages.resize(split.layers.size());
+  int first = 0;
+  for (std::size_t stage = 0; stage < split.layers.size(); ++stage) {
+    const bool head = stage + 1 == split.layers.size();
+    const int last = first + split.layers[stage] + (stage == 0 ? 1 : 0) + (head ? 1 : 0);
+    const auto rank = static_cast<std::size_t>(skeleton.rank_of_stage[stage]);
+    const std::pair key{runs_->number(first, last), skeleton.stages_of_rank[rank].size()};
+    const auto [found, is_new] = stage_costs_.try_emplace(key);
+    if (is_new) found->second = cost_of_stage(plan_, runs_->run(first, last), static_cast<int>(stage));
+    costs_.stages[stage] = found->second;
+    first = last;
+  }
+  set_durations(skeleton, costs_, durations_);
+}
+
+FullestRank FastEvaluator::Impl::fullest_rank() {
+  const Skeleton& skeleton = structure_->skeleton;
+  if (!times_.leaves_out()) return memory_.find(skeleton, times_, costs_, 0);
+  const double slack = 2 * left_out_tolerance * times_.makespan();
+  FullestRank most = memory_.find(skeleton, times_, costs_, slack);
+  most.exact = memory_.find(skeleton, times_, costs_, -slack).peak_bytes == most.peak_bytes;
+  if (most.exact || most.peak_bytes <= plan_.cluster.machine.device.memory.value) return most;
+  // Whether it fits must be right.
+  times_.time(skeleton, durations_, more_, 0);
+  return memory_.find(skeleton, times_, costs_, 0);
+}
+
+Split FastEvaluator::Impl::dynamic_split() {
+  const Skeleton& skeleton = structure_->skeleton;
+  const Bytes limit = plan_.cluster.machine.device.memory.value;
+  const std::size_t nodes =
+      skeleton.graph_nodes + (more_ > 0 ? static_cast<std::size_t>(more_) * skeleton.loop->graph_nodes : 0);
+  const auto weigh_one = [&](const Split& split, Seconds below) -> WeighedSplit {
+    set_costs(split);
+    times_.time(skeleton, durations_, more_, left_out_tolerance);
+    const Seconds step{times_.makespan()};
+    if (step >= below || fullest_rank().peak_bytes > limit) return {.nodes = nodes};
+    return {.step = step, .nodes = nodes};
+  };
+  return dynamic_of(split_problem(plan_, runs_->blocks(), structure_->held),
+                    stages(plan_.schedule) > plan_.schedule.ranks,
+                    [&](const SplitProblem& problem) { return fastest_split(problem, limit, WeighSplit(weigh_one)); });
+}
+
+Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
+  const bool whole = family.schedule.given || find_schedule(family.schedule.name).uses_times ||
+                     depends_on_split(family.recompute);
+  if (!whole) settle(family);
+  if (whole || needs_whole_plan()) {
+    Scenario asked = scenario_;
+    asked.software.exchange = exchange_;
+    return weigh_slowly(asked, family, split);
+  }
+  Estimate estimate;
+  estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(); });
+  set_costs(estimate.split);
+  times_.time(structure_->skeleton, durations_, more_, left_out_tolerance);
+  estimate.iteration = {times_.makespan()};
+  const FullestRank fullest = fullest_rank();
+  estimate.peak_bytes = fullest.peak_bytes;
+  estimate.fullest_rank = fullest.rank;
+  estimate.fits = estimate.peak_bytes <= plan_.cluster.machine.device.memory.value;
+  estimate.exact = fullest.exact;
+  return estimate;
+}
+
+const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family& family, BoundedFamily& bounded) {
+  set_family(family);
+  const std::optional<Schedule>& given = family.schedule.given;
+  const ScheduleEntry* entry = given ? nullptr : &find_schedule(family.schedule.name);
+  const ScheduleShape shape =
+      schedule_shape(scenario_, {.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
+  plan_.schedule = {};
+  plan_.schedule.slices = given ? given->slices : shape.slices;
+  plan_.schedule.rank_of_stage.resize(static_cast<std::size_t>(stages_of(family.schedule, shape.ranks)));
+  bounded.ranks = shape.ranks;
+  bounded.stages = stages(plan_.schedule);
+  bounded.passes = std::int64_t{shape.microbatches} * plan_.schedule.slices;
+  bounded.splits_backward = given ? splits_backward(*given) : entry->splits_backward;
+  bounded.redone = recomputes_by_action(plan_);
+  bounded.overhead = plan_.software.step_overhead;
+  bounded.replicas = given ? replicas(*given) : trains_replicas(*entry) ? 2 : 1;
+  if (const auto held = held_by_order.find(family.schedule.name); held != held_by_order.end()) {
+    for (int rank = 0; rank < shape.ranks; ++rank) bounded.held.push_back(held->second(shape, rank));
+  }
+  if (bounded.splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
+  return blocks_.blocks(scenario_, plan_, bounded.splits_backward).blocks();
+}
+
+// Overlapped pairs hide at most all of the shorter action.
+Seconds FastEvaluator::Impl::time_bound(const Family& family) {
+  BoundedFamily bounded;
+  const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
+  return least_time(blocks, bounded) * (1 - plan_.software.hidden_in_pairs / 2);
+}
+
+Bytes FastEvaluator::Impl::memory_bound(const Family& family) {
+  BoundedFamily bounded;
+  const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
+  if (!depends_on_split(family.recompute)) return least_memory(blocks, bounded);
+  std::vector<ComputeCost> redone = blocks;  // as if every layer kept nothing
+  for (ComputeCost& block : redone) block.kept_bytes = {};
+  return least_memory(redone, bounded);
+}
+
+FastEvaluator::FastEvaluator(const Scenario& scenario) : impl_(std::make_unique<Impl>(scenario)) {}
+FastEvaluator::~FastEvaluator() = default;
+FastEvaluator::FastEvaluator(FastEvaluator&&) noexcept = default;
+FastEvaluator& FastEvaluator::operator=(FastEvaluator&&) noexcept = default;
+
+Seconds FastEvaluator::time_bound(const Family& family) { return impl_->time_bound(family); }
+Bytes FastEvaluator::memory_bound(const Family& family) { return impl_->memory_bound(family); }
+Estimate FastEvaluator::weigh(const Family& family, const SplitChoice& split) { return impl_->weigh(family, split); }
+
+}  // namespace plumb

@@ -1,0 +1,136 @@
+#include "common/search/peak_memory.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+namespace plumb {
+namespace {
+
+// Calls visit(element, position) for all of a rank's elements, those of the loop as often as it was run.
+template <class Element, class Visit>
+void for_each(const Skeleton& skeleton, int more, const std::vector<Element>& elements, const Visit& visit) {
+  if (more == 0) {
+    for (const Element& element : elements) visit(element, element.position);
+    return;
+  }
+  const SkeletonLoop& loop = *skeleton.loop;
+  const auto by_position = [](const Element& element, std::uint32_t position) { return element.position < position; };
+  const auto block = std::lower_bound(elements.begin(), elements.end(), loop.begin, by_position);
+  const auto behind = std::lower_bound(block, elements.end(), loop.begin + loop.size, by_position);
+  for (auto element = elements.begin(); element != behind; ++element) visit(*element, element->position);
+  for (int n = 1; n <= more; ++n) {
+    const std::size_t shift = static_cast<std::size_t>(n) * loop.size;
+    for (auto element = block; element != behind; ++element) visit(*element, element->position + shift);
+  }
+  const std::size_t shift = static_cast<std::size_t>(more) * loop.size;
+  for (auto element = behind; element != elements.end(); ++element) visit(*element, element->position + shift);
+}
+
+}  // namespace
+
+// What an action makes for a neighbour counts from its end on: on the same rank as an input that waits, else as a
+// message that has not arrived.
+void PeakMemory::set_changes(const Skeleton& skeleton, const PipelineCosts& costs) {
+  const auto stage_count = static_cast<std::int32_t>(costs.stages.size());
+  changes_.assign(costs.stages.size() * compute_kinds.size() * 2, {});
+  for (std::int32_t stage = 0; stage < stage_count; ++stage) {
+    for (const ActionKind kind : compute_kinds) {
+      const Action action{kind, stage, 0};
+      const bool gradient = kind == ActionKind::backward || kind == ActionKind::input_gradient;
+      const bool takes = (kind == ActionKind::forward && stage > 0) || (gradient && stage + 1 < stage_count);
+      const bool makes = (kind == ActionKind::forward && stage + 1 < stage_count) || (gradient && stage > 0);
+      for (const bool redone : {false, true}) {
+        const Footprint bytes = footprint(costs, action, redone);
+        changes_[footprint_index(action, redone)] = {
+            .at_start = sum(bytes.at_start).value,
+            .at_end = sum(bytes.at_end).value + (makes ? costs.boundary_bytes.value : 0),
+            .own_at_start = sum(bytes.at_start).value + (takes ? costs.boundary_bytes.value : 0),
+            .own_at_end = sum(bytes.at_end).value};
+      }
+    }
+  }
+  boundary_ = costs.boundary_bytes.value;
+  fixed_.clear();
+  for (const std::vector<int>& own : skeleton.stages_of_rank) {
+    Bytes sum;
+    for (const int held : own) {
+      const auto stage = static_cast<std::size_t>(held);
+      const ComputeCost& cost = costs.stages[stage];
+      sum += cost.parameter_bytes * skeleton.weight_versions[stage] + cost.gradient_bytes + cost.optimizer_bytes;
+    }
+    fixed_.push_back(sum.value);
+  }
+}
+
+// No less than its peak, however its messages come.
+std::int64_t PeakMemory::bound(const SkeletonRank& rank, std::int64_t fixed) const {
+  std::int64_t most = fixed;
+  std::int64_t level = fixed;
+  for (const SkeletonAction& action : rank.actions) {
+    const Change& change = changes_[action.footprint];
+    level += change.own_at_start;
+    most = std::max(most, level);
+    level += change.own_at_end;
+  }
+  return most + boundary_ * rank.most_messages;
+}
+
+void PeakMemory::collect_arrivals(const Skeleton& skeleton, const SkeletonTimes& times, const SkeletonRank& rank,
+                                  double slack) {
+  arrivals_.clear();
+  for_each(skeleton, times.more(), rank.arrivals, [&](const SkeletonArrival& arrival, std::size_t position) {
+    const double time = times.end(position);
+    arrivals_.push_back(arrival.received ? Arrival{time - slack, boundary_} : Arrival{time + slack, -boundary_});
+  });
+  std::ranges::sort(arrivals_, {}, &Arrival::time);
+}
+
+// What changes at one time counts together: what lives for no time counts nothing.
+std::int64_t PeakMemory::peak(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank) const {
+  std::int64_t most = fixed_[rank];
+  std::int64_t level = most;
+  double now = 0;
+  auto arrival = arrivals_.begin();
+  const auto change = [&](double time, std::int64_t bytes) {
+    if (time > now) {
+      most = std::max(most, level);
+      now = time;
+    }
+    level += bytes;
+  };
+  const auto change_after_arrivals = [&](double time, std::int64_t bytes) {
+    for (; arrival != arrivals_.end() && arrival->time <= time; ++arrival) change(arrival->time, arrival->bytes);
+    change(time, bytes);
+  };
+  for_each(skeleton, times.more(), skeleton.ranks[rank].actions,
+           [&](const SkeletonAction& action, std::size_t position) {
+             const Change& bytes = changes_[action.footprint];
+             change_after_arrivals(times.start(skeleton.nodes[action.position], position), bytes.at_start);
+             change_after_arrivals(times.end(position), bytes.at_end);
+           });
+  for (; arrival != arrivals_.end(); ++arrival) change(arrival->time, arrival->bytes);
+  return std::max(most, level);
+}
+
+FullestRank PeakMemory::find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
+                             double slack) {
+  set_changes(skeleton, costs);
+  by_bound_.clear();
+  for (std::size_t rank = 0; rank < skeleton.ranks.size(); ++rank) {
+    by_bound_.emplace_back(bound(skeleton.ranks[rank], fixed_[rank]), rank);
+  }
+  std::ranges::sort(by_bound_, std::greater<>());
+  FullestRank fullest{.peak_bytes = {-1}};
+  for (const auto& [most, rank] : by_bound_) {
+    if (most < fullest.peak_bytes.value) break;
+    collect_arrivals(skeleton, times, skeleton.ranks[rank], slack);
+    const std::int64_t bytes = peak(skeleton, times, rank);
+    if (bytes < fullest.peak_bytes.value) continue;
+    if (bytes == fullest.peak_bytes.value && static_cast<int>(rank) > fullest.rank) continue;
+    fullest = {.peak_bytes = {bytes}, .rank = static_cast<int>(rank)};
+  }
+  return fullest;
+}
+
+}  // namespace plumb

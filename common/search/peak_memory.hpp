@@ -1,0 +1,49 @@
+// The fullest rank of a schedule that a skeleton timed: what memory_over_time would find.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "common/search/skeleton_times.hpp"
+
+namespace plumb {
+
+struct FullestRank {
+  Bytes peak_bytes = {};
+  int rank = 0;       // the first of equal ones
+  bool exact = true;  // false: the true peak may be less
+};
+
+// Keeps its memory from one to the next.
+class PeakMemory {
+ public:
+  // Messages that wait count within `slack` seconds before and behind their time (where blocks were left out): then the
+  // peak is not less than the true one. 0: it is the true one. Only ranks that could be the fullest are looked at.
+  [[nodiscard]] FullestRank find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
+                                 double slack);
+
+ private:
+  // What an action does to its rank's level, and to the level without messages.
+  struct Change {
+    std::int64_t at_start = 0;
+    std::int64_t at_end = 0;
+    std::int64_t own_at_start = 0;
+    std::int64_t own_at_end = 0;
+  };
+  struct Arrival {
+    double time = 0;
+    std::int64_t bytes = 0;
+  };
+  void set_changes(const Skeleton& skeleton, const PipelineCosts& costs);
+  [[nodiscard]] std::int64_t bound(const SkeletonRank& rank, std::int64_t fixed) const;
+  void collect_arrivals(const Skeleton& skeleton, const SkeletonTimes& times, const SkeletonRank& rank, double slack);
+  [[nodiscard]] std::int64_t peak(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank) const;
+
+  std::vector<Change> changes_;      // by footprint
+  std::vector<std::int64_t> fixed_;  // by rank
+  std::int64_t boundary_ = 0;
+  std::vector<std::pair<std::int64_t, std::size_t>> by_bound_;
+  std::vector<Arrival> arrivals_;
+};
+
+}  // namespace plumb

@@ -1,0 +1,78 @@
+// The search over all that a scenario leaves open: the true optimum of the stated space, with most of it never built.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/plan/planner.hpp"
+#include "common/search/estimate.hpp"
+#include "common/search/explain.hpp"
+#include "common/search/space.hpp"
+
+namespace plumb {
+
+// What weighs candidates without building whole plans for most of them; one for each thread, each with the same
+// answers. All three throw InputError for what cannot be built.
+struct Weigher {
+  std::function<Seconds(const Family&)> time_bound;  // no candidate of the family takes less
+  std::function<Bytes(const Family&)> memory_bound;  // … needs less on its fullest rank
+  std::function<Estimate(const Family&, const SplitChoice&)> weigh;
+};
+using MakeWeigher = std::function<Weigher(const Scenario&)>;
+
+// By whole plans, with bounds of zero: what faster ones are held against. And by FastEvaluator.
+[[nodiscard]] Weigher slow_weigher(const Scenario& scenario);
+[[nodiscard]] Weigher fast_weigher(const Scenario& scenario);
+
+struct SearchProgress {
+  std::int64_t done = 0;  // candidates that are disposed of
+  std::int64_t total = 0;
+  std::optional<Seconds> best = {};  // that fits, so far
+};
+
+struct SearchOptions {
+  int top = 10;       // rows of the table; at least one
+  int jobs = 1;       // threads
+  bool prune = true;  // leave out what the memory bound excludes
+  bool bound = true;  // leave out what the time bound excludes
+  bool pareto = false;
+  std::optional<std::chrono::duration<double>> time_limit = {};
+  const std::atomic<bool>* stop = nullptr;  // true: end with the best so far
+  std::function<void(const SearchProgress&)> progress = {};
+};
+
+// Of the front of time against memory: no candidate that fits is both faster and smaller.
+struct ParetoPoint {
+  std::int64_t candidate = 0;  // by number in the space
+  Seconds iteration = {};      // by the longest path
+  Bytes peak_bytes = {};
+  bool operator==(const ParetoPoint&) const = default;
+};
+
+struct SearchResult {
+  // The best, of the scenario's own splits, and the uniform split of the best one's family. Where nothing fits: the
+  // smallest misfit, or what cannot be built.
+  PlanningResult planning = {};
+  std::int64_t candidates = 0;  // in the space; pruned + bounded + evaluated + left
+  std::int64_t left = 0;        // not looked at, because the search was ended
+  bool finished = true;         // false: ended by time or by hand, so the best is only the best so far
+  std::vector<LeftOut> explanation = {};
+  std::vector<ParetoPoint> pareto = {};  // if asked for, by time
+};
+
+// Prunes by memory, bounds by time, weighs the rest by the longest path in the order of its bounds, then predicts the
+// best by `engine` in the order of their path times: at least `top`, and on as long as a path time is below the best
+// prediction. Engines only add contention to the longest path, so nothing that is left out can be better; families are
+// bounded by the larger of the best prediction and the last path time of the table. What fits is decided by the longest
+// path and must hold by the engine too.
+//
+// The same result whatever the number of threads: they work on rounds of families whose size depends on nothing else,
+// and bounds change between rounds. Ties go to less memory, then to the smaller number. Unless it is ended early: then
+// the best so far, or an InputError if nothing that fits was found so far.
+[[nodiscard]] SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
+                                  const SearchOptions& options);
+
+}  // namespace plumb

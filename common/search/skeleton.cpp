@@ -1,0 +1,223 @@
+#include "common/search/skeleton.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "common/schedule/action_index.hpp"
+#include "common/schedule/weight_versions.hpp"
+#include "common/search/skeleton_blocks.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::uint32_t joining = 0;  // the kind of nodes that only wait
+constexpr std::size_t action_kinds = static_cast<std::size_t>(ActionKind::optimizer_step) + 1;
+
+class SkeletonBuilder {
+ public:
+  SkeletonBuilder(const Schedule& lowered, const PipelineCosts& costs)
+      : schedule_(lowered), graph_(build_graph(lowered, costs)), position_(graph_.nodes.size(), 0) {
+    skeleton_.microbatches = whole_microbatches(lowered);
+    skeleton_.graph_nodes = graph_.nodes.size();
+    skeleton_.durations.push_back({});
+    messages_.assign(graph_.rank_order.size() * graph_.rank_order.size(), joining);
+    others_.assign(lowered.rank_of_stage.size() * action_kinds, joining);
+  }
+
+  Skeleton build(int period) {
+    collect_predecessors();
+    std::vector<NodeId> order = graph_.topological_order;
+    std::optional<NodeBlocks> blocks;
+    if (period > 0) blocks = node_blocks(schedule_, graph_, period);
+    if (blocks) order = std::move(blocks->order);
+    std::vector<std::uint32_t> first_of_block;  // positions
+    std::size_t next_block = 0;
+    for (std::size_t n = 0; n < order.size(); ++n) {
+      while (blocks && next_block < blocks->first.size() && blocks->first[next_block] == n) {
+        first_of_block.push_back(static_cast<std::uint32_t>(skeleton_.nodes.size()));
+        ++next_block;
+      }
+      place(order[n]);
+    }
+    if (blocks) find_loop(first_of_block, period);
+    for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      if (successors(graph_, node).empty()) skeleton_.sinks.push_back(position_[node]);
+    }
+    add_memory();
+    skeleton_.weight_versions = weight_versions_kept(schedule_);
+    skeleton_.rank_of_stage = schedule_.rank_of_stage;
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      skeleton_.stages_of_rank.push_back(stages_of_rank(schedule_, rank));
+    }
+    return std::move(skeleton_);
+  }
+
+ private:
+  void collect_predecessors() {
+    first_.assign(graph_.nodes.size() + 1, 0);
+    for (std::size_t node = 0; node < graph_.nodes.size(); ++node) {
+      first_[node + 1] = first_[node] + graph_.predecessor_count[node];
+    }
+    predecessors_.resize(first_.back());
+    std::vector<std::uint32_t> next(first_.begin(), first_.end() - 1);
+    for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      for (const auto to : successors(graph_, node)) predecessors_[next[to]++] = node;
+    }
+  }
+
+  // Messages between two ranks cost the same in both directions of the pipeline, reductions of a stage do not.
+  std::uint32_t kind_of(const Node& node) {
+    const auto turns = static_cast<std::uint32_t>(node.kind == NodeKind::transfer ? node.duration.value : 1.0);
+    std::uint32_t& known = node.kind == NodeKind::transfer
+                               ? messages_[static_cast<std::size_t>(node.peer) * graph_.rank_order.size() +
+                                           static_cast<std::size_t>(node.rank)]
+                               : others_[static_cast<std::size_t>(node.action.stage) * action_kinds +
+                                         static_cast<std::size_t>(node.action.kind)];
+    const bool same = known != joining && skeleton_.durations[known].turns == static_cast<int>(turns);
+    if (same) return known;
+    const auto found = more_kinds_.find({&known, turns});
+    if (known != joining && found != more_kinds_.end()) return found->second;
+    const auto kind = static_cast<std::uint32_t>(skeleton_.durations.size());
+    skeleton_.durations.push_back({.node = node, .turns = static_cast<int>(turns)});
+    (known == joining ? known : more_kinds_[{&known, turns}]) = kind;
+    return kind;
+  }
+
+  // One node, and before it nodes that join where it waits for more than two.
+  void place(NodeId node) {
+    std::vector<std::uint32_t>& before = before_;  // positions + 1
+    before.clear();
+    for (std::uint32_t n = first_[node]; n < first_[node + 1]; ++n) before.push_back(position_[predecessors_[n]] + 1);
+    std::ranges::sort(before);
+    if (before.empty()) before.push_back(0);
+    while (before.size() > 2) {
+      const std::uint32_t joined = add(before[0], before[1], joining);
+      before.erase(before.begin(), before.begin() + 2);
+      before.push_back(joined + 1);
+    }
+    position_[node] = add(before.front(), before.back(), kind_of(graph_.nodes[node]));
+  }
+
+  std::uint32_t add(std::uint32_t a, std::uint32_t b, std::uint32_t duration) {
+    const auto here = static_cast<std::uint32_t>(skeleton_.nodes.size());
+    skeleton_.nodes.push_back({.back_a = here + 1 - a, .back_b = here + 1 - b, .duration = duration});
+    return here;
+  }
+
+  // Blocks are equal if all their nodes are, relative to their positions; what follows the last may only refer to equal
+  // ones, for these stand before it however often it is repeated.
+  void find_loop(const std::vector<std::uint32_t>& first, int period) {
+    if (first.size() < 4) return;
+    const std::size_t last = first.size() - 2;  // first.back() is where the tail begins
+    const std::uint32_t size = first[last + 1] - first[last];
+    const auto block = [&](std::size_t n) { return skeleton_.nodes.begin() + first[n]; };
+    std::uint32_t blocks = 1;
+    while (blocks <= last && first[last - blocks + 1] - first[last - blocks] == size &&
+           std::equal(block(last), block(last) + size, block(last - blocks))) {
+      ++blocks;
+    }
+    std::uint32_t reach = 1;  // of the nodes of a block and of those behind it, in blocks before theirs
+    for (std::uint32_t n = 0; n < size; ++n) {
+      const SkeletonNode& node = *(block(last) + n);
+      reach = std::max(reach, (std::max(node.back_a, node.back_b) - n + size - 1) / size);
+    }
+    for (std::uint32_t n = first.back(); n < skeleton_.nodes.size(); ++n) {
+      const SkeletonNode& node = skeleton_.nodes[n];
+      const std::uint32_t back = std::max(node.back_a, node.back_b);
+      const std::uint32_t inside = n - first.back();
+      if (back > inside) reach = std::max(reach, (back - inside + size - 1) / size);
+    }
+    if (blocks < reach + 1) return;
+    const auto counts = [](const SkeletonNode& node) { return node.duration != joining; };
+    const auto graph_nodes = std::count_if(block(last), block(last) + size, counts);
+    skeleton_.loop = {.begin = first[last],
+                      .size = size,
+                      .blocks = blocks,
+                      .reach = reach,
+                      .microbatches = period,
+                      .graph_nodes = static_cast<std::size_t>(graph_nodes)};
+  }
+
+  void add_memory() {
+    const ActionIndex index = index_actions(schedule_);
+    skeleton_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      auto& rank = skeleton_.ranks[static_cast<std::size_t>(node.rank)];
+      if (node.kind == NodeKind::compute) {
+        const bool redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere;
+        rank.actions.push_back({.position = position_[id], .footprint = footprint_index(node.action, redone)});
+      } else if (node.kind == NodeKind::transfer) {
+        rank.arrivals.push_back({.position = position_[id], .received = true});
+        skeleton_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(
+            {.position = position_[id], .received = false});
+      }
+    }
+    for (SkeletonRank& rank : skeleton_.ranks) {
+      std::ranges::sort(rank.actions, {}, &SkeletonAction::position);
+      std::ranges::sort(rank.arrivals, {}, &SkeletonArrival::position);
+    }
+    bound_messages();
+  }
+
+  // An activation that waits is of a microbatch that its sender has not gone back through, a gradient that waits is of
+  // one that its receiver has not.
+  void bound_messages() {
+    const auto count = static_cast<std::size_t>(stages(schedule_));
+    std::vector<std::int64_t> under_way(count, 0);
+    std::vector<std::int64_t> most(count, 0);
+    for (const auto& list : schedule_.actions) {
+      for (const Action& action : list) {
+        const auto stage = static_cast<std::size_t>(action.stage);
+        if (action.kind == ActionKind::forward) most[stage] = std::max(most[stage], ++under_way[stage]);
+        const bool back = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+        if (back) --under_way[stage];
+      }
+      std::ranges::fill(under_way, 0);
+    }
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      for (const int stage : stages_of_rank(schedule_, rank)) {
+        const auto own = static_cast<std::size_t>(stage);
+        skeleton_.ranks[static_cast<std::size_t>(rank)].most_messages +=
+            2 * (most[own] + (own > 0 ? most[own - 1] : 0)) * replicas(schedule_);
+      }
+    }
+  }
+
+  const Schedule& schedule_;
+  const ScheduleGraph graph_;
+  Skeleton skeleton_;
+  std::vector<std::uint32_t> position_;  // by node
+  std::vector<std::uint32_t> first_;     // by node, in predecessors_
+  std::vector<NodeId> predecessors_;
+  std::vector<std::uint32_t> before_;    // of the node that is being placed
+  std::vector<std::uint32_t> messages_;  // kinds, by sender and receiver
+  std::vector<std::uint32_t> others_;    // kinds, by stage and kind of action
+  std::map<std::pair<const std::uint32_t*, std::uint32_t>, std::uint32_t> more_kinds_;  // of other turns
+};
+
+}  // namespace
+
+Skeleton build_skeleton(const Schedule& lowered, PipelineCosts costs, int period) {
+  // A message's duration is then how many take turns with it.
+  costs.stages.assign(lowered.rank_of_stage.size(), {});
+  costs.boundary_bytes = {};
+  costs.tied_bytes = {};
+  costs.inside = {.latency = {1}, .bandwidth = {1}};
+  costs.outside = costs.inside;
+  costs.hidden_in_pairs = 0;
+  return SkeletonBuilder(lowered, costs).build(period);
+}
+
+void set_durations(const Skeleton& skeleton, const PipelineCosts& costs, std::vector<double>& durations) {
+  durations.clear();
+  durations.push_back(0);  // of nodes that only join
+  for (std::size_t n = 1; n < skeleton.durations.size(); ++n) {
+    const DurationKind& kind = skeleton.durations[n];
+    durations.push_back((time_alone(kind.node, costs) * kind.turns).value);
+  }
+}
+
+}  // namespace plumb

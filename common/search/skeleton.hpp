@@ -1,0 +1,81 @@
+// What of a schedule's graph does not depend on its costs: the order in which nodes are timed, what each waits for, and
+// which cost is its duration. Timing it for new costs is one pass over arrays.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/graph/memory.hpp"
+#include "common/graph/schedule_graph.hpp"
+
+namespace plumb {
+
+// Positions count nodes in the order of timing; a node names what it waits for by how many positions before it that
+// stands. Where it waits for one thing, both are that; for none, the position before the first, which ends at 0.
+struct SkeletonNode {
+  std::uint32_t back_a = 0;
+  std::uint32_t back_b = 0;
+  std::uint32_t duration = 0;  // index of its kind
+  bool operator==(const SkeletonNode&) const = default;
+};
+
+// Nodes that cost the same: like `node`, which takes turns with so many messages at its port.
+struct DurationKind {
+  Node node = {};
+  int turns = 1;
+};
+
+// What a rank's compute action does to its memory.
+struct SkeletonAction {
+  std::uint32_t position = 0;
+  std::uint32_t footprint = 0;  // index, see footprint_index
+};
+// A message that arrives: from then on it counts at its receiver and no longer at its sender.
+struct SkeletonArrival {
+  std::uint32_t position = 0;
+  bool received = false;  // by this rank
+};
+struct SkeletonRank {
+  std::int64_t most_messages = 0;            // that can wait on it at once, made there or arrived
+  std::vector<SkeletonAction> actions = {};  // ascending
+  std::vector<SkeletonArrival> arrivals = {};
+};
+
+[[nodiscard]] inline std::uint32_t footprint_index(const Action& action, bool redone) {
+  constexpr auto kinds = static_cast<std::uint32_t>(compute_kinds.size());
+  return (static_cast<std::uint32_t>(action.stage) * kinds + static_cast<std::uint32_t>(action.kind)) * 2 +
+         (redone ? 1U : 0U);
+}
+
+// A run of nodes that may stand any number of times more: the same positions relative to each other, again and again.
+struct SkeletonLoop {
+  std::uint32_t begin = 0;      // of the last of the equal blocks
+  std::uint32_t size = 0;       // nodes of a block
+  std::uint32_t blocks = 0;     // equal ones, up to this one
+  std::uint32_t reach = 0;      // so many blocks before it matter for what comes
+  int microbatches = 1;         // that a block adds
+  std::size_t graph_nodes = 0;  // of the ScheduleGraph, in a block
+};
+
+struct Skeleton {
+  int microbatches = 1;         // that it was built for
+  std::size_t graph_nodes = 0;  // of its ScheduleGraph
+  std::vector<SkeletonNode> nodes = {};
+  std::vector<std::uint32_t> sinks = {};  // positions that nothing waits for
+  std::vector<DurationKind> durations = {};
+  std::vector<SkeletonRank> ranks = {};
+  std::vector<int> weight_versions = {};  // per stage
+  std::vector<std::vector<int>> stages_of_rank = {};
+  std::vector<int> rank_of_stage = {};
+  std::optional<SkeletonLoop> loop = {};
+};
+
+// Of a lowered schedule without evictions. `costs`: the exchange and where ranks stand; its times do not matter. With
+// `period` > 0 looks for a loop of so many microbatches.
+[[nodiscard]] Skeleton build_skeleton(const Schedule& lowered, PipelineCosts costs, int period);
+
+// Durations of the kinds, by index.
+void set_durations(const Skeleton& skeleton, const PipelineCosts& costs, std::vector<double>& durations);
+
+}  // namespace plumb

@@ -1,0 +1,94 @@
+#include "common/search/skeleton_times.hpp"
+
+#include <limits>
+
+namespace plumb {
+
+void SkeletonTimes::run(const SkeletonNode* nodes, std::size_t count, std::size_t from, const double* durations) {
+  double* ends = ends_.data() + from + 1;
+  for (std::size_t n = 0; n < count; ++n) {
+    const SkeletonNode& node = nodes[n];
+    const double a = *(ends + n - node.back_a);
+    const double b = *(ends + n - node.back_b);
+    ends[n] = (a > b ? a : b) + durations[node.duration];
+  }
+}
+
+void SkeletonTimes::time(const Skeleton& skeleton, const std::vector<double>& durations, int more, double tolerance) {
+  const std::size_t all = skeleton.nodes.size();
+  const std::size_t added = more > 0 ? static_cast<std::size_t>(more) * skeleton.loop->size : 0;
+  if (ends_.size() < all + added + 1) ends_.resize(all + added + 1);
+  ends_[0] = 0;
+  makespan_ = 0;
+  more_ = 0;
+  leaves_out_ = false;
+  const SkeletonNode* nodes = skeleton.nodes.data();
+  std::size_t behind = all;  // where the nodes begin that stand behind the blocks
+  double left_out = 0;
+  if (more > 0) {
+    const SkeletonLoop& loop = *skeleton.loop;
+    behind = loop.begin + loop.size;
+    run(nodes, behind, 0, durations.data());
+    for (int left = more; left > 0;) {
+      if (tolerance > 0) {
+        const Shift shift = periodic(loop, behind + static_cast<std::size_t>(more_) * loop.size, left, tolerance);
+        left -= shift.blocks;
+        left_out += shift.time;
+        leaves_out_ = leaves_out_ || shift.blocks > 0;
+        if (left == 0) break;
+      }
+      run(nodes + loop.begin, loop.size, behind + static_cast<std::size_t>(more_) * loop.size, durations.data());
+      ++more_;
+      --left;
+    }
+    const std::size_t from = behind + static_cast<std::size_t>(more_) * loop.size;
+    run(nodes + behind, all - behind, from, durations.data());
+  } else {
+    run(nodes, all, 0, durations.data());
+  }
+  const std::size_t shifted = more_ > 0 ? static_cast<std::size_t>(more_) * skeleton.loop->size : 0;
+  for (const std::uint32_t sink : skeleton.sinks) {
+    makespan_ = std::max(makespan_, end(sink < behind ? sink : sink + shifted));
+  }
+  makespan_ += left_out;
+}
+
+// The shortest period of those that save a block.
+SkeletonTimes::Shift SkeletonTimes::periodic(const SkeletonLoop& loop, std::size_t end, int left,
+                                             double tolerance) const {
+  const std::size_t blocks = loop.blocks + static_cast<std::size_t>(more_);
+  const double* last = ends_.data() + end;  // of the last node
+  const std::size_t size = loop.size;
+  for (std::size_t q = 1; q <= static_cast<std::size_t>(left) && 2 * (q + loop.reach) <= blocks; ++q) {
+    const auto times = static_cast<double>(static_cast<std::size_t>(left) / q);
+    const double by = *last - *(last - q * size);
+    const double spread = tolerance * (*last + times * by) / times;
+    // Most periods are ruled out by two nodes.
+    const double other = *(last - size / 2) - *(last - size / 2 - q * size);
+    if (!(std::max(by, other) - std::min(by, other) <= spread)) continue;
+    const Shift shift = with_period(loop, end, q, spread);
+    if (shift.blocks == 0) continue;
+    return {.blocks = static_cast<int>(q) * static_cast<int>(times), .time = shift.time * times};
+  }
+  return {};
+}
+
+// The common shift over q blocks, of as many blocks as what follows looks back to, and of q and once more as many
+// before these: there all that memory sees has both its neighbours.
+SkeletonTimes::Shift SkeletonTimes::with_period(const SkeletonLoop& loop, std::size_t end, std::size_t q,
+                                                double spread) const {
+  const std::size_t back = q * loop.size;
+  const double* const last = ends_.data() + end;
+  const double* const first = last + 1 - (2 * loop.reach + q) * loop.size;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+  for (const double* at = first; at <= last; ++at) {
+    const double by = *at - *(at - back);
+    least = std::min(least, by);
+    most = std::max(most, by);
+    if (most - least > spread) return {};
+  }
+  return {.blocks = static_cast<int>(q), .time = least + (most - least) / 2};
+}
+
+}  // namespace plumb

@@ -1,0 +1,77 @@
+#include "common/search/space.hpp"
+
+#include <algorithm>
+
+#include "common/base/error.hpp"
+#include "common/plan/divisible.hpp"
+
+namespace plumb {
+namespace {
+
+// Splits that are written down may leave the first and the last stage without a layer.
+bool is_written(const SplitChoice& split) {
+  return split.method == SplitMethod::counts || split.method == SplitMethod::megatron;
+}
+
+}  // namespace
+
+SearchSpace::SearchSpace(const Scenario& scenario)
+    : scenario_(scenario), layouts_(plumb::layouts_of(scenario)), recomputes_(recomputes_of(scenario)) {
+  for (const Layout& layout : layouts_) {
+    std::string refusal;
+    try {
+      if (layouts_.size() > 1) require_divisible(scenario.model, layout);
+    } catch (const InputError& error) {
+      refusal = error.problem();
+    }
+    layout_refusals_.push_back(std::move(refusal));
+  }
+  families_ = std::ssize(layouts_) * std::ssize(recomputes_) * std::ssize(scenario.microbatches) *
+              std::ssize(scenario.schedules);
+  most_stages_ =
+      static_cast<int>(scenario.model.layers.size()) + (std::ranges::any_of(scenario.splits, is_written) ? 2 : 0);
+}
+
+const Layout& SearchSpace::layout_of(std::int64_t family) const {
+  return layouts_[static_cast<std::size_t>(family / (families_ / std::ssize(layouts_)))];
+}
+
+Family SearchSpace::family(std::int64_t family) const {
+  auto rest = static_cast<std::size_t>(family);
+  const auto next = [&rest](std::size_t count) {
+    const std::size_t index = rest % count;
+    rest /= count;
+    return index;
+  };
+  const std::size_t schedule = next(scenario_.schedules.size());
+  const std::size_t recompute = next(recomputes_.size());
+  const std::size_t microbatch = next(scenario_.microbatches.size());
+  return {.layout = layout_of(family),
+          .microbatch = scenario_.microbatches[microbatch],
+          .recompute = recomputes_[recompute],
+          .schedule = scenario_.schedules[schedule]};
+}
+
+PlanChoice SearchSpace::choice(std::int64_t candidate) const {
+  const Family of = family(candidate / splits());
+  return {.microbatch = of.microbatch,
+          .schedule = of.schedule,
+          .split = scenario_.splits[static_cast<std::size_t>(candidate % splits())],
+          .layout = of.layout,
+          .recompute = of.recompute};
+}
+
+std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
+  const auto layout = static_cast<std::size_t>(family / (families_ / std::ssize(layouts_)));
+  if (!layout_refusals_[layout].empty()) return layout_refusals_[layout];
+  const Family of = this->family(family);
+  if (scenario_.training.global_batch % (of.microbatch * batch_ways(of.layout)) != 0) {
+    return "microbatch × data degree does not divide the batch of " + std::to_string(scenario_.training.global_batch);
+  }
+  if (stages_of(of.schedule, of.layout.pipeline) > most_stages_) {
+    return "more stages than the " + std::to_string(scenario_.model.layers.size()) + " layers";
+  }
+  return std::nullopt;
+}
+
+}  // namespace plumb

@@ -1,0 +1,64 @@
+// The skeletons of schedules, built once for all families that share them.
+#pragma once
+
+#include <compare>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/plan/plan_on.hpp"
+#include "common/search/skeleton.hpp"
+
+namespace plumb {
+
+// What a schedule's graph depends on, beside its costs.
+struct StructureKey {
+  std::string schedule = {};
+  int ranks = 1;
+  int microbatches = 1;
+  int chunks = 1;
+  int slices = 1;
+  int group = 0;
+  int update_every = 0;
+  bool overlap = false;
+  bool recompute = false;  // by actions of its own
+  bool data_parallel = false;
+  bool tied = false;
+  PipelineExchange exchange = PipelineExchange::asynchronous;  // asked for; the schedule may insist on asynchronous
+  int ranks_per_machine = 0;                                   // where ports matter, else 0
+  auto operator<=>(const StructureKey&) const = default;
+};
+
+struct Structure {
+  Schedule placement = {};  // the schedule without its actions
+  bool splits_backward = false;
+  bool evicts = false;     // skeletons do not describe that
+  bool has_pairs = false;  // overlapped; what one hides of the other is not in skeletons either
+  Skeleton skeleton = {};
+  HeldMoments held = {};
+};
+
+class StructureCache {
+ public:
+  // Throws InputError where the generator, the lowering or the graph does. `plan` gives model, training, layout and
+  // software.
+  [[nodiscard]] const Structure& structure(const StructureKey& key, const Plan& plan);
+
+  // The key of a schedule of fewer microbatches whose skeleton stands for this one, `more` blocks added; the key itself
+  // where there is none.
+  struct Shorter {
+    StructureKey key = {};
+    int more = 0;
+  };
+  [[nodiscard]] Shorter shorter(const StructureKey& key, const Plan& plan);
+
+ private:
+  struct Entry {
+    std::unique_ptr<Structure> structure = {};
+    std::exception_ptr problem = {};
+  };
+  std::map<StructureKey, Entry> cache_;
+};
+
+}  // namespace plumb

@@ -1,0 +1,143 @@
+#include "common/search/weighing.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <tuple>
+
+#include "common/base/error.hpp"
+#include "common/search/parallel.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::int64_t bounds_at_once = 64;
+
+void keep_smaller(std::optional<std::pair<Bytes, std::int64_t>>& kept, Bytes bytes, std::int64_t id) {
+  if (!kept || std::pair(bytes, id) < *kept) kept = {bytes, id};
+}
+
+}  // namespace
+
+Weighing::Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options)
+    : space_(space), options_(options) {
+  if (options.time_limit) {
+    deadline_ = std::chrono::steady_clock::now() +
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(*options.time_limit);
+  }
+  for (int thread = 0; thread < std::max(1, options.jobs); ++thread)
+    weighers_.push_back(make_weigher(space.scenario()));
+  facts_.resize(index(space.families()));
+}
+
+bool Weighing::ended() const {
+  if (options_.stop != nullptr && *options_.stop) return true;
+  return deadline_ && std::chrono::steady_clock::now() >= *deadline_;
+}
+
+void Weighing::tell(int thread, std::int64_t done) const {
+  if (thread == 0 && options_.progress) options_.progress({done, space_.candidates(), best});
+}
+
+void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& refusals) {
+  if (std::optional<std::string> refusal = space_.refusal(family)) {
+    refusals.emplace_back(family, std::move(*refusal));
+    return;
+  }
+  const Family of = space_.family(family);
+  Facts& facts = facts_[index(family)];
+  try {
+    if (options_.prune || options_.pareto) facts.memory = weigher.memory_bound(of);
+    if (options_.bound) facts.time = weigher.time_bound(of);
+    facts.known = true;
+  } catch (const InputError& error) {
+    refusals.emplace_back(family, error.problem());
+  }
+}
+
+void Weighing::measure_bounds() {
+  std::vector<Refusals> refusals(weighers_.size());
+  std::atomic<bool> ended_early = false;
+  in_parallel(static_cast<int>(weighers_.size()), space_.families(), bounds_at_once,
+              [&](int thread, std::int64_t family) {
+                if (family % bounds_at_once == 0 && ended()) ended_early = true;
+                if (ended_early) return;
+                measure(family, weighers_[index(thread)], refusals[index(thread)]);
+                tell(thread, 0);
+              });
+  measured_ = !ended_early;
+  const Bytes memory = space_.scenario().cluster.machine.device.memory.value;
+  for (const Refusals& list : refusals) {
+    for (const auto& [family, reason] : list) {
+      log_.cannot_be_built(reason, space_.splits());
+      disposed_ += space_.splits();
+      refused_ = std::min(refused_.value_or(family * space_.splits()), family * space_.splits());
+    }
+  }
+  for (std::int64_t family = 0; family < space_.families(); ++family) {
+    const Facts& facts = facts_[index(family)];
+    if (!facts.known) continue;
+    if (options_.prune && facts.memory > memory) {
+      log_.too_large(LeftOutWhy::memory_bound, space_.layout_of(family), facts.memory, space_.splits());
+      keep_smaller(excluded_, facts.memory, family * space_.splits());
+      disposed_ += space_.splits();
+    } else {
+      waiting_.push_back(family);
+    }
+  }
+  std::ranges::sort(waiting_, {}, [&](std::int64_t family) { return std::pair(time_bound(family), family); });
+}
+
+void Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
+                            Refusals& refusals) const {
+  const Family of = space_.family(family);
+  for (std::int64_t split = 0; split < space_.splits(); ++split) {
+    const std::int64_t id = family * space_.splits() + split;
+    try {
+      const Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
+      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits});
+    } catch (const InputError& error) {
+      refusals.emplace_back(id, error.problem());
+    }
+  }
+}
+
+std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& round, std::vector<std::int64_t> later) {
+  std::vector<std::vector<WeighedCandidate>> found(round.size());
+  std::vector<Refusals> refusals(round.size());
+  std::vector<char> done(round.size(), 0);
+  std::atomic<std::int64_t> count = 0;
+  in_parallel(static_cast<int>(weighers_.size()), std::ssize(round), 1, [&](int thread, std::int64_t item) {
+    if (ended()) return;
+    weigh_family(round[index(item)], weighers_[index(thread)], found[index(item)], refusals[index(item)]);
+    done[index(item)] = 1;
+    count += space_.splits();
+    tell(thread, disposed_ + count);
+  });
+  disposed_ += count;
+  waiting_.clear();
+  std::vector<WeighedCandidate> result;
+  for (std::size_t item = 0; item < round.size(); ++item) {
+    if (done[item] == 0) waiting_.push_back(round[item]);
+    for (const auto& [id, reason] : refusals[item]) {
+      log_.cannot_be_built(reason, 1);
+      refused_ = std::min(refused_.value_or(id), id);
+    }
+    for (const WeighedCandidate& candidate : found[item]) {
+      ++evaluated_;
+      result.push_back(candidate);
+      if (candidate.fits) continue;
+      log_.too_large(LeftOutWhy::does_not_fit, space_.layout_of(round[item]), candidate.peak_bytes, 1);
+      keep_smaller(misfit_, candidate.peak_bytes, candidate.id);
+    }
+  }
+  waiting_.insert(waiting_.end(), later.begin(), later.end());
+  return result;
+}
+
+std::optional<std::int64_t> Weighing::smallest_misfit() const {
+  if (misfit_) return misfit_->second;
+  if (excluded_) return excluded_->second;
+  return refused_;
+}
+
+}  // namespace plumb

@@ -1,0 +1,78 @@
+// The families of a search: their bounds, which of them wait to be weighed, and the threads that do it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/search/search.hpp"
+
+namespace plumb {
+
+struct WeighedCandidate {
+  std::int64_t id = 0;
+  Seconds iteration = {};
+  Bytes peak_bytes = {};
+  bool fits = false;
+};
+
+class Weighing {
+ public:
+  Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options);
+
+  // Of every family: refused, too large, or waiting; by time bound, then number.
+  void measure_bounds();
+  [[nodiscard]] bool measured() const { return measured_; }
+  [[nodiscard]] const std::vector<std::int64_t>& waiting() const { return waiting_; }
+  [[nodiscard]] Seconds time_bound(std::int64_t family) const { return facts_[index(family)].time; }
+  [[nodiscard]] Bytes memory_bound(std::int64_t family) const { return facts_[index(family)].memory; }
+
+  // All candidates of these families that can be built, by number; then `later` wait. If it is ended meanwhile, those
+  // that were not weighed wait too.
+  [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
+                                                    std::vector<std::int64_t> later);
+
+  // Whether the search has been told to end, or its time is over.
+  [[nodiscard]] bool ended() const;
+
+  [[nodiscard]] std::int64_t evaluated() const { return evaluated_; }
+  // What was left out so far.
+  [[nodiscard]] const LeftOutLog& log() const { return log_; }
+  // Of what was weighed, or else of what the memory bound excludes; or else something that cannot be built.
+  [[nodiscard]] std::optional<std::int64_t> smallest_misfit() const;
+
+  std::optional<Seconds> best = {};  // for progress
+
+ private:
+  struct Facts {
+    Seconds time = {};
+    Bytes memory = {};
+    bool known = false;
+  };
+  // Of one thread: what it found that cannot be built.
+  using Refusals = std::vector<std::pair<std::int64_t, std::string>>;
+
+  [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
+  void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
+  void weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
+                    Refusals& refusals) const;
+  void tell(int thread, std::int64_t done) const;
+
+  const SearchSpace& space_;
+  const SearchOptions& options_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::vector<Weigher> weighers_;  // by thread
+  std::vector<Facts> facts_;       // by family
+  std::vector<std::int64_t> waiting_;
+  bool measured_ = false;
+  std::int64_t evaluated_ = 0;
+  std::int64_t disposed_ = 0;  // candidates
+  LeftOutLog log_;
+  std::optional<std::int64_t> refused_;                     // the first candidate that cannot be built
+  std::optional<std::pair<Bytes, std::int64_t>> excluded_;  // by the memory bound: the smallest
+  std::optional<std::pair<Bytes, std::int64_t>> misfit_;    // weighed: the smallest
+};
+
+}  // namespace plumb

@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/command_line.hpp"
+#include "common/base/error.hpp"
+#include "common/base/json.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/cluster/machine_yaml.hpp"
+#include "common/plan/fit.hpp"
+#include "common/plan/shipped.hpp"
+#include "sim/commands/command.hpp"
+
+namespace plumb::sim {
+namespace {
+
+struct Options {
+  std::string machine;
+  std::vector<std::string> tables;
+  bool all_tables_only = false;
+  bool json = false;
+};
+
+struct Fit {
+  Machine machine;
+  std::vector<PublishedTable> tables;
+  MachineRefit result;
+};
+
+std::vector<PublishedTable> tables_of(const Options& options, const YamlValue& file, const MachineFit& asked) {
+  std::vector<PublishedTable> tables;
+  for (const std::string& name : options.tables) tables.push_back(read_published(name));
+  if (!tables.empty()) return tables;
+  const YamlValue names = file.require("fit").require("tables");
+  for (std::size_t i = 0; i < asked.tables.size(); ++i) tables.push_back(read_published(find_file(names.items()[i])));
+  return tables;
+}
+
+Fit fit(const Options& options) {
+  const YamlValue file = YamlValue::load(options.machine);
+  const MachineFit asked = read_machine_fit(file);
+  std::vector<PublishedTable> tables = tables_of(options, file, asked);
+  if (tables.empty()) file.require("fit").fail("there are no tables to fit on");
+  // The peak alone depends on the precision, and the rows bring theirs.
+  const ElementType precision = tables.front().rows.front().scenario.training.precision;
+  Fit result{.machine = read_machine(file, precision), .tables = std::move(tables), .result = {}};
+  Progress progress("looking at all rows");
+  result.result =
+      refit(result.machine, asked.free, result.tables,
+            {.threads = usable_cores(),
+             .leave_one_out = !options.all_tables_only,
+             .progress = [&](const std::string&, int looks) { progress.update(looks, std::max(looks, 1000)); }});
+  return result;
+}
+
+Json to_json(const TableErrors& errors) {
+  return {{"table", errors.table}, {"mean_error_fraction", errors.mean}, {"worst_error_fraction", errors.worst}};
+}
+
+Json to_json(const Fit& fit) {
+  Json numbers = Json::array();
+  for (const FittedNumber& number : fit.result.numbers) {
+    numbers.push_back({{"name", number.number.name},
+                       {"table", number.table},
+                       {"value", number.value},
+                       {"uncertainty_fraction", number.uncertainty},
+                       {"before", number.start}});
+  }
+  Json tables = Json::array();
+  for (const TableErrors& errors : fit.result.tables) tables.push_back(to_json(errors));
+  Json left_out = Json::array();
+  for (const LeftOut& left : fit.result.left_out) {
+    Json entry = to_json(left.errors);
+    entry["values"] = left.values;
+    left_out.push_back(entry);
+  }
+  return {{"machine", fit.machine.name},           {"numbers", numbers}, {"correlations", fit.result.correlations},
+          {"chi_squared", fit.result.chi_squared}, {"tables", tables},   {"left_out", left_out}};
+}
+
+std::string name_of(const FittedNumber& number) {
+  return number.table.empty() ? number.number.name : number.number.name + " of " + number.table;
+}
+
+void print_numbers(const MachineRefit& result, bool colour) {
+  Table text{.header = {"number", "fitted", "uncertainty", "in the file"}, .rows = {}};
+  for (const FittedNumber& number : result.numbers) {
+    text.rows.push_back({name_of(number), fmt::format("{:.4g}", number.value),
+                         fmt::format("{:.1f}%", 100 * number.uncertainty), fmt::format("{:.4g}", number.start)});
+  }
+  std::cout << to_text(text, colour) << "\n  correlations:";
+  for (std::size_t i = 0; i < result.numbers.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      std::cout << fmt::format("\n    {:+.2f}  {}, {}", result.correlations[i][j], name_of(result.numbers[j]),
+                               name_of(result.numbers[i]));
+    }
+  }
+  std::cout << "\n\n";
+}
+
+void print(const Fit& fit, bool colour) {
+  std::cout << fmt::format("{}: {} numbers fitted on {} tables\n", fit.machine.name, fit.result.numbers.size(),
+                           fit.tables.size());
+  print_numbers(fit.result, colour);
+  Table text{.header = {"table", "rows", "mean", "worst"}, .rows = {}};
+  if (!fit.result.left_out.empty()) {
+    text.header.insert(text.header.end(), {"mean without it", "worst without it"});
+  }
+  const auto percent = [](double fraction) { return fmt::format("{:.2f}%", 100 * fraction); };
+  for (std::size_t i = 0; i < fit.tables.size(); ++i) {
+    const TableErrors& errors = fit.result.tables[i];
+    text.rows.push_back(
+        {errors.table, std::to_string(fit.tables[i].rows.size()), percent(errors.mean), percent(errors.worst)});
+    if (fit.result.left_out.empty()) continue;
+    const TableErrors& left = fit.result.left_out[i].errors;
+    text.rows.back().insert(text.rows.back().end(), {percent(left.mean), percent(left.worst)});
+  }
+  std::cout << to_text(text, colour);
+  std::cout << "\nUncertainty: one standard deviation, if rows are measured to 2% and a table counts as four rows.\n"
+               "Without it: the machine's numbers are fitted on the other tables, the table's own on itself.\n";
+}
+
+}  // namespace
+
+void add_fit(CLI::App& program, Body& body) {
+  CLI::App& command =
+      add_command(program, "fit", "Refits a machine's free numbers from published tables. Changes no file.",
+                  "plumb fit scenarios/machines/dgx-a100.yaml");
+  const auto options = std::make_shared<Options>();
+  command.add_option("MACHINE", options->machine, "A machine's file; its `fit` says what is free.")->required();
+  command.add_option("TABLE", options->tables, "Published tables. Default: those that the machine's file names.");
+  command.add_flag("--all-tables-only", options->all_tables_only, "Does not refit without each table in turn.");
+  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.callback([&body, options] {
+    body = [options] {
+      const Fit result = fit(*options);
+      if (options->json) {
+        std::cout << to_text(to_json(result));
+      } else {
+        print(result, colour_allowed(Stream::out));
+      }
+      return ExitStatus::done;
+    };
+  });
+}
+
+}  // namespace plumb::sim

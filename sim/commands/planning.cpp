@@ -1,0 +1,107 @@
+#include "sim/commands/planning.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+
+namespace plumb::sim {
+namespace {
+
+constexpr int usual_rows = 10;
+
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
+
+// Takes the first Ctrl-C as long as it lives.
+class InterruptWatch {
+ public:
+  InterruptWatch() {
+    interrupted = false;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { interrupted = true; };
+    action.sa_flags = SA_RESETHAND;
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  ~InterruptWatch() { ::sigaction(SIGINT, &before_, nullptr); }
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
+
+Planned searched(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
+  const SearchSpace space(scenario);
+  const InterruptWatch watch;
+  Progress progress("planning");
+  SearchOptions asked{.top = options.top.value_or(usual_rows),
+                      .jobs = options.jobs > 0 ? options.jobs : usable_cores(),
+                      .prune = !options.all_sizes,
+                      .bound = !options.all_times,
+                      .pareto = options.pareto,
+                      .stop = &interrupted};
+  if (options.time_limit) asked.time_limit = std::chrono::duration<double>(*options.time_limit);
+  asked.progress = [&](const SearchProgress& now) {
+    progress.update(now.done, now.total, now.best ? "best so far " + to_text(*now.best) : "");
+  };
+  SearchResult found = search(space, fast_weigher, engine, asked);
+  Planned planned{.planning = std::move(found.planning),
+                  .searched = true,
+                  .finished = found.finished,
+                  .candidates = found.candidates,
+                  .left = found.left,
+                  .explanation = std::move(found.explanation)};
+  for (const ParetoPoint& point : found.pareto) {
+    planned.pareto.push_back({space.choice(point.candidate), point.iteration, point.peak_bytes});
+  }
+  return planned;
+}
+
+// Of candidates in the order of time, those that need less memory than all before them.
+std::vector<ParetoRow> front_of(const std::vector<Candidate>& candidates) {
+  std::vector<ParetoRow> front;
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.own || !candidate.fits) continue;
+    if (!front.empty() && candidate.peak_bytes >= front.back().peak_bytes) continue;
+    front.push_back({candidate.choice, candidate.iteration, candidate.peak_bytes});
+  }
+  return front;
+}
+
+Planned all_weighed(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
+  Progress progress("planning");
+  Planned planned{.planning =
+                      plan_scenario(scenario, engine, [&](int done, int total) { progress.update(done, total); })};
+  std::vector<Candidate>& candidates = planned.planning.candidates;
+  planned.candidates = std::ssize(candidates);
+  LeftOutLog log;
+  for (const Candidate& candidate : candidates) {
+    const Layout& layout = candidate.choice.layout.value_or(scenario.layout);
+    if (!candidate.built) {
+      log.cannot_be_built(candidate.reason, 1);
+    } else if (!candidate.fits) {
+      log.too_large(LeftOutWhy::does_not_fit, layout, candidate.peak_bytes, 1);
+    }
+  }
+  planned.explanation = log.sorted();
+  if (options.pareto) planned.pareto = front_of(candidates);
+  return planned;
+}
+
+}  // namespace
+
+bool leaves_layout_open(const Scenario& scenario) {
+  return layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
+}
+
+Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  Planned planned =
+      leaves_layout_open(scenario) ? searched(scenario, engine, options) : all_weighed(scenario, engine, options);
+  planned.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return planned;
+}
+
+}  // namespace plumb::sim

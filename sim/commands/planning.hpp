@@ -1,0 +1,44 @@
+// From a scenario to its weighed candidates, whether it leaves layouts open (then it is searched) or not.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "common/search/search.hpp"
+
+namespace plumb::sim {
+
+struct PlanningOptions {
+  std::optional<int> top = {};  // rows; none: ten of a search, else all
+  int jobs = 0;                 // threads; 0: as many as cores may be used
+  bool all_sizes = false;       // also what the memory bound excludes
+  bool all_times = false;       // also what the time bound excludes
+  bool pareto = false;
+  std::optional<double> time_limit = {};  // seconds
+};
+
+struct ParetoRow {
+  PlanChoice choice = {};
+  Seconds iteration = {};
+  Bytes peak_bytes = {};
+};
+
+struct Planned {
+  PlanningResult planning = {};
+  bool searched = false;  // layouts or recompute modes were open
+  bool finished = true;   // false: the best so far
+  std::int64_t candidates = 0;
+  std::int64_t left = 0;  // not looked at, when ended early
+  std::vector<LeftOut> explanation = {};
+  std::vector<ParetoRow> pareto = {};  // by the longest path where it was searched, else by the engine
+  double seconds = 0;                  // that it took
+};
+
+// True if layouts or recompute modes are open: too many combinations to list them all.
+[[nodiscard]] bool leaves_layout_open(const Scenario& scenario);
+
+// Shows progress with the best so far. Of a search the first Ctrl-C keeps the best so far, the second ends the program.
+[[nodiscard]] Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options);
+
+}  // namespace plumb::sim

@@ -1,0 +1,140 @@
+// How many candidates a second the search weighs: MT-NLG 530B (arXiv 2201.11990) on 2,520 GPUs, batch 1,920, everything
+// that the fast evaluator takes. Two threads, as the goal is stated.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/model/model_block.hpp"
+#include "common/plan/scenario_blocks.hpp"
+#include "common/search/fast_evaluator.hpp"
+
+namespace plumb::bench {
+namespace {
+
+constexpr int threads = 2;
+constexpr int gpus = 2520;
+constexpr std::int64_t batch = 1920;
+constexpr int layers = 105;
+constexpr int heads = 128;
+
+const char* const text = R"(
+model: {name: mt-nlg-530b, vocabulary: 51200, hidden: 20480, heads: 128, ffn: 81920, layers: "full/dense*105",
+        activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: true}
+cluster: {machine: dgx-a100, nodes: 315}
+training: {sequence: 2048, global_batch: 1920, precision: bf16, microbatch: 1}
+layout: {pipeline: 105, tensor: {degree: 8}, data: {degree: 3}}
+software: SOFTWARE
+)";
+
+Scenario scenario(const std::string& software) {
+  std::string yaml = text;
+  yaml.replace(yaml.find("SOFTWARE"), 8, software);
+  Scenario read = read_scenario(YamlValue::parse(yaml, "mt-nlg-530b.yaml"), "mt-nlg-530b");
+  return read;
+}
+
+std::vector<int> divisors(std::int64_t number) {
+  std::vector<int> found;
+  for (int n = 1; n <= number; ++n) {
+    if (number % n == 0) found.push_back(n);
+  }
+  return found;
+}
+
+struct Candidate {
+  Family family;
+  SplitMethod split;
+};
+
+// All degrees, microbatches, chunks, schedules, recompute modes and both splits; the mesh in its usual order.
+std::vector<Candidate> candidates() {
+  std::vector<Candidate> all;
+  const auto add = [&](Family family, const std::string& name, int chunks) {
+    family.schedule = {.name = name, .chunks = chunks};
+    for (const RecomputeMode mode : {RecomputeMode::none, RecomputeMode::selective, RecomputeMode::full}) {
+      family.recompute.mode = mode;
+      for (const bool sequence_parallel : {false, true}) {
+        if (sequence_parallel && family.layout.tensor.degree == 1) continue;
+        family.layout.tensor.sequence_parallel = sequence_parallel;
+        for (const SplitMethod split : {SplitMethod::uniform, SplitMethod::dynamic}) all.push_back({family, split});
+      }
+    }
+  };
+  for (const int tensor : divisors(gpus)) {
+    if (heads % tensor != 0) continue;
+    for (const int pipeline : divisors(gpus / tensor)) {
+      const int data = gpus / tensor / pipeline;
+      if (pipeline > layers || batch % data != 0) continue;
+      for (const int microbatch : divisors(batch / data)) {
+        Family family;
+        family.layout.pipeline = pipeline;
+        family.layout.tensor.degree = tensor;
+        family.layout.data.degree = data;
+        family.microbatch = microbatch;
+        for (const char* name : {"1f1b", "gpipe", "zb-h1"}) add(family, name, 1);
+        for (int chunks = 2; chunks * pipeline <= layers; ++chunks) add(family, "interleaved-1f1b", chunks);
+      }
+    }
+  }
+  // Those that share a schedule stand together, so that one thread makes it.
+  std::ranges::stable_sort(all, {}, [](const Candidate& candidate) {
+    const Family& family = candidate.family;
+    return std::tuple(-family.layout.pipeline, family.schedule.name, family.schedule.chunks,
+                      family.microbatch * family.layout.data.degree);
+  });
+  return all;
+}
+
+struct Counts {
+  std::atomic<std::size_t> weighed{0};
+  std::atomic<std::size_t> refused{0};
+  std::atomic<std::size_t> disposed{0};  // by a bound
+};
+
+template <class Visit>
+void on_threads(const Visit& visit) {
+  std::vector<std::thread> running;
+  for (int n = 0; n < threads; ++n) running.emplace_back([&visit, n] { visit(n); });
+  for (std::thread& thread : running) thread.join();
+}
+
+// Every candidate is weighed, from empty caches, which is part of the time.
+void weigh_all(benchmark::State& state, const std::string& software) {
+  const Scenario read = scenario(software);
+  std::vector<Candidate> all = candidates();
+  Counts counts;
+  for (auto _ : state) {
+    std::atomic<std::size_t> next{0};
+    on_threads([&](int) {
+      FastEvaluator fast(read);
+      constexpr std::size_t at_once = 64;
+      for (std::size_t begin; (begin = next.fetch_add(at_once)) < all.size();) {
+        for (std::size_t n = begin; n < std::min(begin + at_once, all.size()); ++n) {
+          try {
+            benchmark::DoNotOptimize(fast.weigh(all[n].family, {.method = all[n].split}));
+            ++counts.weighed;
+          } catch (const InputError&) {
+            ++counts.refused;
+          }
+        }
+      }
+    });
+  }
+  state.counters["candidates"] = static_cast<double>(all.size());
+  state.counters["weighed/s"] = benchmark::Counter(static_cast<double>(counts.weighed), benchmark::Counter::kIsRate);
+  state.counters["refused"] = static_cast<double>(counts.refused) / static_cast<double>(state.iterations());
+}
+BENCHMARK_CAPTURE(weigh_all, megatron_2022, "megatron-2022")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(1);
+BENCHMARK_CAPTURE(weigh_all, plumb, "plumb")->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+
+}  // namespace
+}  // namespace plumb::bench

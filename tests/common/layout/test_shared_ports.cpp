@@ -1,0 +1,100 @@
+// Which ranks use a port at once: against a count over all ranks and ports.
+#include "common/layout/shared_ports.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+PortSharing counted(const Layout& layout, int devices) {
+  std::map<int, std::map<int, int>> ranks_of;  // by port and stage
+  for (int rank = 0; rank < ranks(layout); ++rank) {
+    ++ranks_of[rank / devices][coordinates(layout, rank).at(static_cast<std::size_t>(MeshAxis::pipeline))];
+  }
+  PortSharing most;
+  for (const auto& [port, stages] : ranks_of) {
+    most.stages = std::max(most.stages, static_cast<int>(stages.size()));
+    for (const auto& [stage, count] : stages) most.together = std::max(most.together, count);
+  }
+  return most;
+}
+
+Layout mesh(int pipeline, int tensor, int data = 1) {
+  Layout layout;
+  layout.pipeline = pipeline;
+  layout.tensor.degree = tensor;
+  layout.data.degree = data;
+  return layout;
+}
+
+Machine pcie_box() {
+  Machine machine{.name = "box", .devices = 8, .nics = 2, .devices_per_switch = 4};
+  machine.uplink.value = {25e9};
+  return machine;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share a port are those that a count over all ports finds") {
+  std::mt19937 random(1);
+  const auto pick = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
+  for (int round = 0; round < 500; ++round) {
+    Layout layout = mesh(pick(6), pick(4), pick(4));
+    layout.context = pick(2);
+    std::ranges::shuffle(layout.order, random);
+    const int devices = pick(8);
+    INFO(describe(layout) << " on ports of " << devices);
+    CHECK(port_sharing(layout, devices) == counted(layout, devices));
+  }
+}
+
+TEST_CASE("a NIC of two devices serves two ranks of one stage, or one of each of two") {
+  const Machine machine{.name = "four NICs", .devices = 8, .nics = 4};
+  const int each = devices_per_nic(machine);
+  REQUIRE(each == 2);
+  CHECK(port_sharing(mesh(4, 8), each) == PortSharing{.together = 2, .stages = 1});
+  CHECK(port_sharing(mesh(16, 1), each) == PortSharing{.together = 1, .stages = 2});
+  CHECK(port_sharing(mesh(4, 3), each) == PortSharing{.together = 2, .stages = 2});
+  CHECK(devices_per_nic({.name = "own ports", .devices = 8}) == 1);
+}
+
+TEST_CASE("rings cross a switch's uplink once, and share it with the other groups of their stage") {
+  const Machine box = pcie_box();
+  const auto passes = [&](const Layout& layout, MeshAxis axis) {
+    return group_ways(layout, axis, {.machine = box}).uplink_passes;
+  };
+  // All eight in one ring: one neighbour under the other switch.
+  CHECK(passes(mesh(1, 8), MeshAxis::tensor) == 1);
+  // Each switch has a group of its own.
+  CHECK(passes(mesh(1, 4, 2), MeshAxis::tensor) == 0);
+  // Pairs (0, 4), (1, 5), (2, 6) and (3, 7): four cross at once.
+  CHECK(passes(mesh(1, 4, 2), MeshAxis::data) == 4);
+  // Of two stages one ring each.
+  CHECK(passes(mesh(2, 2, 2), MeshAxis::data) == 0);
+  // Sixteen on two machines: one crosses inside, and of each of the four under a switch an eighth leaves.
+  CHECK(passes(mesh(1, 16), MeshAxis::tensor) == Approx(1 + 4.0 / 8));
+  CHECK(group_ways(mesh(1, 16), MeshAxis::tensor, {.machine = box}).ranks_per_nic == 4);
+  CHECK(group_ways(mesh(1, 1), MeshAxis::tensor, {.machine = box}) == GroupWays{});
+}
+
+TEST_CASE("what a group's rings send over the borders of leaves and sites, all groups of a stage at once") {
+  const Machine machine{.name = "eight", .devices = 8};
+  const Cluster cluster{.machine = machine, .nodes = 8, .nodes_per_leaf = 2, .nodes_per_site = 4};
+  // Eight groups of eight ranks, one on each machine: each group's ring leaves each leaf and each site once.
+  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::data, cluster).leaf_passes == 8);
+  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::data, cluster).site_passes == 8);
+  // One group of all: eight rings that each carry an eighth.
+  CHECK(group_ways(mesh(1, 1, 64), MeshAxis::data, cluster).leaf_passes == Approx(1));
+  // Groups within a machine, and within a leaf.
+  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::tensor, cluster).leaf_passes == 0);
+  CHECK(group_ways(mesh(4, 8, 2), MeshAxis::data, cluster).leaf_passes == 0);
+  // Of two stages of four machines one ring of each of the eight groups.
+  CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).leaf_passes == 8);
+  CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).site_passes == 0);
+}

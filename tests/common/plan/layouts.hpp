@@ -1,0 +1,46 @@
+// Plans over several axes, that tests of all ranks share.
+#pragma once
+
+#include <string>
+
+#include "common/plan/plan.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+namespace plumb::testing {
+
+// Eight layers on machines of eight devices, so large that no message is lost in rounding.
+struct LayoutCase {
+  std::string machine = "dgx-a100";
+  int nodes = 1;
+  int pipeline = 2;
+  int tensor = 1;
+  int data = 1;
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b";
+  std::string software = "plumb";
+  std::string recompute = "none";
+  int batch = 16;
+  std::string network = "";  // more of the cluster
+};
+
+inline Plan plan_of(const LayoutCase& c) {
+  const auto text = [](int number) { return std::to_string(number); };
+  const Scenario scenario = read_text(
+      "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: "
+      "false}\n"
+      "cluster: {machine: " +
+      c.machine + ", nodes: " + text(c.nodes) + c.network +
+      "}\n"
+      "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
+      text(c.batch * c.data) + ", recompute: " + c.recompute +
+      "}\n"
+      "layout: {order: [tensor, data, pipeline], pipeline: " +
+      text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) +
+      ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") + "}, data: {degree: " + text(c.data) +
+      "}}\n"
+      "schedule: " +
+      c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");
+  return make_plan(scenario, {scenario.microbatches.front(), scenario.schedules.front(), scenario.splits.front()});
+}
+
+}  // namespace plumb::testing

@@ -1,0 +1,77 @@
+// Random small scenarios and families of candidates: mixed layers, every schedule, all that changes costs or orders.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/schedule/registry.hpp"
+#include "common/search/family.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+namespace plumb::testing {
+
+class RandomFamilies {
+ public:
+  explicit RandomFamilies(std::uint64_t seed) : random_(seed) {}
+
+  int number(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
+  bool coin() { return number(0, 1) == 1; }
+  template <class T>
+  const T& one_of(const std::vector<T>& values) {
+    return values[static_cast<std::size_t>(number(0, static_cast<int>(values.size()) - 1))];
+  }
+
+  Scenario scenario() {
+    std::string layers;
+    const int kinds = number(1, 4);
+    for (int n = 0; n < kinds; ++n) {
+      layers += (n > 0 ? ", " : "") + one_of<std::string>({"full/dense", "sliding/moe", "linear/dense", "full/moe"}) +
+                "*" + std::to_string(number(1, 6));
+    }
+    std::string model = hybrid_block(layers);
+    if (coin()) model += "  tied_embeddings: true\n";
+    Scenario scenario = read_text(model + R"(training: {sequence: 128, global_batch: 64, microbatch: 1, precision: bf16}
+layout: {pipeline: 1}
+cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
+)");
+    scenario.training.global_batch = one_of<std::int64_t>({16, 48, 64, 96});
+    Software& software = scenario.software;
+    software.exchange = coin() ? PipelineExchange::synchronous : PipelineExchange::asynchronous;
+    software.recompute_unit = coin() ? RecomputeUnit::layer : RecomputeUnit::stage;
+    software.flash_attention = coin();
+    software.data_overlap = coin();
+    software.scattered_messages = coin();
+    software.hidden_in_pairs = number(0, 3) == 0 ? 0.5 : 0;
+    software.step_overhead = {coin() ? 5e-3 : 0.0};
+    Machine& machine = scenario.cluster.machine;
+    machine.devices = one_of<int>({2, 4, 8});
+    machine.outside.bandwidth.value = {one_of<double>({1e8, 1e9, 2e10})};
+    machine.device.memory.value = {std::int64_t{number(40, 400)} << 20};
+    return scenario;
+  }
+
+  Family family(const std::vector<std::string>& schedules) {
+    Family family;
+    family.layout.pipeline = number(1, 8);
+    family.layout.tensor.degree = one_of<int>({1, 2, 4});
+    family.layout.tensor.sequence_parallel = coin();
+    family.layout.data.degree = one_of<int>({1, 1, 2, 4});
+    if (coin()) std::swap(family.layout.order[3], family.layout.order[4]);
+    family.microbatch = one_of<std::int64_t>({1, 1, 1, 2});
+    family.recompute.mode = one_of<RecomputeMode>({RecomputeMode::none, RecomputeMode::selective, RecomputeMode::full});
+    family.schedule.name = one_of(schedules);
+    const ScheduleEntry& entry = find_schedule(family.schedule.name);
+    if (entry.uses_chunks) {
+      family.schedule.chunks = entry.fixed_chunks > 0 ? entry.fixed_chunks : entry.chunk_multiple * number(1, 3);
+    }
+    if (entry.uses_slices) family.schedule.slices = number(1, 4);
+    family.schedule.overlap = entry.uses_overlap && number(0, 3) == 0;
+    return family;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+}  // namespace plumb::testing

@@ -1,0 +1,123 @@
+// What the fast way says is what the whole plan says: split, time and memory, over random families.
+#include "common/search/fast_evaluator.hpp"
+
+#include <optional>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/search/random_families.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+std::vector<std::string> all_schedules() {
+  std::vector<std::string> names;
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (!entry.uses_times) names.push_back(entry.name);
+  }
+  return names;
+}
+
+template <class Weigh>
+std::optional<Estimate> if_built(const Weigh& weigh) {
+  try {
+    return weigh();
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// Weighs one candidate both ways; false if it cannot be built.
+bool compare(FastEvaluator& fast, const Scenario& scenario, const Family& family, SplitMethod method) {
+  const SplitChoice split{.method = method};
+  const auto expected = if_built([&] { return weigh_slowly(scenario, family, split); });
+  const auto found = if_built([&] { return fast.weigh(family, split); });
+  CAPTURE(family.schedule.name, family.schedule.chunks, family.schedule.slices, family.schedule.overlap,
+          describe(family.layout), family.microbatch, scenario.training.global_batch,
+          static_cast<int>(family.recompute.mode), static_cast<int>(scenario.software.exchange),
+          static_cast<int>(scenario.software.recompute_unit), static_cast<int>(method));
+  REQUIRE(found.has_value() == expected.has_value());
+  if (!expected) return false;
+  REQUIRE(describe(found->split) == describe(expected->split));
+  REQUIRE(found->iteration.value == Approx(expected->iteration.value).epsilon(1e-9).margin(0));
+  REQUIRE(found->fits == expected->fits);
+  REQUIRE(found->peak_bytes.value >= expected->peak_bytes.value);
+  REQUIRE(fast.time_bound(family).value <= expected->iteration.value);
+  REQUIRE(fast.memory_bound(family).value <= expected->peak_bytes.value);
+  if (found->exact) {
+    REQUIRE(found->peak_bytes.value == expected->peak_bytes.value);
+    REQUIRE(found->fullest_rank == expected->fullest_rank);
+  }
+  return true;
+}
+
+// Every way to share layers out, in order: inner stages hold one at least.
+template <class Visit>
+void for_each_split(int layers, int stages, const Visit& visit, std::vector<int> counts = {}) {
+  const int next = static_cast<int>(counts.size());
+  if (next + 1 == stages) {
+    counts.push_back(layers);
+    visit(counts);
+    return;
+  }
+  for (int own = next == 0 ? 0 : 1; own <= layers; ++own) {
+    counts.push_back(own);
+    for_each_split(layers - own, stages, visit, counts);
+    counts.pop_back();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("over random families of every schedule the fast way says what the whole plan says") {
+  int built = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    RandomFamilies random(seed);
+    const Scenario scenario = random.scenario();
+    FastEvaluator fast(scenario);
+    CAPTURE(seed);
+    for (int n = 0; n < 30; ++n) {
+      const Family family = random.family(all_schedules());
+      for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::parameters, SplitMethod::dynamic}) {
+        // The dynamic split of ranks with several stages takes the slow way seconds.
+        if (method == SplitMethod::dynamic && family.schedule.chunks > 1 && n % 5 != 0) continue;
+        built += compare(fast, scenario, family, method) ? 1 : 0;
+      }
+    }
+  }
+  CHECK(built > 500);
+}
+
+TEST_CASE("no split of a family is faster or smaller than its bounds, and some come near") {
+  double nearest_time = 0;
+  double nearest_memory = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    RandomFamilies random(seed + 1000);
+    const Scenario scenario = random.scenario();
+    const int layers = static_cast<int>(scenario.model.layers.size());
+    FastEvaluator fast(scenario);
+    for (int n = 0; n < 10; ++n) {
+      Family family = random.family({"gpipe", "1f1b", "zb-h1", "eager-1f1b", "interleaved-1f1b"});
+      family.layout.pipeline = random.number(1, 3);
+      family.schedule.chunks = family.schedule.name == "interleaved-1f1b" ? 2 : 1;
+      const int stage_count = family.layout.pipeline * family.schedule.chunks;
+      if (stage_count > layers || stage_count > 4) continue;
+      CAPTURE(seed, n, family.schedule.name, stage_count);
+      for_each_split(layers, stage_count, [&](const std::vector<int>& counts) {
+        const auto found =
+            if_built([&] { return fast.weigh(family, {.method = SplitMethod::counts, .counts = counts}); });
+        if (!found) return;
+        const Seconds time = fast.time_bound(family);
+        const Bytes memory = fast.memory_bound(family);
+        REQUIRE(time <= found->iteration);
+        REQUIRE(memory <= found->peak_bytes);
+        nearest_time = std::max(nearest_time, time / found->iteration);
+        nearest_memory = std::max(nearest_memory, memory / found->peak_bytes);
+      });
+    }
+  }
+  CHECK(nearest_time > 0.95);
+  CHECK(nearest_memory > 0.7);
+}

@@ -1,0 +1,227 @@
+// The search finds what weighing all of a small space finds, whatever it leaves out and however many threads work.
+#include "common/search/search.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "common/base/digest.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/search/random_scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr unsigned scenarios = 60;
+
+// As if messages contended: takes up to 5% longer than the path, more or less by plan.
+Timeline contended(const Plan& plan) {
+  Timeline timeline = predict_by_path(plan);
+  const auto spread = static_cast<double>(std::hash<std::string>{}(plan_digest(plan)) % 1000) / 1000;
+  timeline.producer = "contended";
+  timeline.steps.front().duration = timeline.steps.front().duration * (1 + 0.05 * spread);
+  return timeline;
+}
+
+// Half of the memory that the median candidate needs, so that many do not fit.
+Scenario tight_scenario(unsigned seed) {
+  const Scenario roomy = read_text(random_scenario(seed));
+  std::vector<Bytes> peaks;
+  for (const Candidate& candidate : plan_scenario(roomy, predict_by_path).candidates) {
+    if (candidate.built) peaks.push_back(candidate.peak_bytes);
+  }
+  REQUIRE_FALSE(peaks.empty());
+  std::ranges::nth_element(peaks, peaks.begin() + std::ssize(peaks) / 3);
+  return read_text(random_scenario(seed, ", memory: " + std::to_string(peaks[peaks.size() / 3].value) + " B"));
+}
+
+// Bounds that hold and are as tight as a seed makes them: a part of the least that any candidate of the family has.
+Weigher bounded_weigher(const Scenario& scenario, double tightness) {
+  Weigher weigher = slow_weigher(scenario);
+  const auto each = [&scenario](const Family& family, const auto& use) {
+    for (const SplitChoice& split : scenario.splits) {
+      try {
+        use(weigh_slowly(scenario, family, split));
+      } catch (const InputError&) {  // this split cannot be built
+      }
+    }
+  };
+  weigher.time_bound = [=](const Family& family) {
+    Seconds least = longest_time;
+    each(family, [&](const Estimate& estimate) { least = std::min(least, estimate.iteration); });
+    return least * tightness;
+  };
+  weigher.memory_bound = [=](const Family& family) {
+    Bytes least{std::int64_t{1} << 60};
+    each(family, [&](const Estimate& estimate) { least = std::min(least, estimate.peak_bytes); });
+    return least;
+  };
+  return weigher;
+}
+
+const Candidate* best_of(const PlanningResult& result) {
+  for (const Candidate& candidate : result.candidates) {
+    if (candidate.own && candidate.fits) return &candidate;
+  }
+  return nullptr;
+}
+
+void require_same_best(const PlanningResult& found, const PlanningResult& all) {
+  const Candidate* best = best_of(found);
+  const Candidate* true_best = best_of(all);
+  REQUIRE((best == nullptr) == (true_best == nullptr));
+  if (best == nullptr) return;
+  CHECK(best->iteration == true_best->iteration);
+  CHECK(best->peak_bytes == true_best->peak_bytes);
+}
+
+void check_counts(const SearchResult& result, const SearchSpace& space) {
+  const PlanningResult& planning = result.planning;
+  CHECK(result.candidates == space.candidates());
+  CHECK(planning.pruned + planning.bounded + planning.evaluated + result.left == result.candidates);
+  std::int64_t explained = 0;
+  for (const LeftOut& group : result.explanation) {
+    if (group.why != LeftOutWhy::does_not_fit) explained += group.candidates;
+  }
+  CHECK(explained == planning.pruned + planning.bounded);
+}
+
+}  // namespace
+
+TEST_CASE("the best of a search is the best of all candidates, by path and by an engine with contention") {
+  int bounded = 0;
+  int pruned = 0;
+  int with_answer = 0;
+  for (unsigned seed = 0; seed < scenarios; ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = tight_scenario(seed);
+    const SearchSpace space(scenario);
+    const Evaluator engine = seed % 2 == 0 ? Evaluator(predict_by_path) : Evaluator(contended);
+    const PlanningResult all = plan_scenario(scenario, engine);
+    const double tightness = seed % 3 == 0 ? 1 : 0.9;
+    const MakeWeigher make = [=](const Scenario& of) { return bounded_weigher(of, tightness); };
+    const SearchResult found = search(space, make, engine, {.top = 1});
+    require_same_best(found.planning, all);
+    check_counts(found, space);
+    CHECK(found.finished);
+    CHECK(found.left == 0);
+    bounded += found.planning.bounded > 0 ? 1 : 0;
+    pruned += found.planning.pruned > 0 ? 1 : 0;
+    with_answer += best_of(all) != nullptr ? 1 : 0;
+  }
+  CHECK(bounded > static_cast<int>(scenarios / 2));  // or the bounds were not tried
+  CHECK(pruned > static_cast<int>(scenarios / 2));
+  CHECK(with_answer > static_cast<int>(scenarios * 3 / 4));
+}
+
+TEST_CASE("without pruning and bounds the table and the answer are the same") {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = tight_scenario(seed);
+    const SearchSpace space(scenario);
+    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.95); };
+    const Evaluator engine = contended;
+    const SearchResult with = search(space, make, engine, {.top = 3});
+    const SearchResult without = search(space, make, engine, {.top = 3, .prune = false, .bound = false});
+    check_counts(without, space);
+    CHECK(without.planning.bounded == 0);
+    CHECK(without.planning.evaluated >= with.planning.evaluated);
+    require_same_best(with.planning, without.planning);
+    const SearchResult unbounded = search(space, make, predict_by_path, {.top = 3, .bound = false});
+    const SearchResult by_path = search(space, make, predict_by_path, {.top = 3});
+    REQUIRE(unbounded.planning.candidates.size() == by_path.planning.candidates.size());
+    for (std::size_t i = 0; i < by_path.planning.candidates.size(); ++i) {
+      CHECK(by_path.planning.candidates[i].choice == unbounded.planning.candidates[i].choice);
+    }
+  }
+}
+
+TEST_CASE("one thread or three: the same candidates, counts and reasons") {
+  for (unsigned seed = 20; seed < 26; ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = tight_scenario(seed);
+    const SearchSpace space(scenario);
+    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.9); };
+    const SearchResult one = search(space, make, predict_by_path, {.jobs = 1, .pareto = true});
+    const SearchResult three = search(space, make, predict_by_path, {.jobs = 3, .pareto = true});
+    REQUIRE(one.planning.candidates.size() == three.planning.candidates.size());
+    for (std::size_t i = 0; i < one.planning.candidates.size(); ++i) {
+      CHECK(one.planning.candidates[i].plan == three.planning.candidates[i].plan);
+      CHECK(one.planning.candidates[i].choice == three.planning.candidates[i].choice);
+    }
+    CHECK(one.planning.evaluated == three.planning.evaluated);
+    CHECK(one.planning.bounded == three.planning.bounded);
+    CHECK(one.explanation == three.explanation);
+    CHECK(one.pareto == three.pareto);
+  }
+}
+
+TEST_CASE("the front of time against memory is that of all candidates that fit") {
+  for (unsigned seed = 30; seed < 40; ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = tight_scenario(seed);
+    const SearchSpace space(scenario);
+    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.97); };
+    const SearchResult found = search(space, make, predict_by_path, {.top = 1, .pareto = true});
+    std::vector<std::pair<Seconds, Bytes>> fitting;
+    for (std::int64_t id = 0; id < space.candidates(); ++id) {
+      const Candidate candidate = weigh_candidate(scenario, space.choice(id), predict_by_path);
+      if (candidate.fits) fitting.emplace_back(candidate.iteration, candidate.peak_bytes);
+    }
+    std::vector<std::pair<Seconds, Bytes>> front;
+    for (const auto& point : fitting) {
+      const bool covered = std::ranges::any_of(fitting, [&](const auto& other) {
+        return other != point && other.first <= point.first && other.second <= point.second;
+      });
+      if (!covered) front.push_back(point);
+    }
+    std::ranges::sort(front);
+    front.erase(std::unique(front.begin(), front.end()), front.end());
+    std::vector<std::pair<Seconds, Bytes>> got;
+    for (const ParetoPoint& point : found.pareto) got.emplace_back(point.iteration, point.peak_bytes);
+    CHECK(got == front);
+  }
+}
+
+TEST_CASE("a search that is told to end keeps the best so far and says that it is not finished") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  std::atomic<bool> stop = false;
+  SearchOptions options{.top = 1, .stop = &stop};
+  options.progress = [&](const SearchProgress& progress) {
+    if (progress.done >= progress.total / 2) stop = true;
+  };
+  const SearchResult half = search(space, slow_weigher, predict_by_path, options);
+  CHECK_FALSE(half.finished);
+  CHECK(half.left > 0);
+  CHECK(best_of(half.planning) != nullptr);
+  check_counts(half, space);
+}
+
+TEST_CASE("where nothing fits, the smallest candidate says why") {
+  const Scenario scenario = read_text(random_scenario(1, ", memory: 100 KB"));
+  const SearchSpace space(scenario);
+  const SearchResult found = search(space, slow_weigher, predict_by_path, {});
+  REQUIRE(found.planning.candidates.size() == 1);
+  CHECK_THAT(found.planning.candidates.front().reason, ContainsSubstring("too much"));
+  CHECK_THROWS_WITH(best_fitting(found.planning, scenario), ContainsSubstring("nothing fits in memory"));
+}
+
+TEST_CASE("every candidate of the space is another one, and all choices of the planner are there") {
+  const Scenario scenario = read_text(random_scenario(5));
+  const SearchSpace space(scenario);
+  std::vector<PlanChoice> choices;
+  for (std::int64_t id = 0; id < space.candidates(); ++id) {
+    CHECK(std::ranges::find(choices, space.choice(id)) == choices.end());
+    choices.push_back(space.choice(id));
+    CHECK(space.layout_of(id / space.splits()) == space.choice(id).layout);
+  }
+  for (const Candidate& candidate : plan_scenario(scenario, predict_by_path).candidates) {
+    if (candidate.own) CHECK(std::ranges::find(choices, candidate.choice) != choices.end());
+    const bool listed = std::ranges::find(choices, candidate.choice) != choices.end();
+    if (!listed) continue;
+    const auto id = std::ranges::find(choices, candidate.choice) - choices.begin();
+    if (candidate.built) CHECK_FALSE(space.refusal(id / space.splits()).has_value());
+  }
+}

@@ -1,0 +1,174 @@
+// Skeletons time what the graphs say they are made of, and loops stand for the schedules that are longer.
+#include "common/search/skeleton_times.hpp"
+
+#include <cmath>
+#include <random>
+
+#include "common/base/error.hpp"
+#include "common/graph/evaluate.hpp"
+#include "common/schedule/registry.hpp"
+#include "common/search/peak_memory.hpp"
+#include "common/search/structure_cache.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+struct Case {
+  std::string schedule;
+  int ranks;
+  int microbatches;
+  int chunks;
+  PipelineExchange exchange;
+  bool recompute;
+};
+
+Plan plan_of(const Case& of) {
+  Plan plan;
+  plan.model.layers.resize(1);
+  plan.software.exchange = of.exchange;
+  plan.training.recompute.mode = of.recompute ? RecomputeMode::full : RecomputeMode::none;
+  return plan;
+}
+
+StructureKey key_of(const Case& of) {
+  return {.schedule = of.schedule,
+          .ranks = of.ranks,
+          .microbatches = of.microbatches,
+          .chunks = of.chunks,
+          .recompute = of.recompute,
+          .exchange = of.exchange,
+          .ranks_per_machine = 2};
+}
+
+// Stages as uneven as splits make them: some equal, one or a few heavier; messages from free to as long as a stage.
+PipelineCosts uneven_costs(const Case& of, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> part(0, 1);
+  PipelineCosts costs;
+  const double message = std::pow(10, -4 * part(random));
+  costs.inside = {.latency = {message * part(random)}, .bandwidth = {1e9}};
+  costs.outside = {.latency = {message}, .bandwidth = {1e8}};
+  costs.ranks_per_machine = 2;
+  costs.exchange = of.exchange;
+  costs.boundary_bytes = {1000};
+  const bool any = part(random) < 0.3;
+  for (int stage = 0; stage < of.ranks * of.chunks; ++stage) {
+    const double factor = any ? 0.5 + part(random) : 2 + std::floor(3 * part(random)) * 0.5;
+    ComputeCost cost;
+    cost.forward = {factor};
+    cost.input_gradient = {factor * 1.1};
+    cost.weight_gradient = {factor * 0.9};
+    cost.optimizer = {part(random)};
+    cost.kept_bytes = {static_cast<std::int64_t>(5000 * factor)};
+    cost.kept_for_weight_bytes = {static_cast<std::int64_t>(2000 * factor)};
+    cost.forward_workspace_bytes = {700};
+    cost.input_gradient_workspace_bytes = {1500};
+    cost.weight_gradient_workspace_bytes = {400};
+    cost.parameter_bytes = {static_cast<std::int64_t>(10000 * factor)};
+    costs.stages.push_back(cost);
+  }
+  return costs;
+}
+
+Schedule lowered_of(const Case& of) {
+  Schedule schedule =
+      generate_schedule(of.schedule, {.ranks = of.ranks, .microbatches = of.microbatches, .chunks = of.chunks});
+  if (of.recompute) schedule = with_recompute(std::move(schedule));
+  return lower(schedule, {});
+}
+
+struct Seen {
+  int looped = 0;
+  int left_out = 0;
+};
+
+void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
+  CAPTURE(of.schedule, of.ranks, of.microbatches, of.chunks, static_cast<int>(of.exchange), of.recompute);
+  StructureCache cache;
+  const Plan plan = plan_of(of);
+  PipelineCosts costs = uneven_costs(of, random);
+  // Some orders wait for themselves where messages are exchanged synchronously.
+  StructureCache::Shorter shorter;
+  try {
+    shorter = cache.shorter(key_of(of), plan);
+    (void)cache.structure(shorter.key, plan);
+  } catch (const InputError&) {
+    REQUIRE_THROWS_AS(build_graph(lowered_of(of), costs), InputError);
+    return;
+  }
+  const Structure& structure = cache.structure(shorter.key, plan);
+  if (structure.splits_backward) costs.exchange = PipelineExchange::asynchronous;
+  const Schedule lowered = lowered_of(of);
+  const ScheduleGraph graph = build_graph(lowered, costs);
+  const Evaluation expected = evaluate(graph);
+  std::vector<double> durations;
+  set_durations(structure.skeleton, costs, durations);
+  SkeletonTimes times;
+  // To the last bit where nothing is left out.
+  times.time(structure.skeleton, durations, shorter.more, 0);
+  REQUIRE(times.makespan() == expected.makespan.value);
+  PeakMemory memory;
+  Bytes peak;
+  for (const RankMemory& rank : memory_over_time(graph, expected, costs, lowered)) {
+    peak = std::max(peak, rank.peak_bytes);
+  }
+  REQUIRE(memory.find(structure.skeleton, times, costs, 0).peak_bytes.value == peak.value);
+  if (shorter.more == 0) return;
+  ++seen.looped;
+  const std::size_t nodes =
+      structure.skeleton.graph_nodes + static_cast<std::size_t>(shorter.more) * structure.skeleton.loop->graph_nodes;
+  REQUIRE(nodes == graph.nodes.size());
+  times.time(structure.skeleton, durations, shorter.more, 1e-10);
+  REQUIRE(times.makespan() == Approx(expected.makespan.value).epsilon(2e-10).margin(0));
+  if (!times.leaves_out()) return;
+  ++seen.left_out;
+  const double slack = 2e-10 * times.makespan();
+  const Bytes above = memory.find(structure.skeleton, times, costs, slack).peak_bytes;
+  const Bytes below = memory.find(structure.skeleton, times, costs, -slack).peak_bytes;
+  REQUIRE(above >= peak);
+  REQUIRE(below <= peak);
+}
+
+}  // namespace
+
+TEST_CASE("loops time longer schedules of uneven stages to the last bit, and periods leave out what only shifts") {
+  std::mt19937_64 random(11);
+  const auto number = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  Seen seen;
+  for (int n = 0; n < 3000; ++n) {
+    const std::vector<std::string> names = {"1f1b", "zb-h1", "eager-1f1b", "interleaved-1f1b", "gpipe"};
+    Case of{.schedule = names[static_cast<std::size_t>(number(0, 4))],
+            .ranks = number(1, 9),
+            .microbatches = number(1, 90),
+            .chunks = 1,
+            .exchange = number(0, 1) == 1 ? PipelineExchange::synchronous : PipelineExchange::asynchronous,
+            .recompute = number(0, 2) == 0};
+    if (of.schedule == "interleaved-1f1b") {
+      of.chunks = number(1, 3);
+      of.microbatches = of.ranks * number(1, 12);
+    }
+    // Eager warm-up and messages that wait for each other do not go together.
+    if (of.schedule == "eager-1f1b") of.exchange = PipelineExchange::asynchronous;
+    check_loop(of, random, seen);
+  }
+  CHECK(seen.looped > 1000);
+  CHECK(seen.left_out > 500);
+}
+
+TEST_CASE("a schedule's moments do not change with the microbatches that a loop adds") {
+  for (const char* name : {"1f1b", "zb-h1", "eager-1f1b", "interleaved-1f1b"}) {
+    for (const int ranks : {2, 3, 5, 8}) {
+      const Case of{name, ranks, 12 * ranks, std::string(name) == "interleaved-1f1b" ? 2 : 1, {}, false};
+      StructureCache cache;
+      const Plan plan = plan_of(of);
+      const StructureCache::Shorter shorter = cache.shorter(key_of(of), plan);
+      CAPTURE(name, ranks);
+      REQUIRE(shorter.more > 0);
+      const HeldMoments& fewer = cache.structure(shorter.key, plan).held;
+      const HeldMoments& all = cache.structure(key_of(of), plan).held;
+      CHECK(fewer.moments == all.moments);
+      CHECK(fewer.inputs == all.inputs);
+    }
+  }
+}

@@ -1,0 +1,124 @@
+// `plumb plan` over open layouts from outside: its table and keys, its refusals, and the same bytes each time.
+#include <set>
+
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
+using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::require_keys;
+using plumb::tests::run_plumb;
+
+namespace {
+
+const std::string open_layouts = R"(model:
+  name: small
+  vocabulary: 8192
+  hidden: 64
+  heads: 4
+  ffn: 128
+  layers: "full/dense*6"
+cluster: {machine: dgx-a100, ranks: 8}
+training: {sequence: 256, global_batch: 16, microbatch: auto, recompute: auto}
+layout: auto
+schedule: [1f1b, zb-h1]
+split: dynamic
+)";
+
+}  // namespace
+
+TEST_CASE("plan over open layouts: the best first, uniform in the table, counts that add up") {
+  const Folder folder;
+  const std::string file = folder.file("open.yaml", open_layouts);
+  const Json planned = json_of(run_plumb(folder, "plan " + file + " --json --explain --pareto --top 4"));
+  require_keys(planned, {"candidates", "pruned", "bounded", "evaluated", "simulated", "explain", "pareto"});
+  CHECK(planned["finished"] == true);
+  CHECK(planned["left"] == 0);
+  REQUIRE(planned["candidates"].size() >= 4);
+  CHECK(planned["candidates"].size() <= 5);
+  std::set<std::string> splits;
+  double before = 0;
+  for (const Json& candidate : planned["candidates"]) {
+    require_keys(candidate, {"layout", "schedule", "split", "microbatch", "recompute", "iteration_s", "peak_bytes",
+                             "fits", "reason", "sequence_parallel", "order"});
+    splits.insert(candidate["split"].get<std::string>());
+    CHECK(candidate["iteration_s"].get<double>() >= before);
+    before = candidate["iteration_s"].get<double>();
+  }
+  CHECK(splits.contains("uniform"));
+  std::int64_t left_out = 0;
+  for (const Json& group : planned["explain"]) {
+    if (group["why"] != "does_not_fit") left_out += group["candidates"].get<std::int64_t>();
+  }
+  CHECK(left_out == planned["pruned"].get<std::int64_t>() + planned["bounded"].get<std::int64_t>());
+  double time = 0;
+  double bytes = 1e18;
+  for (const Json& point : planned["pareto"]) {
+    CHECK(point["iteration_s"].get<double>() > time);
+    CHECK(point["peak_bytes"].get<double>() < bytes);
+    time = point["iteration_s"].get<double>();
+    bytes = point["peak_bytes"].get<double>();
+  }
+  CHECK(planned["pareto"].size() > 1);
+}
+
+TEST_CASE("plan over open layouts writes the same bytes with one thread and three, and without its bounds") {
+  const Folder folder;
+  const std::string file = folder.file("open.yaml", open_layouts);
+  const std::string one = folder.file("one.json");
+  const std::string three = folder.file("three.json");
+  const Outcome with_one = run_plumb(folder, "plan " + file + " --explain --pareto --jobs 1 --json -o " + one);
+  const Outcome with_three = run_plumb(folder, "plan " + file + " --explain --pareto --jobs 3 --json -o " + three);
+  CHECK(with_one.status == 0);
+  CHECK(with_one.out == with_three.out);
+  CHECK(plumb::read_file(one) == plumb::read_file(three));
+  const Json all = json_of(run_plumb(folder, "plan " + file + " --no-prune --no-bound --json"));
+  CHECK(all["bounded"] == 0);
+  CHECK(all["candidates"][0] == json_of(with_one)["candidates"][0]);
+  const Json simulated = json_of(run_plumb(folder, "simulate " + one + " --json"));
+  CHECK(simulated["iteration_s"] == all["candidates"][0]["iteration_s"]);
+  CHECK(json_of(run_plumb(folder, "simulate " + file + " --json"))["iteration_s"] == simulated["iteration_s"]);
+}
+
+TEST_CASE("how published planners would cut the best plan, as a gain over them") {
+  const Folder folder;
+  const Json planned = json_of(run_plumb(folder, "plan " + plumb::tests::scenario("hybrid-4-ranks") +
+                                                     " --json --baseline megatron --baseline deepspeed-parameters"
+                                                     " --baseline torchgpipe --baseline pipedream --baseline alpa"
+                                                     " --baseline dapple --baseline deepspeed-uniform"));
+  REQUIRE(planned["baselines"].size() == 7);
+  const double best = planned["candidates"][planned["chosen"].get<std::size_t>()]["iteration_s"].get<double>();
+  for (const Json& row : planned["baselines"]) {
+    INFO(row["name"]);
+    REQUIRE(row["iteration_s"].is_number());
+    CHECK(row["gain_fraction"].get<double>() == Approx(row["iteration_s"].get<double>() / best - 1));
+  }
+  refuses(run_plumb(folder, "plan " + plumb::tests::scenario("demo") + " --baseline pipedreem"),
+          {"--baseline: unknown baseline 'pipedreem'", "did you mean 'pipedream'?"});
+}
+
+TEST_CASE("plan refuses layouts that are not the cluster's GPUs, and says why nothing fits") {
+  const Folder folder;
+  const std::string wrong = replaced(open_layouts, "layout: auto", "layout: {pipeline: [3, 5], data: auto}");
+  refuses(run_plumb(folder, "plan " + folder.file("wrong.yaml", wrong)), {"wrong.yaml:10:20", "the 8 ranks"});
+  const std::string full = replaced(open_layouts, "ranks: 8}", "ranks: 8, memory: 100 KB}");
+  refuses(run_plumb(folder, "plan " + folder.file("full.yaml", full)), {"nothing fits in memory", "too much"});
+  const std::string batch =
+      replaced(open_layouts, "global_batch: 16, microbatch: auto", "global_batch: 7, microbatch: 7");
+  const Outcome odd = run_plumb(folder, "plan " + folder.file("odd.yaml", batch) + " --json");
+  for (const Json& candidate : json_of(odd)["candidates"])
+    CHECK(candidate["layout"].get<std::string>().find("dp") == std::string::npos);
+}
+
+TEST_CASE("a time limit of nothing still answers or says that there was no time") {
+  const Folder folder;
+  const Outcome outcome = run_plumb(folder, "plan " + folder.file("open.yaml", open_layouts) + " --time-limit 0");
+  INFO(outcome.err);
+  CHECK(outcome.status == 2);
+  CHECK_THAT(outcome.err, ContainsSubstring("time"));
+}

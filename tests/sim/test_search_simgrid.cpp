@@ -1,0 +1,43 @@
+// The search with the full simulator: the optimum of 50 random spaces and more is that of simulating every candidate.
+#include "common/search/search.hpp"
+#include "sim/predict.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/search/random_scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr unsigned scenarios = 70;
+
+const Candidate* best_of(const PlanningResult& result) {
+  for (const Candidate& candidate : result.candidates) {
+    if (candidate.own && candidate.fits) return &candidate;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("a search finds what simulating all candidates finds") {
+  const Evaluator engine = sim::find_engine("simgrid");
+  int found_some = 0;
+  for (unsigned seed = 100; seed < 100 + scenarios; ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = read_text(random_scenario(seed, seed % 2 == 0 ? ", memory: 10 MB" : ", memory: 30 MB"));
+    const SearchSpace space(scenario);
+    const PlanningResult all = plan_scenario(scenario, engine);
+    const Candidate* true_best = best_of(all);
+    const SearchResult found = search(space, fast_weigher, engine, {.top = 1, .jobs = 2});
+    const Candidate* best = best_of(found.planning);
+    REQUIRE((best == nullptr) == (true_best == nullptr));
+    if (best == nullptr) continue;
+    ++found_some;
+    CHECK(best->iteration.value == Approx(true_best->iteration.value).epsilon(1e-9));
+    const SearchResult unpruned = search(space, fast_weigher, engine, {.top = 1, .prune = false, .bound = false});
+    REQUIRE(best_of(unpruned.planning) != nullptr);
+    CHECK(best_of(unpruned.planning)->choice == best->choice);
+  }
+  CHECK(found_some >= 50);
+}

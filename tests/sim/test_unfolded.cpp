@@ -1,0 +1,106 @@
+// All ranks through SimGrid: as the pipeline's ranks where nothing contends but what they stand for, else slower.
+#include "sim/predict.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/layouts.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+double folded_seconds(const Plan& plan) { return sim::find_engine("simgrid")(plan).steps.front().duration.value; }
+
+double unfolded_seconds(const Plan& plan) {
+  return sim::predict_unfolded(plan, "simgrid").steps.front().duration.value;
+}
+
+// Eight devices, four under each of two switches whose uplinks and one NIC they share.
+const std::string pcie_box = R"({name: box, devices: 8, nics: 1, devices_per_switch: 4,
+  uplink: {value: 20 GB/s, source: made up},
+  device: {name: made up, type: cuda, peak: {bf16: {value: 100 TFLOP/s, source: made up}},
+    matmul_efficiency: {value: 0.8, source: made up}, memory_bandwidth: {value: 900 GB/s, source: made up},
+    memory_efficiency: {value: 0.8, source: made up}, attention_efficiency: {value: 0.5, source: made up},
+    memory: {value: 24 GB, source: made up}},
+  inside: {latency: {value: 20 us, source: made up}, bandwidth: {value: 20 GB/s, source: made up}},
+  outside: {latency: {value: 30 us, source: made up}, bandwidth: {value: 20 GB/s, source: made up}}})";
+
+}  // namespace
+
+TEST_CASE("all ranks through SimGrid take as long as the pipeline's where nothing else contends") {
+  for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {  // asynchronous, synchronous twice
+    for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
+      for (const LayoutCase& layout : {LayoutCase{.nodes = 4, .pipeline = 4, .tensor = 8},
+                                       LayoutCase{.nodes = 2, .pipeline = 2, .tensor = 8, .sequence_parallel = true},
+                                       LayoutCase{.nodes = 1, .pipeline = 1, .tensor = 4, .data = 2}}) {
+        if (layout.pipeline == 1 && std::string(schedule) != "1f1b") continue;
+        LayoutCase c = layout;
+        c.software = software;
+        c.schedule = schedule;
+        INFO(software << " " << schedule << " pp" << c.pipeline);
+        const Plan plan = plan_of(c);
+        CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks of one stage that share NICs and uplinks have what their folded one has") {
+  for (const std::string& machine : {std::string("dgx-a100-4nic"), pcie_box}) {
+    for (const char* schedule : {"1f1b", "zb-h1"}) {
+      const Plan plan = plan_of({.machine = machine, .nodes = 4, .pipeline = 4, .tensor = 8, .schedule = schedule});
+      const bool box = machine == pcie_box;
+      INFO(machine << " " << schedule);
+      if (!box) CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
+      // The rings through the uplinks meet the messages there.
+      if (box) CHECK(unfolded_seconds(plan) >= folded_seconds(plan) * (1 - 1e-6));
+    }
+  }
+}
+
+TEST_CASE("a reduction of all devices over two machines takes what its NICs or switches pass, folded or not") {
+  for (const std::string& machine : {std::string("dgx-a100"), std::string("dgx-a100-4nic"), pcie_box}) {
+    const Plan plan = plan_of({.machine = machine, .nodes = 2, .pipeline = 1, .data = 16, .batch = 1});
+    INFO(machine);
+    CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("half the NICs make reductions between machines twice as long") {
+  const auto reduction = [](const std::string& machine) {
+    const Plan plan = plan_of({.machine = machine, .nodes = 2, .pipeline = 1, .tensor = 8, .data = 2, .batch = 1});
+    const Machine& m = plan.cluster.machine;
+    const double alpha = (m.collective_latency.value + m.collective_latency_per_rank.value * 2.0).value;
+    const double time = plan.costs.stages[0].gradient_reduction.value;
+    CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-9));
+    return time - alpha;
+  };
+  CHECK(reduction("dgx-a100-4nic") == Approx(2 * reduction("dgx-a100")).epsilon(1e-9));
+}
+
+TEST_CASE("messages of the pipeline and reductions of its stages meet at the NICs only where all ranks are simulated") {
+  const Plan plan = plan_of({.nodes = 4, .pipeline = 2, .tensor = 8, .data = 2, .batch = 4});
+  const double folded = folded_seconds(plan);
+  const double unfolded = unfolded_seconds(plan);
+  // The last stage's gradients leave together with the message that the first stage waits for: that has half of the
+  // NIC, and so comes later by its own time on the wire.
+  const double message = (plan.costs.boundary_bytes / plan.costs.outside.bandwidth).value;
+  CHECK(unfolded == Approx(folded + message).epsilon(1e-6));
+}
+
+TEST_CASE("leaves with fewer uplinks and a thin link between sites slow the ranks of a stage alike, folded or not") {
+  for (const char* network :
+       {", nodes_per_leaf: 1, oversubscription: 4", ", sites: {nodes: 2, bandwidth: 5 GB/s, latency: 3 ms}"}) {
+    INFO(network);
+    const Plan plain = plan_of({.nodes = 4, .pipeline = 4, .tensor = 8});
+    LayoutCase c{.nodes = 4, .pipeline = 4, .tensor = 8};
+    c.network = network;
+    const Plan plan = plan_of(c);
+    CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
+    CHECK(folded_seconds(plan) > folded_seconds(plain) * 1.001);
+    // And a reduction over two of them.
+    LayoutCase d{.nodes = 4, .pipeline = 1, .tensor = 8, .data = 4, .batch = 1};
+    d.network = network;
+    const Plan reducing = plan_of(d);
+    CHECK(unfolded_seconds(reducing) == Approx(folded_seconds(reducing)).epsilon(1e-6));
+  }
+}
