@@ -173,9 +173,9 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
                                          (first == result.candidates.end() ? "there is none" : first->reason));
   }
   const bool open = layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
-  throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
-                   open ? "more devices, or more layouts and recompute modes to choose from"
-                        : what_would_fit(scenario, *first));
+  throw InputError(
+      scenario.place, "nothing fits in memory: " + first->reason,
+      open ? "more devices, or more layouts and recompute modes to choose from" : what_would_fit(scenario, *first));
 }
 
 }  // namespace plumb

@@ -174,8 +174,8 @@ Split FastEvaluator::Impl::dynamic_split() {
 }
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
-  const bool whole = family.schedule.given || find_schedule(family.schedule.name).uses_times ||
-                     depends_on_split(family.recompute);
+  const bool whole =
+      family.schedule.given || find_schedule(family.schedule.name).uses_times || depends_on_split(family.recompute);
   if (!whole) settle(family);
   if (whole || needs_whole_plan()) {
     Scenario asked = scenario_;

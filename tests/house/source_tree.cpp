@@ -46,8 +46,8 @@ const std::vector<Library> libraries = {
 };
 
 // The rooms of common in the order in which the data flow: each may include those before it.
-const std::vector<std::string> rooms = {"base",     "model", "cluster", "layout",   "split",
-                                        "schedule", "cost",  "graph",   "timeline", "plan", "search"};
+const std::vector<std::string> rooms = {"base", "model", "cluster",  "layout", "split", "schedule",
+                                        "cost", "graph", "timeline", "plan",   "search"};
 
 constexpr std::size_t longest_header = 150;
 constexpr std::size_t longest_source = 400;

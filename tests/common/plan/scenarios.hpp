@@ -90,4 +90,7 @@ inline std::string hybrid_block(const std::string& layers) {
 
 inline std::string scenario_text(const std::string& rest) { return model_block + rest; }
 
+// A key of a cluster.
+inline std::string memory_line(Bytes memory) { return "memory: " + std::to_string(memory.value) + " B"; }
+
 }  // namespace plumb::testing

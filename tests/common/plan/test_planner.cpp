@@ -1,4 +1,4 @@
-// The planner's choice is the best of all its candidates, and what it proposes when nothing fits does fit.
+// The planner's choice is the best of all its candidates.
 #include "common/plan/planner.hpp"
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <numeric>
 #include <sstream>
 
-#include "common/base/text.hpp"
 #include "common/graph/memory.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/schedule/registry.hpp"
@@ -34,8 +33,6 @@ Bytes peak_by_hand(const Plan& plan) {
   }
   return peak;
 }
-
-std::string memory_line(Bytes memory) { return "memory: " + std::to_string(memory.value) + " B"; }
 
 }  // namespace
 
@@ -332,58 +329,6 @@ TEST_CASE("the first layers of each stage are redone inside its backward") {
   }
 }
 
-TEST_CASE("when nothing fits: by how much, what takes it, and a change that then does fit") {
-  const std::string training = "training: {sequence: 256, global_batch: 8, microbatch: 4}\n";
-  const auto scenario_with = [&](const std::string& memory, const std::string& rest) {
-    return scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2" + memory + "}\n" + rest +
-                         "split: dynamic\n");
-  };
-  const Scenario roomy = read_text(scenario_with("", training));
-  Bytes needed = {std::numeric_limits<std::int64_t>::max()};
-  for (const Candidate& candidate : plan_scenario(roomy, predict_by_path).candidates) {
-    needed = std::min(needed, candidate.peak_bytes);
-  }
-  const Bytes memory = needed - needed / std::int64_t{8};
-  const Scenario tight = read_text(scenario_with(", " + memory_line(memory), training));
-
-  const PlanningResult result = plan_scenario(tight, predict_by_path);
-  for (const Candidate& candidate : result.candidates) {
-    CHECK_FALSE(candidate.fits);
-    CHECK_THAT(candidate.reason, ContainsSubstring("too much"));
-  }
-  // The one that lacks least comes first.
-  REQUIRE(result.candidates.size() == 2);
-  CHECK(result.candidates[0].peak_bytes < result.candidates[1].peak_bytes);
-  std::string hint;
-  std::string problem;
-  std::string where;
-  try {
-    (void)best_fitting(result, tight);
-  } catch (const InputError& error) {
-    problem = error.problem();
-    where = error.where();
-    hint = error.hint();
-  }
-  CHECK_THAT(where, ContainsSubstring("scenario.yaml:11:10"));  // its cluster
-  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("too much, in 0") &&
-                          ContainsSubstring("kept activations"));
-  CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
-  CHECK_THAT(hint, ContainsSubstring("recompute: full"));
-  CHECK_THAT(hint, ContainsSubstring("pipeline: "));
-
-  // Each of them, written into the scenario.
-  const std::string microbatch = hint.substr(hint.find("microbatch: "), std::string("microbatch: 2").size());
-  const std::vector<std::string> changed = {
-      scenario_with(", " + memory_line(memory), "training: {sequence: 256, global_batch: 8, " + microbatch + "}\n"),
-      scenario_with(", " + memory_line(memory),
-                    "training: {sequence: 256, global_batch: 8, microbatch: 4, recompute: full}\n")};
-  for (const std::string& text : changed) {
-    CAPTURE(text);
-    const Scenario scenario = read_text(text);
-    CHECK_NOTHROW(best_fitting(plan_scenario(scenario, predict_by_path), scenario));
-  }
-}
-
 TEST_CASE("the split's memory limit leaves room for workspace, messages and the inputs of redone stages") {
   const std::string training = "training: {sequence: 32, global_batch: 8, microbatch: 1, recompute: ";
   const auto left_free = [&](const std::string& recompute) {
@@ -402,40 +347,18 @@ TEST_CASE("the split's memory limit leaves room for workspace, messages and the 
   CHECK(left_free("full") == (4 + 2) * boundary);  // 1F1B on two ranks: rank 0 holds two inputs
 }
 
-TEST_CASE("more ranks than the machines hold are proposed with the machines that they need") {
-  const auto scenario_with = [](int nodes, int pipeline, const std::string& memory) {
-    return read_text(
-        "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*24\"}\n"
-        "training: {sequence: 16, global_batch: 4, microbatch: 1, recompute: full}\n"
-        "cluster: {machine: dgx-a100, nodes: " +
-        std::to_string(nodes) + memory + "}\nlayout: {pipeline: " + std::to_string(pipeline) +
-        "}\nsplit: [dynamic, uniform]\n");
-  };
-  // Twelve ranks are one machine of eight and half of another.
-  const Scenario wide = scenario_with(2, 12, "");
-  const Bytes needed = best_fitting(plan_scenario(wide, predict_by_path), wide).peak_bytes;
-  const Scenario tight = scenario_with(1, 6, ", " + memory_line(needed));
-  try {
-    (void)best_fitting(plan_scenario(tight, predict_by_path), tight);
-    FAIL("six ranks do not fit");
-  } catch (const InputError& error) {
-    CHECK_THAT(error.hint(), ContainsSubstring("this would fit: layout: {pipeline: 12} with cluster: {nodes: 2} (" +
-                                               to_text(needed) + ", step -"));
-  }
-}
-
-TEST_CASE("when no change helps, that is said") {
-  const Scenario scenario = read_text(scenario_text(
-      "cluster: {machine: local-cpu, ranks: 2, cores: 2, memory: 1 KiB}\ntraining: {sequence: 32, global_batch: 8}\n"));
-  CHECK_THROWS_WITH(best_fitting(plan_scenario(scenario, predict_by_path), scenario),
-                    ContainsSubstring("no single change fits"));
-}
-
 TEST_CASE("a dynamic split obeys memory where uniform does not") {
   // Experts are cheap in time and heavy in bytes: eight of them in the last four layers.
-  const std::string text =
-      "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, experts: {count: 32, top_k: 1, ffn: 64},\n"
-      "        layers: \"full/dense*8, full/moe*4\"}\ntraining: {sequence: 16, global_batch: 4}\nsplit: dynamic\n";
+  const std::string text = R"(model:
+  vocabulary: 64
+  hidden: 64
+  heads: 4
+  ffn: 64
+  experts: {count: 32, top_k: 1, ffn: 64}
+  layers: "full/dense*8, full/moe*4"
+training: {sequence: 16, global_batch: 4}
+split: dynamic
+)";
   const Scenario roomy = read_text(text + two_ranks);
   const Plan uniform = make_plan(roomy, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
   const Bytes memory = peak_by_hand(uniform) - Bytes{1 << 20};

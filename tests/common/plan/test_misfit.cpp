@@ -1,0 +1,95 @@
+// Where nothing fits, the planner says by how much and what takes it, and what it proposes does fit.
+#include "common/plan/misfit.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+TEST_CASE("when nothing fits: by how much, what takes it, and a change that then does fit") {
+  const std::string training = "training: {sequence: 256, global_batch: 8, microbatch: 4}\n";
+  const auto scenario_with = [&](const std::string& memory, const std::string& rest) {
+    return scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2" + memory + "}\n" + rest +
+                         "split: dynamic\n");
+  };
+  const Scenario roomy = read_text(scenario_with("", training));
+  Bytes needed = {std::numeric_limits<std::int64_t>::max()};
+  for (const Candidate& candidate : plan_scenario(roomy, predict_by_path).candidates) {
+    needed = std::min(needed, candidate.peak_bytes);
+  }
+  const Bytes memory = needed - needed / std::int64_t{8};
+  const Scenario tight = read_text(scenario_with(", " + memory_line(memory), training));
+
+  const PlanningResult result = plan_scenario(tight, predict_by_path);
+  for (const Candidate& candidate : result.candidates) {
+    CHECK_FALSE(candidate.fits);
+    CHECK_THAT(candidate.reason, ContainsSubstring("too much"));
+  }
+  // The one that lacks least comes first.
+  REQUIRE(result.candidates.size() == 2);
+  CHECK(result.candidates[0].peak_bytes < result.candidates[1].peak_bytes);
+  std::string hint;
+  std::string problem;
+  std::string where;
+  try {
+    (void)best_fitting(result, tight);
+  } catch (const InputError& error) {
+    problem = error.problem();
+    where = error.where();
+    hint = error.hint();
+  }
+  CHECK_THAT(where, ContainsSubstring("scenario.yaml:11:10"));  // its cluster
+  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("too much, in 0") &&
+                          ContainsSubstring("kept activations"));
+  CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
+  CHECK_THAT(hint, ContainsSubstring("recompute: full"));
+  CHECK_THAT(hint, ContainsSubstring("pipeline: "));
+
+  // Each of them, written into the scenario.
+  const std::string microbatch = hint.substr(hint.find("microbatch: "), std::string("microbatch: 2").size());
+  const std::vector<std::string> changed = {
+      scenario_with(", " + memory_line(memory), "training: {sequence: 256, global_batch: 8, " + microbatch + "}\n"),
+      scenario_with(", " + memory_line(memory),
+                    "training: {sequence: 256, global_batch: 8, microbatch: 4, recompute: full}\n")};
+  for (const std::string& text : changed) {
+    CAPTURE(text);
+    const Scenario scenario = read_text(text);
+    CHECK_NOTHROW(best_fitting(plan_scenario(scenario, predict_by_path), scenario));
+  }
+}
+
+TEST_CASE("more ranks than the machines hold are proposed with the machines that they need") {
+  const auto scenario_with = [](int nodes, int pipeline, const std::string& memory) {
+    return read_text(
+        "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*24\"}\n"
+        "training: {sequence: 16, global_batch: 4, microbatch: 1, recompute: full}\n"
+        "cluster: {machine: dgx-a100, nodes: " +
+        std::to_string(nodes) + memory + "}\nlayout: {pipeline: " + std::to_string(pipeline) +
+        "}\nsplit: [dynamic, uniform]\n");
+  };
+  // Twelve ranks are one machine of eight and half of another.
+  const Scenario wide = scenario_with(2, 12, "");
+  const Bytes needed = best_fitting(plan_scenario(wide, predict_by_path), wide).peak_bytes;
+  const Scenario tight = scenario_with(1, 6, ", " + memory_line(needed));
+  try {
+    (void)best_fitting(plan_scenario(tight, predict_by_path), tight);
+    FAIL("six ranks do not fit");
+  } catch (const InputError& error) {
+    CHECK_THAT(error.hint(), ContainsSubstring("this would fit: layout: {pipeline: 12} with cluster: {nodes: 2} (" +
+                                               to_text(needed) + ", step -"));
+  }
+}
+
+TEST_CASE("when no change helps, that is said") {
+  const Scenario scenario = read_text(scenario_text(
+      "cluster: {machine: local-cpu, ranks: 2, cores: 2, memory: 1 KiB}\ntraining: {sequence: 32, global_batch: 8}\n"));
+  CHECK_THROWS_WITH(best_fitting(plan_scenario(scenario, predict_by_path), scenario),
+                    ContainsSubstring("no single change fits"));
+}
