@@ -7,8 +7,11 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <map>
 #include <queue>
+#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -69,8 +72,9 @@ constexpr double picoseconds = 1e12;
 
 class FluidEngine::Impl {
  public:
-  explicit Impl(const Platform& platform)
+  Impl(const Platform& platform, std::span<const Disturbance> disturbances)
       : platform_(platform), ways_(platform), engine_(new_engine()), resources_(ways_.resource_count()) {
+    make_gates(disturbances);
     s4u::NetZone* root = make_root(*engine_);
     s4u::NetZone* fabric = make_star(root, "fabric");
     build_devices(fabric);
@@ -80,6 +84,7 @@ class FluidEngine::Impl {
                                     const std::unordered_set<s4u::NetZone*>&) { return latency_of_next_; });
     root->seal();
     begin_ = s4u::Engine::get_clock();
+    for (auto& [thing, gate] : gates_) open(gate);
     current_ = this;
     static const bool connected = [] {
       on_any_completion([](const s4u::Activity& activity) { current_->completed(activity); });
@@ -96,8 +101,10 @@ class FluidEngine::Impl {
     ended_ = nullptr;
     alarms_ = {};
     disarm();
+    forget_changes();
     if (free_.size() < under_way_.size()) engine_->run();
     retired_.clear();
+    cancelled_.clear();
     under_way_.clear();
     current_ = nullptr;
     engine_.reset();
@@ -133,6 +140,102 @@ class FluidEngine::Impl {
   }
 
  private:
+  // What has a speed of its own: a device, what a rank has of a port (`other`), or the way to another rank (`other`).
+  struct Thing {
+    Disturbed what = Disturbed::device;
+    int rank = 0;
+    int other = 0;
+    auto operator<=>(const Thing&) const = default;
+  };
+
+  // What changes its speed at dates. Everything on it is fluid from the start.
+  struct Gate {
+    std::vector<SpeedChange> changes = {};
+    std::size_t next = 0;  // change
+    simgrid::kernel::timer::Timer* timer = nullptr;
+    double factor = 1;  // above zero: of what stands still that of before, since nothing is on it
+    bool still = false;
+    std::vector<s4u::Link*> links = {};
+    s4u::Host* host = nullptr;
+  };
+
+  void make_gates(std::span<const Disturbance> disturbances) {
+    std::map<Thing, std::vector<Disturbance>> by_thing;
+    for (const Disturbance& disturbance : disturbances) {
+      const int rank = disturbance.rank;
+      if (disturbance.what == Disturbed::device) by_thing[{Disturbed::device, rank, 0}].push_back(disturbance);
+      if (disturbance.what == Disturbed::way) {
+        const auto [low, high] = std::minmax(rank, disturbance.peer);
+        by_thing[{Disturbed::way, low, high}].push_back(disturbance);
+      }
+      for (const PortId port : disturbed_ports(disturbance)) {
+        by_thing[{Disturbed::ports, rank, static_cast<int>(port)}].push_back(disturbance);
+      }
+    }
+    for (const auto& [thing, all] : by_thing) gates_[thing].changes = speed_changes(all);
+  }
+
+  // Its lanes, its port and what it has of its NIC; what many share beyond these is not of one rank.
+  [[nodiscard]] std::set<PortId> disturbed_ports(const Disturbance& disturbance) const {
+    std::set<PortId> ports;
+    if (disturbance.what != Disturbed::ports && disturbance.what != Disturbed::outside_ports) return ports;
+    for (const Exit exit : exits) {
+      for (const PortId port : ways_.ports(disturbance.rank, exit)) {
+        const bool own = disturbance.what == Disturbed::ports && ways_.is_of_rank(port);
+        if (own || ways_.is_nic(port)) ports.insert(port);
+      }
+    }
+    return ports;
+  }
+
+  // One for each change of the device.
+  [[nodiscard]] std::vector<double> speeds_of(int rank) const {
+    const auto gate = gates_.find({Disturbed::device, rank, 0});
+    if (gate == gates_.end()) return {1.0};
+    std::vector<double> speeds;
+    for (const SpeedChange& change : gate->second.changes) speeds.push_back(change.factor > 0 ? change.factor : 1);
+    return speeds;
+  }
+
+  // Both directions. SimGrid 4.0 bounds a flow for life by its links' bandwidth at its start, so the bandwidth stays
+  // and what is shared of it changes.
+  static s4u::Link* make_gated(s4u::NetZone* fabric, const std::string& name, double bandwidth, Gate& gate) {
+    const auto share = [&gate](double capacity, int) { return capacity * gate.factor; };
+    s4u::SplitDuplexLink* link = make_shared_duplex(fabric, name, capacity_of(bandwidth), share);
+    gate.links.push_back(link->get_link_up());
+    gate.links.push_back(link->get_link_down());
+    return link;
+  }
+
+  // Applies what is due and sets the timer for what follows.
+  void open(Gate& gate) {
+    const double clock = s4u::Engine::get_clock();
+    for (; gate.next < gate.changes.size() && begin_ + gate.changes[gate.next].date.value <= clock; ++gate.next) {
+      const SpeedChange& change = gate.changes[gate.next];
+      gate.still = change.factor == 0;
+      if (gate.still) continue;
+      gate.factor = change.factor;
+      if (gate.host != nullptr) gate.host->set_pstate(gate.next);
+      for (s4u::Link* link : gate.links) link->set_bandwidth(link->get_bandwidth());  // wakes the solver
+    }
+    if (gate.still) hold_all_on_still();
+    if (!gate.still) resume_all();
+    if (gate.next == gate.changes.size()) return;
+    gate.timer = simgrid::kernel::timer::Timer::set(begin_ + gate.changes[gate.next].date.value, [this, &gate] {
+      gate.timer = nullptr;  // SimGrid deletes it
+      open(gate);
+    });
+  }
+
+  // A timer that is left over would move the clock on.
+  void forget_changes() {
+    for (auto& [thing, gate] : gates_) {
+      if (gate.timer != nullptr) std::exchange(gate.timer, nullptr)->remove();
+    }
+    for (auto& [slot, timer] : delays_) timer->remove();
+    delays_.clear();
+  }
+
   void build_devices(s4u::NetZone* fabric) {
     s4u::Host* cores = nullptr;  // of the machine, if its ranks share them
     for (int rank = 0; rank < platform_.ranks; ++rank) {
@@ -142,33 +245,72 @@ class FluidEngine::Impl {
         cores =
             make_host(fabric, "cores" + std::to_string(machine))->set_core_count(platform_.cores_per_machine)->seal();
       }
-      hosts_[0].push_back(make_host(fabric, "rank" + std::to_string(rank))->seal());
+      hosts_[0].push_back(make_host(fabric, "rank" + std::to_string(rank), speeds_of(rank))->seal());
+      if (const auto gate = gates_.find({Disturbed::device, rank, 0}); gate != gates_.end()) {
+        gate->second.host = hosts_[0].back();
+      }
       devices_.push_back(shared ? cores : hosts_[0].back());
       resources_[Ways::device(rank)].shared = shared;
     }
   }
 
+  static double capacity_of(double bandwidth) { return std::isfinite(bandwidth) ? bandwidth * parts_of_byte : endless; }
+
   // A port of the platform is a link; a rank has a host for each of its exits, whose route leads through these.
   void build_ports(s4u::NetZone* fabric) {
-    std::vector<s4u::Link*> links;
     for (PortId port = 0; port < ways_.port_count(); ++port) {
-      const double capacity = ways_.capacity(port);
-      links.push_back(make_duplex(fabric, "port" + std::to_string(port),
-                                  std::isfinite(capacity) ? capacity * parts_of_byte : endless,
-                                  ways_.carries_latency(port) ? unit_latency : 0));
+      links_.push_back(make_duplex(fabric, "port" + std::to_string(port), capacity_of(ways_.capacity(port)),
+                                   ways_.carries_latency(port) ? unit_latency : 0));
+    }
+    for (auto& [thing, gate] : gates_) {
+      if (thing.what != Disturbed::ports) continue;
+      const auto port = static_cast<PortId>(thing.other);
+      const std::string name = "rank" + std::to_string(thing.rank) + "at" + std::to_string(port);
+      parts_of_ports_[{thing.rank, port}] = make_gated(fabric, name, ways_.capacity(port), gate);
     }
     for (const Exit exit : exits) {
       std::vector<s4u::Host*>& hosts = hosts_.at(static_cast<std::size_t>(exit));
       const bool own = exit != Exit::message;
       for (int rank = 0; rank < platform_.ranks; ++rank) {
-        std::vector<s4u::Link*> route;
-        for (const PortId port : ways_.ports(rank, exit)) route.push_back(links[port]);
+        const std::vector<s4u::Link*> route = route_of(rank, exit);
         if (route.empty()) break;
         if (own) {
           hosts.push_back(
               make_host(fabric, "exit" + std::to_string(static_cast<int>(exit)) + "of" + std::to_string(rank))->seal());
         }
         connect(fabric, hosts[static_cast<std::size_t>(rank)], route);
+      }
+    }
+    for (auto& [thing, gate] : gates_) {
+      if (thing.what == Disturbed::way) build_way(fabric, thing, gate);
+    }
+  }
+
+  [[nodiscard]] std::vector<s4u::Link*> route_of(int rank, Exit exit) const {
+    std::vector<s4u::Link*> route;
+    for (const PortId port : ways_.ports(rank, exit)) {
+      route.push_back(links_[port]);
+      if (const auto part = parts_of_ports_.find({rank, port}); part != parts_of_ports_.end()) {
+        route.push_back(part->second);
+      }
+    }
+    return route;
+  }
+
+  // Messages of a disturbed way leave by hosts of their own, through the same ports; the lower rank's has the way.
+  void build_way(s4u::NetZone* fabric, const Thing& thing, Gate& gate) {
+    for (const bool collective : {false, true}) {
+      const Way way = ways_.between(thing.rank, thing.other, collective);
+      if (way_ends_.contains({thing.rank, thing.other, way.exit})) continue;
+      if (route_of(thing.rank, way.exit).empty()) continue;
+      for (const auto& [rank, peer] : {std::pair{thing.rank, thing.other}, std::pair{thing.other, thing.rank}}) {
+        const std::string name = "way" + std::to_string(static_cast<int>(way.exit)) + "of" + std::to_string(rank) +
+                                 "to" + std::to_string(peer);
+        std::vector<s4u::Link*> route = route_of(rank, way.exit);
+        if (rank == thing.rank) route.push_back(make_gated(fabric, name + "link", way.rate, gate));
+        s4u::Host* end = make_host(fabric, name)->seal();
+        connect(fabric, end, route);
+        way_ends_[{rank, peer, way.exit}] = end;
       }
     }
   }
@@ -186,6 +328,7 @@ class FluidEngine::Impl {
     double begin = 0;  // by SimGrid's clock, after the latency; while it is timed
     double end = 0;
     s4u::ActivityPtr fluid = {};  // none while it is timed
+    bool held = false;            // waits for its begin, or for what stands still; `end` is then the time that is left
   };
 
   struct Resource {
@@ -206,18 +349,105 @@ class FluidEngine::Impl {
   }
 
   void start(Slot activity) {
-    const double clock = s4u::Engine::get_clock();
-    bool alone = true;
-    for (const ResourceId use : uses_of(activity)) {
-      const std::size_t other = resources_[use].timed;
-      if (other != none && under_way_[other].end > clock) make_fluid(other);
-      alone = alone && !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
-    }
+    displace_timed(activity);
+    const bool alone = std::ranges::all_of(uses_of(activity), [this](ResourceId use) {
+      return !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == none;
+    });
     const std::size_t slot = keep(std::move(activity));
+    if (any_gate(under_way_[slot], [](const Gate&) { return true; })) {
+      hold(slot);
+      return resume(slot);
+    }
     if (!alone) return make_fluid(slot);
     for (const ResourceId use : uses_of(under_way_[slot])) resources_[use].timed = slot;
     alarms_.push({.date = under_way_[slot].end, .slot = slot});
   }
+
+  // What had a resource of this one to itself no longer has, unless it ends now.
+  void displace_timed(const Slot& activity) {
+    const double clock = s4u::Engine::get_clock();
+    for (const ResourceId use : uses_of(activity)) {
+      const std::size_t other = resources_[use].timed;
+      if (other != none && under_way_[other].end > clock) make_fluid(other);
+    }
+  }
+
+  [[nodiscard]] bool passes(const Slot& activity, const Thing& thing) const {
+    if (activity.from == activity.to) return thing.what == Disturbed::device && thing.rank == activity.from;
+    if (thing.what == Disturbed::device) return false;
+    if (thing.what == Disturbed::way) {
+      return std::minmax(activity.from, activity.to) == std::minmax(thing.rank, thing.other);
+    }
+    const auto port = static_cast<PortId>(thing.other);
+    const auto uses = [&](ResourceId wanted) {
+      return std::ranges::find(uses_of(activity), wanted) != uses_of(activity).end();
+    };
+    return (activity.from == thing.rank && uses(ways_.out_of(port))) ||
+           (activity.to == thing.rank && uses(ways_.in_of(port)));
+  }
+
+  // Whether one of the gates that the activity goes through is like that.
+  template <class Is>
+  [[nodiscard]] bool any_gate(const Slot& activity, const Is& is) const {
+    return std::ranges::any_of(gates_,
+                               [&](const auto& each) { return is(each.second) && passes(activity, each.first); });
+  }
+
+  [[nodiscard]] bool needs_still(const Slot& activity) const {
+    return any_gate(activity, [](const Gate& gate) { return gate.still; });
+  }
+
+  void hold_all_on_still() {
+    for (std::size_t slot = 0; slot < under_way_.size(); ++slot) {
+      if (under_way_[slot].fluid && needs_still(under_way_[slot])) hold(slot);
+    }
+  }
+
+  // It leaves SimGrid, which then shares what it had among the others.
+  void hold(std::size_t slot) {
+    Slot& activity = under_way_[slot];
+    double left = activity.end - activity.begin;
+    if (activity.fluid) {
+      left = activity.fluid->get_remaining();
+      if (activity.from != activity.to) left /= parts_of_byte * activity.way.rate;
+      for (const ResourceId use : uses_of(activity)) --resources_[use].fluids;
+      activity.fluid->set_data(unheard());
+      activity.fluid->cancel();
+      cancelled_.push_back(std::move(activity.fluid));
+      activity.fluid = nullptr;
+    }
+    activity.end = left;
+    activity.held = true;
+  }
+
+  void resume_all() {
+    for (std::size_t slot = 0; slot < under_way_.size(); ++slot) {
+      if (under_way_[slot].held) resume(slot);
+    }
+  }
+
+  // It waits for the end of its latency outside of SimGrid, so that it never has to leave it in the middle of that.
+  void resume(std::size_t slot) {
+    Slot& activity = under_way_[slot];
+    const double clock = s4u::Engine::get_clock();
+    if (activity.begin > clock) {
+      if (delays_.contains(slot)) return;
+      delays_[slot] = simgrid::kernel::timer::Timer::set(activity.begin, [this, slot] {
+        delays_.erase(slot);  // SimGrid deletes it
+        resume(slot);
+      });
+      return;
+    }
+    if (needs_still(activity)) return;
+    activity.held = false;
+    activity.begin = clock;
+    activity.end += clock;
+    displace_timed(activity);
+    make_fluid(slot);
+  }
+
+  // The data of an activity that was cancelled.
+  static void* unheard() { return reinterpret_cast<void*>(none); }
 
   // What is left of it goes on in SimGrid.
   void make_fluid(std::size_t slot) {
@@ -234,12 +464,18 @@ class FluidEngine::Impl {
       launch(slot, *exec, exec);
       return;
     }
-    const std::vector<s4u::Host*>& hosts = hosts_.at(static_cast<std::size_t>(activity.way.exit));
     latency_of_next_ = std::max(0.0, activity.begin - clock);
-    s4u::CommPtr comm = s4u::Comm::sendto_init(hosts[static_cast<std::size_t>(activity.from)],
-                                               hosts[static_cast<std::size_t>(activity.to)]);
+    const Exit exit = activity.way.exit;
+    s4u::CommPtr comm =
+        s4u::Comm::sendto_init(end_of(activity.from, activity.to, exit), end_of(activity.to, activity.from, exit));
     comm->set_payload_size(std::isinf(activity.way.rate) ? 0 : payload(left * activity.way.rate));
     launch(slot, *comm, comm);
+  }
+
+  [[nodiscard]] s4u::Host* end_of(int rank, int peer, Exit exit) const {
+    const auto way = way_ends_.find({rank, peer, exit});
+    if (way != way_ends_.end()) return way->second;
+    return hosts_.at(static_cast<std::size_t>(exit))[static_cast<std::size_t>(rank)];
   }
 
   template <class Fluid>
@@ -276,6 +512,7 @@ class FluidEngine::Impl {
   // call, so both are kept for later. The timer fires at the same moment, when all that ends then has ended.
   void completed(const s4u::Activity& activity) {
     const auto slot = reinterpret_cast<std::size_t>(activity.get_data<void>());
+    if (slot == none) return;
     if (activity.get_state() != s4u::Activity::State::FINISHED) ++failures_;
     let_go(slot);
     if (ids_.size() == 1) {
@@ -325,6 +562,7 @@ class FluidEngine::Impl {
       }
     }
     delivered_.clear();
+    if (free_.size() == under_way_.size()) forget_changes();
     arm();
   }
 
@@ -335,12 +573,18 @@ class FluidEngine::Impl {
   std::unique_ptr<s4u::Engine> engine_;
   std::vector<s4u::Host*> devices_;
   std::array<std::vector<s4u::Host*>, exits.size()> hosts_;  // by exit, then rank
+  std::vector<s4u::Link*> links_;                            // by port
   std::vector<Resource> resources_;
+  std::map<Thing, Gate> gates_;  // their addresses stay
+  std::map<std::pair<int, PortId>, s4u::Link*> parts_of_ports_;
+  std::map<std::tuple<int, int, Exit>, s4u::Host*> way_ends_;     // by rank and peer
+  std::map<std::size_t, simgrid::kernel::timer::Timer*> delays_;  // by slot
   double begin_ = 0;
   double latency_of_next_ = 0;
   std::vector<Slot> under_way_;
   std::vector<std::size_t> free_;
   std::vector<s4u::ActivityPtr> retired_;
+  std::vector<s4u::ActivityPtr> cancelled_;
   std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms_;
   simgrid::kernel::timer::Timer* timer_ = nullptr;
   std::vector<ActivityId> ids_;
@@ -350,9 +594,10 @@ class FluidEngine::Impl {
   int failures_ = 0;
 };
 
-FluidEngine::FluidEngine(const Platform& platform) {
+FluidEngine::FluidEngine(const Platform& platform, std::span<const Disturbance> disturbances) {
   require_valid(platform);
-  impl_ = std::make_unique<Impl>(platform);
+  require_valid(disturbances, platform);
+  impl_ = std::make_unique<Impl>(platform, disturbances);
 }
 FluidEngine::~FluidEngine() = default;
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "sim/disturbances.hpp"
 #include "sim/platform.hpp"
 
 namespace plumb::sim {
@@ -21,7 +22,8 @@ class FluidEngine {
   // device or ports to themselves come first; what else ended at the moment, if anything, comes in a second call.
   using Ended = std::function<void(std::span<const ActivityId>)>;
 
-  explicit FluidEngine(const Platform& platform);
+  // Throws InputError for a platform or disturbances that cannot be simulated.
+  explicit FluidEngine(const Platform& platform, std::span<const Disturbance> disturbances = {});
   FluidEngine(const FluidEngine&) = delete;
   FluidEngine& operator=(const FluidEngine&) = delete;
   ~FluidEngine();
@@ -40,7 +42,8 @@ class FluidEngine {
   // ran before, and these must not.
   [[nodiscard]] Seconds now() const;
 
-  // Returns when nothing is under way. Rethrows what `ended` threw; throws RunError if an activity failed.
+  // Returns when nothing is under way, but for what stands still for good: it never ends. Rethrows what `ended` threw;
+  // throws RunError if an activity failed.
   void run(const Ended& ended);
 
  private:

@@ -31,6 +31,29 @@ std::string engine_text(std::string_view name) {
   return engine_names().size() == 1 ? text + " (this plumb was built without SimGrid)" : text;
 }
 
+namespace {
+
+StepOutcome evaluate_step(const ScheduleGraph& graph, const PipelineCosts&,
+                          const std::vector<Disturbance>& disturbances) {
+  if (disturbances.empty()) return {.evaluation = evaluate(graph), .unfinished = {}};
+  throw InputError("--engine", "the longest path knows no slow or failing link or host at a date",
+                   engine_names().size() > 1 ? "--engine simgrid" : "a plumb that is built with SimGrid");
+}
+
+}  // namespace
+
+StepEngine find_step_engine(std::string_view name) {
+  static_cast<void>(find_engine(name));  // says what is wrong with the name
+#ifdef PLUMB_HAS_SIMGRID
+  if (name != path_engine) {
+    return [](const ScheduleGraph& graph, const PipelineCosts& costs, const std::vector<Disturbance>& disturbances) {
+      return simulate(graph, platform_of(costs, graph.ranks), disturbances);
+    };
+  }
+#endif
+  return evaluate_step;
+}
+
 Evaluator find_engine(std::string_view name) {
   if (name == "path") return predict_by_path;
 #ifdef PLUMB_HAS_SIMGRID

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/graph/disturbance.hpp"
 #include "common/plan/planner.hpp"
 
 namespace plumb::sim {
@@ -17,6 +18,9 @@ namespace plumb::sim {
 
 // Throws InputError with a did-you-mean, or with the reason why this build has no SimGrid.
 [[nodiscard]] Evaluator find_engine(std::string_view name);
+
+// The same engines for a graph alone. That by the longest path knows no disturbances: it throws InputError for them.
+[[nodiscard]] StepEngine find_step_engine(std::string_view name);
 
 // The plan's step with all ranks of its layout, each layer's collectives as flows, by this engine: without SimGrid
 // nothing contends. Rank summaries and events are those of all ranks; the timeline's schedule and costs remain the

@@ -80,10 +80,11 @@ void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
 // counted here.
 class Run {
  public:
-  Run(const ScheduleGraph& graph, const Platform& platform)
+  Run(const ScheduleGraph& graph, const Platform& platform, std::span<const Disturbance> disturbances)
       : graph_(graph),
         platform_(platform),
-        engine_(platform),
+        engine_(platform, disturbances),
+        may_fail_(anything_fails(disturbances)),
         waits_for_(graph.predecessor_count),
         parts_(graph.nodes.size(), 1),
         left_(graph.nodes.size()) {
@@ -92,7 +93,7 @@ class Run {
     result_.end.resize(graph.nodes.size());
   }
 
-  Evaluation run() {
+  StepOutcome run() {
     for (NodeId id = 0; id < waits_for_.size(); ++id) {
       if (waits_for_[id] == 0) ready_.push_back(id);
     }
@@ -103,8 +104,8 @@ class Run {
       }
       start_ready();
     });
-    if (left_ > 0) report_left_over();
-    return std::move(result_);
+    if (left_ > 0 && !may_fail_) report_left_over();
+    return {.evaluation = std::move(result_), .unfinished = left_over()};
   }
 
  private:
@@ -160,6 +161,7 @@ class Run {
 
   void complete(NodeId id) {
     --left_;
+    parts_[id] = 0;
     result_.end[id] = engine_.now();
     result_.makespan = std::max(result_.makespan, result_.end[id]);
     const auto [first, last] = boost::out_edges(id, graph_.edges);
@@ -167,6 +169,15 @@ class Run {
       const NodeId successor = boost::target(*edge, graph_.edges);
       if (--waits_for_[successor] == 0) ready_.push_back(successor);
     }
+  }
+
+  [[nodiscard]] std::vector<NodeId> left_over() const {
+    std::vector<NodeId> nodes;
+    for (NodeId id = 0; id < waits_for_.size(); ++id) {
+      if (parts_[id] > 0) nodes.push_back(id);
+    }
+    std::ranges::stable_partition(nodes, [this](NodeId id) { return waits_for_[id] == 0; });
+    return nodes;
   }
 
   [[noreturn]] void report_left_over() const {
@@ -186,6 +197,7 @@ class Run {
   const ScheduleGraph& graph_;
   Platform platform_;
   FluidEngine engine_;
+  bool may_fail_;
   std::vector<GroupFlows> group_flows_;  // by group
   std::vector<NodeId> waits_for_;
   std::vector<std::uint32_t> parts_;  // activities of a node that are still under way
@@ -199,7 +211,12 @@ class Run {
 
 Evaluation simulate(const ScheduleGraph& graph, const Platform& platform) {
   require_runnable(graph, platform);
-  return Run(graph, platform).run();
+  return Run(graph, platform, {}).run().evaluation;
+}
+
+StepOutcome simulate(const ScheduleGraph& graph, const Platform& platform, std::span<const Disturbance> disturbances) {
+  require_runnable(graph, platform);
+  return Run(graph, platform, disturbances).run();
 }
 
 Evaluation simulate(const ScheduleGraph& graph, const PipelineCosts& costs) {

@@ -1,94 +1,144 @@
 #include "common/cluster/machine_numbers.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <utility>
+
+#include "common/base/error.hpp"
 
 namespace plumb {
 namespace {
 
-// Where the number stands: plain or within a quantity.
-double* place_of(double& value) { return &value; }
+constexpr std::string_view peak = "peak";
+
+double& raw(double& value) { return value; }
 template <class Unit>
-double* place_of(Quantity<Unit, double>& value) {
-  return &value.value;
+double& raw(Quantity<Unit, double>& quantity) {
+  return quantity.value;
 }
 
-struct NamedNumber {
-  std::string_view name;
-  std::function<double*(Machine&)> place;
-};
-
-const std::vector<NamedNumber>& named_numbers() {
-  static const std::vector<NamedNumber> numbers = {
-      {"matmul_efficiency", [](Machine& m) { return place_of(m.device.matmul_efficiency.value); }},
-      {"matmul_depth", [](Machine& m) { return place_of(m.device.matmul_depth.value); }},
-      {"memory_bandwidth", [](Machine& m) { return place_of(m.device.memory_bandwidth.value); }},
-      {"memory_efficiency", [](Machine& m) { return place_of(m.device.memory_efficiency.value); }},
-      {"attention_efficiency", [](Machine& m) { return place_of(m.device.attention_efficiency.value); }},
-      {"kernel_gap", [](Machine& m) { return place_of(m.device.kernel_gap.value); }},
-      {"launch_time", [](Machine& m) { return place_of(m.device.launch_time.value); }},
-      {"message_multiprocessors", [](Machine& m) { return place_of(m.device.message_multiprocessors.value); }},
-      {"inside.latency", [](Machine& m) { return place_of(m.inside.latency.value); }},
-      {"inside.bandwidth", [](Machine& m) { return place_of(m.inside.bandwidth.value); }},
-      {"outside.latency", [](Machine& m) { return place_of(m.outside.latency.value); }},
-      {"outside.bandwidth", [](Machine& m) { return place_of(m.outside.bandwidth.value); }},
-      {"uplink", [](Machine& m) { return place_of(m.uplink.value); }},
-      {"collective_bandwidth", [](Machine& m) { return place_of(m.collective_bandwidth.value); }},
-      {"collective_latency", [](Machine& m) { return place_of(m.collective_latency.value); }},
-      {"collective_latency_per_rank", [](Machine& m) { return place_of(m.collective_latency_per_rank.value); }}};
-  return numbers;
+// `Of` is a lambda without captures that gives the number of a machine, with where it comes from.
+template <class Of>
+MachineNumber number(std::string name, NumberUnit unit, bool more_is_faster, Of) {
+  return {.name = std::move(name),
+          .unit = unit,
+          .more_is_faster = more_is_faster,
+          .value =
+              [](const Machine& machine) {
+                auto number = Of{}(machine);
+                return raw(number.value);
+              },
+          .uncertainty = [](const Machine& machine) { return Of{}(machine).uncertainty; },
+          .source = [](const Machine& machine) { return Of{}(machine).source; },
+          .set = [](Machine& machine, double value) { raw(Of{}(machine).value) = value; }};
 }
 
-double& number_in(Machine& machine, std::string_view name) {
-  const auto found = std::ranges::find(named_numbers(), name, &NamedNumber::name);
-  if (found == named_numbers().end()) {
-    throw InputError("machine", "has no number '" + std::string(name) + "'",
-                     did_you_mean(name, machine_number_names()));
+// Where a machine's file leaves the second one out, the reader puts the first in its place.
+bool stands_in(const Machine& machine, const std::string& first, const std::string& second) {
+  if (second == "attention_efficiency") {
+    return first == "matmul_efficiency" && machine.device.matmul_efficiency == machine.device.attention_efficiency;
   }
-  return *found->place(machine);
+  if (second == "collective_bandwidth") {
+    return first == "inside.bandwidth" && machine.inside.bandwidth == machine.collective_bandwidth;
+  }
+  return second == "collective_latency" && first == "inside.latency" &&
+         machine.inside.latency == machine.collective_latency;
+}
+
+bool is_own(const Machine& machine, const MachineNumber& number) {
+  const auto& all = machine_numbers();
+  return std::ranges::none_of(all,
+                              [&](const MachineNumber& other) { return stands_in(machine, other.name, number.name); });
+}
+
+const MachineNumber& number_named(std::string_view name) {
+  const auto& all = machine_numbers();
+  const auto found = std::ranges::find(all, name, &MachineNumber::name);
+  if (found != all.end() && name != peak) return *found;
+  throw InputError("machine", "has no number '" + std::string(name) + "'", did_you_mean(name, machine_number_names()));
+}
+
+void multiply(Machine& machine, const MachineNumber& number, double factor) {
+  const double value = number.value(machine) * factor;
+  number.set(machine, number.unit == NumberUnit::fraction ? std::min(value, 1.0) : value);
 }
 
 }  // namespace
 
+const std::vector<MachineNumber>& machine_numbers() {
+  using enum NumberUnit;
+  static const std::vector<MachineNumber> numbers = {
+      number(
+          std::string(peak), flops_per_second, true, [](auto& m) -> auto& { return m.device.peak; }),
+      number(
+          "matmul_efficiency", fraction, true, [](auto& m) -> auto& { return m.device.matmul_efficiency; }),
+      number(
+          "matmul_depth", plain, false, [](auto& m) -> auto& { return m.device.matmul_depth; }),
+      number(
+          "memory_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.device.memory_bandwidth; }),
+      number(
+          "memory_efficiency", fraction, true, [](auto& m) -> auto& { return m.device.memory_efficiency; }),
+      number(
+          "attention_efficiency", fraction, true, [](auto& m) -> auto& { return m.device.attention_efficiency; }),
+      number(
+          "kernel_gap", seconds, false, [](auto& m) -> auto& { return m.device.kernel_gap; }),
+      number(
+          "launch_time", seconds, false, [](auto& m) -> auto& { return m.device.launch_time; }),
+      number(
+          "message_multiprocessors", plain, false, [](auto& m) -> auto& { return m.device.message_multiprocessors; }),
+      number(
+          "inside.latency", seconds, false, [](auto& m) -> auto& { return m.inside.latency; }),
+      number(
+          "inside.bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.inside.bandwidth; }),
+      number(
+          "outside.latency", seconds, false, [](auto& m) -> auto& { return m.outside.latency; }),
+      number(
+          "outside.bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.outside.bandwidth; }),
+      number(
+          "uplink", bytes_per_second, true, [](auto& m) -> auto& { return m.uplink; }),
+      number(
+          "collective_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.collective_bandwidth; }),
+      number(
+          "collective_latency", seconds, false, [](auto& m) -> auto& { return m.collective_latency; }),
+      number(
+          "collective_latency_per_rank", seconds, false,
+          [](auto& m) -> auto& { return m.collective_latency_per_rank; }),
+      number(
+          "switch_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.switch_bandwidth; })};
+  return numbers;
+}
+
+std::vector<MachineNumber> numbers_of(const Machine& machine) {
+  std::vector<MachineNumber> own;
+  for (const MachineNumber& number : machine_numbers()) {
+    if (number.value(machine) != 0 && is_own(machine, number)) own.push_back(number);
+  }
+  return own;
+}
+
+Machine with_factor(Machine machine, const MachineNumber& number, double factor) {
+  const Machine before = machine;
+  multiply(machine, number, factor);
+  for (const MachineNumber& other : machine_numbers()) {
+    if (stands_in(before, number.name, other.name)) multiply(machine, other, factor);
+  }
+  return machine;
+}
+
 const std::vector<std::string>& machine_number_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> result;
-    for (const NamedNumber& number : named_numbers()) result.emplace_back(number.name);
+    for (const MachineNumber& number : machine_numbers()) {
+      if (number.name != peak) result.push_back(number.name);
+    }
     return result;
   }();
   return names;
 }
 
-double machine_number(const Machine& machine, std::string_view name) {
-  Machine copy = machine;
-  return number_in(copy, name);
-}
+double machine_number(const Machine& machine, std::string_view name) { return number_named(name).value(machine); }
 
-void set_machine_number(Machine& machine, std::string_view name, double value) { number_in(machine, name) = value; }
-
-std::vector<FreeNumber> read_free_numbers(const YamlValue& block) {
-  block.check_keys(machine_number_names());
-  std::vector<FreeNumber> numbers;
-  for (const std::string& name : block.keys()) {
-    const YamlValue known = block.require(name);
-    known.check_keys({"prior", "factor", "source"});
-    FreeNumber number{.name = name};
-    if (const auto prior = known.find("prior")) {
-      number.prior = prior->number(1e-12, 1e18);
-      number.factor = known.require("factor").number(1.0001, 1e6);
-      (void)known.require("source").text();
-    }
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
-MachineFit read_machine_fit(const YamlValue& machine) {
-  const YamlValue block = machine.require("fit");
-  block.check_keys({"tables", "free"});
-  MachineFit fit{.tables = {}, .free = read_free_numbers(block.require("free"))};
-  for (const YamlValue& table : block.require("tables").items()) fit.tables.push_back(table.text());
-  return fit;
+void set_machine_number(Machine& machine, std::string_view name, double value) {
+  number_named(name).set(machine, value);
 }
 
 }  // namespace plumb

@@ -1,41 +1,44 @@
-// A machine's numbers by their names in its file: what a fit refits.
+// A machine's numbers by name, to change, draw or vary them one by one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "common/base/yaml.hpp"
 #include "common/cluster/machine.hpp"
 
 namespace plumb {
 
-// "matmul_efficiency", "outside.bandwidth", …: all but the peak, of which a machine has one per precision.
+enum class NumberUnit : std::uint8_t { fraction, plain, seconds, bytes_per_second, flops_per_second };
+
+// Of times and rates alone: memory and counts of parts are none of these.
+struct MachineNumber {
+  std::string name = {};  // "matmul_efficiency", "outside.bandwidth": as in a machine's file, without `device`
+  NumberUnit unit = NumberUnit::plain;
+  bool more_is_faster = true;
+  double (*value)(const Machine&) = nullptr;  // in the unit's base: fraction, seconds, bytes/s, FLOP/s
+  double (*uncertainty)(const Machine&) = nullptr;
+  std::string (*source)(const Machine&) = nullptr;
+  void (*set)(Machine&, double) = nullptr;
+};
+
+// All of them, in the order of a machine's file.
+[[nodiscard]] const std::vector<MachineNumber>& machine_numbers();
+
+// Those that this machine has and that are its own: not zero, and not another one's that stands in for them where the
+// file leaves them out (attention_efficiency, and the three of collectives).
+[[nodiscard]] std::vector<MachineNumber> numbers_of(const Machine& machine);
+
+// The machine with this number times `factor`, fractions at most 1; what it stands in for goes with it.
+[[nodiscard]] Machine with_factor(Machine machine, const MachineNumber& number, double factor);
+
+// "matmul_efficiency", "outside.bandwidth", …: what a fit refits. All but the peak, of which a machine has one per
+// precision.
 [[nodiscard]] const std::vector<std::string>& machine_number_names();
 
-// In the unit of the number's type (seconds, bytes/s, a plain number). Throws InputError for an unknown name.
+// Of one of these, in the unit's base. Throws InputError for an unknown name.
 [[nodiscard]] double machine_number(const Machine& machine, std::string_view name);
 void set_machine_number(Machine& machine, std::string_view name, double value);
-
-// A number that a fit may change, and what is known of it before: about `prior`, within this factor (one standard
-// deviation of its logarithm).
-struct FreeNumber {
-  std::string name = {};
-  double prior = 0;   // 0: nothing is known
-  double factor = 0;  // above 1
-  bool operator==(const FreeNumber&) const = default;
-};
-
-// What stands under `free`: `{matmul_efficiency: {}, matmul_depth: {prior: 122, factor: 1.5, source: …}}`; a prior is
-// of a number without a unit. Throws InputError for an unknown name, a factor not above 1, a prior without a source.
-[[nodiscard]] std::vector<FreeNumber> read_free_numbers(const YamlValue& block);
-
-// What a machine's file says under `fit`: `{tables: […], free: {…}}`.
-struct MachineFit {
-  std::vector<std::string> tables = {};  // files, as in scenarios
-  std::vector<FreeNumber> free = {};
-  bool operator==(const MachineFit&) const = default;
-};
-[[nodiscard]] MachineFit read_machine_fit(const YamlValue& machine);
 
 }  // namespace plumb

@@ -14,7 +14,7 @@ namespace plumb {
 
 // A block with `name, devices, cores, device, inside, outside`. A number stands as `{value: 2039 GB/s, source:
 // datasheet}`; `peak` has one per precision, of which the training's is taken. `cores: usable` means the cores of this
-// process. `fit` is for who refits the machine (machine_numbers.hpp). Throws InputError with file, line and column for
+// process. `fit` is for who refits the machine (machine_fit.hpp). Throws InputError with file, line and column for
 // a missing unit, source, or precision.
 [[nodiscard]] Machine read_machine(const YamlValue& block, ElementType precision);
 

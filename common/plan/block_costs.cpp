@@ -37,6 +37,21 @@ BlockShapes shapes_of_block(const Model& model, std::size_t block, const Operati
   return head;
 }
 
+// Experts that are chosen `load` times as often as the mean see so many more tokens.
+void load_experts(std::vector<Operation>& operations, double load) {
+  for (Operation& operation : operations) {
+    if (!operation.name.starts_with("mlp.experts.")) continue;
+    operation.shape.times *= load;
+    for (Flops* flops : {&operation.forward, &operation.input_gradient, &operation.weight_gradient}) {
+      *flops = *flops * load;
+    }
+    for (double* bytes : {&operation.kept_bytes, &operation.kept_for_weight_bytes, &operation.streamed.forward,
+                          &operation.streamed.input_gradient, &operation.streamed.weight_gradient}) {
+      *bytes *= load;
+    }
+  }
+}
+
 std::int64_t count(const std::vector<Parameter>& parameters) {
   std::int64_t sum = 0;
   for (const Parameter& parameter : parameters) sum += elements(parameter);
@@ -285,7 +300,8 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       }
       kinds.push_back(block);
     }
-    const BlockShapes shapes = shapes_of_block(model, block, context);
+    BlockShapes shapes = shapes_of_block(model, block, context);
+    if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
     if (scenario.profile) {
       ComputeCost cost = measured_cost(*scenario.profile, block_key(model, static_cast<int>(block)));
       // A tied head may have been measured together with its copy of the table.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/cluster/machine_numbers.hpp"
 #include "common/plan/fit_problem.hpp"
 
 namespace plumb {

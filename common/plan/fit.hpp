@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/least_squares.hpp"
-#include "common/cluster/machine_numbers.hpp"
+#include "common/cluster/machine_fit.hpp"
 #include "common/plan/published.hpp"
 
 namespace plumb {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/cluster/machine_numbers.hpp"
 #include "common/plan/fit.hpp"
 #include "common/schedule/registry.hpp"
 

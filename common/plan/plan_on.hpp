@@ -21,14 +21,6 @@ namespace plumb {
 // its slices, a given schedule is for another shape, or it would be too large.
 [[nodiscard]] ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice);
 
-// Whether it has I and W instead of B.
-[[nodiscard]] bool splits_backward(const Schedule& schedule);
-
-// The blocks of `block_costs` as the plan's stages hold them: per slice, with the table of a tied head; a backward in
-// two hides nothing. `plan` lacks split and costs; of its schedule the placement counts.
-[[nodiscard]] std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario,
-                                                      std::vector<ComputeCost> blocks, bool backward_is_split);
-
 // What a schedule holds at its fullest, as the dynamic split weighs it: of two replicas the ranks that hold the same
 // stages are one. Throws InputError where they do not.
 struct HeldMoments {
@@ -49,10 +41,5 @@ struct HeldMoments {
 // The dynamic split; `several`: ranks hold several stages, and `fastest` is fastest_split.
 using FastestOf = std::function<std::optional<Split>(const SplitProblem&)>;
 [[nodiscard]] Split dynamic_of(SplitProblem problem, bool several, const FastestOf& fastest);
-
-// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step. Of the
-// plan's schedule the placement counts.
-[[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
-[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage);
 
 }  // namespace plumb

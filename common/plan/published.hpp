@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cluster/machine_numbers.hpp"
+#include "common/cluster/machine_fit.hpp"
 #include "common/plan/planner.hpp"
 
 namespace plumb {

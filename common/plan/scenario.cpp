@@ -31,16 +31,6 @@ YamlValue software_file(const YamlValue& value) {
   value.fail(value.path() + ": unknown software '" + text + "'", did_you_mean(text, names));
 }
 
-// A name ("megatron-2022"), a file or a block; a block may change another: {like: megatron-2022, dropout: false}.
-Software read_software_of(const YamlValue& value) {
-  if (value.is_text()) return read_software(software_file(value));
-  const std::optional<YamlValue> like = value.find("like");
-  if (!like) return read_software(value);
-  Software base = read_software(software_file(*like));
-  base.name += ", changed";
-  return read_software(value, std::move(base));
-}
-
 Model read_model_of(const YamlValue& value) {
   return value.is_text() ? read_model(find_file(value)) : read_model_block(value);
 }
@@ -204,6 +194,16 @@ std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, c
 }
 
 }  // namespace
+
+// A name ("megatron-2022"), a file or a block; a block may change another: {like: megatron-2022, dropout: false}.
+Software read_software_of(const YamlValue& value) {
+  if (value.is_text()) return read_software(software_file(value));
+  const std::optional<YamlValue> like = value.find("like");
+  if (!like) return read_software(value);
+  Software base = read_software(software_file(*like));
+  base.name += ", changed";
+  return read_software(value, std::move(base));
+}
 
 std::vector<Layout> layouts_of(const Scenario& scenario) {
   return scenario.layouts.empty() ? std::vector<Layout>{scenario.layout} : scenario.layouts;

@@ -80,6 +80,7 @@ struct Scenario {
   std::vector<ScheduleChoice> schedules = {};   // candidates, at least one
   std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform
   std::optional<Profile> profile = {};          // measured costs
+  double expert_load = 1;                       // of the busiest rank's experts, over the mean of all (what if)
   bool operator==(const Scenario&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "common/search/block_cache.hpp"
 
 #include "common/plan/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
 
 namespace plumb {
 

@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/plan/fastest_split.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/search/block_cache.hpp"
 #include "common/search/bounds.hpp"
 #include "common/search/peak_memory.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/schedule/interleaved_table.hpp"
 
 namespace plumb {

@@ -19,6 +19,7 @@
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
 #include "sim/commands/planning.hpp"
+#include "sim/commands/studies.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -29,9 +30,18 @@ struct Options {
   std::string output;
   std::string engine = engine_names().front();
   std::string profile;
+  std::string what_if;
+  std::string against;
+  bool sensitivity = false;
+  bool uncertainty = false;
+  DrawOptions draws;
   bool unfold = false;
   bool json = false;
 };
+
+bool has_studies(const Options& options) {
+  return options.sensitivity || options.uncertainty || !options.what_if.empty() || !options.against.empty();
+}
 
 struct Prediction {
   Plan plan;
@@ -39,6 +49,7 @@ struct Prediction {
   Timeline timeline;
   StepStatistics statistics;
   bool fits = true;
+  std::vector<std::pair<std::string, Study>> studies = {};  // by title
 };
 
 bool fits(const Plan& plan, const Timeline& timeline) {
@@ -59,21 +70,39 @@ Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& n
   return best_fitting(planned.planning, scenario).plan;
 }
 
+Plan plan_of(const std::string& input, const Options& options, const Evaluator& evaluator, std::string& note) {
+  if (is_json(input)) {
+    const Plan plan = read_plan(input);
+    return options.profile.empty() ? plan : with_profile(plan, options.profile);
+  }
+  Plan plan = choose(read_scenario(input, {.profile = options.profile}), evaluator, note);
+  plan.name = plan_title(plan);
+  return plan;
+}
+
+void add_studies(Prediction& prediction, const Options& options, const Evaluator& evaluator) {
+  const StepEngine engine = find_step_engine(options.engine);
+  const auto add = [&](const char* title, Study study) { prediction.studies.emplace_back(title, std::move(study)); };
+  const Plan& plan = prediction.plan;
+  if (options.uncertainty) {
+    add("how sure the step is", uncertainty_study(plan, prediction.statistics.iteration, options.draws));
+  }
+  if (!options.what_if.empty()) add("what if", what_if_study(options.what_if, plan, engine));
+  if (options.sensitivity) add("what moves the step", sensitivity_study(plan, engine));
+  if (options.against.empty()) return;
+  std::string note;
+  add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, note), options.draws));
+}
+
 Prediction predict(const Options& options) {
   const Evaluator evaluator = find_engine(options.engine);
   Prediction prediction;
-  if (is_json(options.input)) {
-    prediction.plan = read_plan(options.input);
-    if (!options.profile.empty()) prediction.plan = with_profile(prediction.plan, options.profile);
-  } else {
-    const Scenario scenario = read_scenario(options.input, {.profile = options.profile});
-    prediction.plan = choose(scenario, evaluator, prediction.note);
-    prediction.plan.name = plan_title(prediction.plan);
-  }
+  prediction.plan = plan_of(options.input, options, evaluator, prediction.note);
   prediction.timeline = options.unfold ? predict_unfolded(prediction.plan, options.engine) : evaluator(prediction.plan);
   prediction.statistics =
       step_statistics(median_step(prediction.timeline), static_cast<int>(prediction.timeline.ranks.size()));
   prediction.fits = fits(prediction.plan, prediction.timeline);
+  add_studies(prediction, options, evaluator);
   return prediction;
 }
 
@@ -113,18 +142,20 @@ Json to_json(const Prediction& prediction, const Options& options) {
                      {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
   }
-  return {{"iteration_s", statistics.iteration.value},
-          {"tokens_per_s", tokens_per_s(timeline, median_step(timeline))},
-          {"mfu", flops_utilisation(prediction.plan, timeline.model_flops, statistics.iteration)},
-          {"model_flops", timeline.model_flops.value},
-          {"bubble_makespan_fraction", statistics.bubble_makespan_fraction},
-          {"bubble_span_fraction", statistics.bubble_span_fraction},
-          {"fits", prediction.fits},
-          {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
-          {"engine", options.engine},
-          {"provenance", prediction.plan.costs.provenance},
-          {"chosen", chosen_json(prediction.plan)},
-          {"ranks", ranks}};
+  Json json = {{"iteration_s", statistics.iteration.value},
+               {"tokens_per_s", tokens_per_s(timeline, median_step(timeline))},
+               {"mfu", flops_utilisation(prediction.plan, timeline.model_flops, statistics.iteration)},
+               {"model_flops", timeline.model_flops.value},
+               {"bubble_makespan_fraction", statistics.bubble_makespan_fraction},
+               {"bubble_span_fraction", statistics.bubble_span_fraction},
+               {"fits", prediction.fits},
+               {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
+               {"engine", options.engine},
+               {"provenance", prediction.plan.costs.provenance},
+               {"chosen", chosen_json(prediction.plan)},
+               {"ranks", ranks}};
+  for (const auto& [title, study] : prediction.studies) json.update(study.json);
+  return json;
 }
 
 std::string memory_line(const Prediction& prediction) {
@@ -193,6 +224,7 @@ void print(const Prediction& prediction, const Options& options) {
          "\n  idle: nor is any on its way (the bubble). Transfers: all time with a message on its way to the rank.\n\n";
   std::cout << gantt(median_step(timeline), static_cast<int>(timeline.ranks.size()),
                      {.width = chart_width(), .colour = colour, .unicode = true});
+  for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }
 
 ExitStatus simulate_command(const Options& options) {
@@ -200,7 +232,13 @@ ExitStatus simulate_command(const Options& options) {
     throw InputError("--unfold", "a timeline file has one rank for each stage of the pipeline",
                      "leave out --output, or --unfold");
   }
-  if (!options.output.empty()) require_writable(options.output, {options.input, options.profile});
+  if (options.unfold && has_studies(options)) {
+    throw InputError("--unfold", "what-if variants, derivatives, uncertainty and ranking are of the pipeline's ranks",
+                     "leave out --unfold, or --what-if, --sensitivity, --uncertainty and --against");
+  }
+  if (!options.output.empty()) {
+    require_writable(options.output, {options.input, options.profile, options.what_if, options.against});
+  }
   const Prediction prediction = predict(options);
   if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
   if (options.json) {
@@ -225,6 +263,17 @@ void add_simulate(CLI::App& program, Body& body) {
                   "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
       ->capture_default_str();
   command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
+  command.add_option("--what-if", options->what_if,
+                     "Variants to predict beside it (YAML, docs/what-if.md), such as scenarios/what-if/faults.yaml.");
+  command.add_flag("--sensitivity", options->sensitivity,
+                   "Which actions, messages and numbers of the machine move the step, and by how much.");
+  command.add_flag("--uncertainty", options->uncertainty, "How sure the step is, by the machine's own numbers.");
+  command.add_option("--against", options->against, "Another scenario or plan: which is faster, and how sure that is.");
+  constexpr int most_draws = 1'000'000;
+  command.add_option("--draws", options->draws.draws, "Draws of the machine's numbers for these two.")
+      ->check(CLI::Range(2, most_draws))
+      ->capture_default_str();
+  command.add_option("--seed", options->draws.seed, "Of these draws.")->capture_default_str();
   command.add_flag("--unfold", options->unfold,
                    "Simulates all ranks of the layout, with every layer's collectives as flows.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");

@@ -110,5 +110,7 @@ TEST_CASE("style that no tool checks") {
   for (int i = 0; i < 451; ++i) text += "int x;\n";
   CHECK(style("common/a.cpp", text) == 1);
   CHECK(style("tests/a.cpp", text) == 1);
+  CHECK(style("sim/engine.cpp", text) == 0);
+  for (int i = 0; i < 200; ++i) text += "int x;\n";
   CHECK(style("sim/engine.cpp", text) == 1);
 }

@@ -1,107 +1,66 @@
-// A machine's numbers by name, what a fit may change, and the machines that plumb ships.
+// Numbers by name: set, scaled, and those that stand in for others.
 #include "common/cluster/machine_numbers.hpp"
 
 #include <algorithm>
-#include <filesystem>
 
-#include "common/cluster/machine_yaml.hpp"
+#include "common/base/error.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
 
 namespace {
 
-std::filesystem::path machines() { return std::filesystem::path(PLUMB_SOURCE_DIR) / "scenarios" / "machines"; }
-
-template <class Work>
-std::string message(Work work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+Machine machine() {
+  Machine result;
+  result.device.matmul_efficiency = {.value = 0.8, .source = "fitted", .uncertainty = 0.02};
+  result.device.attention_efficiency = result.device.matmul_efficiency;
+  result.inside = {.latency = {{2e-5}, "a"}, .bandwidth = {{4e9}, "b"}};
+  result.outside = {.latency = {{3e-5}, "c"}, .bandwidth = {{1e9}, "d"}};
+  result.collective_bandwidth = {{2e9}, "e"};
+  result.collective_latency = result.inside.latency;
+  return result;
 }
 
-std::vector<FreeNumber> read_free(const std::string& text) {
-  return read_free_numbers(YamlValue::parse(text, "machine.yaml"));
-}
-
-// Every {value, source} below this.
-void check_provenance(const YamlValue& block) {
-  if (!block.is_map()) return;
-  const std::vector<std::string> keys = block.keys();
-  if (std::ranges::find(keys, "value") == keys.end()) {
-    for (const std::string& key : keys) {
-      if (key != "fit") check_provenance(block.require(key));
-    }
-    return;
-  }
-  const std::string source = block.require("source").text();
-  INFO(to_string(block.place()) << ": " << source);
-  const bool datasheet = source == "datasheet" || source.starts_with("datasheet, ");
-  const bool plain_datasheet = datasheet && source.find("% is reached") == std::string::npos;
-  const auto uncertainty = block.find("uncertainty");
-  CHECK(plain_datasheet != uncertainty.has_value());
-  if (uncertainty) CHECK(uncertainty->fraction(10) > 0);
+const MachineNumber& number(const std::string& name) {
+  return *std::ranges::find(machine_numbers(), name, &MachineNumber::name);
 }
 
 }  // namespace
 
-TEST_CASE("each name is one number of the machine") {
-  Machine machine;
+TEST_CASE("every number of a machine is what its name says, once") {
+  Machine result;
+  double value = 1;
+  for (const MachineNumber& each : machine_numbers()) {
+    CHECK(each.value(result) == 0);
+    each.set(result, ++value);
+  }
+  value = 1;
+  for (const MachineNumber& each : machine_numbers()) CHECK(each.value(result) == ++value);
+  CHECK(result.outside.bandwidth.value.value == number("outside.bandwidth").value(result));
+}
+
+TEST_CASE("a number that stands in for another takes it along") {
+  const Machine faster = with_factor(machine(), number("matmul_efficiency"), 1.1);
+  CHECK(faster.device.matmul_efficiency.value == Approx(0.88));
+  CHECK(faster.device.attention_efficiency.value == Approx(0.88));
+  CHECK(with_factor(machine(), number("matmul_efficiency"), 2).device.matmul_efficiency.value == 1);
+  const Machine later = with_factor(machine(), number("inside.latency"), 3);
+  CHECK(later.collective_latency.value.value == Approx(6e-5));
+  CHECK(with_factor(machine(), number("inside.bandwidth"), 3).collective_bandwidth.value.value == Approx(2e9));
+  std::vector<std::string> names;
+  for (const MachineNumber& own : numbers_of(machine())) names.push_back(own.name);
+  CHECK(names == std::vector<std::string>{"matmul_efficiency", "inside.latency", "inside.bandwidth", "outside.latency",
+                                          "outside.bandwidth", "collective_bandwidth"});
+}
+
+TEST_CASE("each name that a fit may use is one number of the machine") {
+  Machine machine = {};
   double value = 1;
   for (const std::string& name : machine_number_names()) set_machine_number(machine, name, value++);
   value = 1;
   for (const std::string& name : machine_number_names()) CHECK(machine_number(machine, name) == value++);
   CHECK(machine_number(machine, "outside.bandwidth") == machine.outside.bandwidth.value.value);
   CHECK(machine_number(machine, "matmul_depth") == machine.device.matmul_depth.value);
-  CHECK_THAT(message([&] { (void)machine_number(machine, "matmul_dept"); }), ContainsSubstring("'matmul_depth'"));
-}
-
-TEST_CASE("what a fit may change is named, with what is known before") {
-  const std::vector<FreeNumber> free =
-      read_free("{memory_efficiency: {}, matmul_depth: {prior: 122, factor: 1.5, source: a table}}");
-  REQUIRE(free.size() == 2);
-  CHECK(free[0] == FreeNumber{.name = "memory_efficiency"});
-  CHECK(free[1] == FreeNumber{.name = "matmul_depth", .prior = 122, .factor = 1.5});
-  CHECK_THAT(message([] { (void)read_free("{matmul_dept: {}}"); }), ContainsSubstring("matmul_depth"));
-  CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122}}"); }),
-             ContainsSubstring("'factor' is missing"));
-  CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122, factor: 1, source: a}}"); }),
-             ContainsSubstring("machine.yaml:1:37"));
-  CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122, factor: 2}}"); }),
-             ContainsSubstring("'source' is missing"));
-}
-
-TEST_CASE("every machine that plumb ships is read, and says of each number where it is from and how sure it is") {
-  std::size_t read = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(machines())) {
-    INFO(entry.path().string());
-    const YamlValue file = YamlValue::load(entry.path());
-    const std::string name = entry.path().stem().string();
-    CHECK(std::ranges::find(machine_names(), name) != machine_names().end());
-    const YamlValue peaks = file.require("device").require("peak");
-    for (const std::string& precision : peaks.keys()) {
-      const ElementType type = precision == "fp32"   ? ElementType::fp32
-                               : precision == "bf16" ? ElementType::bf16
-                                                     : ElementType::fp16;
-      const Machine machine = read_machine(file, type);
-      CHECK(machine.name == name);
-      CHECK(machine.device.peak.value.value > 0);
-      // No link is faster than memory.
-      CHECK(machine.inside.bandwidth.value < machine.device.memory_bandwidth.value);
-      CHECK(machine.outside.bandwidth.value < machine.device.memory_bandwidth.value);
-    }
-    check_provenance(file);
-    ++read;
-  }
-  CHECK(read >= 11);
-}
-
-TEST_CASE("the A100 says what of it is fitted, and on what") {
-  const MachineFit fit = read_machine_fit(YamlValue::load(machines() / "dgx-a100.yaml"));
-  CHECK(fit.tables.size() == 3);
-  REQUIRE(fit.free.size() == 3);  // the fourth is the network of one table
-  CHECK(fit.free[1].prior == 122);
+  CHECK_THROWS_WITH(machine_number(machine, "matmul_dept"), ContainsSubstring("'matmul_depth'"));
+  CHECK_THROWS_AS(set_machine_number(machine, "peak", 1), InputError);  // one per precision
 }

@@ -1,0 +1,42 @@
+// What a plan costs, from what it holds: for another machine, software or training with its schedule and split as they
+// stand.
+#pragma once
+
+#include <vector>
+
+#include "common/plan/plan.hpp"
+
+namespace plumb {
+
+// True if a schedule is costed as one that runs I and W apart (one made for times always is): messages then wait for
+// nobody, and no collective of I hides behind W.
+[[nodiscard]] bool splits_backward(const Schedule& schedule);
+
+// The blocks of `block_costs` as the plan's stages hold them: per slice, with the table of a tied head; a backward in
+// two hides nothing. `plan` lacks split and costs; of its schedule the placement counts.
+[[nodiscard]] std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario,
+                                                      std::vector<ComputeCost> blocks, bool backward_is_split);
+
+// Layers + 2 entries, as `block_costs` gives them, as the plan's schedule runs them: of one slice of a microbatch, with
+// the table of a tied head where it stands. Errors as `block_costs`.
+[[nodiscard]] std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario);
+
+// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step. Of the
+// plan's schedule the placement counts.
+[[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
+[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage);
+
+// The costs of the plan's stages and messages; its split and schedule are settled. `blocks`: those of plan_blocks;
+// where the first layers of each stage are redone, the split says which.
+[[nodiscard]] PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario,
+                                           const std::vector<ComputeCost>& blocks);
+
+// What a plan's own costs would be by its model, cluster, training and software. `expert_load`: of the rank whose
+// experts are chosen most, over the mean of all; their matmuls and activations grow with it.
+[[nodiscard]] PipelineCosts predicted_costs(const Plan& plan, double expert_load = 1);
+
+// Throws InputError (`where`) if the plan's costs are others than those: then they were measured (a profile) or edited,
+// and do not follow from the machine's numbers.
+void require_predicted_costs(const Plan& plan, const std::string& where);
+
+}  // namespace plumb

@@ -1,0 +1,132 @@
+#include "common/plan/sensitivity.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/cluster/machine_numbers.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/plan/step_model.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr double faster = 0.9;
+constexpr double better = 1.1;
+
+std::string of_stage(std::string_view kind, int stage) {
+  return std::string(kind) + " of stage " + std::to_string(stage);
+}
+
+std::pair<Moved, std::string> class_of(const Node& node, const PipelineCosts& costs) {
+  switch (node.kind) {
+    case NodeKind::compute:
+    case NodeKind::optimizer:
+      return {Moved::stage, of_stage(letters(node.action.kind), node.action.stage)};
+    case NodeKind::collective:
+      return {Moved::message, node.action.kind == ActionKind::reduce_tied
+                                  ? std::string("reduction of the tied embedding")
+                                  : of_stage("gradient reduction", node.action.stage)};
+    default:
+      break;
+  }
+  const std::string what = node.kind == NodeKind::transfer ? "messages" : "evicted activations";
+  const bool inside = on_one_machine(costs, node.peer, node.rank);
+  return {Moved::message, what + (inside ? " inside a machine" : " between machines")};
+}
+
+// Classes of nodes, by name.
+class Classes {
+ public:
+  Classes(const ScheduleGraph& graph, const Evaluation& evaluation, const PipelineCosts& costs) {
+    std::vector<Seconds> on_path(graph.nodes.size());
+    for (const NodeId id : critical_path(graph, evaluation)) on_path[id] = evaluation.end[id] - evaluation.start[id];
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+      const Node& node = graph.nodes[id];
+      const double share = evaluation.makespan.value > 0 ? on_path[id] / evaluation.makespan : 0;
+      const auto [moved, name] = class_of(node, costs);
+      add(moved, name, id, share);
+      if (moved == Moved::stage) {
+        add(Moved::kind, std::string(letters(node.action.kind)) + " of all stages", id, share);
+      }
+    }
+  }
+
+  struct Members {
+    std::vector<NodeId> nodes = {};
+    double slope = 0;
+  };
+  [[nodiscard]] const std::map<std::pair<Moved, std::string>, Members>& all() const { return all_; }
+
+ private:
+  void add(Moved moved, const std::string& name, NodeId id, double share) {
+    Members& members = all_[{moved, name}];
+    members.nodes.push_back(id);
+    members.slope += share;
+  }
+
+  std::map<std::pair<Moved, std::string>, Members> all_;
+};
+
+// Times and bytes: an engine that shares links looks at both.
+void speed_up(Node& node) {
+  node.duration = node.duration * faster;
+  node.bytes = {std::llround(static_cast<double>(node.bytes.value) * faster)};
+}
+
+}  // namespace
+
+bool has_predicted_costs(const Plan& plan) {
+  try {
+    require_predicted_costs(plan, "");
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
+}
+
+std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engine,
+                                       const std::function<void(int, int)>& progress) {
+  ScheduleGraph graph = build_graph(lowered_schedule(plan), plan.costs);
+  const Evaluation nominal = engine(graph, plan.costs, {}).evaluation;
+  const Classes classes(graph, nominal, plan.costs);
+  const bool by_numbers = has_predicted_costs(plan);
+  const std::vector<MachineNumber> numbers =
+      by_numbers ? numbers_of(plan.cluster.machine) : std::vector<MachineNumber>{};
+  const auto total = static_cast<int>(classes.all().size() + numbers.size());
+  std::vector<Sensitivity> result;
+  const auto add = [&](Sensitivity found, const Evaluation& evaluation) {
+    if (nominal.makespan.value > 0) found.change = evaluation.makespan / nominal.makespan - 1;
+    result.push_back(std::move(found));
+    if (progress) progress(static_cast<int>(result.size()), total);
+  };
+  for (const auto& [key, members] : classes.all()) {
+    const std::vector<Node> before = graph.nodes;
+    for (const NodeId id : members.nodes) speed_up(graph.nodes[id]);
+    add({.moved = key.first, .name = key.second, .slope = members.slope}, engine(graph, plan.costs, {}).evaluation);
+    graph.nodes = before;
+  }
+  const StepModel model(plan);
+  for (const MachineNumber& number : numbers) {
+    Plan changed = plan;
+    changed.cluster.machine = with_factor(plan.cluster.machine, number, number.more_is_faster ? better : faster);
+    changed.costs = predicted_costs(changed);
+    const ScheduleGraph other = build_graph(model.lowered(), changed.costs);
+    add({.moved = Moved::number,
+         .name = number.name,
+         .slope = -model.elasticity(number) * (number.more_is_faster ? 1 : -1)},
+        engine(other, changed.costs, {}).evaluation);
+  }
+  std::ranges::stable_sort(result, [](const Sensitivity& a, const Sensitivity& b) {
+    // Equal classes of a uniform pipeline differ in the last bits.
+    const auto rounded = [](double value) { return std::llround(std::abs(value) * 1e9); };
+    if (rounded(a.change) != rounded(b.change)) return rounded(a.change) > rounded(b.change);
+    if (rounded(a.slope) != rounded(b.slope)) return rounded(a.slope) > rounded(b.slope);
+    return std::pair(a.moved, a.name) < std::pair(b.moved, b.name);
+  });
+  return result;
+}
+
+}  // namespace plumb

@@ -1,0 +1,25 @@
+// The step of a plan as a function of its machine's numbers, by the longest path.
+#pragma once
+
+#include "common/cluster/machine_numbers.hpp"
+#include "common/plan/plan.hpp"
+
+namespace plumb {
+
+class StepModel {
+ public:
+  // The plan must outlive it.
+  explicit StepModel(const Plan& plan);
+
+  // With this machine instead of the plan's own; schedule and split stay.
+  [[nodiscard]] Seconds step(const Machine& machine) const;
+  // d ln(step) / d ln(number) at the plan's machine: the central difference of 0.1%.
+  [[nodiscard]] double elasticity(const MachineNumber& number) const;
+  [[nodiscard]] const Schedule& lowered() const { return lowered_; }
+
+ private:
+  const Plan& plan_;
+  Schedule lowered_;
+};
+
+}  // namespace plumb

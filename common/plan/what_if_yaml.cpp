@@ -1,0 +1,349 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/base/excerpt.hpp"
+#include "common/cluster/machine_numbers.hpp"
+#include "common/cost/software_yaml.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/plan/scenario_blocks.hpp"
+#include "common/plan/what_if.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr double slowest = 1000;  // times as slow as planned
+constexpr std::int64_t most_sequences = std::int64_t{1} << 31;
+
+double read_number(const YamlValue& value, NumberUnit unit) {
+  switch (unit) {
+    case NumberUnit::fraction:
+      return value.number(1e-6, 1);
+    case NumberUnit::seconds:
+      return value.seconds().value;
+    case NumberUnit::bytes_per_second:
+      return value.bytes_per_second().value;
+    case NumberUnit::flops_per_second:
+      return value.flops_per_second().value;
+    default:
+      return value.number(0, 1e6);
+  }
+}
+
+// One block or a list of them.
+std::vector<YamlValue> one_or_more(const YamlValue& value) {
+  return value.is_list() ? value.items() : std::vector<YamlValue>{value};
+}
+
+// Reads one variant; the plan says what there is to disturb.
+class VariantReader {
+ public:
+  VariantReader(const YamlValue& block, const Plan& plan)
+      : block_(block), planned_(plan), graph_(build_graph(lowered_schedule(plan), plan.costs)) {
+    variant_.plan = plan;
+  }
+
+  WhatIf read() {
+    block_.check_keys(
+        {"name", "straggler", "jitter", "link", "host", "experts", "training", "cluster", "machine", "software"});
+    variant_.name = block_.require("name").text();
+    if (block_.keys().size() == 1) block_.fail("variant '" + excerpt(variant_.name) + "' changes nothing", example_);
+    read_costs();
+    each("straggler", [this](const YamlValue& value) { read_straggler(value); });
+    each("link", [this](const YamlValue& value) { read_link(value); });
+    each("host", [this](const YamlValue& value) { read_host(value); });
+    if (const auto jitter = block_.find("jitter")) {
+      jitter->check_keys({"spread", "seed"});
+      const auto seed = jitter->find("seed");
+      variant_.jitter = {.spread = jitter->require("spread").fraction(10),
+                         .seed = seed ? static_cast<std::uint64_t>(seed->integer(0)) : 1};
+    }
+    return std::move(variant_);
+  }
+
+ private:
+  template <class Read>
+  void each(const char* key, const Read& read) {
+    const auto value = block_.find(key);
+    if (!value) return;
+    for (const YamlValue& item : one_or_more(*value)) read(item);
+  }
+
+  [[nodiscard]] int per_machine() const { return std::max(1, planned_.costs.ranks_per_machine); }
+  [[nodiscard]] int machines() const { return (graph_.ranks + per_machine() - 1) / per_machine(); }
+
+  [[nodiscard]] int read_rank(const YamlValue& value) const {
+    return static_cast<int>(value.integer(0, graph_.ranks - 1));
+  }
+  [[nodiscard]] int read_machine(const YamlValue& value) const {
+    return static_cast<int>(value.integer(0, machines() - 1));
+  }
+  [[nodiscard]] std::vector<int> ranks_of(int machine) const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < graph_.ranks; ++rank) {
+      if (machine_of(rank, per_machine()) == machine) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  static ActionKind read_action(const YamlValue& value) {
+    std::vector<std::string> names;
+    std::vector<ActionKind> kinds(compute_kinds.begin(), compute_kinds.end());
+    kinds.push_back(ActionKind::optimizer_step);
+    for (const ActionKind kind : kinds) names.emplace_back(letters(kind));
+    return kinds.at(value.choice(names));
+  }
+
+  void read_straggler(const YamlValue& value) {
+    value.check_keys({"rank", "machine", "stage", "action", "slower"});
+    Straggler straggler{.slower = value.require("slower").number(1 / slowest, slowest)};
+    if (const auto rank = value.find("rank")) straggler.rank = read_rank(*rank);
+    if (const auto machine = value.find("machine")) straggler.machine = read_machine(*machine);
+    if (const auto stage = value.find("stage")) {
+      straggler.stage = static_cast<int>(stage->integer(0, stages(planned_.schedule) - 1));
+    }
+    if (const auto action = value.find("action")) straggler.action = read_action(*action);
+    if (value.keys().size() == 1) value.fail(value.path() + ": which rank, machine, stage or action is slower?");
+    require_matches(value, straggler);
+    variant_.stragglers.push_back(straggler);
+  }
+
+  // Durations of 1 tell what a straggler slows down.
+  void require_matches(const YamlValue& value, const Straggler& straggler) const {
+    WhatIf alone{.plan = variant_.plan, .stragglers = {straggler}};
+    alone.stragglers.front().slower = slowest;
+    const ScheduleGraph slowed = graph_of(alone);
+    const ScheduleGraph planned = build_graph(lowered_schedule(alone.plan), alone.plan.costs);
+    if (durations(slowed) != durations(planned)) return;
+    value.fail(value.path() + ": nothing that the plan does is that",
+               straggler.action ? "the schedule has B where it does not split it into I and W" : "");
+  }
+
+  struct Window {
+    Seconds from = {};
+    Seconds until = {std::numeric_limits<double>::infinity()};
+  };
+  static Window read_window(const YamlValue& value) {
+    Window window;
+    if (const auto from = value.find("from")) window.from = from->seconds();
+    const auto until = value.find("until");
+    if (until) window.until = until->seconds();
+    if (!(window.from < window.until)) until->fail(until->path() + ": must be later than `from`");
+    return window;
+  }
+
+  // The one of `keys` that is given.
+  static std::string one_of(const YamlValue& value, const std::vector<std::string>& keys) {
+    std::vector<std::string> given;
+    std::string names;
+    for (const std::string& key : keys) {
+      if (value.find(key)) given.push_back(key);
+      names += (names.empty() ? "" : ", ") + key;
+    }
+    if (given.size() != 1) value.fail(value.path() + ": expected exactly one of: " + names);
+    return given.front();
+  }
+
+  void read_link(const YamlValue& value) {
+    value.check_keys({"rank", "between", "machine", "factor", "fails", "from", "until"});
+    const Window window = read_window(value);
+    Disturbance link{.factor = 0, .from = window.from, .until = window.until};
+    if (one_of(value, {"factor", "fails"}) == "factor") {
+      link.factor = value.require("factor").number(0, 1);
+      if (link.factor > 0 && link.factor < 1e-3) {
+        value.fail(value.path() + ": a factor is 0 (it stands still) or from 0.001 to 1");
+      }
+    } else if (!value.require("fails").boolean()) {
+      value.fail(value.path() + ": `fails` is true or left out");
+    }
+    const std::string where = one_of(value, {"rank", "between", "machine"});
+    if (where == "rank") {
+      link.what = Disturbed::ports;
+      link.rank = read_rank(value.require("rank"));
+      variant_.disturbances.push_back(link);
+    } else if (where == "between") {
+      read_way(value.require("between"), link);
+    } else {
+      if (machines() == 1) value.fail(value.path() + ": the pipeline is on one machine, no message leaves it");
+      link.what = Disturbed::outside_ports;
+      for (const int rank : ranks_of(read_machine(value.require("machine")))) {
+        link.rank = rank;
+        variant_.disturbances.push_back(link);
+      }
+    }
+  }
+
+  void read_way(const YamlValue& value, Disturbance link) {
+    const std::vector<YamlValue> ends = value.is_list() ? value.items() : std::vector<YamlValue>{};
+    if (ends.size() != 2) value.fail(value.path() + ": expected two ranks, such as [1, 2]");
+    link.what = Disturbed::way;
+    link.rank = read_rank(ends[0]);
+    link.peer = read_rank(ends[1]);
+    const bool used = std::ranges::any_of(graph_.nodes, [&](const Node& node) {
+      return node.peer >= 0 && std::minmax({static_cast<int>(node.rank), static_cast<int>(node.peer)}) ==
+                                   std::minmax({link.rank, link.peer});
+    });
+    if (!used) value.fail(value.path() + ": these ranks send each other nothing");
+    variant_.disturbances.push_back(link);
+  }
+
+  void read_host(const YamlValue& value) {
+    value.check_keys({"rank", "machine", "fails_at", "slower", "from", "until"});
+    const bool fails = one_of(value, {"fails_at", "slower"}) == "fails_at";
+    const Window window = read_window(value);
+    Disturbance host{.factor = 0, .from = window.from, .until = window.until};
+    if (fails) {
+      if (value.find("from") || value.find("until")) value.fail(value.path() + ": a host that fails stays away");
+      host.from = value.require("fails_at").seconds();
+    } else {
+      host.factor = 1 / value.require("slower").number(1, slowest);
+    }
+    const bool single = one_of(value, {"rank", "machine"}) == "rank";
+    for (const int rank : single ? std::vector<int>{read_rank(value.require("rank"))}
+                                 : ranks_of(read_machine(value.require("machine")))) {
+      require_own_device(value, rank);
+      host.rank = rank;
+      host.what = Disturbed::device;
+      variant_.disturbances.push_back(host);
+      host.what = Disturbed::ports;
+      if (fails) variant_.disturbances.push_back(host);
+    }
+  }
+
+  void require_own_device(const YamlValue& value, int rank) const {
+    const int cores = planned_.costs.cores_per_machine;
+    const auto on_machine = static_cast<int>(ranks_of(machine_of(rank, per_machine())).size());
+    if (cores == 0 || on_machine <= cores) return;
+    value.fail(value.path() + ": ranks share cores here, none has a speed of its own to change at a date",
+               "a straggler, which is slow from the first action on, or as many cores as ranks");
+  }
+
+  // What changes costs: the plan is costed anew with all of it.
+  void read_costs() {
+    double load = 1;
+    bool changed = false;
+    for (const char* key : {"training", "cluster", "machine", "software", "experts"}) {
+      const auto value = block_.find(key);
+      if (!value) continue;
+      if (!changed) require_predicted_costs(planned_, to_string(value->place()));
+      changed = true;
+    }
+    if (!changed) return;
+    if (const auto cluster = block_.find("cluster")) {
+      cluster->check_keys({"inside", "outside"});
+      read_numbers(*cluster, "");
+    }
+    if (const auto machine = block_.find("machine")) read_numbers(*machine, "");
+    if (const auto software = block_.find("software")) read_software_change(*software);
+    if (const auto training = block_.find("training")) read_training_change(*training);
+    if (const auto experts = block_.find("experts")) load = read_experts(*experts);
+    variant_.plan.costs = predicted_costs(variant_.plan, load);
+  }
+
+  // Numbers by name; `inside` and `outside` have their own.
+  void read_numbers(const YamlValue& value, const std::string& prefix) {
+    std::vector<std::string> names;
+    for (const MachineNumber& number : machine_numbers()) {
+      if (!number.name.starts_with(prefix)) continue;
+      const std::string name = number.name.substr(prefix.size());
+      names.push_back(name.substr(0, name.find('.')));
+    }
+    value.check_keys(names);
+    for (const std::string& key : value.keys()) {
+      const YamlValue given = value.require(key);
+      if (prefix.empty() && (key == "inside" || key == "outside")) {
+        read_numbers(given, key + ".");
+        continue;
+      }
+      const auto& all = machine_numbers();
+      const auto number = std::ranges::find(all, prefix + key, &MachineNumber::name);
+      number->set(variant_.plan.cluster.machine, read_number(given, number->unit));
+    }
+  }
+
+  void read_software_change(const YamlValue& value) {
+    const bool whole = value.is_text() || value.find("like");
+    const bool by_action = recomputes_by_action(variant_.plan);
+    variant_.plan.software = whole ? read_software_of(value) : read_software(value, variant_.plan.software);
+    if (splits_backward(variant_.plan.schedule)) variant_.plan.software.exchange = PipelineExchange::asynchronous;
+    if (recomputes_by_action(variant_.plan) != by_action) {
+      value.fail(
+          value.path() + ": this software recomputes in other places than the plan's schedule does",
+          "recompute_unit: " + recompute_unit_names().at(static_cast<std::size_t>(planned_.software.recompute_unit)));
+    }
+  }
+
+  // Other numbers of microbatches need the schedule made anew; the split stays.
+  void read_training_change(const YamlValue& value) {
+    value.check_keys({"global_batch", "microbatch"});
+    Plan& plan = variant_.plan;
+    const Scenario same{.name = planned_.name,
+                        .model = planned_.model,
+                        .cluster = planned_.cluster,
+                        .training = planned_.training,
+                        .layout = planned_.layout,
+                        .software = planned_.software};
+    Scenario asked = same;
+    asked.cluster = plan.cluster;
+    asked.software = plan.software;
+    if (const auto batch = value.find("global_batch")) asked.training.global_batch = batch->integer(1, most_sequences);
+    PlanChoice choice{.microbatch = plan.training.microbatch,
+                      .schedule = choice_of(plan.schedule),
+                      .split = {.method = SplitMethod::counts, .counts = plan.split.layers}};
+    try {
+      if (make_plan(same, choice).schedule != plan.schedule) {
+        throw InputError("", "the plan's " + plan.schedule.name + " has options that the plan does not keep",
+                         "change the scenario instead");
+      }
+      if (const auto size = value.find("microbatch")) choice.microbatch = size->integer(1, most_sequences);
+      const std::string method = plan.split_method;
+      plan = make_plan(asked, choice);
+      plan.split_method = method;
+    } catch (const InputError& error) {
+      value.fail(value.path() + ": " + error.problem(), error.hint());
+    }
+  }
+
+  double read_experts(const YamlValue& value) {
+    value.check_keys({"skew"});
+    const auto has_experts = [](const Layer& layer) { return std::holds_alternative<MoeMlp>(layer.mlp); };
+    if (!std::ranges::any_of(planned_.model.layers, has_experts)) {
+      value.fail(value.path() + ": the model has no experts");
+    }
+    if (planned_.layout.expert == 1) {
+      variant_.note = "as if the experts were spread over ranks: here every rank has all of them, and none more load";
+    }
+    return value.require("skew").number(1, slowest);
+  }
+
+  static constexpr const char* example_ = "{name: a slow rank, straggler: {rank: 0, slower: 1.2}}";
+
+  YamlValue block_;
+  const Plan& planned_;
+  ScheduleGraph graph_;
+  WhatIf variant_;
+};
+
+}  // namespace
+
+std::vector<WhatIf> read_what_if(const YamlValue& file, const Plan& plan) {
+  if (!file.is_list()) {
+    file.fail("expected a list of variants", "- {name: a slow rank, straggler: {rank: 0, slower: 1.2}}");
+  }
+  std::vector<WhatIf> variants;
+  for (const YamlValue& block : file.items()) {
+    WhatIf variant = VariantReader(block, plan).read();
+    if (std::ranges::any_of(variants, [&](const WhatIf& other) { return other.name == variant.name; })) {
+      block.fail("two variants have the name '" + excerpt(variant.name) + "'");
+    }
+    variants.push_back(std::move(variant));
+  }
+  if (variants.empty()) file.fail("has no variants");
+  return variants;
+}
+
+std::vector<WhatIf> read_what_if(const std::filesystem::path& path, const Plan& plan) {
+  return read_what_if(YamlValue::load(path), plan);
+}
+
+}  // namespace plumb

@@ -1,0 +1,207 @@
+#include "sim/commands/studies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/base/error.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/plan/sensitivity.hpp"
+#include "common/plan/what_if.hpp"
+
+namespace plumb::sim {
+namespace {
+
+constexpr std::size_t most_shown = 12;
+
+// "+1.2%", "-0.0%" without its sign.
+std::string signed_percent(double fraction) {
+  const double percent = std::round(fraction * 1000) / 10;
+  return fmt::format("{:+.1f}%", percent == 0 ? 0 : percent);
+}
+
+constexpr std::array<const char*, 4> moved_names = {"stage", "message", "kind", "number"};
+
+std::string draws_text(const DrawOptions& options) {
+  return fmt::format("{} draws of the machine's numbers, seed {}, by the longest path", options.draws, options.seed);
+}
+
+// What the engine does not know is refused by the variant's name.
+WhatIfOutcome predict_named(const WhatIf& variant, const StepEngine& engine) {
+  try {
+    return predict_what_if(variant, engine);
+  } catch (const InputError& error) {
+    throw InputError("what if '" + variant.name + "'", error.problem(), error.hint());
+  }
+}
+
+std::function<void(int, int)> updates(Progress& progress) {
+  return [&](int done, int total) { progress.update(done, total); };
+}
+
+}  // namespace
+
+Study what_if_study(const std::string& file, const Plan& plan, const StepEngine& engine) {
+  std::vector<WhatIf> variants = read_what_if(file, plan);
+  variants.insert(variants.begin(), WhatIf{.name = "as planned", .plan = plan});
+  Study study{.json = {{"what_if", Json::array()}}};
+  Table table{.header = {"what if", "step", "change", "bubble", "bounded by", ""}, .rows = {}, .left_last = true};
+  Progress progress("what if");
+  Seconds planned;
+  std::string notes;
+  for (const WhatIf& variant : variants) {
+    const WhatIfOutcome outcome = predict_named(variant, engine);
+    if (study.json["what_if"].empty()) planned = outcome.iteration;
+    const bool failed = outcome.never_ran > 0;
+    Json row = {{"name", variant.name}, {"failed", failed}};
+    if (failed) {
+      row.update({{"iteration_s", nullptr}, {"never_ran", outcome.never_ran}, {"failure", outcome.failure}});
+      table.rows.push_back({variant.name, "failed", "", "", "", outcome.failure});
+    } else {
+      const double change = outcome.iteration / planned - 1;
+      row.update({{"iteration_s", outcome.iteration.value},
+                  {"change_fraction", change},
+                  {"bubble_makespan_fraction", outcome.bubble_makespan_fraction},
+                  {"bounding_rank", outcome.bounding.rank},
+                  {"bounding_fraction", outcome.bounding.fraction}});
+      table.rows.push_back(
+          {variant.name, to_text(outcome.iteration), signed_percent(change),
+           percent_text(outcome.bubble_makespan_fraction),
+           fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction))});
+    }
+    if (!variant.note.empty()) {
+      row["note"] = variant.note;
+      notes += fmt::format("  {}: {}.\n", variant.name, variant.note);
+    }
+    study.json["what_if"].push_back(row);
+    progress.update(static_cast<int>(study.json["what_if"].size()), static_cast<int>(variants.size()));
+  }
+  study.text = to_text(table, colour_allowed(Stream::out)) +
+               "  bounded by: the rank whose computation is most of the chain of actions that ends last.\n" + notes;
+  return study;
+}
+
+Study sensitivity_study(const Plan& plan, const StepEngine& engine) {
+  std::vector<Sensitivity> found;
+  {
+    Progress progress("derivatives");
+    found = sensitivities(plan, engine, updates(progress));
+  }
+  Study study{.json = {{"sensitivity", Json::array()}}};
+  Table table{.header = {"10% faster or better", "step", "slope"}, .rows = {}};
+  for (const Sensitivity& entry : found) {
+    study.json["sensitivity"].push_back({{"of", moved_names.at(static_cast<std::size_t>(entry.moved))},
+                                         {"name", entry.name},
+                                         {"change_fraction", entry.change},
+                                         {"slope_fraction", entry.slope}});
+    if (table.rows.size() < most_shown) {
+      table.rows.push_back({entry.name, signed_percent(entry.change), fmt::format("{:.3f}", entry.slope)});
+    }
+  }
+  study.text = to_text(table, colour_allowed(Stream::out));
+  if (found.size() > most_shown) {
+    study.text += fmt::format("  and {} more in --json, none of them larger.\n", found.size() - most_shown);
+  }
+  study.text +=
+      "  step: evaluated anew; slope: the part of the step's longest chain that it is (those of stages and messages "
+      "add\n"
+      "  up to 1), of a machine's number the relative change of the longest path for that of the number.\n";
+  if (!has_predicted_costs(plan)) {
+    study.text += "  The plan's costs are measured or edited, so that no number of the machine moves them.\n";
+  }
+  return study;
+}
+
+Study uncertainty_study(const Plan& plan, Seconds iteration, const DrawOptions& options) {
+  StepUncertainty found;
+  {
+    Progress progress("drawing the machine's numbers");
+    found = step_uncertainty(plan, options, updates(progress));
+  }
+  Json contributions = Json::array();
+  std::string text = fmt::format("  step        {} to {} (5% to 95%), median {}; ±{} by linear propagation\n",
+                                 to_text(iteration * found.low), to_text(iteration * found.high),
+                                 to_text(iteration * found.median), percent_text(found.deviation));
+  constexpr double smallest_named = 0.001;
+  int unnamed = 0;
+  for (const Contribution& contribution : found.contributions) {
+    contributions.push_back({{"number", contribution.number},
+                             {"uncertainty_fraction", contribution.uncertainty},
+                             {"slope_fraction", contribution.slope},
+                             {"step_fraction", contribution.step}});
+    if (contribution.step < smallest_named) {
+      ++unnamed;
+      continue;
+    }
+    text += fmt::format("  {} ±{}: ±{} of the step\n", contribution.number, percent_text(contribution.uncertainty),
+                        percent_text(contribution.step));
+  }
+  if (unnamed > 0)
+    text += fmt::format("  and {} more in --json, each below ±{}\n", unnamed, percent_text(smallest_named));
+  Json exact = Json::array();
+  std::string names;
+  for (const Contribution& contribution : found.taken_as_exact) {
+    exact.push_back(contribution.number);
+    names += (names.empty() ? "" : ", ") + contribution.number;
+  }
+  if (!names.empty())
+    text += fmt::format("  taken as exact, since the machine's file gives no uncertainty: {}\n", names);
+  text += fmt::format("  {}\n", draws_text(options));
+  return {.json = {{"iteration_low_s", (iteration * found.low).value},
+                   {"iteration_median_s", (iteration * found.median).value},
+                   {"iteration_high_s", (iteration * found.high).value},
+                   {"iteration_deviation_s", (iteration * found.deviation).value},
+                   {"uncertainty",
+                    {{"draws", options.draws},
+                     {"seed", options.seed},
+                     {"contributions", contributions},
+                     {"taken_as_exact", exact}}}},
+          .text = text};
+}
+
+Study ranking_study(const Plan& plan, const Plan& other, const DrawOptions& options) {
+  Ranking found;
+  {
+    Progress progress("drawing the machine's numbers");
+    found = rank_plans(plan, other, options, updates(progress));
+  }
+  const bool first_leads = found.first_wins >= 0.5;
+  const double wins = first_leads ? found.first_wins : 1 - found.first_wins;
+  Json decisive = Json::array();
+  for (const Decisive& entry : found.decisive) {
+    decisive.push_back({{"number", entry.number}, {"correlation", entry.correlation}});
+  }
+  const std::string leader = first_leads ? plan.name : other.name;
+  const std::string loser = first_leads ? other.name : plan.name;
+  std::string text = fmt::format("  {} beats {} in {:.0f}% of draws.\n", leader, loser, 100 * wins);
+  text += fmt::format("  {} takes {}, {} {}: {} by the numbers as they stand, {} to {} (5% to 95%) of the latter.\n",
+                      plan.name, to_text(found.first), other.name, to_text(found.second), signed_percent(-found.faster),
+                      signed_percent(-found.faster_high), signed_percent(-found.faster_low));
+  if (!found.decisive.empty()) {
+    text += fmt::format("  Measure {} to decide: its draws go with the difference (correlation {:+.2f}).\n",
+                        found.decisive.front().number, found.decisive.front().correlation);
+  } else {
+    text += "  No number that the machine leaves open decides between them.\n";
+  }
+  text += fmt::format("  {}{}\n", draws_text(options),
+                      found.same_machine ? "; both plans see the same ones"
+                                         : "; the plans' machines have other names, so theirs are independent");
+  return {.json = {{"against",
+                    {{"name", other.name},
+                     {"draws", options.draws},
+                     {"seed", options.seed},
+                     {"path_s", found.first.value},
+                     {"other_path_s", found.second.value},
+                     {"wins_fraction", found.first_wins},
+                     {"shorter_fraction", found.faster},
+                     {"shorter_low_fraction", found.faster_low},
+                     {"shorter_high_fraction", found.faster_high},
+                     {"same_machine", found.same_machine},
+                     {"decisive", decisive}}}},
+          .text = text};
+}
+
+}  // namespace plumb::sim

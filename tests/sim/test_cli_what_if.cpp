@@ -1,0 +1,117 @@
+// What-if files, derivatives, uncertainty and ranking as the program `plumb` answers them.
+#include <cmath>
+
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
+using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::run_plumb;
+using plumb::tests::small;
+
+namespace {
+
+// Four ranks on machines whose numbers have uncertainties.
+std::string on_gpus() {
+  const std::string gpus = replaced(small, "{machine: local-cpu, ranks: 2, cores: 2}", "{machine: dgx-a100, ranks: 4}");
+  return replaced(replaced(gpus, "pipeline: 2", "pipeline: 4"), "sequence: 32", "sequence: 32768");
+}
+
+}  // namespace
+
+TEST_CASE("the shipped variants run on the demo, and what fails in them is named") {
+#ifdef PLUMB_HAS_SIMGRID
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  const std::string command =
+      "simulate " + file + " --what-if '" + std::string(PLUMB_SOURCE_DIR) + "/scenarios/what-if/faults.yaml'";
+  const Outcome outcome = run_plumb(folder, command + " --json");
+  const Json answer = json_of(outcome);
+  REQUIRE(answer["what_if"].size() == 11);
+  const Json& planned = answer["what_if"][0];
+  CHECK(planned["iteration_s"].get<double>() == Approx(answer["iteration_s"].get<double>()));
+  CHECK(planned["change_fraction"] == 0);
+  int failed = 0;
+  for (const Json& row : answer["what_if"]) {
+    if (!row["failed"]) {
+      CHECK(row["iteration_s"].get<double>() > 0);
+      continue;
+    }
+    ++failed;
+    CHECK(row["iteration_s"].is_null());
+    CHECK(row["never_ran"].get<int>() > 0);
+    CHECK_THAT(row["failure"].get<std::string>(), ContainsSubstring("rank 2 failed at"));
+  }
+  CHECK(failed <= 1);  // the step may end before the date
+  CHECK(run_plumb(folder, command + " --json").out == outcome.out);
+  CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("as planned"));
+#endif
+}
+
+TEST_CASE("a failure is an answer, and the longest path refuses what it does not know") {
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  const std::string variants = folder.file("w.yaml", "- {name: dies, host: {rank: 1, fails_at: 0 s}}\n");
+  refuses(run_plumb(folder, "simulate " + file + " --engine path --what-if " + variants), {"dies", "simgrid"});
+#ifdef PLUMB_HAS_SIMGRID
+  const Outcome text = run_plumb(folder, "simulate " + file + " --what-if " + variants);
+  CHECK(text.status == 0);
+  CHECK_THAT(text.out, ContainsSubstring("rank 1 failed at 0 s"));
+  CHECK_THAT(text.out, ContainsSubstring("actions never ended, the first: rank 1"));
+#endif
+  const std::string wrong = folder.file("x.yaml", "- {name: a, straggler: {rank: 4, slower: 2}}\n");
+  refuses(run_plumb(folder, "simulate " + file + " --what-if " + wrong), {"x.yaml:1", "from 0 to 3"});
+}
+
+TEST_CASE("derivatives and uncertainty stand in the object of simulate, the same in every run") {
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  const std::string command = "simulate " + file + " --sensitivity --uncertainty --engine path --json";
+  const Outcome outcome = run_plumb(folder, command);
+  const Json answer = json_of(outcome);
+  double sum = 0;
+  for (const Json& entry : answer["sensitivity"]) {
+    if (entry["of"] == "stage" || entry["of"] == "message") sum += entry["slope_fraction"].get<double>();
+  }
+  CHECK(sum == Approx(1));
+  CHECK(answer["iteration_low_s"] < answer["iteration_s"]);
+  CHECK(answer["iteration_high_s"] > answer["iteration_s"]);
+  const Json& contributions = answer["uncertainty"]["contributions"];
+  REQUIRE(contributions.size() > 3);
+  double before = 1;
+  for (const Json& entry : contributions) {  // the largest first, each the slope times the uncertainty
+    const double part = entry["step_fraction"].get<double>();
+    const double slope = entry["slope_fraction"].get<double>();
+    CHECK(part == Approx(std::abs(slope * entry["uncertainty_fraction"].get<double>())));
+    CHECK(part <= before);
+    before = part;
+  }
+  CHECK(run_plumb(folder, command).out == outcome.out);
+  CHECK(run_plumb(folder, command + " --seed 2").out != outcome.out);
+}
+
+TEST_CASE("two plans are ranked on the same draws") {
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  const std::string other = folder.file("t.yaml", replaced(on_gpus(), "schedule: 1f1b", "schedule: gpipe"));
+  const Json answer = json_of(run_plumb(folder, "simulate " + file + " --against " + other + " --draws 20 --json"));
+  CHECK(answer["against"]["draws"] == 20);
+  CHECK(answer["against"]["same_machine"] == true);
+  const std::string text = run_plumb(folder, "simulate " + file + " --against " + file).out;
+  CHECK_THAT(text, ContainsSubstring("in 50% of draws"));
+  refuses(run_plumb(folder, "simulate " + file + " --against " + other + " --draws 1"), {"--draws"});
+}
+
+TEST_CASE("studies of the pipeline do not go with all ranks of the layout") {
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  for (const std::string& study : {std::string("--sensitivity"), std::string("--uncertainty"), "--against " + file}) {
+    refuses(run_plumb(folder, "simulate " + file + " --unfold " + study), {"--unfold", "leave out"});
+  }
+  CHECK(run_plumb(folder, "simulate " + file + " --unfold").status == 0);
+}
