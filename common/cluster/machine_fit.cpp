@@ -17,6 +17,8 @@ std::vector<FreeNumber> read_free_numbers(const YamlValue& block) {
       number.prior = prior->number(1e-12, 1e18);
       number.factor = known.require("factor").number(1.0001, 1e6);
       (void)known.require("source").text();
+    } else if (const auto factor = known.find("factor")) {
+      factor->fail(factor->path() + ": of which prior?", "{prior: …, factor: …, source: …}");
     }
     numbers.push_back(number);
   }

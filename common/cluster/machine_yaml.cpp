@@ -73,6 +73,11 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   read_optional(block, "attention_efficiency", as_fraction, device.attention_efficiency);
   read_optional(block, "matmul_depth", as_elements, device.matmul_depth);
   read_optional(block, "message_multiprocessors", as_elements, device.message_multiprocessors);
+  if (device.multiprocessors > 0 && device.message_multiprocessors.value >= device.multiprocessors) {
+    block.require("message_multiprocessors")
+        .fail(block.path() + ".message_multiprocessors: expected less than the device's " +
+              std::to_string(device.multiprocessors) + " multiprocessors");
+  }
   read_optional(block, "kernel_gap", as_seconds, device.kernel_gap);
   read_optional(block, "launch_time", as_seconds, device.launch_time);
   read_optional(block, "framework_memory", as_bytes, device.framework_memory);

@@ -250,8 +250,9 @@ Machine machine_in_training(const Scenario& scenario) {
   const bool beside_messages =
       scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
   if (beside_messages && machine.device.multiprocessors > 0) {
+    constexpr double least = 0.01;  // left to matmuls, whatever a fit or a draw tries
     machine.device.matmul_efficiency.value *=
-        1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors;
+        std::max(1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors, least);
   }
   return machine;
 }

@@ -38,9 +38,10 @@ Proposal with_ranks(Scenario scenario, int pipeline) {
     return {text + " with cluster: {ranks: " + std::to_string(scenario.cluster.ranks) + "}", std::move(scenario)};
   }
   const int nodes = (scenario.cluster.ranks + machine.devices - 1) / machine.devices;
-  if (nodes <= scenario.cluster.nodes) return {text, std::move(scenario)};
+  const std::string needed = "ranks: " + std::to_string(scenario.cluster.ranks) + "}";
+  if (nodes <= scenario.cluster.nodes) return {text + " with cluster: {" + needed, std::move(scenario)};
   scenario.cluster.nodes = nodes;
-  return {text + " with cluster: {nodes: " + std::to_string(nodes) + "}", std::move(scenario)};
+  return {text + " with cluster: {nodes: " + std::to_string(nodes) + ", " + needed, std::move(scenario)};
 }
 
 // The modes that redo more than the scenario does, from little to all.

@@ -34,7 +34,9 @@ bool sees_both_ways(const Layer& layer) {
 ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
-    throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) +
+    const std::int64_t ways = batch_ways(scenario.layout);
+    const std::string shared = ways > 1 ? " on each of " + std::to_string(ways) + " data-parallel ranks" : "";
+    throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) + shared +
                                      " does not divide the batch of " + std::to_string(scenario.training.global_batch) +
                                      " sequences");
   }

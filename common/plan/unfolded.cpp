@@ -1,5 +1,6 @@
 #include "common/plan/unfolded.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -33,13 +34,13 @@ class StageWriter {
       is_layer_.push_back(block > 0 && static_cast<std::size_t>(block) <= plan_.model.layers.size());
     }
     StageParts parts;
-    for (const std::vector<Kernel>& kernels : kernels_) add(parts.forward, kernels, {{Phase::forward}});
+    for (const std::vector<Kernel>& kernels : kernels_) add(parts.forward, kernels, {Phase::forward});
     for (std::size_t i = kernels_.size(); i-- > 0;) {
-      if (redone_inside(i)) add(parts.input_gradient, kernels_[i], {{Phase::forward}});
-      if (redone_inside(i)) add(parts.backward, kernels_[i], {{Phase::forward}});
-      add(parts.input_gradient, kernels_[i], {{Phase::input_gradient}});
-      add(parts.weight_gradient, kernels_[i], {{Phase::weight_gradient}});
-      add(parts.backward, kernels_[i], {{Phase::input_gradient, Phase::weight_gradient}});
+      if (redone_inside(i)) add(parts.input_gradient, kernels_[i], {Phase::forward});
+      if (redone_inside(i)) add(parts.backward, kernels_[i], {Phase::forward});
+      add(parts.input_gradient, kernels_[i], {Phase::input_gradient});
+      add(parts.weight_gradient, kernels_[i], {Phase::weight_gradient});
+      add(parts.backward, kernels_[i], {Phase::input_gradient, Phase::weight_gradient});
     }
     const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(stage)];
     stretch(parts.forward, cost.forward - time_of(parts.forward, table_));
@@ -55,8 +56,13 @@ class StageWriter {
   }
 
   [[nodiscard]] bool redone_inside(std::size_t block) const {
-    return is_layer_[block] && plan_.training.recompute.mode == RecomputeMode::full &&
-           plan_.software.recompute_unit == RecomputeUnit::layer;
+    const Recompute& recompute = plan_.training.recompute;
+    if (!is_layer_[block]) return false;
+    if (recompute.mode == RecomputeMode::first_layers) {
+      const auto here = is_layer_.begin() + static_cast<std::ptrdiff_t>(block);
+      return std::count(is_layer_.begin(), here, true) < recompute.layers;
+    }
+    return recompute.mode == RecomputeMode::full && plan_.software.recompute_unit == RecomputeUnit::layer;
   }
 
   const Plan& plan_;

@@ -44,8 +44,8 @@ class Search {
 
  private:
   struct Prediction {
-    std::int64_t id;
-    Candidate candidate;
+    std::int64_t id = 0;
+    Candidate candidate = {};
   };
 
   // No candidate above it can stand in the table or be the best.
@@ -134,7 +134,7 @@ class Search {
     }
     for (Prediction& prediction : predictions_) planning.candidates.push_back(std::move(prediction.candidate));
     if (planning.candidates.empty() && !result.finished) {
-      throw InputError("search", "was ended before it found a candidate that fits", "give it more time");
+      throw RunError("search", "was ended before it found a candidate that fits", "give it more time");
     }
     if (planning.candidates.empty()) {
       add_misfit(planning);

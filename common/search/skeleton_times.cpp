@@ -60,7 +60,8 @@ SkeletonTimes::Shift SkeletonTimes::periodic(const SkeletonLoop& loop, std::size
   const double* last = ends_.data() + end;  // of the last node
   const std::size_t size = loop.size;
   for (std::size_t q = 1; q <= static_cast<std::size_t>(left) && 2 * (q + loop.reach) <= blocks; ++q) {
-    const auto times = static_cast<double>(static_cast<std::size_t>(left) / q);
+    const std::size_t periods = static_cast<std::size_t>(left) / q;
+    const auto times = static_cast<double>(periods);
     const double by = *last - *(last - q * size);
     const double spread = tolerance * (*last + times * by) / times;
     // Most periods are ruled out by two nodes.
@@ -68,7 +69,7 @@ SkeletonTimes::Shift SkeletonTimes::periodic(const SkeletonLoop& loop, std::size
     if (!(std::max(by, other) - std::min(by, other) <= spread)) continue;
     const Shift shift = with_period(loop, end, q, spread);
     if (shift.blocks == 0) continue;
-    return {.blocks = static_cast<int>(q) * static_cast<int>(times), .time = shift.time * times};
+    return {.blocks = static_cast<int>(q * periods), .time = shift.time * times};
   }
   return {};
 }
@@ -79,7 +80,7 @@ SkeletonTimes::Shift SkeletonTimes::with_period(const SkeletonLoop& loop, std::s
                                                 double spread) const {
   const std::size_t back = q * loop.size;
   const double* const last = ends_.data() + end;
-  const double* const first = last + 1 - (2 * loop.reach + q) * loop.size;
+  const double* const first = last + 1 - (std::size_t{2} * loop.reach + q) * loop.size;
   double least = std::numeric_limits<double>::infinity();
   double most = -least;
   for (const double* at = first; at <= last; ++at) {

@@ -72,6 +72,19 @@ TEST_CASE("a machine says how sure a number is, and what its devices share") {
   CHECK_THAT(refused("uplink: {value: 24 GB/s, source: measured}\n"), ContainsSubstring("of which switches?"));
 }
 
+TEST_CASE("messages cannot take all multiprocessors of a device") {
+  const auto with = [](const std::string& taken) {
+    std::string text = good;
+    const std::string before = "  peak:\n";
+    text.replace(text.find(before), before.size(),
+                 "  multiprocessors: 8\n  message_multiprocessors: {value: " + taken + ", source: a guess}\n" + before);
+    return text;
+  };
+  CHECK(read(with("7")).device.message_multiprocessors.value == 7);
+  CHECK_THROWS_WITH(read(with("8")), ContainsSubstring("machine.yaml:7:") &&
+                                         ContainsSubstring("less than the device's 8 multiprocessors"));
+}
+
 TEST_CASE("a machine's numbers keep their unit and their source") {
   const Machine machine = read(good);
   CHECK(machine.name == "two-gpus");

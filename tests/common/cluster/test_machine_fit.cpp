@@ -60,6 +60,7 @@ TEST_CASE("what a fit may change is named, with what is known before") {
              ContainsSubstring("'factor' is missing"));
   CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122, factor: 1, source: a}}"); }),
              ContainsSubstring("machine.yaml:1:37"));
+  CHECK_THAT(message([] { (void)read_free("{matmul_depth: {factor: 2}}"); }), ContainsSubstring("of which prior?"));
   CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122, factor: 2}}"); }),
              ContainsSubstring("'source' is missing"));
 }

@@ -18,7 +18,7 @@ std::vector<LayoutCase> cases() {
   std::vector<LayoutCase> all;
   for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {
     for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
-      for (const char* recompute : {"none", "selective", "full"}) {
+      for (const char* recompute : {"none", "selective", "full", "{layers: 1}"}) {
         all.push_back({.tensor = 4, .schedule = schedule, .software = software, .recompute = recompute});
         all.push_back({.nodes = 4,
                        .pipeline = 4,
