@@ -1,7 +1,6 @@
 #include "common/cluster/machine_numbers.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/base/error.hpp"
 
@@ -18,8 +17,8 @@ double& raw(Quantity<Unit, double>& quantity) {
 
 // `Of` is a lambda without captures that gives the number of a machine, with where it comes from.
 template <class Of>
-MachineNumber number(std::string name, NumberUnit unit, bool more_is_faster, Of) {
-  return {.name = std::move(name),
+MachineNumber number(std::string_view name, NumberUnit unit, bool more_is_faster, Of) {
+  return {.name = std::string(name),
           .unit = unit,
           .more_is_faster = more_is_faster,
           .value =
