@@ -176,7 +176,7 @@ class Run {
     for (NodeId id = 0; id < waits_for_.size(); ++id) {
       if (parts_[id] > 0) nodes.push_back(id);
     }
-    std::ranges::stable_partition(nodes, [this](NodeId id) { return waits_for_[id] == 0; });
+    std::stable_partition(nodes.begin(), nodes.end(), [this](NodeId id) { return waits_for_[id] == 0; });
     return nodes;
   }
 

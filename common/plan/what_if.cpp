@@ -19,7 +19,7 @@ bool holds(const Straggler& straggler, const Node& node, const PipelineCosts& co
 }
 
 std::string describe(const Disturbance& disturbance) {
-  const std::string rank = "rank " + std::to_string(disturbance.rank);
+  std::string rank = "rank " + std::to_string(disturbance.rank);
   switch (disturbance.what) {
     case Disturbed::device:
       return rank;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/base/excerpt.hpp"
 #include "common/cluster/machine_numbers.hpp"
@@ -38,8 +39,8 @@ std::vector<YamlValue> one_or_more(const YamlValue& value) {
 // Reads one variant; the plan says what there is to disturb.
 class VariantReader {
  public:
-  VariantReader(const YamlValue& block, const Plan& plan)
-      : block_(block), planned_(plan), graph_(build_graph(lowered_schedule(plan), plan.costs)) {
+  VariantReader(YamlValue block, const Plan& plan)
+      : block_(std::move(block)), planned_(plan), graph_(build_graph(lowered_schedule(plan), plan.costs)) {
     variant_.plan = plan;
   }
 
