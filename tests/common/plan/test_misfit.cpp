@@ -82,8 +82,9 @@ TEST_CASE("more ranks than the machines hold are proposed with the machines that
     (void)best_fitting(plan_scenario(tight, predict_by_path), tight);
     FAIL("six ranks do not fit");
   } catch (const InputError& error) {
-    CHECK_THAT(error.hint(), ContainsSubstring("this would fit: layout: {pipeline: 12} with cluster: {nodes: 2, ranks: 12} (" +
-                                               to_text(needed) + ", step -"));
+    CHECK_THAT(error.hint(),
+               ContainsSubstring("this would fit: layout: {pipeline: 12} with cluster: {nodes: 2, ranks: 12} (" +
+                                 to_text(needed) + ", step -"));
   }
 }
 
