@@ -6,21 +6,21 @@
 namespace plumb {
 namespace {
 
-using Families = std::vector<Family>;
+using Families = std::vector<ModelFamily>;
 
 Families gpt_families() {
-  const Family gpt = {.activation = Activation::gelu, .bias = BiasRule::all, .norm = NormKind::layernorm};
-  Family gpt2 = gpt;
+  const ModelFamily gpt = {.activation = Activation::gelu, .bias = BiasRule::all, .norm = NormKind::layernorm};
+  ModelFamily gpt2 = gpt;
   gpt2.name = "gpt2";
   gpt2.tied = true;
   gpt2.positions = Positions::learned;
-  Family gptj = gpt;
+  ModelFamily gptj = gpt;
   gptj.name = "gptj";
   gptj.bias = BiasRule::none_but_mlp;
   gptj.norms = 1;
   gptj.parallel = true;
   gptj.rotates_pairs = true;
-  Family vit = gpt;
+  ModelFamily vit = gpt;
   vit.name = "vit";
   vit.vision = true;
   vit.activation = Activation::gelu_erf;
@@ -29,7 +29,7 @@ Families gpt_families() {
 }
 
 Families llama_families() {
-  const Family deepseek = {.strict = true, .dense_first = true, .own_expert_width = true};
+  const ModelFamily deepseek = {.strict = true, .dense_first = true, .own_expert_width = true};
   Families all = {{.name = "llama"}, {.name = "mistral"}, {.name = "mixtral"}};
   for (const char* name : {"deepseek_v2", "deepseek_v3", "kimi_linear"}) {
     all.push_back(deepseek);
@@ -64,16 +64,16 @@ Families qwen_families() {
 }
 
 Families gemma_families() {
-  const Family gemma = {.name = "gemma", .activation = Activation::geglu, .tied = true, .strict = true};
-  Family gemma2 = gemma;
+  const ModelFamily gemma = {.name = "gemma", .activation = Activation::geglu, .tied = true, .strict = true};
+  ModelFamily gemma2 = gemma;
   gemma2.name = "gemma2";
   gemma2.norms = 4;
   gemma2.window_pattern = 2;
-  Family gemma3 = gemma;
+  ModelFamily gemma3 = gemma;
   gemma3.name = "gemma3";
   gemma3.norms = 4;
   gemma3.qk_norm = gemma3.layer_list = true;
-  Family gemma3_text = gemma3;
+  ModelFamily gemma3_text = gemma3;
   gemma3_text.name = "gemma3_text";
   return {gemma, gemma2, gemma3, gemma3_text};
 }
@@ -94,12 +94,12 @@ Families hybrid_families() {
   return all;
 }
 
-const std::map<std::string, Family>& families() {
-  static const std::map<std::string, Family> all = [] {
-    std::map<std::string, Family> map;
+const std::map<std::string, ModelFamily>& families() {
+  static const std::map<std::string, ModelFamily> all = [] {
+    std::map<std::string, ModelFamily> map;
     for (const Families& group :
          {gpt_families(), llama_families(), qwen_families(), gemma_families(), hybrid_families()}) {
-      for (const Family& family : group) map.emplace(family.name, family);
+      for (const ModelFamily& family : group) map.emplace(family.name, family);
     }
     return map;
   }();
@@ -113,7 +113,7 @@ const Names telling = {
 
 }  // namespace
 
-Family read_family(ConfigFields& fields) {
+ModelFamily read_family(ConfigFields& fields) {
   if (const auto type = fields.find({"model_type"})) {
     const auto found = families().find(type->text());
     if (found != families().end()) return found->second;

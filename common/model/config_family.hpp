@@ -16,7 +16,7 @@ enum class BiasRule : std::uint8_t {
   all,
 };
 
-struct Family {
+struct ModelFamily {
   std::string name = {};
   Activation activation = Activation::swiglu;  // gated or not; which one, where no field says it
   BiasRule bias = BiasRule::by_field;
@@ -46,6 +46,6 @@ struct Family {
 };
 
 // By `model_type`. Without one: a plain Llama-like file; throws InputError when the fields need the family.
-[[nodiscard]] Family read_family(ConfigFields& fields);
+[[nodiscard]] ModelFamily read_family(ConfigFields& fields);
 
 }  // namespace plumb

@@ -20,7 +20,7 @@ Vision read_vision(ConfigFields& fields) {
   return vision;
 }
 
-std::vector<Layer> read_layers(ConfigFields& fields, const Family& family, std::int64_t hidden) {
+std::vector<Layer> read_layers(ConfigFields& fields, const ModelFamily& family, std::int64_t hidden) {
   const std::vector<LayerWord> words = read_layer_words(fields, family);
   if (words.empty()) fields.fail("the model has no layers");
   if (words.size() > static_cast<std::size_t>(limits::layers)) fields.fail("the model has more than 10,000 layers");
@@ -40,7 +40,7 @@ Model read_config_json(const YamlValue& file) {
   const std::optional<YamlValue> text = file.find("text_config");
   ConfigFields outer(file);
   ConfigFields fields(text ? *text : file);
-  const Family family = read_family(fields);
+  const ModelFamily family = read_family(fields);
   Model model;
   model.hidden = fields.integer({"hidden_size", "n_embd", "d_model"}, limits::hidden);
   model.layers = read_layers(fields, family, model.hidden);

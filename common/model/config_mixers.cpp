@@ -7,7 +7,7 @@ namespace {
 // Of a file of one family; heads are read once, whichever mixers need them.
 class MixerReader {
  public:
-  MixerReader(ConfigFields& fields, const Family& family, std::int64_t hidden)
+  MixerReader(ConfigFields& fields, const ModelFamily& family, std::int64_t hidden)
       : fields_(fields), family_(family), hidden_(hidden) {
     // Also in files whose mixers do not use them.
     (void)fields_.find(head_names);
@@ -166,13 +166,13 @@ class MixerReader {
   }
 
   ConfigFields& fields_;
-  const Family& family_;
+  const ModelFamily& family_;
   std::int64_t hidden_;
 };
 
 }  // namespace
 
-std::vector<Mixer> read_mixers(ConfigFields& fields, const Family& family, std::int64_t hidden,
+std::vector<Mixer> read_mixers(ConfigFields& fields, const ModelFamily& family, std::int64_t hidden,
                                const std::vector<LayerWord>& words) {
   MixerReader reader(fields, family, hidden);
   std::vector<std::pair<LayerWord, Mixer>> known;

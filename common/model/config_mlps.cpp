@@ -8,7 +8,7 @@ namespace {
 
 using IsMoe = std::function<bool(std::int64_t layer)>;
 
-Activation read_activation(ConfigFields& fields, const Family& family) {
+Activation read_activation(ConfigFields& fields, const ModelFamily& family) {
   const auto value = fields.find({"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"});
   if (!value) return family.activation;
   const std::string word = value->text();
@@ -47,7 +47,7 @@ IsMoe listed_moe(const YamlValue& types) {
 }
 
 // Which layers have experts; all, if nothing says otherwise.
-IsMoe read_moe_rule(ConfigFields& fields, const Family& family, std::int64_t layers) {
+IsMoe read_moe_rule(ConfigFields& fields, const ModelFamily& family, std::int64_t layers) {
   const auto types = fields.find({"mlp_layer_types"});
   const auto first = fields.optional_integer({"first_k_dense_replace"}, 0, limits::layers);
   const auto frequency = fields.find({"moe_layer_freq"});
@@ -82,7 +82,7 @@ IsMoe read_moe_rule(ConfigFields& fields, const Family& family, std::int64_t lay
 }
 
 // Families that have shared experts must say how wide or how many; 0 is none.
-std::int64_t read_shared_width(ConfigFields& fields, const Family& family, std::int64_t expert_width) {
+std::int64_t read_shared_width(ConfigFields& fields, const ModelFamily& family, std::int64_t expert_width) {
   const auto width = fields.optional_integer(
       {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0,
       limits::width);
@@ -92,7 +92,7 @@ std::int64_t read_shared_width(ConfigFields& fields, const Family& family, std::
   return width.value_or(count.value_or(0) * expert_width);
 }
 
-std::optional<MoeMlp> read_moe(ConfigFields& fields, const Family& family, Activation activation,
+std::optional<MoeMlp> read_moe(ConfigFields& fields, const ModelFamily& family, Activation activation,
                                const std::optional<std::int64_t>& width) {
   const auto experts =
       fields.optional_integer({"num_experts", "num_local_experts", "n_routed_experts"}, 0, limits::experts);
@@ -104,7 +104,7 @@ std::optional<MoeMlp> read_moe(ConfigFields& fields, const Family& family, Activ
   }
   // Jamba counts one expert where it means a dense MLP.
   if (experts.value_or(0) == 0 || (experts == 1 && family.inner_norms)) {
-    (void)read_shared_width(fields, Family{}, 1);
+    (void)read_shared_width(fields, ModelFamily{}, 1);
     return std::nullopt;
   }
   if (!chosen || *chosen < 1 || *chosen > *experts) {
@@ -119,19 +119,19 @@ std::optional<MoeMlp> read_moe(ConfigFields& fields, const Family& family, Activ
   return moe;
 }
 
-bool read_mlp_bias(ConfigFields& fields, const Family& family) {
+bool read_mlp_bias(ConfigFields& fields, const ModelFamily& family) {
   const bool always = family.bias == BiasRule::all || family.bias == BiasRule::none_but_mlp;
   return always || fields.flag({"mlp_bias"}, false);
 }
 
 }  // namespace
 
-std::vector<Mlp> read_mlps(ConfigFields& fields, const Family& family, std::int64_t hidden,
+std::vector<Mlp> read_mlps(ConfigFields& fields, const ModelFamily& family, std::int64_t hidden,
                            const std::vector<LayerWord>& words) {
   const Activation activation = read_activation(fields, family);
   const std::optional<std::int64_t> width = read_mlp_width(fields, hidden);
   const std::optional<MoeMlp> moe = read_moe(fields, family, activation, width);
-  const IsMoe is_moe = read_moe_rule(fields, moe ? family : Family{}, static_cast<std::int64_t>(words.size()));
+  const IsMoe is_moe = read_moe_rule(fields, moe ? family : ModelFamily{}, static_cast<std::int64_t>(words.size()));
   const bool bias = read_mlp_bias(fields, family);
   const auto dense = [&]() -> Mlp {
     if (!width) (void)fields.require({"intermediate_size", "n_inner", "ffn_hidden_size"});

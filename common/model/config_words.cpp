@@ -19,7 +19,7 @@ LayerWord attention_word(const YamlValue& value) {
 }
 
 // `layers_block_type`: Jamba's are Mamba-1 and have an MLP each, the others' are Mamba-2 and the layer's only part.
-LayerWord block_word(const YamlValue& value, const Family& family) {
+LayerWord block_word(const YamlValue& value, const ModelFamily& family) {
   const std::string word = value.text();
   if (word == "attention") return LayerWord::full;
   if (word == "mamba") return family.one_mixer_per_layer ? LayerWord::mamba2 : LayerWord::mamba1;
@@ -71,7 +71,7 @@ Words words_by_number(const YamlValue& config, std::int64_t layers) {
   return words;
 }
 
-std::optional<Words> listed_words(ConfigFields& fields, const Family& family) {
+std::optional<Words> listed_words(ConfigFields& fields, const ModelFamily& family) {
   const auto types = fields.find({"layer_types"});
   const auto kinds = fields.find({"attn_type_list"});
   const auto blocks = fields.find({"layers_block_type"});
@@ -97,7 +97,7 @@ Words words_by_rule(std::int64_t layers, LayerWord first, LayerWord second, IsFi
 }
 
 // Qwen's windows begin at layer `max_window_layers`; without any rule a window is that of all layers.
-Words windowed_words(ConfigFields& fields, const Family& family, std::int64_t layers) {
+Words windowed_words(ConfigFields& fields, const ModelFamily& family, std::int64_t layers) {
   const auto pattern = fields.find({"sliding_window_pattern", "_sliding_window_pattern"});
   const auto from = fields.optional_integer({"max_window_layers"}, 0, limits::layers);
   const bool has_window = fields.find({"sliding_window"}).has_value();
@@ -132,7 +132,7 @@ void overrule_windows(ConfigFields& fields) {
 
 }  // namespace
 
-std::vector<LayerWord> read_layer_words(ConfigFields& fields, const Family& family) {
+std::vector<LayerWord> read_layer_words(ConfigFields& fields, const ModelFamily& family) {
   const Names count_names = {"num_hidden_layers", "n_layer", "num_layers"};
   (void)fields.find(count_names);
   const std::optional<Words> listed = listed_words(fields, family);

@@ -105,7 +105,7 @@ class Refitter {
   }
 
   // From where the fit of all began: nothing of the table is in it.
-  LeftOut without(int table, const std::vector<double>& all) {
+  LeftOutTable without(int table, const std::vector<double>& all) {
     const PublishedTable& left = tables_[static_cast<std::size_t>(table)];
     what_ = "fitting without " + left.title;
     std::vector<PublishedTable> others = tables_;

@@ -33,7 +33,7 @@ struct TableErrors {
 };
 
 // A table that the fit did not see: the machine's numbers come from the other tables, the table's own from itself.
-struct LeftOut {
+struct LeftOutTable {
   TableErrors errors = {};
   std::vector<double> values = {};  // of all numbers
 };
@@ -43,7 +43,7 @@ struct MachineRefit {
   Matrix correlations = {};
   double chi_squared = 0;
   std::vector<TableErrors> tables = {};
-  std::vector<LeftOut> left_out = {};  // one per table; none for a single table
+  std::vector<LeftOutTable> left_out = {};  // one per table; none for a single table
 };
 
 struct FitOptions {

@@ -57,7 +57,7 @@ class FastEvaluator::Impl {
   }
   [[nodiscard]] Split dynamic_split();
   void set_costs(const Split& split);
-  [[nodiscard]] FullestRank fullest_rank();
+  [[nodiscard]] FullestOfSkeleton fullest_rank();
 
   Scenario scenario_;  // settled for the last family
   PipelineExchange exchange_;
@@ -144,11 +144,11 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
   set_durations(skeleton, costs_, durations_);
 }
 
-FullestRank FastEvaluator::Impl::fullest_rank() {
+FullestOfSkeleton FastEvaluator::Impl::fullest_rank() {
   const Skeleton& skeleton = structure_->skeleton;
   if (!times_.leaves_out()) return memory_.find(skeleton, times_, costs_, 0);
   const double slack = 2 * left_out_tolerance * times_.makespan();
-  FullestRank most = memory_.find(skeleton, times_, costs_, slack);
+  FullestOfSkeleton most = memory_.find(skeleton, times_, costs_, slack);
   most.exact = memory_.find(skeleton, times_, costs_, -slack).peak_bytes == most.peak_bytes;
   if (most.exact || most.peak_bytes <= plan_.cluster.machine.device.memory.value) return most;
   // Whether it fits must be right.
@@ -187,7 +187,7 @@ Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& spl
   set_costs(estimate.split);
   times_.time(structure_->skeleton, durations_, more_, left_out_tolerance);
   estimate.iteration = {times_.makespan()};
-  const FullestRank fullest = fullest_rank();
+  const FullestOfSkeleton fullest = fullest_rank();
   estimate.peak_bytes = fullest.peak_bytes;
   estimate.fullest_rank = fullest.rank;
   estimate.fits = estimate.peak_bytes <= plan_.cluster.machine.device.memory.value;

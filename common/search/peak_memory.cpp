@@ -113,15 +113,15 @@ std::int64_t PeakMemory::peak(const Skeleton& skeleton, const SkeletonTimes& tim
   return std::max(most, level);
 }
 
-FullestRank PeakMemory::find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
-                             double slack) {
+FullestOfSkeleton PeakMemory::find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
+                                   double slack) {
   set_changes(skeleton, costs);
   by_bound_.clear();
   for (std::size_t rank = 0; rank < skeleton.ranks.size(); ++rank) {
     by_bound_.emplace_back(bound(skeleton.ranks[rank], fixed_[rank]), rank);
   }
   std::ranges::sort(by_bound_, std::greater<>());
-  FullestRank fullest{.peak_bytes = {-1}};
+  FullestOfSkeleton fullest{.peak_bytes = {-1}};
   for (const auto& [most, rank] : by_bound_) {
     if (most < fullest.peak_bytes.value) break;
     collect_arrivals(skeleton, times, skeleton.ranks[rank], slack);

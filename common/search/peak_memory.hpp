@@ -8,7 +8,7 @@
 
 namespace plumb {
 
-struct FullestRank {
+struct FullestOfSkeleton {
   Bytes peak_bytes = {};
   int rank = 0;       // the first of equal ones
   bool exact = true;  // false: the true peak may be less
@@ -19,8 +19,8 @@ class PeakMemory {
  public:
   // Messages that wait count within `slack` seconds before and behind their time (where blocks were left out): then the
   // peak is not less than the true one. 0: it is the true one. Only ranks that could be the fullest are looked at.
-  [[nodiscard]] FullestRank find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
-                                 double slack);
+  [[nodiscard]] FullestOfSkeleton find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
+                                       double slack);
 
  private:
   // What an action does to its rank's level, and to the level without messages.

@@ -75,7 +75,7 @@ Json to_json(const Fit& fit) {
   Json tables = Json::array();
   for (const TableErrors& errors : fit.result.tables) tables.push_back(to_json(errors));
   Json left_out = Json::array();
-  for (const LeftOut& left : fit.result.left_out) {
+  for (const LeftOutTable& left : fit.result.left_out) {
     Json entry = to_json(left.errors);
     entry["values"] = left.values;
     left_out.push_back(entry);

@@ -280,4 +280,25 @@ std::vector<std::string> include_cycles(const std::vector<SourceFile>& files) {
   return found;
 }
 
+std::vector<std::string> repeated_types(const std::vector<SourceFile>& files) {
+  static const std::regex opens(R"(^namespace ([\w:]+) \{)");
+  static const std::regex defines(R"(^(?:struct|class|enum class) (\w+)(?: final)?(?: :[^:{][^{;]*)? \{)");
+  std::map<std::string, std::string> first;  // by namespace and name: where it stands
+  std::vector<std::string> found;
+  for (const SourceFile& file : files) {
+    if (!is_header(file) || top_folder(file.path) == "tests") continue;
+    std::string space;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      std::smatch match;
+      if (std::regex_search(file.lines[i], match, opens)) space = match[1];
+      if (!std::regex_search(file.lines[i], match, defines)) continue;
+      const std::string name = space + "::" + match[1].str();
+      const std::string here = place(file, static_cast<int>(i) + 1);
+      const auto [known, is_new] = first.try_emplace(name, here);
+      if (!is_new) found.push_back(here + name + " is also defined at " + known->second);
+    }
+  }
+  return found;
+}
+
 }  // namespace plumb::house

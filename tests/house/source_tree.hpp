@@ -47,5 +47,8 @@ struct ListedFiles {
 [[nodiscard]] std::vector<std::string> shared_engines(const std::vector<SourceFile>& files);
 [[nodiscard]] std::vector<std::string> unresolved_includes(const std::vector<SourceFile>& files);
 [[nodiscard]] std::vector<std::string> include_cycles(const std::vector<SourceFile>& files);
+// Two types of one name in one namespace break a program that links both, wherever they are seen (ODR): those that the
+// headers outside of tests define, by name and namespace.
+[[nodiscard]] std::vector<std::string> repeated_types(const std::vector<SourceFile>& files);
 
 }  // namespace plumb::house

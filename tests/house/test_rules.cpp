@@ -84,6 +84,19 @@ TEST_CASE("our includes are paths from the root, without cycles") {
   CHECK(include_cycles({a, b}) == std::vector<std::string>{"common/a.hpp -> common/b.hpp -> common/a.hpp"});
 }
 
+TEST_CASE("a type of a namespace is defined in one header") {
+  const std::string text = "namespace plumb {\nstruct A {\n};\nenum class B : int { one };\n}\n";
+  const auto one = source_file("common/a.hpp", text);
+  const auto apart = source_file("sim/b.hpp", "namespace plumb::sim {\nstruct A {\n};\nstruct B;\n}\n");
+  const auto again =
+      source_file("sim/c.hpp", "namespace plumb {\nclass A final : public Base {\n};\nenum class B {};\n}\n");
+  CHECK(repeated_types({one, apart}).empty());
+  CHECK(repeated_types({one, source_file("tests/a.hpp", text), source_file("sim/a.cpp", text)}).empty());
+  const std::vector<std::string> found = repeated_types({one, again});
+  REQUIRE(found.size() == 2);
+  CHECK(found.front() == "sim/c.hpp:2: plumb::A is also defined at common/a.hpp:2: ");
+}
+
 TEST_CASE("style that no tool checks") {
   CHECK(style("common/a.hpp", "// What it is.\n#pragma once\n") == 0);
   CHECK(style("common/a.hpp", "// What it is.\n") == 1);

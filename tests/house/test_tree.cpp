@@ -39,6 +39,8 @@ TEST_CASE("the tree: includes resolve, without cycles") {
   check_none(include_cycles(tree()));
 }
 
+TEST_CASE("the tree: no type is defined twice") { check_none(repeated_types(tree())); }
+
 TEST_CASE("the tree: style") {
   for (const SourceFile& file : tree()) check_none(broken_style(file));
 }
