@@ -8,9 +8,9 @@ namespace plumb {
 
 // Beside the states; of a change, more, or fewer if negative.
 struct HeldBytes {
-  Bytes kept = {};
-  Bytes messages = {};
-  Bytes workspace = {};
+  Bytes kept = {};       // activations between their actions
+  Bytes messages = {};   // received and not taken yet, or sent and not there yet
+  Bytes workspace = {};  // of the action that runs
   bool operator==(const HeldBytes&) const = default;
 };
 
@@ -23,15 +23,10 @@ struct MemoryPoint {
 };
 
 struct PeakMoment {
-  Bytes kept;       // activations between their actions
-  Bytes messages;   // received and not taken yet, or sent and not there yet
-  Bytes workspace;  // of the action that runs
-  Seconds time;
-  Action action;  // that runs then
+  HeldBytes held = {};
+  Seconds time = {};
+  Action action = {};  // that runs then
   bool operator==(const PeakMoment&) const = default;
 };
-
-// All that stands beside the states.
-[[nodiscard]] inline Bytes activations(const PeakMoment& peak) { return peak.kept + peak.messages + peak.workspace; }
 
 }  // namespace plumb

@@ -135,8 +135,7 @@ class MemoryWalk {
       memory.over_time.push_back({time, level});
       if (level > memory.peak_bytes) {
         memory.peak_bytes = level;
-        memory.peak = {
-            .kept = held.kept, .messages = held.messages, .workspace = held.workspace, .time = time, .action = {}};
+        memory.peak = {.held = held, .time = time};
       }
     }
     memory.peak.action = running_at(rank, memory.peak.time);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/base/error.hpp"
 #include "common/layout/shared_ports.hpp"
@@ -12,6 +13,7 @@
 namespace plumb {
 namespace {
 
+constexpr int all_layers = std::numeric_limits<int>::max();
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
 
 // Where a block's shapes come from: its operations and its parameter tensors.
@@ -149,11 +151,6 @@ void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, Seconds r
   cost.input_gradient_workspace_bytes += kept_of_redone;
 }
 
-bool redoes_layers(const Scenario& scenario) {
-  return scenario.training.recompute.mode == RecomputeMode::full &&
-         scenario.software.recompute_unit == RecomputeUnit::layer;
-}
-
 ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
   const Training& training = scenario.training;
   const Machine machine = machine_in_training(scenario);
@@ -219,6 +216,13 @@ ComputeCost measured_cost(const Profile& profile, const std::string& key) {
 }
 
 }  // namespace
+
+int layers_redone_inside(const Training& training, const Software& software) {
+  const Recompute& recompute = training.recompute;
+  if (recompute.mode == RecomputeMode::first_layers) return recompute.layers;
+  const bool all = recompute.mode == RecomputeMode::full && software.recompute_unit == RecomputeUnit::layer;
+  return all ? all_layers : 0;
+}
 
 Bytes boundary_of_rank(const Scenario& scenario) {
   const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
@@ -287,6 +291,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .optimizer = scenario.training.optimizer});
   }
   const OperationContext context = operation_context(kernel_context(at));
+  const bool redoes_all = layers_redone_inside(at.training, at.software) == all_layers;
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   std::vector<std::size_t> kinds;  // the first block of each kind of layer so far
@@ -315,7 +320,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     } else {
       costs.push_back(analytic_cost(shapes, at));
     }
-    if (is_layer(block) && redoes_layers(at)) costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
+    if (is_layer(block) && redoes_all) costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
   }
   return costs;
 }

@@ -1,12 +1,10 @@
 #include "common/plan/fit_problem.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
-#include <thread>
 #include <utility>
 
+#include "common/base/parallel.hpp"
 #include "common/cluster/machine_numbers.hpp"
 #include "common/plan/fit.hpp"
 #include "common/schedule/registry.hpp"
@@ -27,28 +25,6 @@ std::vector<RowPlace> measured_rows(const std::vector<PublishedTable>& tables) {
     }
   }
   return places;
-}
-
-// Calls `work(i)` for 0 ≤ i < count, on so many threads; of several errors the one of the smallest i is thrown.
-void for_each_on(int threads, std::size_t count, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::exception_ptr> errors(count);
-  const auto worker = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(worker);
-  worker();
-  for (std::thread& other : others) other.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
 }
 
 ScheduleChoice as_given(Schedule schedule, ScheduleChoice choice) {
@@ -93,9 +69,10 @@ std::vector<double> FitProblem::errors(const std::vector<double>& logarithms) co
   const std::vector<PublishedTable> tables = tables_at(logarithms);
   const std::vector<RowPlace> places = measured_rows(tables);
   std::vector<double> errors(places.size());
-  for_each_on(threads_, places.size(), [&](std::size_t i) {
-    const PublishedTable& table = tables[places[i].table];
-    errors[i] = predict_published(table, table.rows[places[i].row], predict_by_path).error;
+  in_parallel(threads_, std::ssize(places), 1, [&](int, std::int64_t item) {
+    const RowPlace& place = places[static_cast<std::size_t>(item)];
+    const PublishedTable& table = tables[place.table];
+    errors[static_cast<std::size_t>(item)] = predict_published(table, table.rows[place.row], predict_by_path).error;
   });
   return errors;
 }
@@ -119,12 +96,13 @@ FitProblem FitProblem::with_schedules_of(const std::vector<double>& logarithms) 
   FitProblem result = *this;
   const std::vector<PublishedTable> tables = tables_at(logarithms);
   const std::vector<RowPlace> places = measured_rows(tables);
-  for_each_on(threads_, places.size(), [&](std::size_t i) {
-    const Scenario& scenario = tables[places[i].table].rows[places[i].row].scenario;
+  in_parallel(threads_, std::ssize(places), 1, [&](int, std::int64_t item) {
+    const RowPlace& place = places[static_cast<std::size_t>(item)];
+    const Scenario& scenario = tables[place.table].rows[place.row].scenario;
     const ScheduleChoice& choice = scenario.schedules.front();
     if (choice.given || !find_schedule(choice.name).uses_times) return;
-    const Plan plan = make_plan(scenario, {scenario.microbatches.front(), choice, scenario.splits.front()});
-    result.tables_[places[i].table].rows[places[i].row].scenario.schedules.front() = as_given(plan.schedule, choice);
+    const Plan plan = make_plan(scenario, only_choice(scenario));
+    result.tables_[place.table].rows[place.row].scenario.schedules.front() = as_given(plan.schedule, choice);
   });
   return result;
 }

@@ -147,14 +147,13 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
 std::string describe_misfit(const Candidate& candidate) {
   const auto [rank, summary] = fullest_rank(candidate.ranks);
   const Bytes memory = candidate.plan.cluster.machine.device.memory.value;
-  const PeakMoment peak = summary.peak.value_or(
-      PeakMoment{.kept = summary.activation_bytes, .messages = {}, .workspace = {}, .time = {}, .action = {}});
+  const PeakMoment peak = summary.peak.value_or(PeakMoment{.held = {.kept = summary.activation_bytes}});
   std::array<std::pair<Bytes, const char*>, 6> owners = {{{summary.parameter_bytes, "parameters"},
                                                           {summary.gradient_bytes, "gradients"},
                                                           {summary.optimizer_bytes, "optimizer states"},
-                                                          {peak.kept, "kept activations"},
-                                                          {peak.messages, "messages"},
-                                                          {peak.workspace, "workspace"}}};
+                                                          {peak.held.kept, "kept activations"},
+                                                          {peak.held.messages, "messages"},
+                                                          {peak.held.workspace, "workspace"}}};
   std::ranges::stable_sort(owners, std::ranges::greater{}, [](const auto& owner) { return owner.first; });
   std::string text = "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " +
                      to_text(memory) + ", " + to_text(summary.peak_bytes - memory) + " too much";
@@ -173,10 +172,9 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
     throw InputError(scenario.place, "no candidate can be built: " +
                                          (first == result.candidates.end() ? "there is none" : first->reason));
   }
-  const bool open = layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
-  throw InputError(
-      scenario.place, "nothing fits in memory: " + first->reason,
-      open ? "more devices, or more layouts and recompute modes to choose from" : what_would_fit(scenario, *first));
+  throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
+                   leaves_layout_open(scenario) ? "more devices, or more layouts and recompute modes to choose from"
+                                                : what_would_fit(scenario, *first));
 }
 
 }  // namespace plumb

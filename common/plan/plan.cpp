@@ -169,8 +169,8 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   const std::vector<ComputeCost> blocks = plan_blocks(plan, scenario);
   const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
   plan.split = choose_split(plan, choice.split, blocks, [&] {
-    const bool depends_on_split = plan.training.recompute.mode == RecomputeMode::first_layers;
-    return dynamic_of(split_problem(plan, blocks), stages(plan.schedule) > plan.schedule.ranks || depends_on_split,
+    const bool several = stages(plan.schedule) > plan.schedule.ranks || costs_depend_on_split(plan.training.recompute);
+    return dynamic_of(split_problem(plan, blocks), several,
                       [&](const SplitProblem& problem) { return fastest_split(plan, problem, costs_of); });
   });
   plan.costs = costs_of(plan);
@@ -182,6 +182,12 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
     }
   }
   return plan;
+}
+
+PlanChoice only_choice(const Scenario& scenario) {
+  return {.microbatch = scenario.microbatches.front(),
+          .schedule = scenario.schedules.front(),
+          .split = scenario.splits.front()};
 }
 
 ScheduleChoice choice_of(const Schedule& schedule) {

@@ -44,6 +44,8 @@ struct PlanChoice {
   std::optional<Recompute> recompute = {};
   bool operator==(const PlanChoice&) const = default;
 };
+// Of a scenario that leaves nothing open.
+[[nodiscard]] PlanChoice only_choice(const Scenario& scenario);
 // What a schedule was asked for; of one from a file itself.
 [[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
 // The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.

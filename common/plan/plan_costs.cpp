@@ -14,13 +14,13 @@ namespace {
 
 // Blocks as the plan's stages run them: where the first layers of each stage are redone, it depends on the split.
 std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
-  const Recompute& recompute = plan.training.recompute;
-  if (recompute.mode != RecomputeMode::first_layers) return blocks;
+  if (!costs_depend_on_split(plan.training.recompute)) return blocks;
+  const int redone = layers_redone_inside(plan.training, plan.software);
   const bool divided = plan.layout.tensor.sequence_parallel;
   const Bytes input = bytes(plan.boundary) / (divided ? plan.layout.tensor.degree : 1);
   std::size_t first = 1;  // block 0 is the embedding
   for (const int layers : plan.split.layers) {
-    for (int i = 0; i < std::min(layers, recompute.layers); ++i) {
+    for (int i = 0; i < std::min(layers, redone); ++i) {
       ComputeCost& block = blocks[first + static_cast<std::size_t>(i)];
       block = redone_in_backward(block, input);
     }
@@ -45,6 +45,8 @@ Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
 }
 
+}  // namespace
+
 Scenario scenario_of(const Plan& plan) {
   return {.name = plan.name,
           .model = plan.model,
@@ -54,7 +56,7 @@ Scenario scenario_of(const Plan& plan) {
           .software = plan.software};
 }
 
-}  // namespace
+bool costs_depend_on_split(const Recompute& recompute) { return recompute.mode == RecomputeMode::first_layers; }
 
 bool splits_backward(const Schedule& schedule) {
   const bool made_for_times = std::ranges::any_of(

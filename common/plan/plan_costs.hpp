@@ -8,6 +8,12 @@
 
 namespace plumb {
 
+// What the plan was made of; without a profile, and without what it was chosen from.
+[[nodiscard]] Scenario scenario_of(const Plan& plan);
+
+// True where a block costs what its place in its stage makes it cost: a stage is then no sum over its blocks alone.
+[[nodiscard]] bool costs_depend_on_split(const Recompute& recompute);
+
 // True if a schedule is costed as one that runs I and W apart (one made for times always is): messages then wait for
 // nobody, and no collective of I hides behind W.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);

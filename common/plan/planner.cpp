@@ -150,7 +150,7 @@ PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs
     predicted.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
                                .gradient_bytes = memory.gradient_bytes,
                                .optimizer_bytes = memory.optimizer_bytes,
-                               .activation_bytes = activations(memory.peak),
+                               .activation_bytes = sum(memory.peak.held),
                                .peak_bytes = memory.peak_bytes,
                                .received_bytes = {},
                                .peak = memory.peak});

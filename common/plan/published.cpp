@@ -116,11 +116,7 @@ PublishedRow read_row(const YamlValue& row, const YamlValue& common, const Publi
   return result;
 }
 
-Plan plan_of(const Scenario& scenario) {
-  return make_plan(scenario, {.microbatch = scenario.microbatches.front(),
-                              .schedule = scenario.schedules.front(),
-                              .split = scenario.splits.front()});
-}
+Plan plan_of(const Scenario& scenario) { return make_plan(scenario, only_choice(scenario)); }
 
 Seconds iteration_time(const Scenario& scenario, const StepTimeline& step, int ranks) {
   return scenario.software.post_validation ? longest_span(step, ranks) : step.duration;

@@ -213,6 +213,10 @@ std::vector<Recompute> recomputes_of(const Scenario& scenario) {
   return scenario.recomputes.empty() ? std::vector<Recompute>{scenario.training.recompute} : scenario.recomputes;
 }
 
+bool leaves_layout_open(const Scenario& scenario) {
+  return layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
+}
+
 std::int64_t combinations(const Scenario& scenario) {
   return std::ssize(layouts_of(scenario)) * std::ssize(recomputes_of(scenario)) * std::ssize(scenario.microbatches) *
          std::ssize(scenario.schedules) * std::ssize(scenario.splits);

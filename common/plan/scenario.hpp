@@ -88,6 +88,9 @@ struct Scenario {
 [[nodiscard]] std::vector<Layout> layouts_of(const Scenario& scenario);
 [[nodiscard]] std::vector<Recompute> recomputes_of(const Scenario& scenario);
 
+// True if layouts or recompute modes are open: too many combinations to list them all.
+[[nodiscard]] bool leaves_layout_open(const Scenario& scenario);
+
 // How many combinations it leaves open: 1 where it settles everything.
 [[nodiscard]] std::int64_t combinations(const Scenario& scenario);
 

@@ -7,19 +7,11 @@
 #include <vector>
 
 #include "common/plan/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
 
 namespace plumb {
 namespace {
-
-Scenario scenario_of(const Plan& plan) {
-  return {.name = plan.name,
-          .model = plan.model,
-          .cluster = plan.cluster,
-          .training = plan.training,
-          .layout = plan.layout,
-          .software = plan.software};
-}
 
 // The blocks of one stage, forward in order, backward against it.
 class StageWriter {
@@ -56,13 +48,9 @@ class StageWriter {
   }
 
   [[nodiscard]] bool redone_inside(std::size_t block) const {
-    const Recompute& recompute = plan_.training.recompute;
-    if (!is_layer_[block]) return false;
-    if (recompute.mode == RecomputeMode::first_layers) {
-      const auto here = is_layer_.begin() + static_cast<std::ptrdiff_t>(block);
-      return std::count(is_layer_.begin(), here, true) < recompute.layers;
-    }
-    return recompute.mode == RecomputeMode::full && plan_.software.recompute_unit == RecomputeUnit::layer;
+    const auto here = is_layer_.begin() + static_cast<std::ptrdiff_t>(block);
+    const auto before = std::count(is_layer_.begin(), here, true);
+    return is_layer_[block] && before < layers_redone_inside(plan_.training, plan_.software);
   }
 
   const Plan& plan_;

@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
 
 namespace plumb {
 
@@ -10,17 +11,15 @@ CutProblem cut_problem(const Scenario& scenario, const Plan& plan) {
   settled.layout = plan.layout;
   settled.training = plan.training;
   settled.software = plan.software;
-  std::vector<ComputeCost> blocks = block_costs(settled, plan.training.microbatch);
-  if (plan.model.tied_embeddings && stages(plan.schedule) > 1) {
-    blocks.back() = with_table_copy(blocks.back(), settled, blocks.front());
-  }
+  // As if B were one action, also where the schedule runs I and W apart: their planners know no other.
+  const std::vector<ComputeCost> blocks =
+      settled_blocks(plan, settled, block_costs(settled, plan.training.microbatch), false);
   CutProblem problem{.forward = {},
                      .backward = {},
                      .parameters = {},
                      .messages = {},
                      .microbatches = static_cast<std::int64_t>(plan.schedule.microbatches)};
-  for (const ComputeCost& whole : blocks) {
-    const ComputeCost block = per_slice(whole, plan.schedule.slices);
+  for (const ComputeCost& block : blocks) {
     problem.forward.push_back(block.forward);
     problem.backward.push_back(backward_time(block) + (recomputes_by_action(plan) ? block.forward : Seconds{}));
     problem.parameters.push_back(block.parameters);

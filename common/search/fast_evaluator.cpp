@@ -28,9 +28,6 @@ const std::map<std::string, int (*)(const ScheduleShape&, int), std::less<>> hel
     {"zb-h1", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
 };
 
-// What a stage costs is then no sum over its blocks.
-bool depends_on_split(const Recompute& recompute) { return recompute.mode == RecomputeMode::first_layers; }
-
 bool trains_replicas(const ScheduleEntry& entry) { return entry.name == "dualpipe" || entry.name == "chimera"; }
 
 }  // namespace
@@ -174,8 +171,8 @@ Split FastEvaluator::Impl::dynamic_split() {
 }
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
-  const bool whole =
-      family.schedule.given || find_schedule(family.schedule.name).uses_times || depends_on_split(family.recompute);
+  const bool whole = family.schedule.given || find_schedule(family.schedule.name).uses_times ||
+                     costs_depend_on_split(family.recompute);
   if (!whole) settle(family);
   if (whole || needs_whole_plan()) {
     Scenario asked = scenario_;
@@ -228,7 +225,7 @@ Seconds FastEvaluator::Impl::time_bound(const Family& family) {
 Bytes FastEvaluator::Impl::memory_bound(const Family& family) {
   BoundedFamily bounded;
   const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
-  if (!depends_on_split(family.recompute)) return least_memory(blocks, bounded);
+  if (!costs_depend_on_split(family.recompute)) return least_memory(blocks, bounded);
   std::vector<ComputeCost> redone = blocks;  // as if every layer kept nothing
   for (ComputeCost& block : redone) block.kept_bytes = {};
   return least_memory(redone, bounded);

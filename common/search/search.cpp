@@ -98,16 +98,17 @@ class Search {
     front_.insert(std::ranges::upper_bound(front_, key(point), {}, key), point);
   }
 
-  // Under the engine, than the best that it has predicted.
-  [[nodiscard]] bool may_be_faster(Seconds by_path) const {
-    return by_path * (1 - below_path(space_.scenario())) < best_predicted_;
+  // The next by path time belongs into the table, or may be faster under the engine than the best that it predicted.
+  [[nodiscard]] bool has_more_to_predict() const {
+    if (pending_.empty()) return false;
+    const Seconds next = std::get<0>(*pending_.begin()) * (1 - below_path(space_.scenario()));
+    return static_cast<int>(predictions_.size()) < options_.top || next < best_predicted_;
   }
 
   // In the order of path times; false: nothing is left that could be better.
   bool predict_more() {
     bool any = false;
-    while (!pending_.empty() &&
-           (static_cast<int>(predictions_.size()) < options_.top || may_be_faster(std::get<0>(*pending_.begin())))) {
+    while (has_more_to_predict()) {
       if (weighing_.ended() && !predictions_.empty()) return false;
       const std::int64_t id = std::get<2>(*pending_.begin());
       pending_.erase(pending_.begin());
@@ -160,9 +161,7 @@ class Search {
   [[nodiscard]] bool all_done() const {
     const bool weighed = weighing_.measured() &&
                          std::ranges::none_of(weighing_.waiting(), [&](std::int64_t family) { return needed(family); });
-    const bool predicted = pending_.empty() || (static_cast<int>(predictions_.size()) >= options_.top &&
-                                                !may_be_faster(std::get<0>(*pending_.begin())));
-    return weighed && predicted;
+    return weighed && !has_more_to_predict();
   }
 
   void add_uniform(PlanningResult& planning) {

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "common/base/error.hpp"
-#include "common/search/parallel.hpp"
+#include "common/base/parallel.hpp"
 
 namespace plumb {
 namespace {

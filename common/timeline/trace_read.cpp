@@ -33,9 +33,9 @@ Action action_from_json(const JsonValue& value) {
 
 std::optional<PeakMoment> peak_from_json(const std::optional<JsonValue>& value) {
   if (!value) return std::nullopt;
-  return PeakMoment{.kept = value->at("kept_bytes").bytes(),
-                    .messages = value->at("message_bytes").bytes(),
-                    .workspace = value->at("workspace_bytes").bytes(),
+  return PeakMoment{.held = {.kept = value->at("kept_bytes").bytes(),
+                             .messages = value->at("message_bytes").bytes(),
+                             .workspace = value->at("workspace_bytes").bytes()},
                     .time = value->at("time_s").seconds(),
                     .action = action_from_json(value->at("action"))};
 }

@@ -71,9 +71,9 @@ std::uint64_t compute_key(int rank, int stage, int microbatch, bool backward) {
 }
 
 Json to_json(const PeakMoment& peak) {
-  return {{"kept_bytes", peak.kept.value},
-          {"message_bytes", peak.messages.value},
-          {"workspace_bytes", peak.workspace.value},
+  return {{"kept_bytes", peak.held.kept.value},
+          {"message_bytes", peak.held.messages.value},
+          {"workspace_bytes", peak.held.workspace.value},
           {"time_s", peak.time.value},
           {"action", to_string(peak.action)}};
 }

@@ -92,10 +92,6 @@ Planned all_weighed(const Scenario& scenario, const Evaluator& engine, const Pla
 
 }  // namespace
 
-bool leaves_layout_open(const Scenario& scenario) {
-  return layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
-}
-
 Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   Planned planned =

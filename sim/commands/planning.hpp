@@ -35,9 +35,6 @@ struct Planned {
   double seconds = 0;                  // that it took
 };
 
-// True if layouts or recompute modes are open: too many combinations to list them all.
-[[nodiscard]] bool leaves_layout_open(const Scenario& scenario);
-
 // Shows progress with the best so far. Of a search the first Ctrl-C keeps the best so far, the second ends the program.
 [[nodiscard]] Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options);
 

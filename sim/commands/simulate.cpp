@@ -61,9 +61,7 @@ bool fits(const Plan& plan, const Timeline& timeline) {
 // As `plan` chooses, but one combination alone need not be weighed.
 Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& note) {
   const std::int64_t open = combinations(scenario);
-  if (open == 1) {
-    return make_plan(scenario, {scenario.microbatches.front(), scenario.schedules.front(), scenario.splits.front()});
-  }
+  if (open == 1) return make_plan(scenario, only_choice(scenario));
   const Planned planned = plan_openly(scenario, evaluator, {.top = 1});
   note = fmt::format("the fastest that fits of {} combinations that the scenario leaves open{}", open,
                      planned.finished ? "" : ", as far as they were looked at");
@@ -135,9 +133,9 @@ Json to_json(const Prediction& prediction, const Options& options) {
                      {"gradient_bytes", summary.gradient_bytes.value},
                      {"optimizer_bytes", summary.optimizer_bytes.value},
                      {"activation_bytes", summary.activation_bytes.value},
-                     {"peak_kept_bytes", peak.kept.value},
-                     {"peak_message_bytes", peak.messages.value},
-                     {"peak_workspace_bytes", peak.workspace.value},
+                     {"peak_kept_bytes", peak.held.kept.value},
+                     {"peak_message_bytes", peak.held.messages.value},
+                     {"peak_workspace_bytes", peak.held.workspace.value},
                      {"peak_time_s", peak.time.value},
                      {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
@@ -167,8 +165,8 @@ std::string memory_line(const Prediction& prediction) {
       fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
   if (const auto& peak = fullest.peak) {
     text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
-                        to_text(peak->time), to_string(peak->action), to_text(fullest.peak_bytes - activations(*peak)),
-                        to_text(peak->kept), to_text(peak->messages), to_text(peak->workspace));
+                        to_text(peak->time), to_string(peak->action), to_text(fullest.peak_bytes - sum(peak->held)),
+                        to_text(peak->held.kept), to_text(peak->held.messages), to_text(peak->held.workspace));
   }
   const Sourced<Bytes>& framework = prediction.plan.cluster.machine.device.framework_memory;
   if (framework.value > Bytes{}) {

@@ -119,7 +119,7 @@ TEST_CASE("BPipe holds at most ⌈(p+2)/2⌉ microbatches on any rank, its partn
       for (int x = 0; x < p; ++x) {
         CAPTURE(x);
         const auto rank = static_cast<std::size_t>(x);
-        const auto most = activations(in_time[rank].peak).value;
+        const auto most = sum(in_time[rank].peak.held).value;
         if (2 * x < p) {
           CHECK(in_order[rank] == std::min({m, p - x, cap}));
           CHECK(most == std::min({m, p - x, cap}));

@@ -55,17 +55,17 @@ inline Timeline random_gpipe(int ranks, int microbatches, int steps, std::uint64
   timeline.costs = some_costs(ranks);
   for (int r = 0; r < ranks; ++r) {
     timeline.schedule.rank_of_stage.push_back(r);
-    timeline.ranks.push_back({.parameter_bytes = {1 << 20},
-                              .gradient_bytes = {2 << 20},
-                              .optimizer_bytes = {3 << 20},
-                              .activation_bytes = {(ranks - r) << 20},
-                              .peak_bytes = {(ranks - r + 6) << 20},
-                              .received_bytes = {r * 4096 + microbatches},
-                              .peak = PeakMoment{.kept = {(ranks - r) << 19},
-                                                 .messages = {(ranks - r) << 18},
-                                                 .workspace = {(ranks - r) << 18},
-                                                 .time = {0.1 * r},
-                                                 .action = action(ActionKind::forward, r, 0)}});
+    timeline.ranks.push_back(
+        {.parameter_bytes = {1 << 20},
+         .gradient_bytes = {2 << 20},
+         .optimizer_bytes = {3 << 20},
+         .activation_bytes = {(ranks - r) << 20},
+         .peak_bytes = {(ranks - r + 6) << 20},
+         .received_bytes = {r * 4096 + microbatches},
+         .peak = PeakMoment{
+             .held = {.kept = {(ranks - r) << 19}, .messages = {(ranks - r) << 18}, .workspace = {(ranks - r) << 18}},
+             .time = {0.1 * r},
+             .action = action(ActionKind::forward, r, 0)}});
     if (r == 1) timeline.ranks.back().peak.reset();  // as of a measured one
   }
   for (int step = 0; step < steps; ++step) {

@@ -57,8 +57,8 @@ PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
   const test::TrainingRun run = test::train(plan, 2);
   PeaksOfRanks found;
   for (std::size_t rank = 0; rank < rank_count; ++rank) {
-    found.predicted.push_back(activations(predicted[rank].peak));
-    found.measured.push_back(run.peak[rank] - (predicted[rank].peak_bytes - activations(predicted[rank].peak)));
+    found.predicted.push_back(sum(predicted[rank].peak.held));
+    found.measured.push_back(run.peak[rank] - (predicted[rank].peak_bytes - sum(predicted[rank].peak.held)));
   }
   return found;
 }

@@ -12,22 +12,28 @@
 namespace plumb {
 
 // Calls `work(thread, item)` once for each item below `count`, in ascending order on each thread; the caller's own
-// thread is number 0. The first exception ends all threads soon and is thrown here.
+// thread is number 0. An exception ends all threads soon; of several the one of the smallest item is thrown here, which
+// does not depend on the threads, since every smaller item has been begun and is ended.
 template <class Work>
 void in_parallel(int threads, std::int64_t count, std::int64_t items_at_once, const Work& work) {
   std::atomic<std::int64_t> next = 0;
   std::exception_ptr problem;
+  std::int64_t failed = count;  // the smallest item
   std::mutex mutex;
   const auto run = [&](int thread) {
+    std::int64_t item = 0;
     try {
       while (true) {
         const std::int64_t first = next.fetch_add(items_at_once);
         if (first >= count) return;
-        for (std::int64_t item = first; item < std::min(count, first + items_at_once); ++item) work(thread, item);
+        for (item = first; item < std::min(count, first + items_at_once); ++item) work(thread, item);
       }
     } catch (...) {
       const std::scoped_lock lock(mutex);
-      if (!problem) problem = std::current_exception();
+      if (item < failed) {
+        failed = item;
+        problem = std::current_exception();
+      }
       next = count;
     }
   };
