@@ -31,23 +31,24 @@ class FastestSplit {
 
   // Until no move of one block makes the step shorter.
   void improve() {
-    while (best_ && move_one_block()) {
+    while (found() && move_one_block()) {
     }
   }
 
   [[nodiscard]] bool exhausted() const { return nodes_ > most_weighed_nodes; }
-  [[nodiscard]] const std::optional<Split>& best() const { return best_; }
+  [[nodiscard]] bool found() const { return step_.value < std::numeric_limits<double>::infinity(); }
+  [[nodiscard]] std::optional<Split> best() const { return found() ? std::optional(best_) : std::nullopt; }
 
  private:
   bool move_one_block() {
-    const std::size_t count = best_->layers.size();
+    const std::size_t count = best_.layers.size();
     bool moved = false;
     for (std::size_t from = 0; from < count; ++from) {
       for (std::size_t to = 0; to < count; ++to) {
         const bool end = from == 0 || from + 1 == count;
-        if (from == to || best_->layers[from] <= (end ? 0 : 1)) continue;
+        if (from == to || best_.layers[from] <= (end ? 0 : 1)) continue;
         if (exhausted()) return false;
-        Split split = *best_;
+        Split split = best_;
         --split.layers[from];
         ++split.layers[to];
         moved = consider(split) || moved;
@@ -57,7 +58,7 @@ class FastestSplit {
   }
 
   const WeighSplit& weigh_;
-  std::optional<Split> best_;
+  Split best_;  // empty until one is found
   Seconds step_{std::numeric_limits<double>::infinity()};
   std::size_t nodes_ = 0;  // of all paths so far
 };
@@ -78,7 +79,7 @@ std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, co
     problem.memory_per_rank = memory;
     try {
       for (const Split& split : fast_splits(problem)) {
-        if (std::ranges::find(seen, split) != seen.end() || (fastest.exhausted() && fastest.best())) continue;
+        if (std::ranges::find(seen, split) != seen.end() || (fastest.exhausted() && fastest.found())) continue;
         seen.push_back(split);
         fastest.consider(split);
       }
@@ -87,7 +88,7 @@ std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, co
     }
   }
   fastest.improve();
-  if (!fastest.best() && unproven) std::rethrow_exception(unproven);
+  if (!fastest.found() && unproven) std::rethrow_exception(unproven);
   return fastest.best();
 }
 
