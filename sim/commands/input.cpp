@@ -6,6 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
 #include "common/base/yaml.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
 
 namespace plumb::sim {
@@ -43,15 +44,11 @@ InputKind kind_of_input(const std::string& path) {
 Plan with_profile(const Plan& plan, const std::string& profile) {
   const SplitChoice split{.method = SplitMethod::counts, .counts = plan.split.layers, .megatron = {}};
   const ScheduleChoice schedule = choice_of(plan.schedule);
-  const Scenario scenario{.name = plan.name,
-                          .model = plan.model,
-                          .cluster = plan.cluster,
-                          .training = plan.training,
-                          .layout = plan.layout,
-                          .microbatches = {plan.training.microbatch},
-                          .schedules = {schedule},
-                          .splits = {split},
-                          .profile = read_profile(profile)};
+  Scenario scenario = scenario_of(plan);
+  scenario.microbatches = {plan.training.microbatch};
+  scenario.schedules = {schedule};
+  scenario.splits = {split};
+  scenario.profile = read_profile(profile);
   Plan measured = plan;
   measured.costs = make_plan(scenario, {plan.training.microbatch, schedule, split}).costs;
   return measured;

@@ -1,6 +1,8 @@
 // `plumb plan` over open layouts from outside: its table and keys, its refusals, and the same bytes each time.
 #include <set>
 
+#include "common/cost/profile.hpp"
+#include "common/plan/block_costs.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -122,4 +124,38 @@ TEST_CASE("a time limit of nothing still answers or says that there was no time"
   INFO(outcome.err);
   CHECK(outcome.status == 3);
   CHECK_THAT(outcome.err, ContainsSubstring("time"));
+}
+
+// Of software that waits for its messages and has an overhead: what a plan says of it holds with measured costs, too.
+TEST_CASE("a plan with a profile keeps its software: as the scenario with the profile") {
+  const Folder folder;
+  const std::string software = "software: {like: plumb, exchange: synchronous, step_overhead: 20 ms}\n";
+  const std::string file = folder.file("s.yaml", plumb::tests::small + software);
+  const plumb::Scenario scenario = plumb::read_scenario(file);
+  plumb::Profile profile;
+  profile.samples = 5;
+  profile.transport = "local";
+  profile.transfer.bandwidth = {1e9};
+  profile.shapes = {.model = scenario.model.name,
+                    .model_digest = plumb::model_digest(scenario.model),
+                    .sequence = 32,
+                    .microbatch = 1,
+                    .precision = scenario.training.precision,
+                    .optimizer = scenario.training.optimizer};
+  const std::vector<plumb::ComputeCost> blocks = plumb::block_costs(scenario, 1);
+  for (const int block : {0, 1, 7}) {
+    profile.blocks.push_back({.block = plumb::block_key(scenario.model, block),
+                              .cost = blocks[static_cast<std::size_t>(block)],
+                              .count = block == 1 ? 6 : 1});
+    profile.blocks.back().cost.forward = {1e-3 * (block + 1)};
+  }
+  const std::string measured = " --profile " + folder.file("p.yaml", plumb::to_yaml(profile)) + " --json";
+  const std::string plan = folder.file("plan.json");
+  REQUIRE(run_plumb(folder, "plan " + file + " --split uniform -o " + plan).status == 0);
+  const std::string uniform =
+      folder.file("u.yaml", replaced(plumb::tests::small, "split: dynamic", "split: uniform") + software);
+  const Json of_plan = json_of(run_plumb(folder, "simulate " + plan + measured));
+  const Json of_scenario = json_of(run_plumb(folder, "simulate " + uniform + measured));
+  CHECK(of_plan["iteration_s"] == of_scenario["iteration_s"]);
+  CHECK(of_plan["iteration_s"].get<double>() > 20e-3);
 }
