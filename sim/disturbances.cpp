@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "common/base/error.hpp"
@@ -47,6 +48,19 @@ std::vector<SpeedChange> speed_changes(std::span<const Disturbance> of_one_thing
     if (changes.empty() || changes.back().factor != factor) changes.push_back({.date = date, .factor = factor});
   }
   return changes;
+}
+
+Seconds time_under(std::span<const SpeedChange> changes, Seconds begin, Seconds alone) {
+  double left = alone.value;
+  for (std::size_t n = 0; n < changes.size(); ++n) {
+    const double from = std::max(begin.value, changes[n].date.value);
+    const double until = n + 1 < changes.size() ? changes[n + 1].date.value : std::numeric_limits<double>::infinity();
+    if (until <= from) continue;
+    const double factor = changes[n].factor;
+    if (factor > 0 && left <= (until - from) * factor) return Seconds{from + left / factor} - begin;
+    if (factor > 0) left -= (until - from) * factor;
+  }
+  return {std::numeric_limits<double>::infinity()};
 }
 
 bool anything_fails(std::span<const Disturbance> disturbances) {

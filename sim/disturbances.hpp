@@ -19,6 +19,9 @@ struct SpeedChange {
 // Of one thing that all of these disturb, ascending; the first is at zero. Factors of those that overlap multiply.
 [[nodiscard]] std::vector<SpeedChange> speed_changes(std::span<const Disturbance> of_one_thing);
 
+// How long something takes that begins at `begin` and would take `alone` at full speed: infinite if it never ends.
+[[nodiscard]] Seconds time_under(std::span<const SpeedChange> changes, Seconds begin, Seconds alone);
+
 // Whether something stops and never comes back.
 [[nodiscard]] bool anything_fails(std::span<const Disturbance> disturbances);
 

@@ -168,21 +168,36 @@ class FluidEngine::Impl {
         const auto [low, high] = std::minmax(rank, disturbance.peer);
         by_thing[{Disturbed::way, low, high}].push_back(disturbance);
       }
+      const bool shared = disturbance.what == Disturbed::uplink || disturbance.what == Disturbed::leaf;
       for (const PortId port : disturbed_ports(disturbance)) {
-        by_thing[{Disturbed::ports, rank, static_cast<int>(port)}].push_back(disturbance);
+        const Thing thing = shared ? Thing{disturbance.what, 0, static_cast<int>(port)}
+                                   : Thing{Disturbed::ports, rank, static_cast<int>(port)};
+        by_thing[thing].push_back(disturbance);
       }
     }
     for (const auto& [thing, all] : by_thing) gates_[thing].changes = speed_changes(all);
   }
 
-  // Its lanes, its port and what it has of its NIC; what many share beyond these is not of one rank.
+  // Of a rank its lanes, its port and what it has of its NIC; what many share beyond these is disturbed for all.
   [[nodiscard]] std::set<PortId> disturbed_ports(const Disturbance& disturbance) const {
     std::set<PortId> ports;
-    if (disturbance.what != Disturbed::ports && disturbance.what != Disturbed::outside_ports) return ports;
+    const auto disturbs = [&](PortId port) {
+      switch (disturbance.what) {
+        case Disturbed::ports:
+          return ways_.is_of_rank(port) || ways_.is_nic(port);
+        case Disturbed::outside_ports:
+          return ways_.is_nic(port);
+        case Disturbed::uplink:
+          return ways_.is_uplink(port);
+        case Disturbed::leaf:
+          return ways_.is_leaf(port);
+        default:
+          return false;
+      }
+    };
     for (const Exit exit : exits) {
       for (const PortId port : ways_.ports(disturbance.rank, exit)) {
-        const bool own = disturbance.what == Disturbed::ports && ways_.is_of_rank(port);
-        if (own || ways_.is_nic(port)) ports.insert(port);
+        if (disturbs(port)) ports.insert(port);
       }
     }
     return ports;
@@ -256,9 +271,22 @@ class FluidEngine::Impl {
 
   static double capacity_of(double bandwidth) { return std::isfinite(bandwidth) ? bandwidth * parts_of_byte : endless; }
 
+  // Of what many share; none if nothing disturbs it.
+  [[nodiscard]] Gate* shared_gate(PortId port) {
+    for (const Disturbed what : {Disturbed::uplink, Disturbed::leaf}) {
+      const auto found = gates_.find({what, 0, static_cast<int>(port)});
+      if (found != gates_.end()) return &found->second;
+    }
+    return nullptr;
+  }
+
   // A port of the platform is a link; a rank has a host for each of its exits, whose route leads through these.
   void build_ports(s4u::NetZone* fabric) {
     for (PortId port = 0; port < ways_.port_count(); ++port) {
+      if (Gate* gate = shared_gate(port)) {
+        links_.push_back(make_gated(fabric, "port" + std::to_string(port), ways_.capacity(port), *gate));
+        continue;
+      }
       links_.push_back(make_duplex(fabric, "port" + std::to_string(port), capacity_of(ways_.capacity(port)),
                                    ways_.carries_latency(port) ? unit_latency : 0));
     }
@@ -382,6 +410,7 @@ class FluidEngine::Impl {
     const auto uses = [&](ResourceId wanted) {
       return std::ranges::find(uses_of(activity), wanted) != uses_of(activity).end();
     };
+    if (thing.what != Disturbed::ports) return uses(ways_.out_of(port)) || uses(ways_.in_of(port));
     return (activity.from == thing.rank && uses(ways_.out_of(port))) ||
            (activity.to == thing.rank && uses(ways_.in_of(port)));
   }

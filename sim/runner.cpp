@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -88,6 +89,10 @@ class Run {
         waits_for_(graph.predecessor_count),
         parts_(graph.nodes.size(), 1),
         left_(graph.nodes.size()) {
+    for (const Disturbance& disturbance : disturbances) {
+      if (disturbance.what == Disturbed::reduction) reductions_[disturbance.rank].disturbances.push_back(disturbance);
+    }
+    for (auto& [rank, reduction] : reductions_) reduction.changes = speed_changes(reduction.disturbances);
     for (const std::vector<int>& group : graph.groups) group_flows_.push_back(flows_of(group, platform));
     result_.start.resize(graph.nodes.size());
     result_.end.resize(graph.nodes.size());
@@ -123,7 +128,8 @@ class Run {
     const Node& node = graph_.nodes[id];
     result_.start[id] = engine_.now();
     if (node.duration.value == 0) return complete(id);
-    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer || is_folded(node)) {
+    if (is_folded(node)) return start_reduction(id);
+    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer) {
       return engine_.compute(id, node.rank, node.duration);
     }
     if (node.group >= 0) return start_collective(id);
@@ -138,6 +144,15 @@ class Run {
       parts_[id] = 2;
       engine_.transfer(id, node.rank, node.peer, node.bytes, latency);
     }
+  }
+
+  // What slows it is known from the start; what never ends is left over.
+  void start_reduction(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    const auto slowed = reductions_.find(node.rank);
+    const Seconds time =
+        slowed == reductions_.end() ? node.duration : time_under(slowed->second.changes, engine_.now(), node.duration);
+    if (std::isfinite(time.value)) engine_.compute(id, node.rank, time);
   }
 
   void start_collective(NodeId id) {
@@ -198,6 +213,11 @@ class Run {
   Platform platform_;
   FluidEngine engine_;
   bool may_fail_;
+  struct Reduction {
+    std::vector<Disturbance> disturbances = {};
+    std::vector<SpeedChange> changes = {};
+  };
+  std::map<int, Reduction> reductions_;  // by rank, those that are disturbed
   std::vector<GroupFlows> group_flows_;  // by group
   std::vector<NodeId> waits_for_;
   std::vector<std::uint32_t> parts_;  // activities of a node that are still under way

@@ -49,6 +49,8 @@ class Ways {
   [[nodiscard]] bool carries_latency(PortId port) const;
   [[nodiscard]] bool is_of_rank(PortId port) const { return port < first_nic_; }  // of one alone
   [[nodiscard]] bool is_nic(PortId port) const { return port >= first_nic_ && port < first_switch_; }
+  [[nodiscard]] bool is_uplink(PortId port) const { return port >= first_switch_ && port < first_leaf_; }
+  [[nodiscard]] bool is_leaf(PortId port) const { return port >= first_leaf_ && port < first_site_; }
   [[nodiscard]] std::size_t resource_count() const { return static_cast<std::size_t>(ranks_) + 2 * port_count(); }
   [[nodiscard]] static ResourceId device(int rank) { return static_cast<ResourceId>(rank); }
   [[nodiscard]] ResourceId out_of(PortId port) const { return static_cast<ResourceId>(ranks_) + 2 * port; }

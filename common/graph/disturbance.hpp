@@ -14,10 +14,13 @@ enum class Disturbed : std::uint8_t {
   ports,          // of `rank`: all messages to and from it
   outside_ports,  // of `rank`: those from and to other machines; who shares its NIC keeps the rest of it
   way,            // messages between `rank` and `peer`, both ways; their ports have the rest to themselves
+  uplink,         // of the switch that `rank` is under inside its machine: all messages through it
+  leaf,           // uplink of the leaf that `rank` is under: all messages through it
+  reduction,      // of `rank`: its data-parallel reduction, of which the graph has one node
 };
 
 // From `from` until `until` it runs at `factor` of its speed; 0: it stands still, and what it does goes on afterwards.
-// Several at once multiply. Latencies stay, and pass meanwhile.
+// Several at once multiply. Latencies stay, and pass meanwhile; those of a reduction count as part of it.
 struct Disturbance {
   Disturbed what = Disturbed::device;
   int rank = 0;

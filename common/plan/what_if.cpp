@@ -29,12 +29,18 @@ std::string describe(const Disturbance& disturbance) {
       return "the links of " + rank + " to other machines";
     case Disturbed::way:
       return "the link between ranks " + std::to_string(disturbance.rank) + " and " + std::to_string(disturbance.peer);
+    case Disturbed::uplink:
+      return "the uplink of the switch of " + rank;
+    case Disturbed::leaf:
+      return "the uplink of the leaf of " + rank;
+    case Disturbed::reduction:
+      return "the reduction of " + rank;
   }
   return rank;
 }
 
 // What never comes back, the earliest first.
-std::string describe_failures(const std::vector<Disturbance>& disturbances) {
+std::vector<Disturbance> failures_of(const std::vector<Disturbance>& disturbances) {
   std::vector<Disturbance> failures;
   for (const Disturbance& disturbance : disturbances) {
     const bool of_known_rank =
@@ -44,6 +50,10 @@ std::string describe_failures(const std::vector<Disturbance>& disturbances) {
     }
   }
   std::ranges::stable_sort(failures, {}, &Disturbance::from);
+  return failures;
+}
+
+std::string describe(const std::vector<Disturbance>& failures) {
   std::string text;
   for (const Disturbance& failure : failures) {
     text += (text.empty() ? "" : ", ") + describe(failure) + " failed at " + to_text(failure.from);
@@ -89,8 +99,10 @@ WhatIfOutcome predict_what_if(const WhatIf& variant, const StepEngine& engine) {
   }
   const std::size_t count = outcome.unfinished.size();
   const Node& first = graph.nodes[outcome.unfinished.front()];
+  const std::vector<Disturbance> causes = failures_of(variant.disturbances);
   return {.never_ran = count,
-          .failure = describe_failures(variant.disturbances) + ": " + std::to_string(count) +
+          .why = {.causes = causes, .rank = first.rank, .action = first.action},
+          .failure = describe(causes) + ": " + std::to_string(count) +
                      (count == 1 ? " action never ended: " : " actions never ended, the first: ") + "rank " +
                      std::to_string(first.rank) + ": " + to_string(first.action)};
 }

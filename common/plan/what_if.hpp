@@ -56,12 +56,21 @@ struct BoundingRank {
 };
 [[nodiscard]] BoundingRank bounding_rank(const ScheduleGraph& graph, const Evaluation& evaluation);
 
+// What never comes back and where it shows first: why a step failed.
+struct WhatIfFailure {
+  std::vector<Disturbance> causes = {};  // the earliest first, one for each rank
+  int rank = -1;                         // of the first action that never ended
+  Action action = {};
+};
+
 struct WhatIfOutcome {
   Seconds iteration = {};  // nothing if it failed, as all but the last two
   double bubble_makespan_fraction = 0;
   BoundingRank bounding = {};
   std::size_t never_ran = 0;  // actions; above zero: the step failed
-  std::string failure = {};   // "rank 2 failed at 500.0 ms: 37 actions never ended, the first: rank 1: RECV_F …"
+  WhatIfFailure why = {};
+  std::string failure =
+      {};  // the same in words: "rank 2 failed at 500.0 ms: 37 actions never ended, the first: rank 1: RECV_F …"
 };
 [[nodiscard]] WhatIfOutcome predict_what_if(const WhatIf& variant, const StepEngine& engine);
 

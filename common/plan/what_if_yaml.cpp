@@ -6,6 +6,7 @@
 #include "common/base/excerpt.hpp"
 #include "common/cluster/machine_numbers.hpp"
 #include "common/cost/software_yaml.hpp"
+#include "common/plan/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/what_if.hpp"
@@ -146,7 +147,7 @@ class VariantReader {
   }
 
   void read_link(const YamlValue& value) {
-    value.check_keys({"rank", "between", "machine", "factor", "fails", "from", "until"});
+    value.check_keys({"rank", "between", "machine", "switch", "leaf", "factor", "fails", "from", "until"});
     const Window window = read_window(value);
     Disturbance link{.factor = 0, .from = window.from, .until = window.until};
     if (one_of(value, {"factor", "fails"}) == "factor") {
@@ -157,21 +158,53 @@ class VariantReader {
     } else if (!value.require("fails").boolean()) {
       value.fail(value.path() + ": `fails` is true or left out");
     }
-    const std::string where = one_of(value, {"rank", "between", "machine"});
+    const std::string where = one_of(value, {"rank", "between", "machine", "switch", "leaf"});
     if (where == "rank") {
       link.what = Disturbed::ports;
       link.rank = read_rank(value.require("rank"));
       variant_.disturbances.push_back(link);
+      if (reduces(false)) add_reduction(link);
+    } else if (where == "switch" || where == "leaf") {
+      read_uplink(value.require(where), where == "leaf", link);
     } else if (where == "between") {
       read_way(value.require("between"), link);
     } else {
-      if (machines() == 1) value.fail(value.path() + ": the pipeline is on one machine, no message leaves it");
+      if (machines() == 1 && !reduces(true)) {
+        value.fail(value.path() + ": the pipeline is on one machine, no message leaves it");
+      }
       link.what = Disturbed::outside_ports;
       for (const int rank : ranks_of(read_machine(value.require("machine")))) {
         link.rank = rank;
         variant_.disturbances.push_back(link);
+        if (reduces(true)) add_reduction(link);
       }
     }
+  }
+
+  // Whether ranks reduce gradients with data-parallel ones, at all or over machines.
+  [[nodiscard]] bool reduces(bool over_machines) const {
+    if (planned_.layout.data.degree == 1) return false;
+    const GroupPlacement group = placement(planned_.layout, MeshAxis::data, planned_.cluster);
+    return !over_machines || group.per_machine < group.ranks;
+  }
+
+  void add_reduction(Disturbance link) {
+    link.what = Disturbed::reduction;
+    variant_.disturbances.push_back(link);
+    if (planned_.software.data_overlap) {
+      variant_.note = "of the reduction only what shows behind the backward is slowed";
+    }
+  }
+
+  // Switches and leaves are counted along the pipeline, as machines are.
+  void read_uplink(const YamlValue& value, bool leaf, Disturbance link) {
+    const SharedWays& shared = planned_.costs.shared;
+    const int each = leaf ? shared.ranks_per_leaf : shared.ranks_per_switch;
+    if (each == 0)
+      value.fail(value.path() + ": the " + (leaf ? "cluster has no leaf" : "machine has no") + " switches");
+    link.what = leaf ? Disturbed::leaf : Disturbed::uplink;
+    link.rank = each * static_cast<int>(value.integer(0, (graph_.ranks + each - 1) / each - 1));
+    variant_.disturbances.push_back(link);
   }
 
   void read_way(const YamlValue& value, Disturbance link) {

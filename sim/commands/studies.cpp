@@ -38,6 +38,19 @@ WhatIfOutcome predict_named(const WhatIf& variant, const StepEngine& engine) {
   }
 }
 
+Json causes_json(const WhatIfFailure& why) {
+  constexpr std::array<const char*, 7> names = {"device", "links", "outside_links", "link_between",
+                                                "uplink", "leaf",  "reduction"};
+  Json causes = Json::array();
+  for (const Disturbance& cause : why.causes) {
+    Json json = {
+        {"what", names.at(static_cast<std::size_t>(cause.what))}, {"rank", cause.rank}, {"at_s", cause.from.value}};
+    if (cause.what == Disturbed::way) json["peer"] = cause.peer;
+    causes.push_back(json);
+  }
+  return causes;
+}
+
 std::function<void(int, int)> updates(Progress& progress) {
   return [&](int done, int total) { progress.update(done, total); };
 }
@@ -58,7 +71,11 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
     const bool failed = outcome.never_ran > 0;
     Json row = {{"name", variant.name}, {"failed", failed}};
     if (failed) {
-      row.update({{"iteration_s", nullptr}, {"never_ran", outcome.never_ran}, {"failure", outcome.failure}});
+      row.update({{"iteration_s", nullptr},
+                  {"never_ran", outcome.never_ran},
+                  {"failure", outcome.failure},
+                  {"causes", causes_json(outcome.why)},
+                  {"first", {{"rank", outcome.why.rank}, {"action", to_string(outcome.why.action)}}}});
       table.rows.push_back({variant.name, "failed", "", "", "", outcome.failure});
     } else {
       const double change = outcome.iteration / planned - 1;

@@ -61,6 +61,11 @@ TEST_CASE("a failure is an answer, and the longest path refuses what it does not
 #ifdef PLUMB_HAS_SIMGRID
   const Outcome text = run_plumb(folder, "simulate " + file + " --what-if " + variants);
   CHECK(text.status == 0);
+  const Json failed = json_of(run_plumb(folder, "simulate " + file + " --json --what-if " + variants))["what_if"][1];
+  REQUIRE(failed["causes"].size() == 1);
+  CHECK(failed["causes"][0] == Json{{"what", "device"}, {"rank", 1}, {"at_s", 0.0}});
+  CHECK(failed["first"]["rank"] == 1);
+  CHECK(failed["first"]["action"].get<std::string>().starts_with("1"));
   CHECK_THAT(text.out, ContainsSubstring("rank 1 failed at 0 s"));
   CHECK_THAT(text.out, ContainsSubstring("actions never ended, the first: rank 1"));
 #endif

@@ -1,12 +1,16 @@
 // Speeds that change at dates against their integrals: what is done by t is the sum of factor × time.
 #include "sim/disturbances.hpp"
 
+#include <cmath>
 #include <map>
 
 #include "common/base/error.hpp"
+#include "common/plan/what_if.hpp"
 #include "sim/engine.hpp"
+#include "sim/predict.hpp"
 #include "sim/runner.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
 #include "tests/sim/hand_made.hpp"
 
 using namespace plumb;
@@ -206,6 +210,61 @@ TEST_CASE("what needs something that failed never ends, and is named before what
   const std::vector<Disturbance> device = {{.rank = 0, .factor = 0, .from = {0.5}}};
   CHECK(simulate(graph, platform(2), device).unfinished == std::vector<NodeId>{0, 1, 2, 3});
   CHECK(simulate(graph, platform(2), {}).unfinished.empty());
+}
+
+TEST_CASE("a slow uplink of a leaf slows what leaves it, and nothing under it") {
+  Platform leaves = platform(4, 1);
+  leaves.shared.ranks_per_leaf = 2;
+  leaves.shared.leaf = {2e9};
+  const auto together = [](FluidEngine& e) {
+    e.transfer(0, 0, 2, {1'000'000'000}, {0});
+    e.transfer(1, 1, 3, {1'000'000'000}, {0});
+    e.transfer(2, 2, 3, {1'000'000'000}, {0});
+  };
+  const auto whole = ends(leaves, {}, together);  // rank 3 receives two: half of its port each
+  CHECK(whole.at(0) == near(1.0));
+  CHECK(whole.at(1) == near(2.0));
+  const auto slow = ends(leaves, {{.what = Disturbed::leaf, .rank = 1, .factor = 0.25}}, together);
+  CHECK(slow.at(0) == near(4.0));  // each a half of 0.5 GB/s
+  CHECK(slow.at(1) == near(4.0));
+  CHECK(slow.at(2) == near(1.0 / 0.75));  // the rest of rank 3's port
+  const auto other = ends(leaves, {{.what = Disturbed::leaf, .rank = 3, .factor = 0, .from = {0.5}, .until = {1.5}}},
+                          [](FluidEngine& e) { e.transfer(0, 0, 2, {1'000'000'000}, {0}); });
+  CHECK(other.at(0) == near(2.0));
+}
+
+TEST_CASE("time under changing speed is where the integral reaches the work") {
+  const std::vector<SpeedChange> changes = {{{0}, 1}, {{1}, 0.5}, {{3}, 0}, {{4}, 1}};
+  CHECK(time_under(changes, {0}, {0.5}).value == Approx(0.5));
+  CHECK(time_under(changes, {0}, {2.0}).value == Approx(3.0));
+  CHECK(time_under(changes, {2}, {1.0}).value == Approx(2.5));
+  CHECK(std::isinf(time_under(std::span(changes).first(3), {2}, {1.0}).value));
+}
+
+// One stage on two data-parallel machines: compute, the reduction over the network, the optimizer. Nothing else sends.
+TEST_CASE("a slow network slows the data-parallel reduction that crosses it, from the date on") {
+  const Scenario scenario = testing::read_text(testing::scenario_text(
+      "cluster: {machine: dgx-a100, nodes: 2, ranks: 16}\n"
+      "layout: {order: [tensor, data, pipeline], pipeline: 1, tensor: {degree: 1}, data: {degree: 16}}\n"
+      "training: {sequence: 32, global_batch: 16, microbatch: 1}\n"));
+  const Plan plan = make_plan(scenario, only_choice(scenario));
+  const double reduction = plan.costs.stages[0].gradient_reduction.value;
+  const double optimizer = plan.costs.stages[0].optimizer.value;
+  const StepEngine engine = find_step_engine("simgrid");
+  const auto step = [&](const std::string& link) {
+    const std::string text = "- {name: a, link: {machine: 0, " + link + "}}\n";
+    return predict_what_if(read_what_if(YamlValue::parse(text, "w.yaml"), plan).front(), engine);
+  };
+  const double whole = predict_what_if({.name = "as planned", .plan = plan}, engine).iteration.value;
+  CHECK(step("factor: 1").iteration.value == Approx(whole).epsilon(1e-9));
+  CHECK(step("factor: 0.25").iteration.value == Approx(whole + 3 * reduction).epsilon(1e-6));
+  // From the middle of the reduction on: the other half takes twice as long.
+  const double middle = whole - optimizer - reduction / 2;
+  const std::string from = "factor: 0.5, from: " + std::to_string(middle * 1e6) + " us";
+  CHECK(step(from).iteration.value == Approx(whole + reduction / 2).epsilon(1e-4));
+  const WhatIfOutcome failed = step("fails: true");
+  CHECK(failed.never_ran > 0);
+  CHECK_THAT(failed.failure, ContainsSubstring("to other machines failed"));
 }
 
 TEST_CASE("disturbances that cannot be are refused") {

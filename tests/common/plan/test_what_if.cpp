@@ -188,6 +188,9 @@ TEST_CASE("faults become disturbances of ranks, and failures are named") {
   };
   const WhatIfOutcome outcome = predict_what_if(found[0], stuck);
   CHECK(outcome.never_ran == 2);
+  REQUIRE(outcome.why.causes.size() == 1);
+  CHECK(outcome.why.causes.front() == found[0].disturbances[0]);
+  CHECK(outcome.why.rank == 0);
   CHECK_THAT(outcome.failure, ContainsSubstring("rank 2 failed at 500.0 ms: 2 actions never ended, the first: rank 0"));
 }
 
@@ -208,10 +211,11 @@ TEST_CASE("what a variant cannot be is refused by file and line") {
   refused("jitter: {seed: 1}", "spread");
   refused("link: {rank: 1, factor: 0.5, from: 3}", "unit");
   refused("link: {rank: 1, factor: 0.5, from: 3 s, until: 2 s}", "later");
-  refused("link: {rank: 1, machine: 0, factor: 0.5}", "exactly one of: rank, between, machine");
+  refused("link: {rank: 1, machine: 0, factor: 0.5}", "exactly one of: rank, between, machine, switch, leaf");
   refused("link: {rank: 1}", "exactly one of: factor, fails");
   refused("link: {rank: 1, factor: 2}", "from 0 to 1");
   refused("link: {between: [0, 3], factor: 0.5}", "nothing");
+  refused("link: {leaf: 0, factor: 0.5}", "no leaf switches");
   refused("host: {rank: 1}", "fails_at");
   refused("host: {rank: 1, fails_at: 1 s, until: 2 s}", "stays away");
   refused("machine: {matmul_eficiency: 0.5}", "did you mean 'matmul_efficiency'?");
