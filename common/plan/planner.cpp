@@ -104,25 +104,39 @@ std::vector<PlanChoice> all_choices(const Scenario& scenario) {
 
 }  // namespace
 
-Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator) {
+Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice) {
   Candidate candidate{.choice = choice, .own = holds(scenario.splits, choice.split)};
-  Timeline timeline;
   try {
     if (choice.layout && scenario.layouts.size() > 1) require_divisible(scenario.model, *choice.layout);
-    Plan plan = make_plan(scenario, choice);
-    timeline = evaluator(plan);  // refuses an order whose ranks wait for each other with messages that wait for both
-    candidate.plan = std::move(plan);
+    candidate.plan = make_plan(scenario, choice);
+    candidate.built = true;
   } catch (const InputError& error) {
     candidate.reason = error.problem();
-    return candidate;
   }
-  candidate.engine = timeline.producer;
-  candidate.built = true;
-  candidate.iteration = median_step(timeline).duration;
-  candidate.ranks = timeline.ranks;
+  return candidate;
+}
+
+CandidatePrediction candidate_prediction(const Timeline& timeline) {
+  return {.engine = timeline.producer, .iteration = median_step(timeline).duration, .ranks = timeline.ranks};
+}
+
+void add_prediction(Candidate& candidate, CandidatePrediction prediction) {
+  candidate.engine = std::move(prediction.engine);
+  candidate.iteration = prediction.iteration;
+  candidate.ranks = std::move(prediction.ranks);
   candidate.peak_bytes = fullest_rank(candidate.ranks).summary.peak_bytes;
-  candidate.fits = candidate.peak_bytes <= scenario.cluster.machine.device.memory.value;
+  candidate.fits = candidate.peak_bytes <= candidate.plan.cluster.machine.device.memory.value;
   if (!candidate.fits) candidate.reason = describe_misfit(candidate);
+}
+
+Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator) {
+  Candidate candidate = build_candidate(scenario, choice);
+  if (!candidate.built) return candidate;
+  try {
+    add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
+  } catch (const InputError& error) {  // an order whose ranks wait for each other with messages that wait for both
+    return {.choice = choice, .own = candidate.own, .reason = error.problem()};
+  }
   return candidate;
 }
 

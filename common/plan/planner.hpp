@@ -47,6 +47,16 @@ struct Candidate {
   std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
 };
 
+// One combination, built and not yet predicted; or why it cannot be. And with what an engine predicts of its plan.
+[[nodiscard]] Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice);
+struct CandidatePrediction {
+  std::string engine = {};
+  Seconds iteration = {};
+  std::vector<RankSummary> ranks = {};
+};
+[[nodiscard]] CandidatePrediction candidate_prediction(const Timeline& timeline);
+void add_prediction(Candidate& candidate, CandidatePrediction prediction);
+
 // One combination, built and predicted; or why it cannot be.
 [[nodiscard]] Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator);
 

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/parallel.hpp"
+#include "common/base/workers.hpp"
 #include "common/search/fast_evaluator.hpp"
 #include "common/search/weighing.hpp"
 
@@ -29,6 +31,31 @@ double below_path(const Scenario& scenario) {
 constexpr std::size_t first_round = 16;
 constexpr std::size_t largest_round = 1024;
 
+// Candidates predicted between two looks at the best one, behind those that the table has room for.
+constexpr int predicted_at_once = 8;
+
+// Before what a worker answers.
+constexpr char predicted_mark = 'p';
+constexpr char refused_mark = 'r';
+
+std::string packed(const CandidatePrediction& prediction) {
+  std::string bytes;
+  append_bytes(bytes, prediction.iteration);
+  append_bytes(bytes, prediction.ranks.size());
+  for (const RankSummary& rank : prediction.ranks) append_bytes(bytes, rank);
+  return bytes + prediction.engine;
+}
+
+CandidatePrediction unpacked(const std::string& bytes) {
+  std::size_t at = 0;
+  CandidatePrediction prediction;
+  prediction.iteration = take_bytes<Seconds>(bytes, at);
+  prediction.ranks.resize(take_bytes<std::size_t>(bytes, at));
+  for (RankSummary& rank : prediction.ranks) rank = take_bytes<RankSummary>(bytes, at);
+  prediction.engine = bytes.substr(at);
+  return prediction;
+}
+
 class Search {
  public:
   Search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
@@ -43,6 +70,10 @@ class Search {
   }
 
  private:
+  // What fits and is not predicted yet: its path time, bytes and number.
+  using Pending = std::tuple<Seconds, Bytes, std::int64_t>;
+  [[nodiscard]] static std::int64_t id_of(const Pending& pending) { return std::get<2>(pending); }
+
   struct Prediction {
     std::int64_t id = 0;
     Candidate candidate = {};
@@ -99,25 +130,82 @@ class Search {
   }
 
   // The next by path time belongs into the table, or may be faster under the engine than the best that it predicted.
-  [[nodiscard]] bool has_more_to_predict() const {
+  // `taken` are under way.
+  [[nodiscard]] bool has_more_to_predict(int taken = 0) const {
     if (pending_.empty()) return false;
     const Seconds next = std::get<0>(*pending_.begin()) * (1 - below_path(space_.scenario()));
-    return static_cast<int>(predictions_.size()) < options_.top || next < best_predicted_;
+    return static_cast<int>(predictions_.size()) + taken < options_.top || next < best_predicted_;
   }
 
-  // In the order of path times; false: nothing is left that could be better.
+  // The next by path time, as many as the table lacks, or a few that may be faster than the best.
+  std::vector<Pending> take_round() {
+    const auto lacking = std::max(options_.top - static_cast<int>(predictions_.size()), 0);
+    const auto most = static_cast<std::size_t>(std::max(lacking, predicted_at_once));
+    std::vector<Pending> round;
+    while (round.size() < most && has_more_to_predict(static_cast<int>(round.size()))) {
+      round.push_back(*pending_.begin());
+      pending_.erase(pending_.begin());
+    }
+    return round;
+  }
+
+  // In the order of path times, round by round; false: nothing is left that could be better.
   bool predict_more() {
     bool any = false;
     while (has_more_to_predict()) {
       if (weighing_.ended() && !predictions_.empty()) return false;
-      const std::int64_t id = std::get<2>(*pending_.begin());
-      pending_.erase(pending_.begin());
-      Candidate candidate = weigh_candidate(space_.scenario(), space_.choice(id), engine_);
-      if (candidate.fits) best_predicted_ = std::min(best_predicted_, candidate.iteration);
-      predictions_.push_back({id, std::move(candidate)});
+      predict(take_round());
       any = true;
     }
     return any;
+  }
+
+  // Plans are made by threads and predicted by processes. Told to end, it predicts one alone, if none was yet.
+  void predict(const std::vector<Pending>& round) {
+    std::vector<Candidate> candidates(round.size());
+    if (!weighing_.ended()) {
+      in_parallel(options_.jobs, std::ssize(round), 1, [&](int, std::int64_t item) {
+        const auto n = static_cast<std::size_t>(item);
+        candidates[n] = build_candidate(space_.scenario(), space_.choice(id_of(round[n])));
+      });
+    }
+    const std::atomic<bool> ended = weighing_.ended();
+    const auto answers = in_workers({.processes = options_.processes, .stop = ended ? &ended : options_.stop},
+                                    round.size(), [&](std::size_t n) { return prediction_of(candidates[n]); });
+    for (std::size_t n = 0; n < round.size(); ++n) {
+      if (!answers[n]) {
+        pending_.insert(round[n]);
+        continue;
+      }
+      set_prediction(candidates[n], *answers[n]);
+      take_prediction(id_of(round[n]), std::move(candidates[n]));
+    }
+    if (!predictions_.empty()) return;
+    pending_.erase(round.front());
+    const std::int64_t first = id_of(round.front());
+    take_prediction(first, weigh_candidate(space_.scenario(), space_.choice(first), engine_));
+  }
+
+  // In a worker: its prediction, or why the engine refuses it.
+  [[nodiscard]] std::string prediction_of(const Candidate& candidate) const {
+    if (!candidate.built) return {};
+    try {
+      return predicted_mark + packed(candidate_prediction(engine_(candidate.plan)));
+    } catch (const InputError& error) {
+      return refused_mark + error.problem();
+    }
+  }
+
+  static void set_prediction(Candidate& candidate, const std::string& answer) {
+    if (answer.starts_with(predicted_mark)) add_prediction(candidate, unpacked(answer.substr(1)));
+    if (answer.starts_with(refused_mark)) {
+      candidate = {.choice = candidate.choice, .own = candidate.own, .reason = answer.substr(1)};
+    }
+  }
+
+  void take_prediction(std::int64_t id, Candidate candidate) {
+    if (candidate.fits) best_predicted_ = std::min(best_predicted_, candidate.iteration);
+    predictions_.push_back({id, std::move(candidate)});
   }
 
   SearchResult result() {
@@ -187,8 +275,8 @@ class Search {
   const SearchOptions& options_;
   Weighing weighing_;
   std::size_t round_size_ = first_round;
-  std::vector<Seconds> top_times_;                              // of what fits, the least ones, ascending
-  std::set<std::tuple<Seconds, Bytes, std::int64_t>> pending_;  // what fits and is not predicted yet
+  std::vector<Seconds> top_times_;  // of what fits, the least ones, ascending
+  std::set<Pending> pending_;
   std::vector<Prediction> predictions_;
   Seconds best_predicted_ = longest_time;
   std::vector<ParetoPoint> front_;

@@ -36,6 +36,7 @@ struct SearchProgress {
 struct SearchOptions {
   int top = 10;       // rows of the table; at least one
   int jobs = 1;       // threads
+  int processes = 1;  // that predict by the engine: SimGrid allows one engine a process
   bool prune = true;  // leave out what the memory bound excludes
   bool bound = true;  // leave out what the time bound excludes
   bool pareto = false;
@@ -69,9 +70,9 @@ struct SearchResult {
 // bounded by the larger of the best prediction and the last path time of the table. What fits is decided by the longest
 // path and must hold by the engine too.
 //
-// The same result whatever the number of threads: they work on rounds of families whose size depends on nothing else,
-// and bounds change between rounds. Ties go to less memory, then to the smaller number. Unless it is ended early: then
-// the best so far, or an InputError if nothing that fits was found so far.
+// The same result whatever the number of threads and processes: they work on rounds of families, and of candidates to
+// predict, whose size depends on neither, and bounds change between rounds. Ties go to less memory, then to the smaller
+// number. Unless it is ended early: then the best so far, or an InputError if nothing that fits was found so far.
 [[nodiscard]] SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
                                   const SearchOptions& options);
 

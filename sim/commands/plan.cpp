@@ -346,7 +346,10 @@ void add_plan(CLI::App& program, Body& body) {
   command.add_option("--baseline", options->baselines,
                      "How others would cut the best plan's layout and schedule: megatron, deepspeed-uniform, "
                      "deepspeed-parameters, torchgpipe, pipedream, dapple, alpa.");
-  command.add_option("--jobs", planning.jobs, "Threads that search an open layout; default: the usable cores.")
+  command
+      .add_option(
+          "--jobs", planning.jobs,
+          "Threads that search an open layout, and processes that simulate the best; default: the usable cores.")
       ->check(whole_number(1, 1024));
   command.add_option("--time-limit", planning.time_limit, "Seconds after which the best so far is taken.")
       ->check(number_from(0));

@@ -38,6 +38,7 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
   Progress progress("planning");
   SearchOptions asked{.top = options.top.value_or(usual_rows),
                       .jobs = options.jobs > 0 ? options.jobs : usable_cores(),
+                      .processes = options.jobs > 0 ? options.jobs : usable_cores(),
                       .prune = !options.all_sizes,
                       .bound = !options.all_times,
                       .pareto = options.pareto,

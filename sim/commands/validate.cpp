@@ -12,8 +12,11 @@
 #include "common/base/command_line.hpp"
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/base/workers.hpp"
+#include "common/cluster/machine.hpp"
 #include "common/plan/published.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
@@ -25,12 +28,13 @@ namespace {
 struct Options {
   std::string folder;
   std::string engine{path_engine};
+  int jobs = 0;  // processes; 0: as many as cores may be used
   bool json = false;
 };
 
 struct Validated {
   PublishedTable table;
-  std::vector<PublishedPrediction> predictions;  // one per row
+  std::vector<PublishedPrediction> predictions;  // one per row, without plans
   double mean_percent = 0;
   double worst_percent = 0;
   double worst_points = 0;  // of the table's metric
@@ -57,29 +61,55 @@ std::vector<std::filesystem::path> files_in(const std::string& folder) {
   return files;
 }
 
+// A row of some table.
+struct RowToPredict {
+  std::size_t table = 0;
+  std::size_t row = 0;
+};
+
+void take(Validated& validated, const PublishedRow& row, const PublishedPrediction& prediction) {
+  validated.predictions.push_back(prediction);
+  if (!row.measured) return;
+  const auto measured =
+      std::ranges::count_if(validated.table.rows, [](const auto& one) { return one.measured.has_value(); });
+  const double percent = 100 * std::abs(prediction.error);
+  validated.mean_percent += percent / static_cast<double>(measured);
+  validated.worst_percent = std::max(validated.worst_percent, percent);
+  validated.worst_points = std::max(validated.worst_points, std::abs(prediction.value - *row.measured));
+}
+
 std::vector<Validated> validate(const Options& options) {
   const Evaluator evaluator = find_engine(options.engine);
   std::vector<Validated> all;
-  std::size_t total = 0;
+  std::vector<RowToPredict> rows;
   for (const std::filesystem::path& file : files_in(options.folder)) {
     all.push_back({.table = read_published(file), .predictions = {}});
-    total += all.back().table.rows.size();
+    for (std::size_t row = 0; row < all.back().table.rows.size(); ++row) rows.push_back({all.size() - 1, row});
   }
   Progress progress("predicting published rows");
-  int done = 0;
-  for (Validated& validated : all) {
-    const PublishedTable& table = validated.table;
-    const auto measured = std::ranges::count_if(table.rows, [](const auto& row) { return row.measured.has_value(); });
-    for (const PublishedRow& row : table.rows) {
-      validated.predictions.push_back(predict_published(table, row, evaluator));
-      progress.update(++done, static_cast<int>(total));
-      if (!row.measured) continue;
-      const PublishedPrediction& prediction = validated.predictions.back();
-      const double percent = 100 * std::abs(prediction.error);
-      validated.mean_percent += percent / static_cast<double>(measured);
-      validated.worst_percent = std::max(validated.worst_percent, percent);
-      validated.worst_points = std::max(validated.worst_points, std::abs(prediction.value - *row.measured));
+  const Workers workers{
+      .processes = options.jobs > 0 ? options.jobs : usable_cores(), .stop = nullptr, .done = [&](std::size_t done) {
+        progress.update(static_cast<std::int64_t>(done), static_cast<std::int64_t>(rows.size()));
+      }};
+  const auto answers = in_workers(workers, rows.size(), [&](std::size_t n) {
+    const PublishedTable& table = all[rows[n].table].table;
+    const PublishedPrediction found = predict_published(table, table.rows[rows[n].row], evaluator);
+    std::string bytes;
+    for (const Seconds time : {found.iteration, found.compute, found.after, found.measured}) append_bytes(bytes, time);
+    append_bytes(bytes, found.value);
+    append_bytes(bytes, found.error);
+    return bytes;
+  });
+  for (std::size_t n = 0; n < rows.size(); ++n) {
+    PublishedPrediction found;
+    std::size_t at = 0;
+    for (Seconds* time : {&found.iteration, &found.compute, &found.after, &found.measured}) {
+      *time = take_bytes<Seconds>(*answers[n], at);
     }
+    found.value = take_bytes<double>(*answers[n], at);
+    found.error = take_bytes<double>(*answers[n], at);
+    Validated& validated = all[rows[n].table];
+    take(validated, validated.table.rows[rows[n].row], found);
   }
   return all;
 }
@@ -184,6 +214,8 @@ void add_validate(CLI::App& program, Body& body) {
   const auto options = std::make_shared<Options>();
   command.add_option("FOLDER", options->folder, "Where the published tables stand, or one table.")->required();
   command.add_option("--engine", options->engine, "What predicts: path or simgrid.")->capture_default_str();
+  command.add_option("--jobs", options->jobs, "Processes that predict; default: the usable cores.")
+      ->check(whole_number(1, 1024));
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return validate_command(*options); }; });
 }

@@ -1,4 +1,5 @@
 // The program `plumb` from outside: exit statuses, messages, and the JSON keys that scripts rely on.
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <vector>
@@ -90,6 +91,12 @@ TEST_CASE("validate: a table within its goals, one above, and what is no table")
   CHECK(right.status == 0);
   CHECK_THAT(right.out, ContainsSubstring("reached"));
   refuses(run_plumb(folder, "validate " + folder.file("missing")), {"missing"});
+  const std::string every =
+      "validate " + folder.file("right.yaml") + " --json --engine " +
+      json_of(run_plumb(folder, "simulate " + scenario("demo") + " --json"))["engine"].get<std::string>();
+  const Outcome one = run_plumb(folder, every + " --jobs 1");
+  CHECK(one.out == run_plumb(folder, every + " --jobs 3").out);
+  CHECK(one.status == 0);
 }
 
 TEST_CASE("fit: the numbers of a machine from a table, and a machine that frees none") {

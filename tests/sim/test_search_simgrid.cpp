@@ -29,7 +29,7 @@ TEST_CASE("a search finds what simulating all candidates finds") {
     const SearchSpace space(scenario);
     const PlanningResult all = plan_scenario(scenario, engine);
     const Candidate* true_best = best_of(all);
-    const SearchResult found = search(space, fast_weigher, engine, {.top = 1, .jobs = 2});
+    const SearchResult found = search(space, fast_weigher, engine, {.top = 1, .jobs = 2, .processes = 2});
     const Candidate* best = best_of(found.planning);
     REQUIRE((best == nullptr) == (true_best == nullptr));
     if (best == nullptr) continue;

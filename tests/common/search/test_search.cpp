@@ -137,18 +137,21 @@ TEST_CASE("without pruning and bounds the table and the answer are the same") {
   }
 }
 
-TEST_CASE("one thread or three: the same candidates, counts and reasons") {
+TEST_CASE("one thread and process or several: the same candidates, counts and reasons") {
   for (unsigned seed = 20; seed < 26; ++seed) {
     CAPTURE(seed);
     const Scenario scenario = tight_scenario(seed);
     const SearchSpace space(scenario);
     const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.9); };
     const SearchResult one = search(space, make, predict_by_path, {.jobs = 1, .pareto = true});
-    const SearchResult three = search(space, make, predict_by_path, {.jobs = 3, .pareto = true});
+    const SearchResult three = search(space, make, predict_by_path, {.jobs = 3, .processes = 2, .pareto = true});
     REQUIRE(one.planning.candidates.size() == three.planning.candidates.size());
     for (std::size_t i = 0; i < one.planning.candidates.size(); ++i) {
       CHECK(one.planning.candidates[i].plan == three.planning.candidates[i].plan);
       CHECK(one.planning.candidates[i].choice == three.planning.candidates[i].choice);
+      CHECK(one.planning.candidates[i].ranks == three.planning.candidates[i].ranks);
+      CHECK(one.planning.candidates[i].iteration == three.planning.candidates[i].iteration);
+      CHECK(one.planning.candidates[i].engine == three.planning.candidates[i].engine);
     }
     CHECK(one.planning.evaluated == three.planning.evaluated);
     CHECK(one.planning.bounded == three.planning.bounded);
