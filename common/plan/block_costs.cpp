@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "common/base/error.hpp"
 #include "common/layout/shared_ports.hpp"
@@ -13,7 +12,6 @@
 namespace plumb {
 namespace {
 
-constexpr int all_layers = std::numeric_limits<int>::max();
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
 
 // Where a block's shapes come from: its operations and its parameter tensors.
@@ -217,11 +215,8 @@ ComputeCost measured_cost(const Profile& profile, const std::string& key) {
 
 }  // namespace
 
-int layers_redone_inside(const Training& training, const Software& software) {
-  const Recompute& recompute = training.recompute;
-  if (recompute.mode == RecomputeMode::first_layers) return recompute.layers;
-  const bool all = recompute.mode == RecomputeMode::full && software.recompute_unit == RecomputeUnit::layer;
-  return all ? all_layers : 0;
+bool redoes_every_layer_inside(const Training& training, const Software& software) {
+  return training.recompute.mode == RecomputeMode::full && software.recompute_unit == RecomputeUnit::layer;
 }
 
 Bytes boundary_of_rank(const Scenario& scenario) {
@@ -281,7 +276,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   if (scenario.profile) {
     if (scenario.training.recompute.mode == RecomputeMode::selective) {
       throw InputError("training.recompute", "selective needs the time of attention alone, which a profile has not",
-                       "none, full or {layers: …}, or leave the profile out");
+                       "none, full, {layers: …} or {every: …}, or leave the profile out");
     }
     require_same_shapes(*scenario.profile, {.model = model.name,
                                             .model_digest = model_digest(model),
@@ -291,7 +286,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .optimizer = scenario.training.optimizer});
   }
   const OperationContext context = operation_context(kernel_context(at));
-  const bool redoes_all = layers_redone_inside(at.training, at.software) == all_layers;
+  const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   std::vector<std::size_t> kinds;  // the first block of each kind of layer so far

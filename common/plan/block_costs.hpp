@@ -41,9 +41,9 @@ namespace plumb {
 // "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);
 
-// Of each stage the layers, from its first on, whose forward is redone inside the backward: none, so many, or all (the
-// largest int). Recompute stage by stage has actions of its own, see recomputes_by_action.
-[[nodiscard]] int layers_redone_inside(const Training& training, const Software& software);
+// Whether the forward of every layer is redone inside its backward. Recompute stage by stage has actions of its own,
+// see recomputes_by_action; of some layers, see layers_redone_inside.
+[[nodiscard]] bool redoes_every_layer_inside(const Training& training, const Software& software);
 
 // Hidden states of one microbatch, as one rank holds them between layers: of a tensor group with sequence parallelism
 // its part.

@@ -58,6 +58,13 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
     add("full", {.mode = RecomputeMode::full});
     return list;
   }
+  if (now.mode == RecomputeMode::every_nth_layer) {
+    for (int n = now.layers - 1; n > 1; --n) {
+      add("{every: " + std::to_string(n) + "}", {.mode = RecomputeMode::every_nth_layer, .layers = n});
+    }
+    add("full", {.mode = RecomputeMode::full});
+    return list;
+  }
   if (now.mode == RecomputeMode::none && !scenario.profile) add("selective", {.mode = RecomputeMode::selective});
   const int stages = stages_of(scenario.schedules.front(), scenario.layout.pipeline);
   const int most = (static_cast<int>(scenario.model.layers.size()) + stages - 1) / stages;

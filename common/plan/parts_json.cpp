@@ -6,7 +6,9 @@ namespace plumb {
 
 static std::vector<std::string> enum_names(DeviceType) { return {"cpu", "cuda"}; }
 static std::vector<std::string> enum_names(ElementType) { return {"fp32", "bf16", "fp16", "fp64", "int64"}; }
-static std::vector<std::string> enum_names(RecomputeMode) { return {"none", "selective", "full", "first_layers"}; }
+static std::vector<std::string> enum_names(RecomputeMode) {
+  return {"none", "selective", "full", "first_layers", "every_nth_layer"};
+}
 static std::vector<std::string> enum_names(Optimizer) { return optimizer_names(); }
 static std::vector<std::string> enum_names(MeshAxis) { return {"tensor", "context", "expert", "data", "pipeline"}; }
 static std::vector<std::string> enum_names(TensorKind) { return {"1d", "2d", "2.5d", "3d"}; }
@@ -175,7 +177,8 @@ Training training_from_json(const JsonValue& value) {
   constexpr std::int64_t most = std::int64_t{1} << 31;  // of sequence, batches: products stay below 2^63
   for (const char* key : {"sequence", "global_batch", "microbatch"}) (void)value.at(key).integer(1, most);
   Training training = read_fields<Training>(value);
-  const bool counted = training.recompute.mode == RecomputeMode::first_layers;
+  const bool counted = training.recompute.mode == RecomputeMode::first_layers ||
+                       training.recompute.mode == RecomputeMode::every_nth_layer;
   if (training.recompute.layers < (counted ? 1 : 0) || (!counted && training.recompute.layers > 0)) {
     value.at("recompute").at("layers").fail("does not agree with the mode");
   }

@@ -12,19 +12,15 @@
 namespace plumb {
 namespace {
 
-// Blocks as the plan's stages run them: where the first layers of each stage are redone, it depends on the split.
+// Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split.
 std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
   if (!costs_depend_on_split(plan.training.recompute)) return blocks;
-  const int redone = layers_redone_inside(plan.training, plan.software);
   const bool divided = plan.layout.tensor.sequence_parallel;
   const Bytes input = bytes(plan.boundary) / (divided ? plan.layout.tensor.degree : 1);
-  std::size_t first = 1;  // block 0 is the embedding
-  for (const int layers : plan.split.layers) {
-    for (int i = 0; i < std::min(layers, redone); ++i) {
-      ComputeCost& block = blocks[first + static_cast<std::size_t>(i)];
-      block = redone_in_backward(block, input);
-    }
-    first += static_cast<std::size_t>(layers);
+  const std::vector<bool> redone = layers_redone_inside(plan);
+  for (std::size_t layer = 0; layer < redone.size(); ++layer) {
+    ComputeCost& block = blocks[layer + 1];  // block 0 is the embedding
+    if (redone[layer]) block = redone_in_backward(block, input);
   }
   return blocks;
 }
@@ -56,7 +52,25 @@ Scenario scenario_of(const Plan& plan) {
           .software = plan.software};
 }
 
-bool costs_depend_on_split(const Recompute& recompute) { return recompute.mode == RecomputeMode::first_layers; }
+bool costs_depend_on_split(const Recompute& recompute) {
+  return recompute.mode == RecomputeMode::first_layers || recompute.mode == RecomputeMode::every_nth_layer;
+}
+
+std::vector<bool> layers_redone_inside(const Plan& plan) {
+  const Recompute& recompute = plan.training.recompute;
+  std::vector<bool> redone(plan.model.layers.size(), redoes_every_layer_inside(plan.training, plan.software));
+  std::vector<int> of_rank(static_cast<std::size_t>(plan.schedule.ranks), 0);  // counted so far
+  std::size_t layer = 0;
+  for (std::size_t stage = 0; stage < plan.split.layers.size(); ++stage) {
+    int& counted = of_rank[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])];
+    for (int i = 0; i < plan.split.layers[stage]; ++i, ++layer) {
+      ++counted;
+      if (recompute.mode == RecomputeMode::first_layers) redone[layer] = i < recompute.layers;
+      if (recompute.mode == RecomputeMode::every_nth_layer) redone[layer] = counted % recompute.layers == 0;
+    }
+  }
+  return redone;
+}
 
 bool splits_backward(const Schedule& schedule) {
   const bool made_for_times = std::ranges::any_of(

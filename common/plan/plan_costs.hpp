@@ -14,6 +14,12 @@ namespace plumb {
 // True where a block costs what its place in its stage makes it cost: a stage is then no sum over its blocks alone.
 [[nodiscard]] bool costs_depend_on_split(const Recompute& recompute);
 
+// Of the model's layers, those whose forward is redone inside the backward: all, of each stage the first k, or of each
+// rank every n-th: its layers are counted from 1 through all its stages in their order, as torchtitan counts them in
+// one process (`_apply_layer_sac` in github.com/pytorch/torchtitan, torchtitan/distributed/activation_checkpoint.py).
+// A stage that a bidirectional schedule holds twice is counted on the rank of its first replica.
+[[nodiscard]] std::vector<bool> layers_redone_inside(const Plan& plan);
+
 // True if a schedule is costed as one that runs I and W apart (one made for times always is): messages then wait for
 // nobody, and no collective of I hides behind W.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);

@@ -131,6 +131,10 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
       {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
       {recomputed_stages(plan.schedule) == std::vector<bool>(count, recomputes_by_action(plan)),
        training.at("recompute"), "does not agree with the schedule: full recompute means an R for every stage"},
+      {plan.training.recompute.layers <= static_cast<int>(plan.model.layers.size()),
+       training.at("recompute").at("layers"),
+       "is " + std::to_string(plan.training.recompute.layers) + ", the model has " +
+           std::to_string(plan.model.layers.size()) + " layers"},
       {plan.costs.ranks_per_machine == pipeline_ranks_per_machine(plan.layout, plan.cluster.machine),
        costs.at("ranks_per_machine"),
        "is " + std::to_string(plan.costs.ranks_per_machine) + ", but of the pipeline " +

@@ -237,6 +237,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   Scenario scenario{.name = name, .place = path, .model = read_model_of(file.require("model"))};
   if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
   const TrainingBlock training = read_training(file.find("training"));
+  require_layers(training, scenario.model.layers.size());
   ClusterBlock cluster = read_cluster(file, training.precision);
   scenario.layouts = read_layouts(file, file.find("layout"), cluster);
   scenario.layout = scenario.layouts.front();

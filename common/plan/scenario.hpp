@@ -17,10 +17,10 @@
 
 namespace plumb {
 
-enum class RecomputeMode : std::uint8_t { none, selective, full, first_layers };
+enum class RecomputeMode : std::uint8_t { none, selective, full, first_layers, every_nth_layer };
 struct Recompute {
   RecomputeMode mode = RecomputeMode::none;
-  int layers = 0;  // of first_layers
+  int layers = 0;  // of first_layers: how many of each stage; of every_nth_layer: n
   bool operator==(const Recompute&) const = default;
 };
 

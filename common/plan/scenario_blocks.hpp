@@ -29,8 +29,12 @@ struct TrainingBlock {
   std::optional<YamlValue> sequence = {};
   std::optional<YamlValue> global_batch = {};
   std::optional<YamlValue> microbatch = {};
+  std::optional<YamlValue> recompute = {};
 };
 [[nodiscard]] TrainingBlock read_training(const std::optional<YamlValue>& given);
+
+// Throws InputError where a recompute counts more layers than the model has.
+void require_layers(const TrainingBlock& training, std::size_t layers);
 
 // Machine, nodes and cores; `ranks` is 0 where the block leaves it to the layout. Without a block: this machine.
 struct ClusterBlock {

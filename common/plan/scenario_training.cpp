@@ -14,7 +14,12 @@ ElementType read_precision(const YamlValue& value) {
 
 Recompute read_one_recompute(const YamlValue& value) {
   if (value.is_map()) {
-    value.check_keys({"layers"});
+    value.check_keys({"layers", "every"});
+    const std::optional<YamlValue> every = value.find("every");
+    if (every && value.find("layers")) {
+      value.fail("both the first layers of each stage and every n-th of a rank", "{layers: 2}, or {every: 2}");
+    }
+    if (every) return {.mode = RecomputeMode::every_nth_layer, .layers = static_cast<int>(every->integer(1))};
     return {.mode = RecomputeMode::first_layers, .layers = static_cast<int>(value.require("layers").integer(1))};
   }
   switch (value.choice({"none", "selective", "full"})) {
@@ -57,6 +62,21 @@ std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value) {
   return std::vector<YamlValue>{value};
 }
 
+void require_layers(const TrainingBlock& training, std::size_t layers) {
+  for (std::size_t i = 0; i < training.recomputes.size(); ++i) {
+    const int asked = training.recomputes[i].layers;
+    if (asked <= static_cast<int>(layers)) continue;
+    const YamlValue& given = *training.recompute;
+    const YamlValue value = given.is_list() ? given.items()[i] : given;
+    const bool every = training.recomputes[i].mode == RecomputeMode::every_nth_layer;
+    const YamlValue number = value.require(every ? "every" : "layers");
+    number.fail(
+        number.text() + (every ? " as n of every n-th layer" : " layers of each stage") + ", but the model has " +
+            std::to_string(layers) + " layers",
+        every ? "at most " + std::to_string(layers) + ", or none" : "at most " + std::to_string(layers) + ", or full");
+  }
+}
+
 TrainingBlock read_training(const std::optional<YamlValue>& given) {
   TrainingBlock result{.recomputes = {Recompute{}}};
   if (!given) return result;
@@ -67,7 +87,8 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   result.global_batch = block.find("global_batch");
   result.microbatch = block.find("microbatch");
   if (const auto value = block.find("precision")) result.precision = read_precision(*value);
-  if (const auto value = block.find("recompute")) result.recomputes = read_recomputes(*value);
+  result.recompute = block.find("recompute");
+  if (result.recompute) result.recomputes = read_recomputes(*result.recompute);
   result.training.recompute = result.recomputes.front();
   if (const auto value = block.find("optimizer")) {
     result.training.optimizer = static_cast<Optimizer>(value->choice(optimizer_names()));

@@ -21,15 +21,17 @@ class StageWriter {
 
   StageParts write(int stage) {
     const BlockRange range = blocks_of_stage(plan_.split, stage);
+    const std::vector<bool> redone = layers_redone_inside(plan_);
     for (int block = range.first; block < range.last; ++block) {
-      kernels_.push_back(kernels_of_block(scenario_, static_cast<std::size_t>(block)));
-      is_layer_.push_back(block > 0 && static_cast<std::size_t>(block) <= plan_.model.layers.size());
+      const auto number = static_cast<std::size_t>(block);
+      kernels_.push_back(kernels_of_block(scenario_, number));
+      redone_.push_back(number > 0 && number <= redone.size() && redone[number - 1]);
     }
     StageParts parts;
     for (const std::vector<Kernel>& kernels : kernels_) add(parts.forward, kernels, {Phase::forward});
     for (std::size_t i = kernels_.size(); i-- > 0;) {
-      if (redone_inside(i)) add(parts.input_gradient, kernels_[i], {Phase::forward});
-      if (redone_inside(i)) add(parts.backward, kernels_[i], {Phase::forward});
+      if (redone_[i]) add(parts.input_gradient, kernels_[i], {Phase::forward});
+      if (redone_[i]) add(parts.backward, kernels_[i], {Phase::forward});
       add(parts.input_gradient, kernels_[i], {Phase::input_gradient});
       add(parts.weight_gradient, kernels_[i], {Phase::weight_gradient});
       add(parts.backward, kernels_[i], {Phase::input_gradient, Phase::weight_gradient});
@@ -47,17 +49,11 @@ class StageWriter {
     append_parts(parts, action_parts(kernels, phases, table_));
   }
 
-  [[nodiscard]] bool redone_inside(std::size_t block) const {
-    const auto here = is_layer_.begin() + static_cast<std::ptrdiff_t>(block);
-    const auto before = std::count(is_layer_.begin(), here, true);
-    return is_layer_[block] && before < layers_redone_inside(plan_.training, plan_.software);
-  }
-
   const Plan& plan_;
   const Scenario& scenario_;
   CollectiveTable& table_;
   std::vector<std::vector<Kernel>> kernels_;
-  std::vector<bool> is_layer_;
+  std::vector<bool> redone_;  // by block: its forward, inside its backward
 };
 
 }  // namespace

@@ -20,6 +20,8 @@ std::string describe(const Recompute& recompute) {
       return "full";
     case RecomputeMode::first_layers:
       return std::to_string(recompute.layers) + " layers";
+    case RecomputeMode::every_nth_layer:
+      return "every " + std::to_string(recompute.layers) + ". layer";
   }
   return "";
 }

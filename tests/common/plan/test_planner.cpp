@@ -8,6 +8,7 @@
 
 #include "common/graph/memory.hpp"
 #include "common/plan/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
@@ -327,6 +328,36 @@ TEST_CASE("the first layers of each stage are redone inside its backward") {
           predict_by_path(make_plan(scenario, {.microbatch = 1, .split = split})).steps.front().duration.value *
               (1 + 1e-9));
   }
+}
+
+// torchtitan counts the layers of a process: those of a rank, through its chunks. By hand: of 7 layers on 2 ranks with
+// 2 chunks, split 2, 1, 1, 3, rank 0 has layers 0, 1, 3 and redoes 1; rank 1 has 2, 4, 5, 6 and redoes 4 and 6.
+TEST_CASE("every n-th layer of a rank is redone inside its backward") {
+  const auto plan_with = [](const std::string& recompute) {
+    const Scenario scenario = read_text(
+        "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*7\"}\n"
+        "training: {sequence: 16, global_batch: 4, microbatch: 1, recompute: " +
+        recompute +
+        "}\ncluster: {machine: dgx-a100}\nlayout: {pipeline: 2}\nsoftware: torchtitan-2025\n"
+        "schedule: {name: interleaved-1f1b, chunks: 2}\nsplit: [2, 1, 1, 3]\n");
+    return make_plan(scenario, only_choice(scenario));
+  };
+  const Plan none = plan_with("none");
+  const Plan every = plan_with("{every: 2}");
+  CHECK(layers_redone_inside(every) == std::vector<bool>{false, true, false, false, true, false, true});
+  const ComputeCost layer = block_costs(scenario_of(none), 1).at(1);
+  const Bytes boundary{16 * 64 * 2};
+  const std::array<int, 4> redone = {1, 0, 0, 2};
+  for (std::size_t stage = 0; stage < redone.size(); ++stage) {
+    const ComputeCost& with = every.costs.stages[stage];
+    const ComputeCost& without = none.costs.stages[stage];
+    CHECK((with.input_gradient - without.input_gradient).value ==
+          Approx(layer.forward.value * redone[stage]).margin(1e-15));
+    CHECK(without.kept_bytes - with.kept_bytes == (layer.kept_bytes - boundary) * redone[stage]);
+  }
+  CHECK(plan_with("{every: 1}").costs.stages == plan_with("full").costs.stages);
+  const TemporaryFolder folder;
+  CHECK(read_plan(folder.write("plan.json", to_json(every))).training == every.training);
 }
 
 TEST_CASE("the split's memory limit leaves room for workspace, messages and the inputs of redone stages") {

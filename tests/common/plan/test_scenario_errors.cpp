@@ -81,6 +81,18 @@ layout: {pipeline: 4}
          {"layout: {pipeline: 4}\nschedule: {name: interleaved-1f1b, chunks: 3}\n", {"scenario.yaml:11:20: ", "12"}}});
 }
 
+TEST_CASE("a recompute counts no more layers than the model has") {
+  check(
+      {{"training: {recompute: {layers: 100}}\n",
+        {"scenario.yaml:11:32: ", "100 layers of each stage, but the model has 8 layers", "at most 8"}},
+       {"training: {recompute: {every: 9}}\n", {"scenario.yaml:11:31: ", "every n-th layer", "the model has 8 layers"}},
+       {"training: {recompute: [none, {layers: 9}]}\n", {"scenario.yaml:11:39: ", "8 layers"}},
+       {"training: {recompute: {every: 0}}\n", {"scenario.yaml:11:31: ", "a whole number from 1"}},
+       {"training: {recompute: {every: 2, layers: 1}}\n", {"scenario.yaml:11:23: ", "{layers: 2}, or {every: 2}"}}});
+  CHECK(message_for(scenario_text("training: {recompute: {layers: 8}}\n")) == "no error");
+  CHECK(message_for(scenario_text("training: {recompute: {every: 8}}\n")) == "no error");
+}
+
 TEST_CASE("ranks, devices and layout must agree") {
   check({{"cluster: {machine: dgx-h100, ranks: 9}\n", {"scenario.yaml:11:37: ", "9 ranks on 8 devices"}},
          {"cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: 8}\n",

@@ -2,6 +2,7 @@
 #include "common/plan/unfolded.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tests/catch.hpp"
@@ -18,7 +19,7 @@ std::vector<LayoutCase> cases() {
   std::vector<LayoutCase> all;
   for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {
     for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
-      for (const char* recompute : {"none", "selective", "full", "{layers: 1}"}) {
+      for (const char* recompute : {"none", "selective", "full", "{layers: 1}", "{every: 2}"}) {
         all.push_back({.tensor = 4, .schedule = schedule, .software = software, .recompute = recompute});
         all.push_back({.nodes = 4,
                        .pipeline = 4,
@@ -63,8 +64,11 @@ TEST_CASE("without contention all ranks take the time, memory and traffic of tho
       const std::size_t stage = rank / static_cast<std::size_t>(stride);
       CHECK(all.ranks[rank].parameter_bytes == folded.ranks[stage].parameter_bytes);
       CHECK(all.ranks[rank].received_bytes == folded.ranks[stage].received_bytes);
-      // Moments that differ by rounding may come in another order.
-      CHECK(all.ranks[rank].peak_bytes / folded.ranks[stage].peak_bytes == Approx(1).epsilon(1e-9));
+      // Moments that differ by rounding may come in another order. Where every second layer is redone a message comes
+      // just as an action ends: the peak may have it or not.
+      const Bytes more = all.ranks[rank].peak_bytes - folded.ranks[stage].peak_bytes;
+      const Bytes message = c.recompute == "{every: 2}" ? plan.costs.boundary_bytes : Bytes{};
+      CHECK(std::abs(static_cast<double>(more.value)) <= static_cast<double>(message.value) + 1);
       CHECK(events[rank] == std::ranges::count(folded.steps[0].events, static_cast<int>(stage), &Event::rank));
     }
   }
