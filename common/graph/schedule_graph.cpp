@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <queue>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/graph/exchange_steps.hpp"
+#include "common/graph/topological_order.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
@@ -67,11 +66,18 @@ class GraphBuilder {
     for (std::size_t position = 0; position < node_at_.size(); ++position) {
       if (pair_begins_[position]) joins_next[node_at_[position]] = true;
     }
-    steps_ = exchange_steps(graph_, std::move(joins_next), is_synchronous() && schedule_.chunks > 1);
+    steps_ = exchange_steps(graph_, std::move(joins_next),
+                            {.joins_recompute_and_backward = is_synchronous(),
+                             .joins_forward_and_backward = is_synchronous() && schedule_.chunks > 1});
     add_edges();
-    if (is_synchronous()) share_ports();
-    graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
-                                        static_cast<NodeId>(graph_.nodes.size()));
+    if (!settle_exchanges()) {
+      throw InputError("schedule", describe_cycle(graph_),
+                       is_synchronous() ? "software: {exchange: asynchronous}, another schedule, or microbatches in "
+                                          "multiples of the " +
+                                              std::to_string(schedule_.ranks) + " ranks"
+                                        : "a rank's list must not use what is made only behind it: plumb schedule "
+                                          "check FILE says more of a schedule from a file");
+    }
     return std::move(graph_);
   }
 
@@ -240,15 +246,38 @@ class GraphBuilder {
     add_edge(made, node);
     add_edge(node, used);
     if (!is_synchronous()) return;
-    // Both ranks have ended the step before, and neither goes on without the other.
-    if (steps_.before[used] != no_node) add_edge(steps_.before[used], node);
-    if (steps_.after[made] != no_node) add_edge(node, steps_.after[made]);
-    exchanged_.push_back({.transfer = node, .made = made, .used = used});
+    exchanged_.push_back({.transfer = node, .made = made, .used = used, .before = steps_.before[used], .next = used});
+  }
+
+  // Receives stand just before the step that uses them, as Megatron-LM's 1F1B posts them; where ranks would wait for
+  // each other in a circle then, where they are sent. False if they do either way.
+  bool settle_exchanges() {
+    const std::size_t own = edges_.size();
+    for (const bool in_lockstep : {false, true}) {
+      if (in_lockstep) receive_in_lockstep(graph_, steps_, exchanged_);
+      edges_.resize(own);
+      for (const ExchangedMessage& message : exchanged_) add_exchange(message);
+      graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
+                                          static_cast<NodeId>(graph_.nodes.size()));
+      if (sort_topologically(graph_)) {
+        share_ports();
+        return true;
+      }
+      if (!is_synchronous()) return false;
+    }
+    return false;
+  }
+
+  // Both ranks have ended the step before, and neither goes on without the other.
+  void add_exchange(const ExchangedMessage& message) {
+    if (message.before != no_node) add_edge(message.before, message.transfer);
+    if (message.next != message.used) add_edge(message.transfer, message.next);
+    if (steps_.after[message.made] != no_node) add_edge(message.transfer, steps_.after[message.made]);
   }
 
   // Messages of one batch over the same port take turns: of one step's sends, or of one step's receives.
   void share_ports() {
-    const auto port = [&](const Exchanged& message) {
+    const auto port = [&](const ExchangedMessage& message) {
       const Node& node = graph_.nodes[message.transfer];
       return !on_one_machine(costs_, node.peer, node.rank);
     };
@@ -257,14 +286,14 @@ class GraphBuilder {
       std::array<int, 2> received{};
     };
     std::vector<Messages> of_node(graph_.nodes.size());
-    for (const Exchanged& message : exchanged_) {
+    for (const ExchangedMessage& message : exchanged_) {
       const std::size_t way = port(message) ? 1 : 0;
       ++of_node[message.made].sent.at(way);
-      ++of_node[message.used].received.at(way);
+      ++of_node[message.next].received.at(way);
     }
-    for (const Exchanged& message : exchanged_) {
+    for (const ExchangedMessage& message : exchanged_) {
       const std::size_t way = port(message) ? 1 : 0;
-      const int turns = std::max(of_node[message.made].sent.at(way), of_node[message.used].received.at(way));
+      const int turns = std::max(of_node[message.made].sent.at(way), of_node[message.next].received.at(way));
       Node& node = graph_.nodes[message.transfer];
       node.duration = node.duration * turns;
       // Simulators make them share the port by themselves; each has its own start.
@@ -319,46 +348,11 @@ class GraphBuilder {
   ScheduleGraph graph_;
   std::vector<NodeId> node_at_;  // by position through all lists
   std::vector<std::pair<NodeId, NodeId>> edges_;
-  struct Exchanged {
-    NodeId transfer;
-    NodeId made;  // the last node of the sender's step
-    NodeId used;  // the first node of the receiver's step
-  };
   ExchangeSteps steps_;
-  std::vector<Exchanged> exchanged_;  // of synchronous exchanges
+  std::vector<ExchangedMessage> exchanged_;  // of synchronous exchanges
   NodeId tied_ = no_node;
   std::vector<NodeId> reduction_of_stage_;  // of the replicas' gradients
 };
-
-// Kahn's algorithm, the smallest ready id first. The ready set is small: about one node per rank and message on its
-// way.
-void sort_topologically(ScheduleGraph& graph) {
-  graph.predecessor_count.assign(graph.nodes.size(), 0);
-  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
-    for (const auto next : successors(graph, node)) {
-      ++graph.predecessor_count[next];
-    }
-  }
-  std::vector<NodeId> waits_for = graph.predecessor_count;
-  std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
-  for (NodeId node = 0; node < graph.nodes.size(); ++node) {
-    if (waits_for[node] == 0) ready.push(node);
-  }
-  graph.topological_order.reserve(graph.nodes.size());
-  while (!ready.empty()) {
-    const NodeId node = ready.top();
-    ready.pop();
-    graph.topological_order.push_back(node);
-    for (const auto next : successors(graph, node)) {
-      if (--waits_for[next] == 0) ready.push(next);
-    }
-  }
-  if (graph.topological_order.size() == graph.nodes.size()) return;
-  const auto stuck = std::ranges::find_if(waits_for, [](NodeId count) { return count > 0; }) - waits_for.begin();
-  const Node& node = graph.nodes[static_cast<std::size_t>(stuck)];
-  throw InputError("schedule", fmt::format("deadlock: rank {} waits at {} for something that waits for it", node.rank,
-                                           to_string(node.action)));
-}
 
 }  // namespace
 
@@ -367,9 +361,7 @@ ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs) {
   if (costs.stages.size() != lowered.rank_of_stage.size()) {
     throw InputError("schedule", fmt::format("{} stages, but costs for {}", stages(lowered), costs.stages.size()));
   }
-  ScheduleGraph graph = GraphBuilder(lowered, costs).build();
-  sort_topologically(graph);
-  return graph;
+  return GraphBuilder(lowered, costs).build();
 }
 
 std::int32_t flow_index(ScheduleGraph& graph, const Flow& flow) {

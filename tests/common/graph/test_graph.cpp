@@ -271,6 +271,75 @@ TEST_CASE("synchronous interleaved pairs expose four transfer times a pair, two 
   CHECK(slope(2) == Approx(2 * (30 + 1)));
 }
 
+// A system redoes the forward inside its backward: one step, before which the gradient is there.
+TEST_CASE("with synchronous exchanges a recompute is part of its backward's step") {
+  const auto makespan = [](const std::string& name, int chunks, double input, bool recompute) {
+    const ScheduleShape shape{.ranks = 4, .microbatches = 8, .chunks = chunks};
+    Schedule schedule = generate_schedule(name, shape);
+    if (recompute) schedule = with_recompute(std::move(schedule));
+    PipelineCosts costs =
+        even_costs(4 * chunks,
+                   {.forward = {10}, .input_gradient = {input}, .weight_gradient = {10}, .hop = {1}, .chunks = chunks});
+    costs.exchange = PipelineExchange::synchronous;
+    return evaluate(build_graph(lower(schedule, {}), costs)).makespan.value;
+  };
+  for (const auto& [name, chunks] : {std::pair{"1f1b", 1},
+                                     {"gpipe", 1},
+                                     {"pipedream", 1},
+                                     {"chimera", 1},
+                                     {"interleaved-1f1b", 2},
+                                     {"breadth-first", 2}}) {
+    CAPTURE(name);
+    CHECK(makespan(name, chunks, 10, true) == Approx(makespan(name, chunks, 20, false)));
+  }
+}
+
+// All ranks keep in step: rank r runs its step k from (k + r)(F + c) on, and so back again.
+TEST_CASE("breadth-first ranks receive early what others send, and never wait for each other in a circle") {
+  for (const int microbatches : {4, 8, 13}) {
+    CAPTURE(microbatches);
+    const Schedule schedule =
+        generate_schedule("breadth-first", {.ranks = 4, .microbatches = microbatches, .chunks = 2});
+    PipelineCosts costs =
+        even_costs(8, {.forward = {6}, .input_gradient = {10}, .weight_gradient = {4}, .hop = {0.5}, .chunks = 2});
+    costs.exchange = PipelineExchange::synchronous;
+    const double steps = 2 * microbatches + 4 - 2;
+    CHECK(evaluate(build_graph(lower(schedule, {}), costs)).makespan.value ==
+          Approx(steps * 3.5 + 3 + steps * 7.5 + 7));
+  }
+}
+
+// Of these some are fewer than the ranks, one group, or no multiple of the ranks.
+TEST_CASE("interleaved ranks exchange any number of microbatches synchronously that goes in groups") {
+  for (const int microbatches : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16}) {
+    CAPTURE(microbatches);
+    const auto makespan = [&](PipelineExchange exchange) {
+      const Schedule schedule =
+          generate_schedule("interleaved-1f1b", {.ranks = 4, .microbatches = microbatches, .chunks = 2});
+      PipelineCosts costs =
+          even_costs(8, {.forward = {6}, .input_gradient = {10}, .weight_gradient = {4}, .hop = {0.5}, .chunks = 2});
+      costs.exchange = exchange;
+      return evaluate(build_graph(lower(schedule, {}), costs)).makespan;
+    };
+    CHECK(makespan(PipelineExchange::synchronous) >= makespan(PipelineExchange::asynchronous));
+  }
+}
+
+// Rank 0 sends 0F1 only behind 2B0, with which it is one step; for 2B0 rank 1 has to run 1F1, which needs 0F1.
+TEST_CASE("a true deadlock of synchronous exchanges names its circle and the way out") {
+  Schedule schedule = generate_schedule("interleaved-1f1b", {.ranks = 2, .microbatches = 2, .chunks = 2});
+  schedule.actions = {parse_actions("0F0 2F0 0F1 2B0 2F1 2B1 0B0 0B1"),
+                      parse_actions("1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1")};
+  PipelineCosts costs =
+      even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}, .chunks = 2});
+  CHECK_NOTHROW(build_graph(lower(schedule, {}), costs));
+  costs.exchange = PipelineExchange::synchronous;
+  CHECK_THROWS_WITH(build_graph(lower(schedule, {}), costs),
+                    ContainsSubstring("deadlock: rank ") && ContainsSubstring("'s ") &&
+                        ContainsSubstring(", which waits for rank ") && ContainsSubstring("again") &&
+                        ContainsSubstring("exchange: asynchronous"));
+}
+
 TEST_CASE("data-parallel ranks sum their gradients between the last backward and the step") {
   PipelineCosts costs = even_costs(2, {.forward = {3}, .input_gradient = {5}, .weight_gradient = {7}});
   for (ComputeCost& stage : costs.stages) {
