@@ -66,6 +66,7 @@ class Search {
     weighing_.measure_bounds();
     do weigh_all_within_limit();
     while (predict_more());
+    if (predictions_.empty()) weighing_.weigh_nearest_excluded();
     return result();
   }
 

@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::int64_t bounds_at_once = 64;
 
+// Excluded families weighed at once, where nothing fits, to find what is nearest to fitting.
+constexpr std::size_t excluded_at_once = 64;
+
 void keep_smaller(std::optional<std::pair<Bytes, std::int64_t>>& kept, Bytes bytes, std::int64_t id) {
   if (!kept || std::pair(bytes, id) < *kept) kept = {bytes, id};
 }
@@ -77,8 +80,7 @@ void Weighing::measure_bounds() {
     const Facts& facts = facts_[index(family)];
     if (!facts.known) continue;
     if (options_.prune && facts.memory > memory) {
-      log_.too_large(LeftOutWhy::memory_bound, space_.layout_of(family), facts.memory, space_.splits());
-      keep_smaller(excluded_, facts.memory, family * space_.splits());
+      excluded_.push_back(family);
       disposed_ += space_.splits();
     } else {
       waiting_.push_back(family);
@@ -134,10 +136,31 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   return result;
 }
 
-std::optional<std::int64_t> Weighing::smallest_misfit() const {
-  if (misfit_) return misfit_->second;
-  if (excluded_) return excluded_->second;
-  return refused_;
+void Weighing::weigh_nearest_excluded() {
+  std::ranges::sort(excluded_, {}, [&](std::int64_t family) { return std::pair(memory_bound(family), family); });
+  while (!excluded_.empty() && !ended()) {
+    std::size_t count = 0;
+    while (count < std::min(excluded_.size(), excluded_at_once) &&
+           (!misfit_ || memory_bound(excluded_[count]) < misfit_->first)) {
+      ++count;
+    }
+    if (count == 0) return;
+    const auto end = excluded_.begin() + static_cast<std::ptrdiff_t>(count);
+    const std::vector<std::int64_t> round(excluded_.begin(), end);
+    excluded_.erase(excluded_.begin(), end);
+    disposed_ -= static_cast<std::int64_t>(count) * space_.splits();
+    static_cast<void>(weigh(round, waiting_));
+  }
 }
+
+LeftOutLog Weighing::log() const {
+  LeftOutLog log = log_;
+  for (const std::int64_t family : excluded_) {
+    log.too_large(LeftOutWhy::memory_bound, space_.layout_of(family), memory_bound(family), space_.splits());
+  }
+  return log;
+}
+
+std::optional<std::int64_t> Weighing::smallest_misfit() const { return misfit_ ? misfit_->second : refused_; }
 
 }  // namespace plumb

@@ -39,8 +39,12 @@ class Weighing {
 
   [[nodiscard]] std::int64_t evaluated() const { return evaluated_; }
   // What was left out so far.
-  [[nodiscard]] const LeftOutLog& log() const { return log_; }
-  // Of what was weighed, or else of what the memory bound excludes; or else something that cannot be built.
+  [[nodiscard]] LeftOutLog log() const;
+
+  // Where nothing fits: weighs also what the memory bound excludes, the smallest bounds first, until no bound is below
+  // the smallest misfit. That one is then the smallest of all.
+  void weigh_nearest_excluded();
+  // Of what was weighed; or else something that cannot be built.
   [[nodiscard]] std::optional<std::int64_t> smallest_misfit() const;
 
   std::optional<Seconds> best = {};  // for progress
@@ -70,9 +74,9 @@ class Weighing {
   std::int64_t evaluated_ = 0;
   std::int64_t disposed_ = 0;  // candidates
   LeftOutLog log_;
-  std::optional<std::int64_t> refused_;                     // the first candidate that cannot be built
-  std::optional<std::pair<Bytes, std::int64_t>> excluded_;  // by the memory bound: the smallest
-  std::optional<std::pair<Bytes, std::int64_t>> misfit_;    // weighed: the smallest
+  std::optional<std::int64_t> refused_;                   // the first candidate that cannot be built
+  std::vector<std::int64_t> excluded_;                    // families, by the memory bound
+  std::optional<std::pair<Bytes, std::int64_t>> misfit_;  // weighed: the smallest
 };
 
 }  // namespace plumb

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "common/base/digest.hpp"
 #include "tests/catch.hpp"
@@ -200,6 +201,46 @@ TEST_CASE("a search that is told to end keeps the best so far and says that it i
   CHECK(half.left > 0);
   CHECK(best_of(half.planning) != nullptr);
   check_counts(half, space);
+}
+
+// By brute force: every candidate of the space, weighed by its whole plan.
+Bytes least_peak(const Scenario& scenario) {
+  const SearchSpace space(scenario);
+  Bytes least{std::numeric_limits<std::int64_t>::max()};
+  for (std::int64_t id = 0; id < space.candidates(); ++id) {
+    if (space.refusal(id / space.splits())) continue;
+    const Candidate candidate = weigh_candidate(scenario, space.choice(id), predict_by_path);
+    if (candidate.built) least = std::min(least, candidate.peak_bytes);
+  }
+  return least;
+}
+
+TEST_CASE("where nothing fits, the candidate that is nearest to fitting is named, and the explanation agrees") {
+  int compared = 0;
+  int excluded = 0;
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    Scenario tight = read_text(random_scenario(seed));
+    tight.cluster.machine.device.memory.value = Bytes{least_peak(tight).value * (seed % 2 == 0 ? 95 : 70) / 100};
+    const Bytes least = least_peak(tight);  // splits are searched with the memory at hand
+    if (least <= tight.cluster.machine.device.memory.value) continue;
+    ++compared;
+    const SearchSpace space(tight);
+    const SearchResult found = search(space, fast_weigher, predict_by_path, {});
+    REQUIRE(found.planning.candidates.size() == 1);
+    CHECK(found.planning.candidates.front().peak_bytes == least);
+    check_counts(found, space);
+    Bytes least_explained{std::numeric_limits<std::int64_t>::max()};
+    for (const LeftOut& group : found.explanation) {
+      if (group.why == LeftOutWhy::does_not_fit) least_explained = std::min(least_explained, group.least_bytes);
+      if (group.why != LeftOutWhy::memory_bound) continue;
+      ++excluded;
+      CHECK(group.least_bytes >= least);
+    }
+    CHECK(least_explained == least);
+  }
+  CHECK(compared >= 20);
+  CHECK(excluded > 0);
 }
 
 TEST_CASE("where nothing fits, the smallest candidate says why") {
