@@ -14,7 +14,7 @@
 namespace plumb {
 namespace {
 
-// Without a terminal: a line of a log now and then.
+// Without a terminal, if asked for: a line of a log now and then.
 constexpr std::chrono::milliseconds log_every{5000};
 
 // Of a daemon they may be closed: the next files and sockets would take their numbers.
@@ -58,6 +58,11 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
 
 bool is_terminal(Stream stream) { return ::isatty(descriptor(stream)) == 1; }
 
+bool progress_asked_for() {
+  const char* asked = std::getenv("PLUMB_PROGRESS");
+  return asked != nullptr && *asked != '\0';
+}
+
 bool colour_allowed(Stream stream) {
   const char* no_colour = std::getenv("NO_COLOR");
   return is_terminal(stream) && (no_colour == nullptr || *no_colour == '\0');
@@ -80,6 +85,7 @@ void Progress::update(std::int64_t done, std::int64_t total, std::string_view no
   using namespace std::chrono_literals;
   const auto now = std::chrono::steady_clock::now();
   const bool terminal = is_terminal(Stream::err);
+  if (!terminal && !progress_asked_for()) return;
   if (now - state_->begin < 1s || now - state_->shown < (terminal ? 100ms : log_every)) return;
   state_->visible = terminal;
   state_->shown = now;

@@ -19,8 +19,11 @@ enum class Stream { out, err };
 [[nodiscard]] bool colour_allowed(Stream stream);
 [[nodiscard]] bool is_terminal(Stream stream);
 
-// On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere a line now and
-// then.
+// True if PLUMB_PROGRESS is set: progress is wanted in a log, too.
+[[nodiscard]] bool progress_asked_for();
+
+// On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere nothing, or if
+// asked for a line now and then.
 class Progress {
  public:
   explicit Progress(std::string_view what);

@@ -143,7 +143,9 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
             ", step " + (longer < 0 ? "" : "+") + percent_text(longer) + ")";
     found.push_back(change);
   }
-  if (!text.empty()) return text;
+  if (!text.empty()) {
+    return text + "; steps against the " + to_text(misfit.iteration) + " that this one would take if it fitted";
+  }
   return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, sequence parallelism, more "
          "pipeline "
          "ranks were tried)";

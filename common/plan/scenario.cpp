@@ -124,7 +124,18 @@ void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
     return split.method == SplitMethod::counts || split.method == SplitMethod::megatron;
   });
   const int layers = static_cast<int>(scenario.model.layers.size()) + (written ? 2 : 0);
-  require_some(place, scenario, [&](int stages) { require_stages(layers, stages); });
+  // `pipeline: auto` alone has one answer: all ranks.
+  const bool alone = pipeline && pipeline->is_text() && scenario.layouts.size() == 1;
+  require_some(place, scenario, [&](int stages) {
+    try {
+      require_stages(layers, stages);
+    } catch (const InputError& error) {
+      if (!alone) throw;
+      throw InputError(error.where(), error.problem() + "; tensor and data stay 1 where they are not named",
+                       "tensor: auto or data: auto beside it: the product of the degrees is the " +
+                           std::to_string(scenario.cluster.ranks) + " ranks");
+    }
+  });
 }
 
 void require_splits_fit(const std::optional<YamlValue>& value, const Scenario& scenario) {

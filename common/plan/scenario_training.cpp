@@ -55,7 +55,7 @@ void fail_planned(const YamlValue& value, const std::string& what, const std::st
 
 std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value) {
   if (value.is_list()) {
-    if (value.items().empty()) value.fail(value.path() + ": the list is empty, expected at least one value");
+    if (value.items().empty()) value.fail("the list is empty, expected at least one value");
     return value.items();
   }
   if (value.is_text() && value.text() == "auto") return std::nullopt;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/cluster/machine_yaml.hpp"
 
 namespace plumb {
 namespace {
@@ -88,6 +90,16 @@ std::filesystem::path find_file(const YamlValue& value) {
   }
   value.fail(value.path() + ": there is no file '" + excerpt(name) + "' (looked in " + looked + ")",
              nearest_file(name, value));
+}
+
+std::filesystem::path machine_file(const std::string& name) {
+  std::error_code missing;
+  if (std::filesystem::exists(name, missing)) return name;
+  for (const auto& folder : shipped_scenarios()) {
+    const std::filesystem::path file = folder / "machines" / (name + ".yaml");
+    if (std::filesystem::is_regular_file(file, missing)) return file;
+  }
+  throw InputError(name, "there is no such file, and no machine of that name", did_you_mean(name, machine_names()));
 }
 
 YamlValue block_or_file(const YamlValue& value, const std::string& key) {

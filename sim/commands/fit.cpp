@@ -43,7 +43,7 @@ std::vector<PublishedTable> tables_of(const Options& options, const YamlValue& f
 }
 
 Fit fit(const Options& options) {
-  const YamlValue file = YamlValue::load(options.machine);
+  const YamlValue file = YamlValue::load(machine_file(options.machine));
   const MachineFit asked = read_machine_fit(file);
   std::vector<PublishedTable> tables = tables_of(options, file, asked);
   if (tables.empty()) file.require("fit").fail("there are no tables to fit on");
@@ -129,11 +129,10 @@ void print(const Fit& fit, bool colour) {
 }  // namespace
 
 void add_fit(CLI::App& program, Body& body) {
-  CLI::App& command =
-      add_command(program, "fit", "Refits a machine's free numbers from published tables. Changes no file.",
-                  "plumb fit scenarios/machines/dgx-a100.yaml");
+  CLI::App& command = add_command(
+      program, "fit", "Refits a machine's free numbers from published tables. Changes no file.", "plumb fit dgx-a100");
   const auto options = std::make_shared<Options>();
-  command.add_option("MACHINE", options->machine, "A machine's file; its `fit` says what is free.")->required();
+  command.add_option("MACHINE", options->machine, "A machine's name or file; its `fit` says what is free.")->required();
   command.add_option("TABLE", options->tables, "Published tables. Default: those that the machine's file names.");
   command.add_flag("--all-tables-only", options->all_tables_only, "Does not refit without each table in turn.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");

@@ -298,15 +298,30 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
   if (options.planning.pareto) print_pareto(planned, scenario);
 }
 
+// Each once, in the order of the command line.
+std::vector<std::string> each_once(const std::vector<std::string>& names) {
+  std::vector<std::string> result;
+  for (const std::string& name : names) {
+    if (std::ranges::find(result, name) == result.end()) result.push_back(name);
+  }
+  return result;
+}
+
 ExitStatus plan(const Options& options) {
   if (!options.output.empty()) require_writable(options.output, {options.scenario, options.overrides.profile});
   const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
-  for (const std::string& name : options.baselines) (void)find_baseline(name);  // refused before a long search
+  const std::vector<std::string> baselines = each_once(options.baselines);
+  for (const std::string& name : baselines) (void)find_baseline(name);  // refused before a long search
   const Planned planned = plan_openly(scenario, evaluator, options.planning);
+  const std::vector<Candidate>& candidates = planned.planning.candidates;
+  const bool fits = std::ranges::any_of(candidates, [](const Candidate& one) { return one.own && one.fits; });
+  if (!fits && options.explain && !options.json && !candidates.empty()) {
+    print_explanation(planned, scenario, candidates.front());
+  }
   const Candidate& chosen = best_fitting(planned.planning, scenario);
   std::vector<BaselineRow> rows;
-  for (const std::string& name : options.baselines) {
+  for (const std::string& name : baselines) {
     rows.push_back({name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)});
   }
   if (!options.output.empty()) {

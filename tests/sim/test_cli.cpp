@@ -121,6 +121,8 @@ TEST_CASE("fit: the numbers of a machine from a table, and a machine that frees 
   CHECK_THAT(text.out, ContainsSubstring("matmul_efficiency") && ContainsSubstring("uncertainty"));
   folder.file("none.yaml", machine.substr(0, machine.find("fit:")));
   refuses(run_plumb(folder, "fit " + folder.file("none.yaml")), {"'fit' is missing"});
+  refuses(run_plumb(folder, "fit pcie-rtx4090"), {"machines/pcie-rtx4090.yaml", "'fit' is missing"});
+  refuses(run_plumb(folder, "fit dgx-a10"), {"no machine of that name", "did you mean 'dgx-a100'?"});
 }
 
 TEST_CASE("show has the keys that design names") {
@@ -216,6 +218,9 @@ TEST_CASE("a plan is written for the split and the schedule that are asked for")
   const Json chosen = json_of(run_plumb(folder, "simulate " + plan + " --json"))["chosen"];
   CHECK(chosen["split_layers"] == Json::array({7, 5}));
   CHECK(chosen["schedule"] == "zb-h1");
+  const Outcome empty = run_plumb(folder, "plan " + scenario("demo") + " --split '[]'");
+  refuses(empty, {"--split:1:1: the list is empty"});
+  CHECK(std::ranges::count(empty.err, '\n') == 1);
   refuses(run_plumb(folder, "plan " + scenario("demo") + " --split unifrom"), {"--split", "did you mean 'uniform'?"});
   refuses(run_plumb(folder, "plan " + scenario("demo") + " --split '[5, 5]'"), {"10", "12"});
 }

@@ -100,6 +100,9 @@ TEST_CASE("how published planners would cut the best plan, as a gain over them")
     REQUIRE(row["iteration_s"].is_number());
     CHECK(row["gain_fraction"].get<double>() == Approx(row["iteration_s"].get<double>() / best - 1));
   }
+  const Json twice = json_of(
+      run_plumb(folder, "plan " + plumb::tests::scenario("demo") + " --json --engine path --baseline alpa alpa"));
+  CHECK(twice["baselines"].size() == 1);
   refuses(run_plumb(folder, "plan " + plumb::tests::scenario("demo") + " --baseline pipedreem"),
           {"--baseline: unknown baseline 'pipedreem'", "did you mean 'pipedream'?"});
 }
@@ -110,6 +113,12 @@ TEST_CASE("plan refuses layouts that are not the cluster's GPUs, and says why no
   refuses(run_plumb(folder, "plan " + folder.file("wrong.yaml", wrong)), {"wrong.yaml:10:20", "the 8 ranks"});
   const std::string full = replaced(open_layouts, "ranks: 8}", "ranks: 8, memory: 100 KB}");
   refuses(run_plumb(folder, "plan " + folder.file("full.yaml", full)), {"nothing fits in memory", "too much"});
+  const Outcome explained = run_plumb(folder, "plan " + folder.file("full.yaml", full) + " --explain");
+  CHECK(explained.status == 2);
+  CHECK_THAT(explained.out, ContainsSubstring("does not fit") && ContainsSubstring("weighed, needs"));
+  const std::string alone = replaced(open_layouts, "layout: auto", "layout: {pipeline: auto}");
+  refuses(run_plumb(folder, "plan " + folder.file("alone.yaml", replaced(alone, "ranks: 8", "nodes: 8, ranks: 64"))),
+          {"tensor and data stay 1", "the product of the degrees is the 64 ranks"});
   const std::string batch =
       replaced(open_layouts, "global_batch: 16, microbatch: auto", "global_batch: 7, microbatch: 7");
   const Outcome odd = run_plumb(folder, "plan " + folder.file("odd.yaml", batch) + " --json");

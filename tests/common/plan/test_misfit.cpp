@@ -51,6 +51,7 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
   CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
   CHECK_THAT(hint, ContainsSubstring("recompute: full"));
   CHECK_THAT(hint, ContainsSubstring("pipeline: "));
+  CHECK_THAT(hint, ContainsSubstring("; steps against the ") && ContainsSubstring("if it fitted"));
 
   // Each of them, written into the scenario.
   const std::string microbatch = hint.substr(hint.find("microbatch: "), std::string("microbatch: 2").size());
