@@ -249,11 +249,12 @@ class GraphBuilder {
     exchanged_.push_back({.transfer = node, .made = made, .used = used, .before = steps_.before[used], .next = used});
   }
 
-  // Receives stand just before the step that uses them, as Megatron-LM's 1F1B posts them; where ranks would wait for
-  // each other in a circle then, where they are sent. False if they do either way.
+  // Receives stand just before the step that uses them, as Megatron-LM's 1F1B posts them; with several stages on a
+  // rank, or where ranks would wait for each other in a circle, where they are sent. False if there is still a circle.
   bool settle_exchanges() {
     const std::size_t own = edges_.size();
     for (const bool in_lockstep : {false, true}) {
+      if (is_synchronous() && !in_lockstep && schedule_.chunks > 1) continue;
       if (in_lockstep) receive_in_lockstep(graph_, steps_, exchanged_);
       edges_.resize(own);
       for (const ExchangedMessage& message : exchanged_) add_exchange(message);
