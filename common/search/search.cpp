@@ -159,7 +159,7 @@ class Search {
 
   // It was told to end when there was nothing left to do.
   [[nodiscard]] bool all_done() const {
-    const bool weighed = weighing_.measured() &&
+    const bool weighed = weighing_.measured() && !weighing_.cut_short() &&
                          std::ranges::none_of(weighing_.waiting(), [&](std::int64_t family) { return needed(family); });
     return weighed && !has_more_to_predict();
   }
@@ -203,12 +203,23 @@ Weigher slow_weigher(const Scenario& scenario) {
                                const SplitChoice& split) { return weigh_slowly(scenario, family, split); }};
 }
 
+namespace {
+
+struct Watched {
+  explicit Watched(const Scenario& scenario) : evaluator(scenario, &stop) {}
+  Stop stop;
+  FastEvaluator evaluator;
+};
+
+}  // namespace
+
 Weigher fast_weigher(const Scenario& scenario) {
-  const auto evaluator = std::make_shared<FastEvaluator>(scenario);
+  const auto fast = std::make_shared<Watched>(scenario);
   return {
-      .time_bound = [evaluator](const Family& family) { return evaluator->time_bound(family); },
-      .memory_bound = [evaluator](const Family& family) { return evaluator->memory_bound(family); },
-      .weigh = [evaluator](const Family& family, const SplitChoice& split) { return evaluator->weigh(family, split); }};
+      .time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
+      .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
+      .weigh = [fast](const Family& family, const SplitChoice& split) { return fast->evaluator.weigh(family, split); },
+      .watch = [fast](const Stop& stop) { fast->stop = stop; }};
 }
 
 SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
