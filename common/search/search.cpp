@@ -81,7 +81,9 @@ class Search {
 
   void take(const WeighedCandidate& candidate) {
     if (!candidate.fits) return;
-    pending_.insert({candidate.iteration, candidate.peak_bytes, candidate.id});
+    const std::tuple key(candidate.iteration, candidate.peak_bytes, candidate.id);
+    if (pending_.empty() || key < *pending_.begin()) first_pending_ = candidate;
+    pending_.insert(key);
     top_times_.insert(std::ranges::upper_bound(top_times_, candidate.iteration), candidate.iteration);
     if (static_cast<int>(top_times_.size()) > options_.top) top_times_.pop_back();
     weighing_.best = top_times_.front();
@@ -112,12 +114,26 @@ class Search {
       if (weighing_.ended() && !predictions_.empty()) return false;
       const std::int64_t id = std::get<2>(*pending_.begin());
       pending_.erase(pending_.begin());
-      Candidate candidate = weigh_candidate(space_.scenario(), space_.choice(id), engine_);
+      const bool hurried = weighing_.ended() && id == first_pending_.id;
+      Candidate candidate =
+          hurried ? predict_as_weighed(first_pending_) : weigh_candidate(space_.scenario(), space_.choice(id), engine_);
       if (candidate.fits) best_predicted_ = std::min(best_predicted_, candidate.iteration);
       predictions_.push_back({id, std::move(candidate)});
       any = true;
     }
     return any;
+  }
+
+  // With the split that was found: to find it again may take seconds.
+  [[nodiscard]] Candidate predict_as_weighed(const WeighedCandidate& weighed) const {
+    const PlanChoice choice = space_.choice(weighed.id);
+    PlanChoice same = choice;
+    same.split = {.method = SplitMethod::counts, .counts = weighed.split.layers};
+    Candidate candidate = weigh_candidate(space_.scenario(), same, engine_);
+    candidate.choice = choice;
+    candidate.own = true;
+    if (candidate.built) candidate.plan.split_method = name_of(choice.split.method);
+    return candidate;
   }
 
   SearchResult result() {
@@ -189,6 +205,7 @@ class Search {
   std::size_t round_size_ = first_round;
   std::vector<Seconds> top_times_;                              // of what fits, the least ones, ascending
   std::set<std::tuple<Seconds, Bytes, std::int64_t>> pending_;  // what fits and is not predicted yet
+  WeighedCandidate first_pending_;                              // the least of them, when it came
   std::vector<Prediction> predictions_;
   Seconds best_predicted_ = longest_time;
   std::vector<ParetoPoint> front_;

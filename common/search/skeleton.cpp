@@ -32,6 +32,7 @@ class SkeletonBuilder {
     std::optional<NodeBlocks> blocks;
     if (period > 0) blocks = node_blocks(schedule_, graph_, period);
     if (blocks) order = std::move(blocks->order);
+    skeleton_.nodes.reserve(order.size() + order.size() / 2);
     std::vector<std::uint32_t> first_of(order.size() + 1);  // by place in the order: the position there
     for (std::size_t n = 0; n < order.size(); ++n) {
       first_of[n] = static_cast<std::uint32_t>(skeleton_.nodes.size());
@@ -42,7 +43,7 @@ class SkeletonBuilder {
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       if (successors(graph_, node).empty()) skeleton_.sinks.push_back(position_[node]);
     }
-    add_memory();
+    add_memory(order);
     skeleton_.weight_versions = weight_versions_kept(schedule_);
     skeleton_.rank_of_stage = schedule_.rank_of_stage;
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
@@ -151,10 +152,11 @@ class SkeletonBuilder {
                                .graph_nodes = static_cast<std::size_t>(graph_nodes)});
   }
 
-  void add_memory() {
+  // `order`: in which they were placed, so that positions ascend.
+  void add_memory(const std::vector<NodeId>& order) {
     const ActionIndex index = index_actions(schedule_);
     skeleton_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
-    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+    for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
       auto& rank = skeleton_.ranks[static_cast<std::size_t>(node.rank)];
       if (node.kind == NodeKind::compute) {
@@ -165,10 +167,6 @@ class SkeletonBuilder {
         skeleton_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(
             {.position = position_[id], .received = false});
       }
-    }
-    for (SkeletonRank& rank : skeleton_.ranks) {
-      std::ranges::sort(rank.actions, {}, &SkeletonAction::position);
-      std::ranges::sort(rank.arrivals, {}, &SkeletonArrival::position);
     }
     bound_messages();
   }

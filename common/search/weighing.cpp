@@ -94,8 +94,8 @@ bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::ve
   for (std::int64_t split = 0; split < space_.splits(); ++split) {
     const std::int64_t id = family * space_.splits() + split;
     try {
-      const Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
-      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits});
+      Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
+      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits, std::move(estimate.split)});
     } catch (const InputError& error) {
       refusals.emplace_back(id, error.problem());
     } catch (const Stopped&) {

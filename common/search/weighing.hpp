@@ -15,6 +15,7 @@ struct WeighedCandidate {
   Seconds iteration = {};
   Bytes peak_bytes = {};
   bool fits = false;
+  Split split = {};  // that its choice came to
 };
 
 class Weighing {

@@ -83,13 +83,27 @@ std::vector<Candidate> candidates() {
       }
     }
   }
-  // Those that share a schedule stand together, so that one thread makes it.
+  // Those that share a schedule stand together: see first_of_schedules.
   std::ranges::stable_sort(all, {}, [](const Candidate& candidate) {
     const Family& family = candidate.family;
     return std::tuple(-family.layout.pipeline, family.schedule.name, family.schedule.chunks,
                       family.microbatch * family.layout.data.degree);
   });
   return all;
+}
+
+// Where another schedule or pipeline begins: a thread takes what shares one, so that only it makes that.
+std::vector<std::size_t> first_of_schedules(const std::vector<Candidate>& all) {
+  const auto shape = [&](std::size_t n) {
+    const Family& family = all[n].family;
+    return std::tuple(family.layout.pipeline, family.schedule.name, family.schedule.chunks);
+  };
+  std::vector<std::size_t> first;
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    if (n == 0 || shape(n) != shape(n - 1)) first.push_back(n);
+  }
+  first.push_back(all.size());
+  return first;
 }
 
 struct Counts {
@@ -108,15 +122,15 @@ void on_threads(const Visit& visit) {
 // Every candidate is weighed, from empty caches, which is part of the time.
 void weigh_all(benchmark::State& state, const std::string& software) {
   const Scenario read = scenario(software);
-  std::vector<Candidate> all = candidates();
+  const std::vector<Candidate> all = candidates();
+  const std::vector<std::size_t> first = first_of_schedules(all);
   Counts counts;
   for (auto _ : state) {
     std::atomic<std::size_t> next{0};
     on_threads([&](int) {
       FastEvaluator fast(read);
-      constexpr std::size_t at_once = 64;
-      for (std::size_t begin; (begin = next.fetch_add(at_once)) < all.size();) {
-        for (std::size_t n = begin; n < std::min(begin + at_once, all.size()); ++n) {
+      for (std::size_t group; (group = next++) + 1 < first.size();) {
+        for (std::size_t n = first[group]; n < first[group + 1]; ++n) {
           try {
             benchmark::DoNotOptimize(fast.weigh(all[n].family, {.method = all[n].split}));
             ++counts.weighed;
