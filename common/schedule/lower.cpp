@@ -89,10 +89,10 @@ void require_not_lowered(const Schedule& schedule) {
   const bool lowered = is_lowered(schedule);
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
-      const std::string where = "rank " + std::to_string(rank) + ": " + to_string(action);
       const bool own = is_compute(action.kind) || is_eviction(action.kind) || !lowered;
-      if (!own) throw InputError("schedule", where + ": it is lowered already");
-      if (!in_range(schedule, action)) throw InputError("schedule", where + ": no such stage or microbatch");
+      if (own && in_range(schedule, action)) continue;
+      const std::string where = "rank " + std::to_string(rank) + ": " + to_string(action);
+      throw InputError("schedule", where + (own ? ": no such stage or microbatch" : ": it is lowered already"));
     }
   }
 }

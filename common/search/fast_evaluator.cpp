@@ -34,7 +34,8 @@ bool trains_replicas(const ScheduleEntry& entry) { return entry.name == "dualpip
 
 class FastEvaluator::Impl {
  public:
-  explicit Impl(const Scenario& scenario) : scenario_(scenario), exchange_(scenario.software.exchange) {
+  Impl(const Scenario& scenario, const Stop* stop)
+      : scenario_(scenario), exchange_(scenario.software.exchange), stop_(stop) {
     plan_.name = scenario.name;
     plan_.model = scenario.model;
     plan_.cluster = scenario.cluster;
@@ -58,18 +59,20 @@ class FastEvaluator::Impl {
 
   Scenario scenario_;  // settled for the last family
   PipelineExchange exchange_;
+  const Stop* stop_;
   Plan plan_;  // the same, without actions
   PipelineCosts costs_;
   BlockCache blocks_;
   StructureCache structures_;
   std::optional<Family> family_;
   const Structure* structure_ = nullptr;
-  int more_ = 0;  // blocks of its loop
+  int more_ = 0;  // blocks of each of its loops
   BlockRuns* runs_ = nullptr;
   std::map<std::pair<std::size_t, std::size_t>, ComputeCost> stage_costs_;  // by run and stages on the rank
   std::vector<double> durations_;
   SkeletonTimes times_;
   PeakMemory memory_;
+  std::optional<Estimate> last_;  // of this family
 };
 
 void FastEvaluator::Impl::set_family(const Family& family) {
@@ -98,6 +101,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   runs_ = &blocks_.blocks(scenario_, plan_, structure_->splits_backward);
   costs_ = costs_beside_stages(plan_, scenario_);
   stage_costs_.clear();
+  last_.reset();
   family_ = family;
 }
 
@@ -145,8 +149,7 @@ FullestOfSkeleton FastEvaluator::Impl::fullest_rank() {
   const Skeleton& skeleton = structure_->skeleton;
   if (!times_.leaves_out()) return memory_.find(skeleton, times_, costs_, 0);
   const double slack = 2 * left_out_tolerance * times_.makespan();
-  FullestOfSkeleton most = memory_.find(skeleton, times_, costs_, slack);
-  most.exact = memory_.find(skeleton, times_, costs_, -slack).peak_bytes == most.peak_bytes;
+  const FullestOfSkeleton most = memory_.find(skeleton, times_, costs_, slack);
   if (most.exact || most.peak_bytes <= plan_.cluster.machine.device.memory.value) return most;
   // Whether it fits must be right.
   times_.time(skeleton, durations_, more_, 0);
@@ -156,8 +159,8 @@ FullestOfSkeleton FastEvaluator::Impl::fullest_rank() {
 Split FastEvaluator::Impl::dynamic_split() {
   const Skeleton& skeleton = structure_->skeleton;
   const Bytes limit = plan_.cluster.machine.device.memory.value;
-  const std::size_t nodes =
-      skeleton.graph_nodes + (more_ > 0 ? static_cast<std::size_t>(more_) * skeleton.loop->graph_nodes : 0);
+  std::size_t nodes = skeleton.graph_nodes;
+  for (const SkeletonLoop& loop : skeleton.loops) nodes += static_cast<std::size_t>(more_) * loop.graph_nodes;
   const auto weigh_one = [&](const Split& split, Seconds below) -> WeighedSplit {
     set_costs(split);
     times_.time(skeleton, durations_, more_, left_out_tolerance);
@@ -165,8 +168,9 @@ Split FastEvaluator::Impl::dynamic_split() {
     if (step >= below || fullest_rank().peak_bytes > limit) return {.nodes = nodes};
     return {.step = step, .nodes = nodes};
   };
-  return dynamic_of(split_problem(plan_, runs_->blocks(), structure_->held),
-                    stages(plan_.schedule) > plan_.schedule.ranks,
+  SplitProblem asked = split_problem(plan_, runs_->blocks(), held_with(*structure_, more_));
+  asked.stop = stop_;
+  return dynamic_of(std::move(asked), stages(plan_.schedule) > plan_.schedule.ranks,
                     [&](const SplitProblem& problem) { return fastest_split(problem, limit, WeighSplit(weigh_one)); });
 }
 
@@ -181,6 +185,7 @@ Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& spl
   }
   Estimate estimate;
   estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(); });
+  if (last_ && last_->split == estimate.split) return *last_;
   set_costs(estimate.split);
   times_.time(structure_->skeleton, durations_, more_, left_out_tolerance);
   estimate.iteration = {times_.makespan()};
@@ -189,6 +194,7 @@ Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& spl
   estimate.fullest_rank = fullest.rank;
   estimate.fits = estimate.peak_bytes <= plan_.cluster.machine.device.memory.value;
   estimate.exact = fullest.exact;
+  last_ = estimate;
   return estimate;
 }
 
@@ -231,7 +237,8 @@ Bytes FastEvaluator::Impl::memory_bound(const Family& family) {
   return least_memory(redone, bounded);
 }
 
-FastEvaluator::FastEvaluator(const Scenario& scenario) : impl_(std::make_unique<Impl>(scenario)) {}
+FastEvaluator::FastEvaluator(const Scenario& scenario, const Stop* stop)
+    : impl_(std::make_unique<Impl>(scenario, stop)) {}
 FastEvaluator::~FastEvaluator() = default;
 FastEvaluator::FastEvaluator(FastEvaluator&&) noexcept = default;
 FastEvaluator& FastEvaluator::operator=(FastEvaluator&&) noexcept = default;

@@ -11,7 +11,8 @@ namespace plumb {
 // does for the family.
 class FastEvaluator {
  public:
-  explicit FastEvaluator(const Scenario& scenario);
+  // `stop`: looked at within long searches for a split; weigh then throws Stopped. Must outlive the evaluator.
+  explicit FastEvaluator(const Scenario& scenario, const Stop* stop = nullptr);
   ~FastEvaluator();
   FastEvaluator(FastEvaluator&&) noexcept;
   FastEvaluator& operator=(FastEvaluator&&) noexcept;

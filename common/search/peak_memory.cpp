@@ -7,24 +7,23 @@
 namespace plumb {
 namespace {
 
-// Calls visit(element, position) for all of a rank's elements, those of the loop as often as it was run.
+// Calls visit(element, position) for all of a rank's elements, those of a loop as often as it was run.
 template <class Element, class Visit>
 void for_each(const Skeleton& skeleton, int more, const std::vector<Element>& elements, const Visit& visit) {
-  if (more == 0) {
-    for (const Element& element : elements) visit(element, element.position);
-    return;
-  }
-  const SkeletonLoop& loop = *skeleton.loop;
   const auto by_position = [](const Element& element, std::uint32_t position) { return element.position < position; };
-  const auto block = std::lower_bound(elements.begin(), elements.end(), loop.begin, by_position);
-  const auto behind = std::lower_bound(block, elements.end(), loop.begin + loop.size, by_position);
-  for (auto element = elements.begin(); element != behind; ++element) visit(*element, element->position);
-  for (int n = 1; n <= more; ++n) {
-    const std::size_t shift = static_cast<std::size_t>(n) * loop.size;
-    for (auto element = block; element != behind; ++element) visit(*element, element->position + shift);
+  std::size_t shift = 0;
+  auto element = elements.begin();
+  for (const SkeletonLoop& loop : skeleton.loops) {
+    if (more == 0) break;
+    const auto block = std::lower_bound(element, elements.end(), loop.begin, by_position);
+    const auto behind = std::lower_bound(block, elements.end(), loop.begin + loop.size, by_position);
+    for (; element != behind; ++element) visit(*element, element->position + shift);
+    for (int n = 0; n < more; ++n) {
+      shift += loop.size;
+      for (auto again = block; again != behind; ++again) visit(*again, again->position + shift);
+    }
   }
-  const std::size_t shift = static_cast<std::size_t>(more) * loop.size;
-  for (auto element = behind; element != elements.end(); ++element) visit(*element, element->position + shift);
+  for (; element != elements.end(); ++element) visit(*element, element->position + shift);
 }
 
 }  // namespace
@@ -63,17 +62,20 @@ void PeakMemory::set_changes(const Skeleton& skeleton, const PipelineCosts& cost
   }
 }
 
-// No less than its peak, however its messages come.
-std::int64_t PeakMemory::bound(const SkeletonRank& rank, std::int64_t fixed) const {
-  std::int64_t most = fixed;
-  std::int64_t level = fixed;
-  for (const SkeletonAction& action : rank.actions) {
+// No less than its peak, however its messages come. A loop of a steady state leaves a rank as it was; where there are
+// several, microbatches pile up between them.
+std::int64_t PeakMemory::bound(const Skeleton& skeleton, int more, std::size_t rank) const {
+  const int piled_up = skeleton.loops.size() > 1 ? more : 0;
+  std::int64_t most = fixed_[rank];
+  std::int64_t level = fixed_[rank];
+  for_each(skeleton, piled_up, skeleton.ranks[rank].actions, [&](const SkeletonAction& action, std::size_t) {
     const Change& change = changes_[action.footprint];
     level += change.own_at_start;
     most = std::max(most, level);
     level += change.own_at_end;
-  }
-  return most + boundary_ * rank.most_messages;
+  });
+  const std::int64_t messages = 4 * std::ssize(skeleton.stages_of_rank[rank]) * piled_up;  // as most_messages counts
+  return most + boundary_ * (skeleton.ranks[rank].most_messages + messages);
 }
 
 void PeakMemory::collect_arrivals(const Skeleton& skeleton, const SkeletonTimes& times, const SkeletonRank& rank,
@@ -113,24 +115,37 @@ std::int64_t PeakMemory::peak(const Skeleton& skeleton, const SkeletonTimes& tim
   return std::max(most, level);
 }
 
-FullestOfSkeleton PeakMemory::find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
-                                   double slack) {
-  set_changes(skeleton, costs);
-  by_bound_.clear();
-  for (std::size_t rank = 0; rank < skeleton.ranks.size(); ++rank) {
-    by_bound_.emplace_back(bound(skeleton.ranks[rank], fixed_[rank]), rank);
-  }
-  std::ranges::sort(by_bound_, std::greater<>());
+std::int64_t PeakMemory::peak_of(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank, double slack) {
+  collect_arrivals(skeleton, times, skeleton.ranks[rank], slack);
+  return peak(skeleton, times, rank);
+}
+
+FullestOfSkeleton PeakMemory::fullest_within(const Skeleton& skeleton, const SkeletonTimes& times, double slack) {
   FullestOfSkeleton fullest{.peak_bytes = {-1}};
   for (const auto& [most, rank] : by_bound_) {
     if (most < fullest.peak_bytes.value) break;
-    collect_arrivals(skeleton, times, skeleton.ranks[rank], slack);
-    const std::int64_t bytes = peak(skeleton, times, rank);
+    const std::int64_t bytes = peak_of(skeleton, times, rank, slack);
     if (bytes < fullest.peak_bytes.value) continue;
     if (bytes == fullest.peak_bytes.value && static_cast<int>(rank) > fullest.rank) continue;
     fullest = {.peak_bytes = {bytes}, .rank = static_cast<int>(rank)};
   }
   return fullest;
+}
+
+FullestOfSkeleton PeakMemory::find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
+                                   double slack) {
+  set_changes(skeleton, costs);
+  by_bound_.clear();
+  for (std::size_t rank = 0; rank < skeleton.ranks.size(); ++rank) {
+    by_bound_.emplace_back(bound(skeleton, times.more(), rank), rank);
+  }
+  std::ranges::sort(by_bound_, std::greater<>());
+  FullestOfSkeleton most = fullest_within(skeleton, times, slack);
+  if (slack == 0) return most;
+  // Mostly the same rank tells.
+  most.exact = peak_of(skeleton, times, static_cast<std::size_t>(most.rank), -slack) == most.peak_bytes.value ||
+               fullest_within(skeleton, times, -slack).peak_bytes == most.peak_bytes;
+  return most;
 }
 
 }  // namespace plumb

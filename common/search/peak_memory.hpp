@@ -18,7 +18,8 @@ struct FullestOfSkeleton {
 class PeakMemory {
  public:
   // Messages that wait count within `slack` seconds before and behind their time (where blocks were left out): then the
-  // peak is not less than the true one. 0: it is the true one. Only ranks that could be the fullest are looked at.
+  // peak is not less than the true one, and it is exact if it stays the same with messages that count that much less
+  // long. 0: it is the true one. Only ranks that could be the fullest are looked at.
   [[nodiscard]] FullestOfSkeleton find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
                                        double slack);
 
@@ -35,7 +36,10 @@ class PeakMemory {
     std::int64_t bytes = 0;
   };
   void set_changes(const Skeleton& skeleton, const PipelineCosts& costs);
-  [[nodiscard]] std::int64_t bound(const SkeletonRank& rank, std::int64_t fixed) const;
+  [[nodiscard]] FullestOfSkeleton fullest_within(const Skeleton& skeleton, const SkeletonTimes& times, double slack);
+  [[nodiscard]] std::int64_t peak_of(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank,
+                                     double slack);
+  [[nodiscard]] std::int64_t bound(const Skeleton& skeleton, int more, std::size_t rank) const;
   void collect_arrivals(const Skeleton& skeleton, const SkeletonTimes& times, const SkeletonRank& rank, double slack);
   [[nodiscard]] std::int64_t peak(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank) const;
 

@@ -113,7 +113,9 @@ class Search {
 
   void take(const WeighedCandidate& candidate) {
     if (!candidate.fits) return;
-    pending_.insert({candidate.iteration, candidate.peak_bytes, candidate.id});
+    const std::tuple key(candidate.iteration, candidate.peak_bytes, candidate.id);
+    if (pending_.empty() || key < *pending_.begin()) first_pending_ = candidate;
+    pending_.insert(key);
     top_times_.insert(std::ranges::upper_bound(top_times_, candidate.iteration), candidate.iteration);
     if (static_cast<int>(top_times_.size()) > options_.top) top_times_.pop_back();
     weighing_.best = top_times_.front();
@@ -184,7 +186,9 @@ class Search {
     if (!predictions_.empty()) return;
     pending_.erase(round.front());
     const std::int64_t first = id_of(round.front());
-    take_prediction(first, weigh_candidate(space_.scenario(), space_.choice(first), engine_));
+    take_prediction(first, first == first_pending_.id
+                               ? predict_as_weighed(first_pending_)
+                               : weigh_candidate(space_.scenario(), space_.choice(first), engine_));
   }
 
   // In a worker: its prediction, or why the engine refuses it.
@@ -207,6 +211,18 @@ class Search {
   void take_prediction(std::int64_t id, Candidate candidate) {
     if (candidate.fits) best_predicted_ = std::min(best_predicted_, candidate.iteration);
     predictions_.push_back({id, std::move(candidate)});
+  }
+
+  // With the split that was found: to find it again may take seconds.
+  [[nodiscard]] Candidate predict_as_weighed(const WeighedCandidate& weighed) const {
+    const PlanChoice choice = space_.choice(weighed.id);
+    PlanChoice same = choice;
+    same.split = {.method = SplitMethod::counts, .counts = weighed.split.layers};
+    Candidate candidate = weigh_candidate(space_.scenario(), same, engine_);
+    candidate.choice = choice;
+    candidate.own = true;
+    if (candidate.built) candidate.plan.split_method = name_of(choice.split.method);
+    return candidate;
   }
 
   SearchResult result() {
@@ -248,7 +264,7 @@ class Search {
 
   // It was told to end when there was nothing left to do.
   [[nodiscard]] bool all_done() const {
-    const bool weighed = weighing_.measured() &&
+    const bool weighed = weighing_.measured() && !weighing_.cut_short() &&
                          std::ranges::none_of(weighing_.waiting(), [&](std::int64_t family) { return needed(family); });
     return weighed && !has_more_to_predict();
   }
@@ -278,6 +294,7 @@ class Search {
   std::size_t round_size_ = first_round;
   std::vector<Seconds> top_times_;  // of what fits, the least ones, ascending
   std::set<Pending> pending_;
+  WeighedCandidate first_pending_;  // the least of them, when it came
   std::vector<Prediction> predictions_;
   Seconds best_predicted_ = longest_time;
   std::vector<ParetoPoint> front_;
@@ -292,12 +309,23 @@ Weigher slow_weigher(const Scenario& scenario) {
                                const SplitChoice& split) { return weigh_slowly(scenario, family, split); }};
 }
 
+namespace {
+
+struct Watched {
+  explicit Watched(const Scenario& scenario) : evaluator(scenario, &stop) {}
+  Stop stop;
+  FastEvaluator evaluator;
+};
+
+}  // namespace
+
 Weigher fast_weigher(const Scenario& scenario) {
-  const auto evaluator = std::make_shared<FastEvaluator>(scenario);
+  const auto fast = std::make_shared<Watched>(scenario);
   return {
-      .time_bound = [evaluator](const Family& family) { return evaluator->time_bound(family); },
-      .memory_bound = [evaluator](const Family& family) { return evaluator->memory_bound(family); },
-      .weigh = [evaluator](const Family& family, const SplitChoice& split) { return evaluator->weigh(family, split); }};
+      .time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
+      .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
+      .weigh = [fast](const Family& family, const SplitChoice& split) { return fast->evaluator.weigh(family, split); },
+      .watch = [fast](const Stop& stop) { fast->stop = stop; }};
 }
 
 SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,

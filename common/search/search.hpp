@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/stop.hpp"
 #include "common/plan/planner.hpp"
 #include "common/search/estimate.hpp"
 #include "common/search/explain.hpp"
@@ -20,6 +21,8 @@ struct Weigher {
   std::function<Seconds(const Family&)> time_bound;  // no candidate of the family takes less
   std::function<Bytes(const Family&)> memory_bound;  // … needs less on its fullest rank
   std::function<Estimate(const Family&, const SplitChoice&)> weigh;
+  // Told what ends the search, which outlives this: then long calls of weigh throw Stopped. None: they cannot.
+  std::function<void(const Stop&)> watch = {};
 };
 using MakeWeigher = std::function<Weigher(const Scenario&)>;
 

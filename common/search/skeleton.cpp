@@ -32,20 +32,18 @@ class SkeletonBuilder {
     std::optional<NodeBlocks> blocks;
     if (period > 0) blocks = node_blocks(schedule_, graph_, period);
     if (blocks) order = std::move(blocks->order);
-    std::vector<std::uint32_t> first_of_block;  // positions
-    std::size_t next_block = 0;
+    skeleton_.nodes.reserve(order.size() + order.size() / 2);
+    std::vector<std::uint32_t> first_of(order.size() + 1);  // by place in the order: the position there
     for (std::size_t n = 0; n < order.size(); ++n) {
-      while (blocks && next_block < blocks->first.size() && blocks->first[next_block] == n) {
-        first_of_block.push_back(static_cast<std::uint32_t>(skeleton_.nodes.size()));
-        ++next_block;
-      }
+      first_of[n] = static_cast<std::uint32_t>(skeleton_.nodes.size());
       place(order[n]);
     }
-    if (blocks) find_loop(first_of_block, period);
+    first_of.back() = static_cast<std::uint32_t>(skeleton_.nodes.size());
+    if (blocks) find_loops(*blocks, first_of, period);
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       if (successors(graph_, node).empty()) skeleton_.sinks.push_back(position_[node]);
     }
-    add_memory();
+    add_memory(order);
     skeleton_.weight_versions = weight_versions_kept(schedule_);
     skeleton_.rank_of_stage = schedule_.rank_of_stage;
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
@@ -106,9 +104,23 @@ class SkeletonBuilder {
     return here;
   }
 
-  // Blocks are equal if all their nodes are, relative to their positions; what follows the last may only refer to equal
-  // ones, for these stand before it however often it is repeated.
-  void find_loop(const std::vector<std::uint32_t>& first, int period) {
+  // All of them, or none.
+  void find_loops(const NodeBlocks& blocks, const std::vector<std::uint32_t>& first_of, int period) {
+    std::vector<std::vector<std::uint32_t>> firsts;
+    for (const std::vector<std::size_t>& run : blocks.first) {
+      std::vector<std::uint32_t>& first = firsts.emplace_back();
+      for (const std::size_t n : run) first.push_back(first_of[n]);
+    }
+    for (std::size_t run = 0; run < firsts.size(); ++run) {
+      const bool last = run + 1 == firsts.size();
+      find_loop(firsts[run], last ? first_of.back() : firsts[run + 1].back(), period);
+    }
+    if (skeleton_.loops.size() < firsts.size()) skeleton_.loops.clear();
+  }
+
+  // Blocks are equal if all their nodes are, relative to their positions; what follows the last, up to `end` where
+  // another loop stands, may only refer to equal ones, for these stand before it however often it is repeated.
+  void find_loop(const std::vector<std::uint32_t>& first, std::uint32_t end, int period) {
     if (first.size() < 4) return;
     const std::size_t last = first.size() - 2;  // first.back() is where the tail begins
     const std::uint32_t size = first[last + 1] - first[last];
@@ -123,7 +135,7 @@ class SkeletonBuilder {
       const SkeletonNode& node = *(block(last) + n);
       reach = std::max(reach, (std::max(node.back_a, node.back_b) - n + size - 1) / size);
     }
-    for (std::uint32_t n = first.back(); n < skeleton_.nodes.size(); ++n) {
+    for (std::uint32_t n = first.back(); n < end; ++n) {
       const SkeletonNode& node = skeleton_.nodes[n];
       const std::uint32_t back = std::max(node.back_a, node.back_b);
       const std::uint32_t inside = n - first.back();
@@ -132,18 +144,19 @@ class SkeletonBuilder {
     if (blocks < reach + 1) return;
     const auto counts = [](const SkeletonNode& node) { return node.duration != joining; };
     const auto graph_nodes = std::count_if(block(last), block(last) + size, counts);
-    skeleton_.loop = {.begin = first[last],
-                      .size = size,
-                      .blocks = blocks,
-                      .reach = reach,
-                      .microbatches = period,
-                      .graph_nodes = static_cast<std::size_t>(graph_nodes)};
+    skeleton_.loops.push_back({.begin = first[last],
+                               .size = size,
+                               .blocks = blocks,
+                               .reach = reach,
+                               .microbatches = period,
+                               .graph_nodes = static_cast<std::size_t>(graph_nodes)});
   }
 
-  void add_memory() {
+  // `order`: in which they were placed, so that positions ascend.
+  void add_memory(const std::vector<NodeId>& order) {
     const ActionIndex index = index_actions(schedule_);
     skeleton_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
-    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+    for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
       auto& rank = skeleton_.ranks[static_cast<std::size_t>(node.rank)];
       if (node.kind == NodeKind::compute) {
@@ -154,10 +167,6 @@ class SkeletonBuilder {
         skeleton_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(
             {.position = position_[id], .received = false});
       }
-    }
-    for (SkeletonRank& rank : skeleton_.ranks) {
-      std::ranges::sort(rank.actions, {}, &SkeletonAction::position);
-      std::ranges::sort(rank.arrivals, {}, &SkeletonArrival::position);
     }
     bound_messages();
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "common/graph/memory.hpp"
@@ -68,11 +67,11 @@ struct Skeleton {
   std::vector<int> weight_versions = {};  // per stage
   std::vector<std::vector<int>> stages_of_rank = {};
   std::vector<int> rank_of_stage = {};
-  std::optional<SkeletonLoop> loop = {};
+  std::vector<SkeletonLoop> loops = {};  // one behind the other: each stands as often as the others
 };
 
 // Of a lowered schedule without evictions. `costs`: the exchange and where ranks stand; its times do not matter. With
-// `period` > 0 looks for a loop of so many microbatches.
+// `period` > 0 looks for loops of so many microbatches.
 [[nodiscard]] Skeleton build_skeleton(const Schedule& lowered, PipelineCosts costs, int period);
 
 // Durations of the kinds, by index.

@@ -1,6 +1,7 @@
 #include "common/search/skeleton_blocks.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -11,12 +12,27 @@ namespace {
 constexpr int before_all = std::numeric_limits<int>::min() / 2;
 constexpr int behind_all = std::numeric_limits<int>::max() / 2;
 
+bool is_topological(const ScheduleGraph& graph, const std::vector<NodeId>& order) {
+  std::vector<std::size_t> place(order.size());
+  for (std::size_t n = 0; n < order.size(); ++n) place[order[n]] = n;
+  for (const NodeId node : order) {
+    for (const auto next : successors(graph, node)) {
+      if (place[next] < place[node]) return false;
+    }
+  }
+  return true;
+}
+
+// The actions of which blocks are made.
+enum class Phase : std::uint8_t { all, forward, others };
+
 class BlockFinder {
  public:
-  BlockFinder(const Schedule& lowered, const ScheduleGraph& graph, int period)
+  BlockFinder(const Schedule& lowered, const ScheduleGraph& graph, int period, Phase phase)
       : schedule_(lowered),
         graph_(graph),
         period_(period),
+        phase_(phase),
         turn_(graph.nodes.size(), 0),
         offset_(graph.rank_order.size(), 0) {}
 
@@ -33,12 +49,18 @@ class BlockFinder {
   bool find_turns(std::size_t rank) {
     const std::vector<NodeId>& order = graph_.rank_order[rank];
     std::size_t computes = 0;
-    for (const NodeId node : order) computes += graph_.nodes[node].kind == NodeKind::compute ? 1 : 0;
+    std::size_t of_phase = 0;
+    for (const NodeId node : order) {
+      if (graph_.nodes[node].kind != NodeKind::compute) continue;
+      ++computes;
+      of_phase += in_phase(node) ? 1 : 0;
+    }
     const auto all = static_cast<std::size_t>(schedule_.microbatches);
     const auto period = static_cast<std::size_t>(period_);
-    if (computes == 0 || computes * period % all != 0) return false;
-    const std::size_t length = computes * period / all;
+    if (of_phase == 0 || of_phase * period % all != 0) return false;
+    const std::size_t length = of_phase * period / all;
     const auto repeats = [&](std::size_t n) {
+      if (!in_phase(order[n])) return false;
       Action next = graph_.nodes[order[n]].action;
       next.microbatch += period_;
       return n + length < computes && graph_.nodes[order[n + length]].action == next;
@@ -66,6 +88,10 @@ class BlockFinder {
     return true;
   }
 
+  [[nodiscard]] bool in_phase(NodeId node) const {
+    return phase_ == Phase::all ||
+           (phase_ == Phase::forward) == (graph_.nodes[node].action.kind == ActionKind::forward);
+  }
   [[nodiscard]] static bool in_run(int turn) { return turn != before_all && turn != behind_all; }
   [[nodiscard]] bool on_rank(NodeId node) const {
     return graph_.nodes[node].kind == NodeKind::compute || graph_.nodes[node].kind == NodeKind::optimizer;
@@ -94,6 +120,7 @@ class BlockFinder {
   void set_blocks() {
     block_.assign(graph_.nodes.size(), before_all);
     for (const NodeId node : graph_.topological_order) {
+      if (graph_.nodes[node].kind == NodeKind::collective) block_[node] = behind_all;  // once, at the end of the step
       if (on_rank(node)) {
         const int shift = offset_[static_cast<std::size_t>(graph_.nodes[node].rank)];
         block_[node] = in_run(turn_[node]) ? turn_[node] + shift : turn_[node];
@@ -138,26 +165,16 @@ class BlockFinder {
       }
     }
     if (!match(blocks)) return std::nullopt;
-    NodeBlocks result{.order = std::move(head), .first = {}};
+    NodeBlocks result{.order = std::move(head), .first = {{}}};
+    std::vector<std::size_t>& starts = result.first.front();
     for (const auto& block : blocks) {
-      result.first.push_back(result.order.size());
+      starts.push_back(result.order.size());
       result.order.insert(result.order.end(), block.begin(), block.end());
     }
-    result.first.push_back(result.order.size());
+    starts.push_back(result.order.size());
     result.order.insert(result.order.end(), tail.begin(), tail.end());
-    if (!is_topological(result.order)) return std::nullopt;
+    if (!is_topological(graph_, result.order)) return std::nullopt;
     return result;
-  }
-
-  [[nodiscard]] bool is_topological(const std::vector<NodeId>& order) const {
-    std::vector<std::size_t> place(order.size());
-    for (std::size_t n = 0; n < order.size(); ++n) place[order[n]] = n;
-    for (const NodeId node : order) {
-      for (const auto next : successors(graph_, node)) {
-        if (place[next] < place[node]) return false;
-      }
-    }
-    return true;
   }
 
   // Puts every block into the order of the last one; the first few, which may differ, stay as they are.
@@ -189,17 +206,44 @@ class BlockFinder {
   const Schedule& schedule_;
   const ScheduleGraph& graph_;
   int period_;
+  Phase phase_;
   std::vector<int> turn_;    // by node; of those that occupy a rank
   std::vector<int> turns_;   // by rank
   std::vector<int> offset_;  // by rank
   std::vector<int> block_;   // by node
 };
 
+// The nodes up to the last block of `second` that `first` has not placed come between its blocks and those of `second`.
+std::optional<NodeBlocks> behind_each_other(const ScheduleGraph& graph, const NodeBlocks& first,
+                                            const NodeBlocks& second) {
+  const std::size_t end = first.first.front().back();
+  NodeBlocks both{.order = {first.order.begin(), first.order.begin() + static_cast<std::ptrdiff_t>(end)},
+                  .first = first.first};
+  std::vector<char> placed(graph.nodes.size(), 0);
+  for (const NodeId node : both.order) placed[node] = 1;
+  const std::vector<std::size_t>& starts = second.first.front();
+  std::size_t block = 0;
+  both.first.emplace_back();
+  for (std::size_t n = 0; n < second.order.size(); ++n) {
+    const bool inside = n >= starts.front() && n < starts.back();
+    if (inside && placed[second.order[n]] != 0) return std::nullopt;
+    for (; block < starts.size() && starts[block] == n; ++block) both.first.back().push_back(both.order.size());
+    if (placed[second.order[n]] == 0) both.order.push_back(second.order[n]);
+  }
+  if (block < starts.size()) both.first.back().push_back(both.order.size());
+  if (both.order.size() != graph.nodes.size() || !is_topological(graph, both.order)) return std::nullopt;
+  return both;
+}
+
 }  // namespace
 
 std::optional<NodeBlocks> node_blocks(const Schedule& lowered, const ScheduleGraph& graph, int period) {
   if (replicas(lowered) > 1 || lowered.slices > 1 || lowered.update_every > 0) return std::nullopt;
-  return BlockFinder(lowered, graph, period).run();
+  if (std::optional<NodeBlocks> one = BlockFinder(lowered, graph, period, Phase::all).run()) return one;
+  const std::optional<NodeBlocks> forward = BlockFinder(lowered, graph, period, Phase::forward).run();
+  if (!forward) return std::nullopt;
+  const std::optional<NodeBlocks> others = BlockFinder(lowered, graph, period, Phase::others).run();
+  return others ? behind_each_other(graph, *forward, *others) : std::nullopt;
 }
 
 }  // namespace plumb

@@ -10,13 +10,14 @@
 namespace plumb {
 
 struct NodeBlocks {
-  std::vector<NodeId> order;       // topological
-  std::vector<std::size_t> first;  // of each block, in `order`; at the end where the nodes behind the blocks begin
+  std::vector<NodeId> order;  // topological
+  // By run of blocks: the first node of each, in `order`; at the end where the nodes behind the run begin.
+  std::vector<std::vector<std::size_t>> first;
 };
 
 // Blocks of `period` microbatches: on each rank the run of its actions that repeats, shifted by so many microbatches;
 // the ranks' runs aligned so that no block waits for a later one. Each block has the same actions, in the same order.
-// nullopt: there are none.
+// Where all F come before all else (gpipe) there are two runs, of the F and of what follows. nullopt: there are none.
 [[nodiscard]] std::optional<NodeBlocks> node_blocks(const Schedule& lowered, const ScheduleGraph& graph, int period);
 
 }  // namespace plumb

@@ -4,53 +4,64 @@
 
 namespace plumb {
 
-void SkeletonTimes::run(const SkeletonNode* nodes, std::size_t count, std::size_t from, const double* durations) {
-  double* ends = ends_.data() + from + 1;
+// The nodes behind those that were run so far.
+void SkeletonTimes::run(const SkeletonNode* nodes, std::size_t count, const double* durations) {
+  double* ends = ends_.data() + run_ + 1;
   for (std::size_t n = 0; n < count; ++n) {
     const SkeletonNode& node = nodes[n];
     const double a = *(ends + n - node.back_a);
     const double b = *(ends + n - node.back_b);
     ends[n] = (a > b ? a : b) + durations[node.duration];
   }
+  run_ += count;
+}
+
+void SkeletonTimes::repeat(const Skeleton& skeleton, const SkeletonLoop& loop, const double* durations, int more,
+                           double tolerance) {
+  more_ = 0;
+  for (int left = more; left > 0; --left) {
+    if (tolerance > 0) {
+      const Shift shift = periodic(loop, run_, left, tolerance);
+      left -= shift.blocks;
+      left_out_ += shift.time;
+      leaves_out_ = leaves_out_ || shift.blocks > 0;
+      if (left == 0) break;
+    }
+    run(skeleton.nodes.data() + loop.begin, loop.size, durations);
+    ++more_;
+  }
 }
 
 void SkeletonTimes::time(const Skeleton& skeleton, const std::vector<double>& durations, int more, double tolerance) {
-  const std::size_t all = skeleton.nodes.size();
-  const std::size_t added = more > 0 ? static_cast<std::size_t>(more) * skeleton.loop->size : 0;
-  if (ends_.size() < all + added + 1) ends_.resize(all + added + 1);
+  std::size_t most = skeleton.nodes.size() + 1;
+  for (const SkeletonLoop& loop : skeleton.loops) most += static_cast<std::size_t>(more) * loop.size;
+  if (ends_.size() < most) ends_.resize(most);
   ends_[0] = 0;
-  makespan_ = 0;
   more_ = 0;
+  run_ = 0;
+  left_out_ = 0;
   leaves_out_ = false;
-  const SkeletonNode* nodes = skeleton.nodes.data();
-  std::size_t behind = all;  // where the nodes begin that stand behind the blocks
-  double left_out = 0;
+  std::size_t done = 0;  // of the skeleton's nodes
+  const auto run_until = [&](std::size_t end) {
+    run(skeleton.nodes.data() + done, end - done, durations.data());
+    done = end;
+  };
   if (more > 0) {
-    const SkeletonLoop& loop = *skeleton.loop;
-    behind = loop.begin + loop.size;
-    run(nodes, behind, 0, durations.data());
-    for (int left = more; left > 0;) {
-      if (tolerance > 0) {
-        const Shift shift = periodic(loop, behind + static_cast<std::size_t>(more_) * loop.size, left, tolerance);
-        left -= shift.blocks;
-        left_out += shift.time;
-        leaves_out_ = leaves_out_ || shift.blocks > 0;
-        if (left == 0) break;
-      }
-      run(nodes + loop.begin, loop.size, behind + static_cast<std::size_t>(more_) * loop.size, durations.data());
-      ++more_;
-      --left;
+    for (const SkeletonLoop& loop : skeleton.loops) {
+      run_until(loop.begin + loop.size);
+      repeat(skeleton, loop, durations.data(), more, skeleton.loops.size() == 1 ? tolerance : 0);
     }
-    const std::size_t from = behind + static_cast<std::size_t>(more_) * loop.size;
-    run(nodes + behind, all - behind, from, durations.data());
-  } else {
-    run(nodes, all, 0, durations.data());
   }
-  const std::size_t shifted = more_ > 0 ? static_cast<std::size_t>(more_) * skeleton.loop->size : 0;
+  run_until(skeleton.nodes.size());
+  makespan_ = 0;
   for (const std::uint32_t sink : skeleton.sinks) {
-    makespan_ = std::max(makespan_, end(sink < behind ? sink : sink + shifted));
+    std::size_t shifted = sink;
+    for (const SkeletonLoop& loop : skeleton.loops) {
+      if (sink >= loop.begin + loop.size) shifted += static_cast<std::size_t>(more_) * loop.size;
+    }
+    makespan_ = std::max(makespan_, end(shifted));
   }
-  makespan_ += left_out;
+  makespan_ += left_out_;
 }
 
 // The shortest period of those that save a block.

@@ -13,16 +13,16 @@ namespace plumb {
 // same numbers to the last bit, unless microbatches are left out.
 class SkeletonTimes {
  public:
-  // With `more` blocks added by the loop. In a steady state all nodes of a block end the same time after those of the
+  // With `more` blocks added by each loop. In a steady state all nodes of a block end the same time after those of the
   // block q before; once they do, q blocks more only shift all that follows by that time (the longest paths are linear
   // in max and plus: what starts from shifted times is shifted), so that as many as possible are left out and the shift
   // is added. That they do is checked, node by node, on as many blocks as any node looks back; how far the shifts of
   // single nodes lie apart bounds the error, since max and plus never widen differences: it stays below `tolerance` of
-  // the makespan. 0: nothing is left out.
+  // the makespan. 0: nothing is left out, nor where there are several loops (each rank has its own pace there).
   void time(const Skeleton& skeleton, const std::vector<double>& durations, int more, double tolerance);
 
   [[nodiscard]] double makespan() const { return makespan_; }
-  // Blocks that were added and not left out.
+  // Blocks that each loop added and that were not left out.
   [[nodiscard]] int more() const { return more_; }
   [[nodiscard]] bool leaves_out() const { return leaves_out_; }
   [[nodiscard]] double end(std::size_t position) const { return ends_[position + 1]; }
@@ -36,12 +36,15 @@ class SkeletonTimes {
     int blocks = 0;   // that are left out
     double time = 0;  // that they would have added
   };
-  void run(const SkeletonNode* nodes, std::size_t count, std::size_t from, const double* durations);
+  void repeat(const Skeleton& skeleton, const SkeletonLoop& loop, const double* durations, int more, double tolerance);
+  void run(const SkeletonNode* nodes, std::size_t count, const double* durations);
   [[nodiscard]] Shift periodic(const SkeletonLoop& loop, std::size_t end, int left, double tolerance) const;
   [[nodiscard]] Shift with_period(const SkeletonLoop& loop, std::size_t end, std::size_t q, double spread) const;
 
   std::vector<double> ends_;  // by position + 1; the first is 0
   double makespan_ = 0;
+  double left_out_ = 0;  // seconds
+  std::size_t run_ = 0;  // nodes so far
   int more_ = 0;
   bool leaves_out_ = false;
 };

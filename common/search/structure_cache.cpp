@@ -13,7 +13,7 @@ namespace {
 
 // Their lists for more microbatches are those for fewer with more of the same in the middle: see the orders that their
 // generators state.
-constexpr std::array<std::string_view, 4> regular = {"1f1b", "eager-1f1b", "zb-h1", "interleaved-1f1b"};
+constexpr std::array<std::string_view, 5> regular = {"1f1b", "eager-1f1b", "gpipe", "zb-h1", "interleaved-1f1b"};
 
 // Of a regular schedule, the microbatches of one turn of its steady state; 0: it is not regular.
 int period_of(const StructureKey& key) {
@@ -30,17 +30,21 @@ int period_of(const StructureKey& key) {
   }
 }
 
+Schedule compute_schedule(const StructureKey& key, int microbatches) {
+  Schedule schedule = generate_schedule(key.schedule, {.ranks = key.ranks,
+                                                       .microbatches = microbatches,
+                                                       .chunks = key.chunks,
+                                                       .slices = key.slices,
+                                                       .group = key.group,
+                                                       .update_every = key.update_every,
+                                                       .overlap = key.overlap});
+  return key.recompute ? with_recompute(std::move(schedule)) : schedule;
+}
+
 std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given) {
   auto structure = std::make_unique<Structure>();
   Plan plan = given;
-  plan.schedule = generate_schedule(key.schedule, {.ranks = key.ranks,
-                                                   .microbatches = key.microbatches,
-                                                   .chunks = key.chunks,
-                                                   .slices = key.slices,
-                                                   .group = key.group,
-                                                   .update_every = key.update_every,
-                                                   .overlap = key.overlap});
-  if (key.recompute) plan.schedule = with_recompute(std::move(plan.schedule));
+  plan.schedule = compute_schedule(key, key.microbatches);
   structure->splits_backward = splits_backward(plan.schedule);
   structure->evicts = evicts(plan.schedule);
   structure->has_pairs = !plan.schedule.overlapped.empty();
@@ -51,13 +55,33 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given) {
     structure->skeleton = build_skeleton(lowered_schedule(plan), costs, period_of(key));
   }
   structure->held = held_moments(plan);
-  structure->placement = std::move(plan.schedule);
+  const bool piles_up = structure->skeleton.loops.size() > 1;
+  structure->placement = std::exchange(plan.schedule, {});
   structure->placement.actions.clear();
   structure->placement.overlapped.clear();
+  if (!piles_up) return structure;
+  plan.schedule = compute_schedule(key, key.microbatches + 1);
+  structure->held_by_next = held_moments(plan);
   return structure;
 }
 
 }  // namespace
+
+HeldMoments held_with(const Structure& structure, int more) {
+  HeldMoments held = structure.held;
+  const HeldMoments& next = structure.held_by_next;
+  if (next.moments.empty()) return held;
+  held.inputs += (next.inputs - held.inputs) * more;
+  for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {
+    for (std::size_t moment = 0; moment < held.moments[rank].size(); ++moment) {
+      for (std::size_t stage = 0; stage < held.moments[rank][moment].size(); ++stage) {
+        int& count = held.moments[rank][moment][stage];
+        count += (next.moments.at(rank).at(moment).at(stage) - count) * more;
+      }
+    }
+  }
+  return held;
+}
 
 const Structure& StructureCache::structure(const StructureKey& key, const Plan& plan) {
   const auto [found, is_new] = cache_.try_emplace(key);
@@ -77,13 +101,14 @@ StructureCache::Shorter StructureCache::shorter(const StructureKey& key, const P
   const int period = period_of(key);
   if (period == 0) return {.key = key};
   // Warm-up and cool-down take as many microbatches as there are ranks, of eager schedules twice as many; behind them a
-  // few turns show that they are alike.
-  for (const int turns : {key.ranks / period + 6, 2 * key.ranks / period + 6}) {
+  // few turns show that they are alike. Where all F come before all B, every turn is.
+  const int warm_up = key.schedule == "gpipe" ? 0 : key.ranks / period;
+  for (const int turns : {warm_up + 6, 2 * warm_up + 6}) {
     StructureKey fewer = key;
     fewer.microbatches = turns * period;
     if (key.schedule == "interleaved-1f1b") fewer.group = period;
     if (fewer.microbatches + period > key.microbatches) break;
-    if (!structure(fewer, plan).skeleton.loop) continue;
+    if (structure(fewer, plan).skeleton.loops.empty()) continue;
     return {.key = fewer, .more = (key.microbatches - fewer.microbatches) / period};
   }
   return {.key = key};

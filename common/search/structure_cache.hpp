@@ -37,7 +37,11 @@ struct Structure {
   bool has_pairs = false;  // overlapped; what one hides of the other is not in skeletons either
   Skeleton skeleton = {};
   HeldMoments held = {};
+  HeldMoments held_by_next = {};  // the same with one microbatch more, where the loops pile them up; else empty
 };
+
+// What the schedule holds at its fullest with `more` blocks added.
+[[nodiscard]] HeldMoments held_with(const Structure& structure, int more);
 
 class StructureCache {
  public:

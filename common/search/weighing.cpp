@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <tuple>
 
 #include "common/base/error.hpp"
@@ -19,22 +20,22 @@ void keep_smaller(std::optional<std::pair<Bytes, std::int64_t>>& kept, Bytes byt
   if (!kept || std::pair(bytes, id) < *kept) kept = {bytes, id};
 }
 
+std::optional<std::chrono::steady_clock::time_point> deadline(
+    const std::optional<std::chrono::duration<double>>& time_limit) {
+  if (!time_limit) return std::nullopt;
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(*time_limit);
+}
+
 }  // namespace
 
 Weighing::Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options)
-    : space_(space), options_(options) {
-  if (options.time_limit) {
-    deadline_ = std::chrono::steady_clock::now() +
-                std::chrono::duration_cast<std::chrono::steady_clock::duration>(*options.time_limit);
-  }
-  for (int thread = 0; thread < std::max(1, options.jobs); ++thread)
+    : space_(space), options_(options), stop_(options.stop, deadline(options.time_limit)) {
+  for (int thread = 0; thread < std::max(1, options.jobs); ++thread) {
     weighers_.push_back(make_weigher(space.scenario()));
+    if (weighers_.back().watch) weighers_.back().watch(stop_);
+  }
   facts_.resize(index(space.families()));
-}
-
-bool Weighing::ended() const {
-  if (options_.stop != nullptr && *options_.stop) return true;
-  return deadline_ && std::chrono::steady_clock::now() >= *deadline_;
 }
 
 void Weighing::tell(int thread, std::int64_t done) const {
@@ -89,18 +90,21 @@ void Weighing::measure_bounds() {
   std::ranges::sort(waiting_, {}, [&](std::int64_t family) { return std::pair(time_bound(family), family); });
 }
 
-void Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
+bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
                             Refusals& refusals) const {
   const Family of = space_.family(family);
   for (std::int64_t split = 0; split < space_.splits(); ++split) {
     const std::int64_t id = family * space_.splits() + split;
     try {
-      const Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
-      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits});
+      Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
+      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits, std::move(estimate.split)});
     } catch (const InputError& error) {
       refusals.emplace_back(id, error.problem());
+    } catch (const Stopped&) {
+      return false;
     }
   }
+  return true;
 }
 
 std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& round, std::vector<std::int64_t> later) {
@@ -108,14 +112,17 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   std::vector<Refusals> refusals(round.size());
   std::vector<char> done(round.size(), 0);
   std::atomic<std::int64_t> count = 0;
+  std::atomic<bool> cut_short = false;
   in_parallel(static_cast<int>(weighers_.size()), std::ssize(round), 1, [&](int thread, std::int64_t item) {
     if (ended()) return;
-    weigh_family(round[index(item)], weighers_[index(thread)], found[index(item)], refusals[index(item)]);
+    const Weigher& weigher = weighers_[index(thread)];
+    if (!weigh_family(round[index(item)], weigher, found[index(item)], refusals[index(item)])) cut_short = true;
     done[index(item)] = 1;
     count += space_.splits();
     tell(thread, disposed_ + count);
   });
   disposed_ += count;
+  cut_short_ = cut_short_ || cut_short;
   waiting_.clear();
   std::vector<WeighedCandidate> result;
   for (std::size_t item = 0; item < round.size(); ++item) {

@@ -1,7 +1,6 @@
 // The families of a search: their bounds, which of them wait to be weighed, and the threads that do it.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@ struct WeighedCandidate {
   Seconds iteration = {};
   Bytes peak_bytes = {};
   bool fits = false;
+  Split split = {};  // that its choice came to
 };
 
 class Weighing {
@@ -30,12 +30,14 @@ class Weighing {
   [[nodiscard]] Bytes memory_bound(std::int64_t family) const { return facts_[index(family)].memory; }
 
   // All candidates of these families that can be built, by number; then `later` wait. If it is ended meanwhile, those
-  // that were not weighed wait too.
+  // that were not begun wait too.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
                                                     std::vector<std::int64_t> later);
 
   // Whether the search has been told to end, or its time is over.
-  [[nodiscard]] bool ended() const;
+  [[nodiscard]] bool ended() const { return stop_.ended(); }
+  // Whether that came while a family was being weighed: some of its candidates were not, and it waits no longer.
+  [[nodiscard]] bool cut_short() const { return cut_short_; }
 
   [[nodiscard]] std::int64_t evaluated() const { return evaluated_; }
   // What was left out so far.
@@ -60,17 +62,19 @@ class Weighing {
 
   [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
-  void weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
-                    Refusals& refusals) const;
+  // False: ended before all were.
+  [[nodiscard]] bool weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
+                                  Refusals& refusals) const;
   void tell(int thread, std::int64_t done) const;
 
   const SearchSpace& space_;
   const SearchOptions& options_;
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  Stop stop_;
   std::vector<Weigher> weighers_;  // by thread
   std::vector<Facts> facts_;       // by family
   std::vector<std::int64_t> waiting_;
   bool measured_ = false;
+  bool cut_short_ = false;
   std::int64_t evaluated_ = 0;
   std::int64_t disposed_ = 0;  // candidates
   LeftOutLog log_;

@@ -2,6 +2,7 @@
 #include <map>
 #include <utility>
 
+#include "common/split/alike_layers.hpp"
 #include "common/split/coupled.hpp"
 #include "common/split/cut_search.hpp"
 
@@ -65,6 +66,10 @@ class BalancedSplit {
     for (std::int64_t steps = 0; steps < most_steps_of_search;) {
       const CoupledLimits limits{.bytes = memory_limit_, .time = order_.pace - 1};
       if (!blocks_fit_in_ranks(chain_, order_.pace - 1)) return;
+      if (AlikeLayers::are(chain_)) {
+        AlikeLayers alike(chain_, limits);
+        if (alike.possible(alike.any()) == false) return;
+      }
       const StageWindows windows = windows_within(chain_, limits);
       CoupledCuts faster(chain_, limits, most_steps_of_search - steps);
       const CoupledCuts::Search found = faster.search(windows);

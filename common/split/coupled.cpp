@@ -41,7 +41,12 @@ std::int64_t runs_of(const StageWindows& windows) {
 }
 
 CoupledCuts::CoupledCuts(const WeighedChain& chain, const CoupledLimits& limits, std::int64_t budget)
-    : chain_(chain), limits_(limits), stages_(chain.stages()), blocks_(chain.blocks()), budget_(budget) {
+    : chain_(chain),
+      limits_(limits),
+      stages_(chain.stages()),
+      blocks_(chain.blocks()),
+      budget_(budget),
+      watch_(chain.stop()) {
   const auto add = [&](int rank, const Moment* moment, std::int64_t most) {
     const double scale = std::max(static_cast<double>(most), 1.0);
     all_limits_.push_back({.rank = rank, .moment = moment, .most = static_cast<double>(most) / scale, .scale = scale});
@@ -69,6 +74,7 @@ CoupledCuts::Search CoupledCuts::search(const StageWindows& windows) {
   std::vector<double> multipliers(all_limits_.size(), 1.0 / static_cast<double>(all_limits_.size()));
   for (int round = 0; round < multiplier_rounds; ++round) {
     steps_ += steps_of_round;
+    if (chain_.stop() != nullptr) chain_.stop()->check();
     if (steps_ > budget_) return {.finished = false};
     switch (weigh(multipliers)) {
       case Verdict::impossible:
@@ -265,6 +271,7 @@ bool CoupledCuts::place_rank(int rank, std::size_t next, Positions& cuts, const 
     for (const int end : ends_[at(stage, start)]) {
       if (known_end != unknown && known_end != end) continue;
       if (++steps_ > budget_) return false;
+      watch_.turn();
       if (!place_stage(rank, next, start, end)) break;  // longer ones take no less
       cuts[begin + 1] = static_cast<char16_t>(end);
       if (!place_rank(rank, next + 1, cuts, visit)) return false;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/stop.hpp"
 #include "common/split/chain.hpp"
 #include "common/split/weighed_chain.hpp"
 
@@ -105,6 +106,7 @@ class CoupledCuts {
   std::vector<int> cuts_;               // the lightest ones
   std::vector<Placed> placed_;          // before each stage of the rank that is being placed
   std::int64_t steps_ = 0;              // of all searches together
+  StopWatch watch_;
 };
 
 // dynamic_split with so many steps for the cuts of ranks with several stages. Throws TooLongToProve.

@@ -31,7 +31,7 @@ std::int64_t largest_untouched(const std::vector<int>& order, const std::vector<
 
 CutSearch::CutSearch(const WeighedChain& chain, std::optional<std::int64_t> memory_limit, int stage_weight,
                      std::int64_t budget)
-    : chain_(chain), memory_limit_(memory_limit), stage_weight_(stage_weight), budget_(budget) {}
+    : chain_(chain), memory_limit_(memory_limit), stage_weight_(stage_weight), budget_(budget), watch_(chain.stop()) {}
 
 std::vector<int> CutSearch::improved(const std::vector<int>& cuts) {
   start_at(cuts);
@@ -159,6 +159,7 @@ std::vector<int> CutSearch::slowest_first() const {
 
 // Keeps the changes if they are the best so far.
 void CutSearch::consider() {
+  watch_.turn();
   touch();
   swap_changes();
   const std::optional<CutOrder> order = weigh_changed();

@@ -63,6 +63,7 @@ class CutSearch {
   int stage_weight_;
   std::int64_t budget_;
   std::int64_t steps_ = 0;
+  StopWatch watch_;
 
   std::vector<int> cuts_;  // the ends of all stages
   CutOrder order_;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <span>
 
+#include "common/split/alike_layers.hpp"
 #include "common/split/coupled.hpp"
 
 namespace plumb {
@@ -11,12 +13,16 @@ class DynamicSplit {
   DynamicSplit(const SplitProblem& problem, std::int64_t budget)
       : problem_(problem), chain_(problem), blocks_(chain_.blocks()), stages_(chain_.stages()), budget_(budget) {
     sum_times();
+    const auto layer_times = std::span(problem.block_times).subspan(1, problem.block_times.size() - 2);
+    const bool alike = problem.memory_per_rank && chain_.most_stages_of_a_rank() > 1 && AlikeLayers::are(chain_) &&
+                       std::ranges::count(layer_times, layer_times.front()) == std::ssize(layer_times);
+    if (alike) alike_.emplace(chain_, CoupledLimits{.bytes = problem.memory_per_rank->value});
   }
 
   std::optional<Split> run() {
     // The smallest time of the slowest stage for which there are cuts; the whole chain, the largest run, bounds
     // nothing.
-    const double whole = *std::ranges::max_element(times_);
+    const double whole = times_[time_index(0, blocks_)];
     if (!cuts_within(whole, false)) return std::nullopt;
     const std::vector<double> candidates = candidates_up_to(whole);
     auto low = candidates.begin();
@@ -154,6 +160,10 @@ class DynamicSplit {
     Reach reach = reach_within(limit);
     if (!reach.cuts.empty() && ranks_fit(reach.cuts)) return std::move(reach.cuts);
     if (reach.cuts.empty() && reach.proven) return std::nullopt;
+    if (alike_) {
+      const std::optional<std::vector<int>> known = alike_->largest(layers_within(limit));
+      if (known) return known->empty() ? std::nullopt : known;
+    }
     const StageWindows windows = windows_within(limit);
     const auto window = [&](int stage, int start) {
       return windows[static_cast<std::size_t>(stage)][static_cast<std::size_t>(start)];
@@ -165,6 +175,23 @@ class DynamicSplit {
     cuts = coupled_->any(windows);
     if (cuts && largest) return coupled_->largest(windows, *cuts);
     return cuts;
+  }
+
+  // Of layers that are alike: how many each stage can hold, no slower than `limit` and not too large alone.
+  std::vector<LayerRange> layers_within(double limit) const {
+    std::vector<LayerRange> ranges = alike_->any();
+    for (int stage = 0; stage < stages_; ++stage) {
+      LayerRange& range = ranges[static_cast<std::size_t>(stage)];
+      if (stage + 1 < stages_) {
+        const int start = stage == 0 ? 0 : 1;
+        range.most = std::min(range.most, farthest(stage, start, limit) - 1);
+        continue;
+      }
+      int start = blocks_;
+      while (start > 1 && times_[time_index(start - 1, blocks_)] <= limit) --start;
+      range.most = blocks_ - 1 - start;
+    }
+    return ranges;
   }
 
   bool ranks_fit(const std::vector<int>& cuts) const {
@@ -183,6 +210,7 @@ class DynamicSplit {
   std::vector<double> times_;                 // of all segments, by time_index
   std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
   std::optional<CoupledCuts> coupled_;        // with a memory limit
+  std::optional<AlikeLayers> alike_;          // the same, where all layers are alike
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ class EvenSplit {
     const std::vector<std::size_t> first = earliest_starts();
     const std::vector<std::size_t> last = latest_starts();
     for (std::size_t stage = stages_; stage-- > 0;) {
+      if (problem_.stop != nullptr) problem_.stop->check();
       for (std::size_t start = first[stage]; start <= last[stage]; ++start) settle(stage, start);
     }
     if (cost_[index(0, 0)] == unreachable) return std::nullopt;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/stop.hpp"
 #include "common/base/units.hpp"
 
 namespace plumb {
@@ -49,6 +50,7 @@ struct SplitProblem {
   std::vector<int> rank_of_stage;
   std::vector<std::vector<Moment>> moments;  // per rank: all at which it may need most memory, under some split
   std::optional<Bytes> memory_per_rank;      // none: no limit
+  const Stop* stop = nullptr;                // tells the searches below to end: they throw Stopped
 };
 
 // The slowest stage's time under a split: with one stage per rank, what bounds the step in steady state.

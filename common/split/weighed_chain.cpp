@@ -87,7 +87,8 @@ WeighedChain::WeighedChain(const SplitProblem& problem)
       rank_of_stage_(problem.rank_of_stage),
       stages_of_rank_(stages_by_rank(problem)),
       moments_(&problem.moments),
-      most_held_(problem.rank_of_stage.size(), 0) {
+      most_held_(problem.rank_of_stage.size(), 0),
+      stop_(problem.stop) {
   Seconds sum;
   for (const Seconds time : problem.block_times) sum += time;
   for (std::size_t block = 0; block < problem.block_times.size(); ++block) {

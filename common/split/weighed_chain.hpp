@@ -24,6 +24,7 @@ class WeighedChain {
   explicit WeighedChain(const SplitProblem& problem);
   explicit WeighedChain(SplitProblem&& problem) = delete;
 
+  [[nodiscard]] const Stop* stop() const { return stop_; }
   [[nodiscard]] int blocks() const { return static_cast<int>(time_before_.size()) - 1; }
   [[nodiscard]] int stages() const { return static_cast<int>(rank_of_stage_.size()); }
   [[nodiscard]] int ranks() const { return static_cast<int>(moments_->size()); }
@@ -66,6 +67,7 @@ class WeighedChain {
   std::vector<std::vector<int>> stages_of_rank_;
   const std::vector<std::vector<Moment>>* moments_;  // the problem's, per rank
   std::vector<int> most_held_;                       // per stage, at any moment
+  const Stop* stop_;                                 // the problem's
 };
 
 [[nodiscard]] inline int start_of(const std::vector<int>& cuts, int stage) {

@@ -1,10 +1,10 @@
-// How many candidates a second the search weighs: MT-NLG 530B (arXiv 2201.11990) on 2,520 GPUs, batch 1,920, everything
-// that the fast evaluator takes. Two threads, as the goal is stated.
+// How many candidates a second the search weighs, and how many it disposes of: MT-NLG 530B (arXiv 2201.11990) on 2,520
+// GPUs, batch 1,920. Two threads, as the goal is stated.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <map>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "common/model/model_block.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/search/fast_evaluator.hpp"
+#include "common/search/search.hpp"
 
 namespace plumb::bench {
 namespace {
@@ -82,13 +83,27 @@ std::vector<Candidate> candidates() {
       }
     }
   }
-  // Those that share a schedule stand together, so that one thread makes it.
+  // Those that share a schedule stand together: see first_of_schedules.
   std::ranges::stable_sort(all, {}, [](const Candidate& candidate) {
     const Family& family = candidate.family;
     return std::tuple(-family.layout.pipeline, family.schedule.name, family.schedule.chunks,
                       family.microbatch * family.layout.data.degree);
   });
   return all;
+}
+
+// Where another schedule or pipeline begins: a thread takes what shares one, so that only it makes that.
+std::vector<std::size_t> first_of_schedules(const std::vector<Candidate>& all) {
+  const auto shape = [&](std::size_t n) {
+    const Family& family = all[n].family;
+    return std::tuple(family.layout.pipeline, family.schedule.name, family.schedule.chunks);
+  };
+  std::vector<std::size_t> first;
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    if (n == 0 || shape(n) != shape(n - 1)) first.push_back(n);
+  }
+  first.push_back(all.size());
+  return first;
 }
 
 struct Counts {
@@ -107,15 +122,15 @@ void on_threads(const Visit& visit) {
 // Every candidate is weighed, from empty caches, which is part of the time.
 void weigh_all(benchmark::State& state, const std::string& software) {
   const Scenario read = scenario(software);
-  std::vector<Candidate> all = candidates();
+  const std::vector<Candidate> all = candidates();
+  const std::vector<std::size_t> first = first_of_schedules(all);
   Counts counts;
   for (auto _ : state) {
     std::atomic<std::size_t> next{0};
     on_threads([&](int) {
       FastEvaluator fast(read);
-      constexpr std::size_t at_once = 64;
-      for (std::size_t begin; (begin = next.fetch_add(at_once)) < all.size();) {
-        for (std::size_t n = begin; n < std::min(begin + at_once, all.size()); ++n) {
+      for (std::size_t group; (group = next++) + 1 < first.size();) {
+        for (std::size_t n = first[group]; n < first[group + 1]; ++n) {
           try {
             benchmark::DoNotOptimize(fast.weigh(all[n].family, {.method = all[n].split}));
             ++counts.weighed;
@@ -130,6 +145,55 @@ void weigh_all(benchmark::State& state, const std::string& software) {
   state.counters["weighed/s"] = benchmark::Counter(static_cast<double>(counts.weighed), benchmark::Counter::kIsRate);
   state.counters["refused"] = static_cast<double>(counts.refused) / static_cast<double>(state.iterations());
 }
+
+// The scenarios that plumb ships: all layouts, microbatches, recompute modes and mesh orders.
+const char* const open_530b = R"(
+model: {name: mt-nlg-530b, vocabulary: 51200, hidden: 20480, heads: 128, ffn: 81920, layers: "full/dense*105",
+        activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: true}
+cluster: {machine: dgx-a100, nodes: 315}
+training: {sequence: 2048, global_batch: 1920, microbatch: [1, 2, 4], precision: fp16, recompute: auto}
+layout: auto
+schedule: [1f1b, {name: interleaved-1f1b, chunks: [2, 3]}, zb-h1]
+software: megatron-2022
+split: [dynamic, uniform]
+)";
+const char* const open_175b = R"(
+model: {name: gpt-3-175b, vocabulary: 51200, hidden: 12288, heads: 96, ffn: 49152, layers: "full/dense*96",
+        activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: true}
+cluster: {machine: dgx-a100, nodes: 8}
+training: {sequence: 2048, global_batch: 64, microbatch: auto, precision: fp16, recompute: auto}
+layout: auto
+schedule: [1f1b, {name: interleaved-1f1b, chunks: auto}, zb-h1]
+software: megatron-2022
+split: [dynamic, uniform]
+)";
+
+// A whole search as the planner does it, its table predicted by the longest path. How each candidate was disposed of is
+// given apart: most are refused by their numbers alone.
+void search_all(benchmark::State& state, const char* yaml) {
+  const Scenario read = read_scenario(YamlValue::parse(yaml, "open.yaml"), "open");
+  const SearchSpace space(read);
+  SearchResult found;
+  for (auto _ : state) found = search(space, fast_weigher, predict_by_path, {.jobs = threads});
+  std::int64_t by_numbers = 0;
+  for (std::int64_t family = 0; family < space.families(); ++family) {
+    by_numbers += space.refusal(family) ? space.splits() : 0;
+  }
+  std::map<LeftOutWhy, std::int64_t> left_out;
+  for (const LeftOut& group : found.explanation) left_out[group.why] += group.candidates;
+  const auto count = [&](const char* name, std::int64_t number) { state.counters[name] = static_cast<double>(number); };
+  count("candidates", found.candidates);
+  count("by_numbers", by_numbers);
+  count("cannot_be_built", left_out[LeftOutWhy::cannot_be_built] - by_numbers);
+  count("memory_bound", left_out[LeftOutWhy::memory_bound]);
+  count("time_bound", left_out[LeftOutWhy::slower_by_bound]);
+  count("weighed", found.planning.evaluated);
+  state.counters["disposed/s"] =
+      benchmark::Counter(static_cast<double>(found.candidates), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK_CAPTURE(search_all, mt_nlg_530b_2520_gpus, open_530b)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(search_all, gpt_3_175b_64_gpus, open_175b)->Unit(benchmark::kMillisecond)->UseRealTime();
+
 BENCHMARK_CAPTURE(weigh_all, megatron_2022, "megatron-2022")
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()

@@ -2,8 +2,10 @@
 #include "common/search/search.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include "common/base/digest.hpp"
 #include "tests/catch.hpp"
@@ -241,6 +243,31 @@ TEST_CASE("where nothing fits, the candidate that is nearest to fitting is named
   }
   CHECK(compared >= 20);
   CHECK(excluded > 0);
+}
+
+TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  std::atomic<bool> stop = false;
+  const SearchOptions options{.top = 1, .stop = &stop};
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = slow_weigher(of);
+    const auto watched = std::make_shared<Stop>();
+    const auto calls = std::make_shared<int>(0);
+    weigher.watch = [=](const Stop& by) { *watched = by; };
+    weigher.weigh = [=, &of, &stop](const Family& family, const SplitChoice& split) {
+      if (++*calls == 5) stop = true;  // as if within a long search for a split
+      watched->check();
+      return weigh_slowly(of, family, split);
+    };
+    return weigher;
+  };
+  const SearchResult cut = search(space, make, predict_by_path, options);
+  CHECK_FALSE(cut.finished);
+  CHECK(cut.planning.evaluated <= 4);
+  CHECK(cut.left >= space.candidates() - 4 - cut.planning.pruned);
+  check_counts(cut, space);
+  for (const LeftOut& group : cut.explanation) CHECK(group.reason.find("told to end") == std::string::npos);
 }
 
 TEST_CASE("where nothing fits, the smallest candidate says why") {
