@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "common/base/error.hpp"
@@ -10,6 +11,11 @@
 namespace plumb::sim {
 
 Platform platform_of(const PipelineCosts& costs, int ranks) {
+  if (!costs.boundaries.empty()) {
+    // Each boundary has a way of its own, whose time is all delay here.
+    const TransferCost endless{.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
+    return {.ranks = ranks, .ranks_per_machine = 1, .inside = endless, .outside = endless};
+  }
   return {.ranks = ranks,
           .ranks_per_machine = costs.ranks_per_machine,
           .cores_per_machine = costs.cores_per_machine,

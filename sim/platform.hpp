@@ -22,6 +22,7 @@ struct Platform {
   bool operator==(const Platform&) const = default;
 };
 
+// Of one rank for each stage. With data degrees by stage nothing contends: all ranks simulated do.
 [[nodiscard]] Platform platform_of(const PipelineCosts& costs, int ranks);
 
 // Of all ranks of a cluster of such machines, whose messages are as `costs` says of its machine.

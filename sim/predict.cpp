@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/unfolded.hpp"
+#include "common/plan/unfolded_stages.hpp"
 #ifdef PLUMB_HAS_SIMGRID
 #include "common/graph/schedule_graph.hpp"
 #include "sim/runner.hpp"
@@ -13,6 +14,11 @@ namespace plumb::sim {
 namespace {
 
 Timeline predict_by_simgrid(const Plan& plan) {
+  if (has_stage_data(plan.layout)) {  // what contends is which ranks of a stage send where
+    return folded_back_timeline(plan, "simgrid", [&](const ScheduleGraph& graph) {
+      return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
+    });
+  }
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
   return predicted_timeline(plan, lowered, graph, simulate(graph, plan.costs), "simgrid");

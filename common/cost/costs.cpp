@@ -115,6 +115,16 @@ TransferCost transfer_between(const PipelineCosts& costs, int from, int to) {
   return under > 0 && from % each / under != to % each / under ? costs.across : costs.inside;
 }
 
+Bytes boundary_of_stage(const PipelineCosts& costs, int stage) {
+  if (costs.boundaries.empty()) return costs.boundary_bytes;
+  if (stage == 0) return costs.boundaries.front().before;
+  return costs.boundaries[static_cast<std::size_t>(stage) - 1].behind;
+}
+
+Seconds boundary_time(const BoundaryCost& boundary) {
+  return transfer_time(boundary.way, std::max(boundary.before, boundary.behind));
+}
+
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {
   const BlockRange range = blocks_of_stage(split, stage);
   return in_sequence({blocks.begin() + range.first, blocks.begin() + range.last});

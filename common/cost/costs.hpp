@@ -91,6 +91,14 @@ struct SharedWays {
 // `outside` between these ranks of two machines, which may be under two leaves or on two sites.
 [[nodiscard]] TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to);
 
+// What crosses the boundary behind a stage, where ranks of neighbouring stages hold different shares of a microbatch.
+struct BoundaryCost {
+  Bytes before;      // hidden states of one microbatch, as one rank of the stage holds them
+  Bytes behind;      // … of the next one
+  TransferCost way;  // the larger of the two takes as long as all that goes over the busiest port of the boundary
+  bool operator==(const BoundaryCost&) const = default;
+};
+
 // Everything that a schedule graph needs besides the schedule.
 struct PipelineCosts {
   std::vector<ComputeCost> stages;
@@ -106,6 +114,9 @@ struct PipelineCosts {
   double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
   std::string provenance;      // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
   std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not
+  // Behind each stage but the last, where stages have different data degrees; empty: all are alike. Graphs then take
+  // messages from these, not from boundary_bytes and the ways above.
+  std::vector<BoundaryCost> boundaries = {};
   bool operator==(const PipelineCosts&) const = default;
 };
 
@@ -113,6 +124,12 @@ struct PipelineCosts {
 
 // Of the way between two ranks: `inside` or `across` if one machine has both.
 [[nodiscard]] TransferCost transfer_between(const PipelineCosts& costs, int from, int to);
+
+// Hidden states of one microbatch as a rank of this stage takes them in or sends them.
+[[nodiscard]] Bytes boundary_of_stage(const PipelineCosts& costs, int stage);
+
+// A message over the boundary behind `stage`, either way, alone.
+[[nodiscard]] Seconds boundary_time(const BoundaryCost& boundary);
 
 // The blocks of one stage in sequence; `blocks` has layers + 2 entries.
 [[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);

@@ -1,6 +1,7 @@
 #include "common/cost/costs_json.hpp"
 
 #include <cmath>
+#include <optional>
 
 #include "common/base/json_fields.hpp"
 
@@ -47,6 +48,13 @@ static void fields(Archive& archive, SharedWays& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, BoundaryCost& x) {
+  archive("before_bytes", x.before);
+  archive("behind_bytes", x.behind);
+  archive("way", x.way);
+}
+
+template <class Archive>
 static void fields(Archive& archive, PipelineCosts& x) {
   archive("stages", x.stages);
   archive("boundary_bytes", x.boundary_bytes);
@@ -61,6 +69,10 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
   archive("provenance", x.provenance);
   archive("transport", x.transport);
+  std::optional<std::vector<BoundaryCost>> boundaries;  // a key that only such plans have
+  if (!x.boundaries.empty()) boundaries = x.boundaries;
+  archive("boundaries", boundaries);
+  if (boundaries) x.boundaries = *boundaries;
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }
@@ -86,11 +98,18 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   require_bandwidth(costs.shared.ranks_per_site, costs.shared.site, "site_bytes_per_s");
   std::vector<std::pair<const char*, TransferCost>> ways{{"inside", costs.inside}, {"outside", costs.outside}};
   if (costs.shared.ranks_per_switch > 0) ways.emplace_back("across", costs.across);
-  for (const auto& [name, way] : ways) {
+  const auto require_way = [](const JsonValue& place, const TransferCost& way) {
     const bool endless = std::isinf(way.bandwidth.value);
     if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {
-      value.at(name).at("bandwidth_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");
+      place.at("bandwidth_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");
     }
+  };
+  for (const auto& [name, way] : ways) require_way(value.at(name), way);
+  if (!costs.boundaries.empty() && costs.boundaries.size() + 1 != costs.stages.size()) {
+    value.at("boundaries").fail("expected one boundary behind each stage but the last");
+  }
+  for (std::size_t i = 0; i < costs.boundaries.size(); ++i) {
+    require_way(value.at("boundaries")[i].at("way"), costs.boundaries[i].way);
   }
   return costs;
 }

@@ -85,12 +85,12 @@ class MemoryWalk {
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage, action.microbatch))
-        changes_[rank].push_back({end, {.messages = costs_.boundary_bytes}});
+        changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage)}});
     }
     if (gradient && action.stage > 0) {
       producer_end(false, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch))
-        changes_[rank].push_back({end, {.messages = costs_.boundary_bytes}});
+        changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage)}});
     }
   }
 
@@ -100,8 +100,9 @@ class MemoryWalk {
     const Seconds made = producer_end(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
     const Seconds arrived = std::max(evaluation_.end[id], made);
     auto& sender = changes_[static_cast<std::size_t>(node.peer)];
-    sender.push_back({made, {.messages = node.bytes}});
-    sender.push_back({arrived, {.messages = -node.bytes}});
+    const Bytes sent = costs_.boundaries.empty() ? node.bytes : boundary_of_stage(costs_, producer_stage(receive));
+    sender.push_back({made, {.messages = sent}});
+    sender.push_back({arrived, {.messages = -sent}});
     changes_[static_cast<std::size_t>(node.rank)].push_back({arrived, {.messages = node.bytes}});
   }
 
@@ -172,8 +173,8 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
   const auto last = static_cast<std::int32_t>(costs.stages.size()) - 1;
   const Bytes kept = cost.kept_bytes;
   const Bytes for_weight = cost.kept_for_weight_bytes;
-  const Bytes input = action.stage > 0 ? costs.boundary_bytes : Bytes{};
-  const Bytes gradient = action.stage < last ? costs.boundary_bytes : Bytes{};
+  const Bytes input = action.stage > 0 ? boundary_of_stage(costs, action.stage) : Bytes{};
+  const Bytes gradient = action.stage < last ? boundary_of_stage(costs, action.stage) : Bytes{};
   switch (action.kind) {
     case ActionKind::forward: {
       const Bytes workspace = cost.forward_workspace_bytes;

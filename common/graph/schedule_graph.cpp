@@ -30,7 +30,7 @@ Bytes payload(const Node& node, const PipelineCosts& costs) {
   const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
   switch (node.kind) {
     case NodeKind::transfer:
-      return costs.boundary_bytes;
+      return boundary_of_stage(costs, node.action.stage);
     case NodeKind::host_copy:
       return cost.kept_bytes;
     case NodeKind::collective:
@@ -45,6 +45,10 @@ Seconds time_alone(const Node& node, const PipelineCosts& costs) {
   if (node.kind == NodeKind::compute) return compute_time(cost, node.action.kind);
   if (node.kind == NodeKind::optimizer) return cost.optimizer;
   if (is_folded(node)) return cost.gradient_reduction;
+  if (node.kind == NodeKind::transfer && !costs.boundaries.empty()) {
+    return boundary_time(
+        costs.boundaries[static_cast<std::size_t>(std::min(node.action.stage, producer_stage(node.action)))]);
+  }
   return transfer_time(transfer_between(costs, node.peer, node.rank), payload(node, costs));
 }
 
@@ -298,8 +302,10 @@ class GraphBuilder {
       Node& node = graph_.nodes[message.transfer];
       node.duration = node.duration * turns;
       // Simulators make them share the port by themselves; each has its own start.
-      if (turns > 1)
-        node.flow = flow_index(graph_, {.latency = transfer_between(costs_, node.peer, node.rank).latency * turns});
+      if (turns <= 1) continue;
+      const Seconds latency = transfer_between(costs_, node.peer, node.rank).latency * turns;
+      // Over a boundary with a way of its own nothing flows that could take turns: all of it is a delay.
+      node.flow = flow_index(graph_, {.latency = costs_.boundaries.empty() ? latency : node.duration});
     }
   }
 

@@ -13,6 +13,36 @@ constexpr std::array<MeshAxis, 5> all_axes = {MeshAxis::tensor, MeshAxis::contex
 
 std::size_t index(MeshAxis axis) { return static_cast<std::size_t>(axis); }
 
+// Ranks of one stage for each of its replicas.
+int ranks_per_replica(const Layout& layout) { return layout.tensor.degree * layout.context * layout.expert; }
+
+// Along an axis, among the ranks of one pipeline rank.
+int degree_at(const Layout& layout, MeshAxis axis, int stage) {
+  return axis == MeshAxis::data ? data_degree(layout, stage) : degree(layout, axis);
+}
+
+void require_stage_data(const Layout& layout) {
+  if (!has_stage_data(layout)) return;
+  const auto fail = [](const std::string& problem) { throw InputError("layout", problem); };
+  const std::vector<int>& degrees = layout.stage_data;
+  if (std::ssize(degrees) != layout.pipeline) {
+    fail(std::to_string(degrees.size()) + " data degrees by stage for a pipeline of " +
+         std::to_string(layout.pipeline) + " ranks");
+  }
+  std::int64_t sum = 0;
+  for (const int degree : degrees) {
+    if (degree < 1) fail("a data degree by stage must be at least 1");
+    sum += degree;
+  }
+  const auto [least, most] = std::ranges::minmax(degrees);
+  if (least == most) fail("data degrees by stage that are alike are one degree");
+  if (most != layout.data.degree) fail("the data degree must be the largest of those by stage");
+  if (layout.order.back() != MeshAxis::pipeline) {
+    fail("stages with different data degrees stand one behind the other: the order must end with 'pipeline'");
+  }
+  if (sum * ranks_per_replica(layout) > std::numeric_limits<int>::max()) fail("the degrees make too many ranks");
+}
+
 }  // namespace
 
 std::string_view axis_name(MeshAxis axis) {
@@ -58,9 +88,11 @@ void require_consistent(const Layout& layout) {
     product *= degree(layout, axis);
     if (product > std::numeric_limits<int>::max()) throw InputError("layout", "the degrees multiply to too many ranks");
   }
+  require_stage_data(layout);
 }
 
 int ranks(const Layout& layout) {
+  if (has_stage_data(layout)) return first_rank(layout, layout.pipeline);
   int product = 1;
   for (const MeshAxis axis : all_axes) product *= degree(layout, axis);
   return product;
@@ -68,21 +100,54 @@ int ranks(const Layout& layout) {
 
 std::int64_t batch_ways(const Layout& layout) { return std::int64_t{1} * layout.data.degree * layout.expert; }
 
+int data_degree(const Layout& layout, int stage) {
+  return has_stage_data(layout) ? layout.stage_data[static_cast<std::size_t>(stage)] : layout.data.degree;
+}
+
+int first_rank(const Layout& layout, int stage) {
+  int replicas = 0;
+  for (int before = 0; before < stage; ++before) replicas += data_degree(layout, before);
+  return replicas * ranks_per_replica(layout);
+}
+
+int stage_width(const Layout& layout, int stage) { return data_degree(layout, stage) * ranks_per_replica(layout); }
+
+Layout as_all(const Layout& layout, int stage) {
+  Layout result = layout;
+  result.data.degree = data_degree(layout, stage);
+  result.stage_data.clear();
+  return result;
+}
+
+Layout with_stage_data(Layout layout, const std::vector<int>& degrees) {
+  const auto [least, most] = std::ranges::minmax(degrees);
+  layout.data.degree = most;
+  layout.stage_data = least == most ? std::vector<int>{} : degrees;
+  return layout;
+}
+
 MeshCoordinates coordinates(const Layout& layout, int rank) {
   MeshCoordinates position{};
-  for (const MeshAxis axis : layout.order) {
-    position.at(index(axis)) = rank % degree(layout, axis);
-    rank /= degree(layout, axis);
+  int stage = 0;
+  if (has_stage_data(layout)) {
+    for (; rank >= stage_width(layout, stage); ++stage) rank -= stage_width(layout, stage);
   }
+  for (const MeshAxis axis : layout.order) {
+    position.at(index(axis)) = rank % degree_at(layout, axis, stage);
+    rank /= degree_at(layout, axis, stage);
+  }
+  if (has_stage_data(layout)) position.at(index(MeshAxis::pipeline)) = stage;
   return position;
 }
 
 int rank_at(const Layout& layout, const MeshCoordinates& coordinates) {
-  int rank = 0;
+  const int stage = coordinates.at(index(MeshAxis::pipeline));
+  int rank = has_stage_data(layout) ? first_rank(layout, stage) : 0;
   int stride = 1;
   for (const MeshAxis axis : layout.order) {
+    if (axis == MeshAxis::pipeline && has_stage_data(layout)) break;
     rank += coordinates.at(index(axis)) * stride;
-    stride *= degree(layout, axis);
+    stride *= degree_at(layout, axis, stage);
   }
   return rank;
 }
@@ -96,8 +161,11 @@ int pipeline_stride(const Layout& layout) {
 std::vector<int> group(const Layout& layout, int rank, MeshAxis axis) {
   MeshCoordinates position = coordinates(layout, rank);
   std::vector<int> members;
-  for (int i = 0; i < degree(layout, axis); ++i) {
+  const auto stage = static_cast<std::size_t>(MeshAxis::pipeline);
+  const int replica = position.at(index(MeshAxis::data));
+  for (int i = 0; i < degree_at(layout, axis, position.at(stage)); ++i) {
     position.at(index(axis)) = i;
+    if (axis == MeshAxis::pipeline && replica >= data_degree(layout, i)) continue;
     members.push_back(rank_at(layout, position));
   }
   return members;
@@ -125,7 +193,12 @@ std::string describe(const Layout& layout) {
   for (const MeshAxis axis : shown) {
     if (degree(layout, axis) == 1) continue;
     if (!text.empty()) text += "·";
-    text += abbreviation(axis) + std::to_string(degree(layout, axis));
+    text += abbreviation(axis);
+    if (axis == MeshAxis::data && has_stage_data(layout)) {
+      for (const int degree : layout.stage_data) text += (text.back() == 'p' ? "" : "-") + std::to_string(degree);
+    } else {
+      text += std::to_string(degree(layout, axis));
+    }
   }
   return text.empty() ? "single" : text;
 }

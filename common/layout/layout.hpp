@@ -42,13 +42,19 @@ struct Layout {
   DataLayout data;
   int context = 1;
   int expert = 1;
+  // Data degrees of the pipeline's ranks where they differ, as in PipeDream's "15-1" (arXiv 1806.03377) and DAPPLE's
+  // replicated stages (arXiv 2007.01045); empty: `data.degree` is that of all. Else that is the largest of them, the
+  // number of ranks is their sum times the other degrees, and ranks stand in the order of the stages, in each stage as
+  // `order` says, where the pipeline is outermost. Each microbatch is divided among the replicas of every stage.
+  std::vector<int> stage_data = {};
   bool operator==(const Layout&) const = default;
 };
 
 // "tensor", "pipeline": as in a scenario.
 [[nodiscard]] std::string_view axis_name(MeshAxis axis);
 
-// Throws InputError unless the order names every axis once, every degree is at least 1 and the product fits an int.
+// Throws InputError unless the order names every axis once, every degree is at least 1 and the ranks fit an int; data
+// degrees by stage as above: one for each rank of the pipeline, not all alike, the pipeline outermost.
 void require_consistent(const Layout& layout);
 
 // The functions below take a consistent layout.
@@ -57,18 +63,33 @@ void require_consistent(const Layout& layout);
 // Among how many the sequences of a batch are divided: the data and expert degrees.
 [[nodiscard]] std::int64_t batch_ways(const Layout& layout);
 
+// Whether the stages have different data degrees; and that of one rank of the pipeline, its first rank, how many ranks
+// hold what it does.
+[[nodiscard]] inline bool has_stage_data(const Layout& layout) { return !layout.stage_data.empty(); }
+[[nodiscard]] int data_degree(const Layout& layout, int stage);
+[[nodiscard]] int first_rank(const Layout& layout, int stage);  // with the pipeline outermost
+[[nodiscard]] int stage_width(const Layout& layout, int stage);
+
+// Of one pipeline rank, as if all had its data degree: of a layout without different ones itself.
+[[nodiscard]] Layout as_all(const Layout& layout, int stage);
+
+// The layout with these data degrees; without different ones where they are alike.
+[[nodiscard]] Layout with_stage_data(Layout layout, const std::vector<int>& degrees);
+
 // Position of a rank on each axis, indexed by MeshAxis.
 using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] MeshCoordinates coordinates(const Layout& layout, int rank);
 [[nodiscard]] int rank_at(const Layout& layout, const MeshCoordinates& coordinates);
 
-// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage.
+// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage. Not for data
+// degrees by stage.
 [[nodiscard]] int pipeline_stride(const Layout& layout);
 
-// The ranks that differ from `rank` only on `axis`, in the order of that axis, `rank` included.
+// The ranks that differ from `rank` only on `axis`, in the order of that axis, `rank` included; along a pipeline with
+// data degrees by stage those that there are.
 [[nodiscard]] std::vector<int> group(const Layout& layout, int rank, MeshAxis axis);
 
-// "pp8·tp4·dp2" with the degrees above one, "single" if there is none.
+// "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "single" if there is none.
 [[nodiscard]] std::string describe(const Layout& layout);
 
 }  // namespace plumb

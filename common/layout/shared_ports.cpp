@@ -28,20 +28,33 @@ PortSharing port_sharing(const Layout& layout, int devices) {
 
 int devices_per_nic(const Machine& machine) { return machine.nics > 0 ? machine.devices / machine.nics : 1; }
 
+int stage_ranks_per_port(const Layout& layout, int stage, int devices) {
+  if (devices <= 1) return 1;
+  const int first = first_rank(layout, stage);
+  const int end = first + stage_width(layout, stage);
+  int most = 0;
+  for (int rank = first; rank < end; rank = (rank / devices + 1) * devices) {
+    most = std::max(most, std::min(end, (rank / devices + 1) * devices) - rank);
+  }
+  return most;
+}
+
 namespace {
 
-// Flows over the uplinks of each switch of the first machine, up and down, in units of what one rank sends to the next.
-double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machine) {
+// Flows over the uplinks of each switch, up and down, in units of what one rank sends to the next: of the first
+// machine, or with data degrees by stage of all that the stage is on.
+double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machine, int stage) {
   const auto pipeline = static_cast<std::size_t>(MeshAxis::pipeline);
-  const int stage = coordinates(layout, 0).at(pipeline);
   std::map<int, double> up;
   std::map<int, double> down;
-  for (int rank = 0; rank < std::min(machine.devices, ranks(layout)); ++rank) {
+  for (int rank = 0; rank < (has_stage_data(layout) ? ranks(layout) : std::min(machine.devices, ranks(layout)));
+       ++rank) {
     if (coordinates(layout, rank).at(pipeline) != stage) continue;
     const std::vector<int> members = group(layout, rank, axis);
     std::vector<int> here;
-    std::ranges::copy_if(members, std::back_inserter(here),
-                         [&](int member) { return machine_of(member, machine.devices) == 0; });
+    std::ranges::copy_if(members, std::back_inserter(here), [&](int member) {
+      return machine_of(member, machine.devices) == machine_of(rank, machine.devices);
+    });
     const auto at = std::ranges::find(here, rank) - here.begin();
     const int next = here[static_cast<std::size_t>(at + 1) % here.size()];
     const int own = rank / machine.devices_per_switch;
@@ -62,9 +75,8 @@ double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machin
 
 // The same over the borders between so many neighbouring machines and the others: every rank sends its part of a ring
 // to one on its group's next machine.
-double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes) {
+double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes, int stage) {
   const auto pipeline = static_cast<std::size_t>(MeshAxis::pipeline);
-  const int stage = coordinates(layout, 0).at(pipeline);
   std::map<int, double> up;
   std::map<int, double> down;
   for (int rank = 0; rank < ranks(layout); ++rank) {
@@ -86,14 +98,16 @@ double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machin
 
 }  // namespace
 
-GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
+GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage) {
   const Machine& machine = cluster.machine;
   GroupWays ways;
-  if (degree(layout, axis) <= 1) return ways;
-  ways.ranks_per_nic = port_sharing(layout, devices_per_nic(machine)).together;
-  if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine);
-  if (cluster.nodes_per_leaf > 0) ways.leaf_passes = busiest_border(layout, axis, machine, cluster.nodes_per_leaf);
-  if (cluster.nodes_per_site > 0) ways.site_passes = busiest_border(layout, axis, machine, cluster.nodes_per_site);
+  if (degree(as_all(layout, stage), axis) <= 1) return ways;
+  ways.ranks_per_nic = has_stage_data(layout) ? stage_ranks_per_port(layout, stage, devices_per_nic(machine))
+                                              : port_sharing(layout, devices_per_nic(machine)).together;
+  if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine, stage);
+  const auto passes = [&](int nodes) { return nodes > 0 ? busiest_border(layout, axis, machine, nodes, stage) : 0.0; };
+  ways.leaf_passes = passes(cluster.nodes_per_leaf);
+  ways.site_passes = passes(cluster.nodes_per_site);
   return ways;
 }
 

@@ -21,6 +21,10 @@ struct PortSharing {
 // How many neighbouring devices have one NIC: 1 if each has a port of its own.
 [[nodiscard]] int devices_per_nic(const Machine& machine);
 
+// Of the ranks of one stage with data degrees by stage: the most of them that any port has, of ports for every
+// `devices` neighbouring ranks.
+[[nodiscard]] int stage_ranks_per_port(const Layout& layout, int stage, int devices);
+
 // What the collectives of one axis make of the ways out of a switch and a machine, all groups of a stage at once.
 struct GroupWays {
   int ranks_per_nic = 1;  // that send to other machines
@@ -31,6 +35,7 @@ struct GroupWays {
   double site_passes = 0;
   bool operator==(const GroupWays&) const = default;
 };
-[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster);
+// Of the groups of one pipeline rank; without data degrees by stage those of all are alike.
+[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage = 0);
 
 }  // namespace plumb

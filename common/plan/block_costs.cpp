@@ -224,11 +224,16 @@ Bytes boundary_of_rank(const Scenario& scenario) {
   return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
-GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage) {
   const int devices = cluster.machine.devices;
-  const std::vector<int> ranks = group(layout, 0, axis);
-  const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
-  const GroupWays ways = group_ways(layout, axis, cluster);
+  const bool by_stage = has_stage_data(layout);
+  const std::vector<int> ranks = group(layout, by_stage ? first_rank(layout, stage) : 0, axis);
+  const auto on_machine = [&](int machine) {
+    return std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == machine; });
+  };
+  auto here = on_machine(machine_of(ranks.front(), devices));
+  for (const int rank : ranks) here = by_stage ? std::min(here, on_machine(machine_of(rank, devices))) : here;
+  const GroupWays ways = group_ways(layout, axis, cluster, stage);
   GroupPlacement placed{.ranks = static_cast<int>(ranks.size()),
                         .per_machine = static_cast<int>(here),
                         .ranks_per_nic = ways.ranks_per_nic,

@@ -49,8 +49,10 @@ namespace plumb {
 // its part.
 [[nodiscard]] Bytes boundary_of_rank(const Scenario& scenario);
 
-// Where the group of rank 0 on this axis stands, and what it shares with the other groups of its stage.
-[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster);
+// Where the group of rank 0 on this axis stands, and what it shares with the other groups of its stage. With data
+// degrees by stage that of the stage's first rank; where machines have different numbers of its ranks, as if all had as
+// few as any.
+[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage = 0);
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.

@@ -92,11 +92,9 @@ std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, co
   return fastest.best();
 }
 
-std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of) {
-  Plan with_split = plan;
-  const Schedule lowered = lowered_schedule(plan);
-  const Bytes limit = plan.cluster.machine.device.memory.value;
-  return fastest_split(std::move(problem), limit, [&](const Split& split, Seconds below) -> WeighedSplit {
+WeighSplit weigh_by_path(const Plan& plan, const CostsOf& costs_of) {
+  return [with_split = plan, lowered = lowered_schedule(plan), costs_of,
+          limit = plan.cluster.machine.device.memory.value](const Split& split, Seconds below) mutable -> WeighedSplit {
     with_split.split = split;
     with_split.costs = costs_of(with_split);
     const ScheduleGraph graph = build_graph(lowered, with_split.costs);
@@ -107,7 +105,20 @@ std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const
     const auto exceeds = [&](const RankMemory& rank) { return rank.peak_bytes > limit; };
     if (std::ranges::none_of(memory, exceeds)) weighed.step = evaluation.makespan;
     return weighed;
-  });
+  };
+}
+
+std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of) {
+  return fastest_split(std::move(problem), plan.cluster.machine.device.memory.value, weigh_by_path(plan, costs_of));
+}
+
+std::optional<Split> fastest_split(const std::vector<Split>& starts, const WeighSplit& weigh) {
+  FastestSplit fastest(weigh);
+  for (const Split& start : starts) {
+    if (!(fastest.exhausted() && fastest.found())) fastest.consider(start);
+  }
+  fastest.improve();
+  return fastest.best();
 }
 
 }  // namespace plumb

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "common/plan/plan.hpp"
+#include "common/plan/plan_costs.hpp"
 
 namespace plumb {
 
@@ -30,5 +32,16 @@ struct WeighedSplit {
 };
 using WeighSplit = std::function<WeighedSplit(const Split&, Seconds below)>;
 [[nodiscard]] std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, const WeighSplit& weigh);
+
+// Of these splits, improved in the same way.
+[[nodiscard]] std::optional<Split> fastest_split(const std::vector<Split>& starts, const WeighSplit& weigh);
+
+// Weighs by the longest path and the device's memory.
+[[nodiscard]] WeighSplit weigh_by_path(const Plan& plan, const CostsOf& costs_of);
+
+// The dynamic split of data degrees by stage: the uniform one and those with the least slowest stage, of all and of the
+// ones whose stages fit in memory; of few splits all. Then as above; where nothing fits, the one with the least slowest
+// stage. `blocks`: by pipeline rank. `plan` lacks split and costs.
+[[nodiscard]] Split split_by_stage_data(const Plan& plan, const RankBlocks& blocks, const CostsOf& costs_of);
 
 }  // namespace plumb

@@ -104,7 +104,8 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
     list.back().scenario.layout.tensor.sequence_parallel = true;
     list.back().scenario.layouts = {list.back().scenario.layout};
   }
-  for (int pipeline = scenario.layout.pipeline * 2; pipeline <= layers; pipeline *= 2) {
+  const int most_ranks = has_stage_data(scenario.layout) ? 0 : layers;  // which data degrees would others have?
+  for (int pipeline = scenario.layout.pipeline * 2; pipeline <= most_ranks; pipeline *= 2) {
     list.push_back(with_ranks(scenario, pipeline));
   }
   return list;

@@ -116,6 +116,10 @@ static void fields(Archive& archive, Layout& x) {
   archive("data", x.data);
   archive("context", x.context);
   archive("expert", x.expert);
+  std::optional<std::vector<int>> by_stage;  // a key that only such plans have
+  if (has_stage_data(x)) by_stage = x.stage_data;
+  archive("data_by_stage", by_stage);
+  if (by_stage) x.stage_data = *by_stage;
 }
 
 static std::vector<std::string> enum_names(PipelineExchange) { return exchange_names(); }

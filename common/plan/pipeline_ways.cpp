@@ -10,6 +10,13 @@ void set_ways(PipelineCosts& costs, const Layout& layout, const Cluster& cluster
   const Machine& machine = cluster.machine;
   costs.inside = {.latency = machine.inside.latency.value + gathering, .bandwidth = machine.inside.bandwidth.value};
   costs.outside = {.latency = machine.outside.latency.value + gathering, .bandwidth = machine.outside.bandwidth.value};
+  if (has_stage_data(layout)) {  // boundaries have ways of their own
+    costs.across = {.latency = costs.inside.latency, .bandwidth = costs.inside.bandwidth};
+    if (machine.devices_per_switch > 0) {
+      costs.across.bandwidth = std::min(costs.inside.bandwidth, BytesPerSecond{machine.uplink.value});
+    }
+    return;
+  }
   if (machine.nics > 0) {
     const PortSharing nic = port_sharing(layout, devices_per_nic(machine));
     costs.outside.bandwidth = machine.outside.bandwidth.value / nic.together;

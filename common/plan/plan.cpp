@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/graph/memory.hpp"
+#include "common/layout/message_shares.hpp"
 #include "common/model/model_json.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
@@ -41,6 +42,10 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
                                      " sequences");
   }
   const std::int64_t microbatches = scenario.training.global_batch / step;
+  if (const auto uneven = uneven_shares(scenario.layout, choice.microbatch)) {
+    const std::int64_t least = least_microbatch(scenario.layout);
+    throw InputError("layout", *uneven, least > 0 ? "microbatch: " + std::to_string(least) : "other degrees");
+  }
   if (choice.schedule.slices > 1 && scenario.training.sequence % choice.schedule.slices != 0) {
     throw InputError("training", std::to_string(choice.schedule.slices) + " slices do not divide a sequence of " +
                                      std::to_string(scenario.training.sequence) + " tokens");
@@ -92,12 +97,15 @@ bool recomputes_by_action(const Plan& plan) {
   return plan.training.recompute.mode == RecomputeMode::full && plan.software.recompute_unit == RecomputeUnit::stage;
 }
 
-Bytes sent_boundary_bytes(const Plan& plan) {
+Bytes sent_of(const Plan& plan, Bytes boundary) {
   const bool divided = plan.layout.tensor.sequence_parallel || plan.software.scattered_messages;
-  return divided ? bytes(plan.boundary) / plan.layout.tensor.degree : bytes(plan.boundary);
+  return divided ? boundary / plan.layout.tensor.degree : boundary;
 }
 
+Bytes sent_boundary_bytes(const Plan& plan) { return sent_of(plan, bytes(plan.boundary)); }
+
 int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine) {
+  if (has_stage_data(layout)) return 1;  // a rank of a stage stands for ranks of any number of machines
   return std::max(1, machine.devices / pipeline_stride(layout));
 }
 
@@ -162,13 +170,19 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   if (recomputes_by_action(plan)) {
     plan.schedule = with_recompute(std::move(plan.schedule));
   }
+  require_stage_data_possible(plan, asked);
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
   if (splits_backward(plan.schedule)) scenario.software.exchange = PipelineExchange::asynchronous;
   plan.software = scenario.software;
   const std::vector<ComputeCost> blocks = plan_blocks(plan, scenario);
-  const auto costs_of = [&](const Plan& with_split) { return pipeline_costs(with_split, scenario, blocks); };
+  const RankBlocks of_ranks = has_stage_data(plan.layout) ? blocks_by_rank(plan, scenario) : RankBlocks{};
+  const auto costs_of = [&](const Plan& with_split) {
+    return of_ranks.empty() ? pipeline_costs(with_split, scenario, blocks)
+                            : stage_data_costs(with_split, scenario, of_ranks);
+  };
   plan.split = choose_split(plan, choice.split, blocks, [&] {
+    if (!of_ranks.empty()) return split_by_stage_data(plan, of_ranks, costs_of);
     const bool several = stages(plan.schedule) > plan.schedule.ranks || costs_depend_on_split(plan.training.recompute);
     return dynamic_of(split_problem(plan, blocks), several,
                       [&](const SplitProblem& problem) { return fastest_split(plan, problem, costs_of); });

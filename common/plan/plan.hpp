@@ -60,11 +60,13 @@ struct PlanChoice {
 [[nodiscard]] bool recomputes_by_action(const Plan& plan);
 
 // The hidden states of one microbatch as each rank of a tensor group sends them to the next stage: its part where the
-// tokens are divided already or the software scatters them, else all of them.
+// tokens are divided already or the software scatters them, else all of them. `sent_of`: of hidden states of so many
+// bytes.
 [[nodiscard]] Bytes sent_boundary_bytes(const Plan& plan);
+[[nodiscard]] Bytes sent_of(const Plan& plan, Bytes boundary);
 
 // Ranks of one pipeline that stand on the same machine. Where the ranks of one stage fill several machines or just one,
-// it is 1.
+// it is 1; with data degrees by stage too.
 [[nodiscard]] int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine);
 
 // True if two ranks hold the tied embedding's table and exchange its gradients.

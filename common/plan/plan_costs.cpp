@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "common/base/error.hpp"
+#include "common/layout/message_shares.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/plan/pipeline_ways.hpp"
+#include "common/plan/stage_ways.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 
@@ -13,10 +15,11 @@ namespace plumb {
 namespace {
 
 // Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split.
-std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
+// `boundary`: hidden states of the microbatch that they are costs of.
+std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks, Bytes boundary) {
   if (!costs_depend_on_split(plan.training.recompute)) return blocks;
   const bool divided = plan.layout.tensor.sequence_parallel;
-  const Bytes input = bytes(plan.boundary) / (divided ? plan.layout.tensor.degree : 1);
+  const Bytes input = boundary / (divided ? plan.layout.tensor.degree : 1);
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (std::size_t layer = 0; layer < redone.size(); ++layer) {
     ComputeCost& block = blocks[layer + 1];  // block 0 is the embedding
@@ -25,20 +28,38 @@ std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blo
   return blocks;
 }
 
-// Parts that were scattered over a tensor group are gathered on arrival.
-Seconds gathering_time(const Plan& plan) {
+// Parts of `boundary` that were scattered over a tensor group are gathered on arrival.
+Seconds gathering_time(const Plan& plan, Bytes boundary) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
-  return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(bytes(plan.boundary).value),
-                         placement(plan.layout, MeshAxis::tensor, plan.cluster));
+  return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(boundary.value),
+                         placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
 }
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
-Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster);
+Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage, int rank) {
+  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster, rank);
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
+}
+
+// Hidden states of the share of a microbatch that a pipeline rank's ranks take.
+Bytes boundary_of_rank(const Plan& plan, int rank) {
+  return bytes(plan.boundary) * share_of_stage(plan.layout, rank, plan.training.microbatch) / plan.training.microbatch;
+}
+
+std::vector<BoundaryCost> boundaries(const Plan& plan) {
+  std::vector<BoundaryCost> all;
+  for (int stage = 0; stage + 1 < stages(plan.schedule); ++stage) {
+    const int from = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+    const int to = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage) + 1];
+    const Bytes before = boundary_of_rank(plan, from);
+    const Bytes behind = boundary_of_rank(plan, to);
+    all.push_back(boundary_between(plan.layout, plan.cluster, from, to, sent_of(plan, before), sent_of(plan, behind),
+                                   gathering_time(plan, std::max(before, behind))));
+  }
+  return all;
 }
 
 }  // namespace
@@ -115,7 +136,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
-  set_ways(costs, plan.layout, plan.cluster, gathering_time(plan));
+  set_ways(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;
@@ -125,18 +146,75 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
 }
 
 ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage) {
-  blocks.gradient_reduction = gradient_reduction(plan, blocks);
-  // Every rank has it once; its steps follow one another.
   const int rank = rank_in_replica(plan.schedule, 0, stage);
+  blocks.gradient_reduction = gradient_reduction(plan, blocks, has_stage_data(plan.layout) ? rank : 0);
+  // Every rank has it once; its steps follow one another.
   blocks.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
   return blocks;
 }
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
-  const std::vector<ComputeCost> run = as_split(plan, blocks);
+  if (has_stage_data(plan.layout)) return stage_data_costs(plan, scenario, blocks_by_rank(plan, scenario));
+  const std::vector<ComputeCost> run = as_split(plan, blocks, bytes(plan.boundary));
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage));
+  }
+  return costs;
+}
+
+RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
+  if (const auto uneven = uneven_shares(plan.layout, plan.training.microbatch)) throw InputError("layout", *uneven);
+  const bool backward_is_split = splits_backward(plan.schedule);
+  RankBlocks blocks;
+  for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
+    const auto end = plan.layout.stage_data.begin() + rank;
+    const auto same = std::find(plan.layout.stage_data.begin(), end, data_degree(plan.layout, rank));
+    if (same != end) {
+      blocks.push_back(blocks[static_cast<std::size_t>(same - plan.layout.stage_data.begin())]);
+      continue;
+    }
+    Scenario at = scenario;
+    at.layout = as_all(plan.layout, rank);
+    const std::int64_t share = share_of_stage(plan.layout, rank, plan.training.microbatch);
+    blocks.push_back(settled_blocks(plan, at, block_costs(at, share), backward_is_split));
+  }
+  return blocks;
+}
+
+void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
+  if (!has_stage_data(plan.layout)) return;
+  const auto refuse = [](const std::string& what, const std::string& hint) {
+    throw InputError("layout", "stages with different data degrees " + what, hint);
+  };
+  const ScheduleEntry* entry = nullptr;
+  for (const ScheduleEntry& one : schedule_entries()) entry = one.name == plan.schedule.name ? &one : entry;
+  if (scenario.profile) refuse("cannot take measured costs: a profile is of one microbatch", "leave the profile out");
+  if (entry != nullptr && entry->uses_times) {
+    refuse("cannot be planned with a schedule that is made for times: " + plan.schedule.name, "schedule: zb-h1");
+  }
+  if (replicas(plan.schedule) > 1) {
+    refuse("cannot be planned with a schedule that trains two replicas: " + plan.schedule.name, "schedule: 1f1b");
+  }
+  if (evicts(plan.schedule)) {
+    refuse("cannot be planned with a schedule that evicts activations: " + plan.schedule.name, "schedule: 1f1b");
+  }
+  if (tied_over_ranks(plan)) {
+    refuse("cannot share a tied embedding's table yet", "model: {tied_embeddings: false}");
+  }
+}
+
+PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const RankBlocks& blocks) {
+  PipelineCosts costs = costs_beside_stages(plan, scenario);
+  costs.boundaries = boundaries(plan);
+  RankBlocks run;
+  for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
+    run.push_back(as_split(plan, blocks[static_cast<std::size_t>(rank)], boundary_of_rank(plan, rank)));
+  }
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    const int rank = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+    const ComputeCost blocks_of_stage = stage_cost(run[static_cast<std::size_t>(rank)], plan.split, stage);
+    costs.stages.push_back(cost_of_stage(plan, blocks_of_stage, stage));
   }
   return costs;
 }

@@ -33,6 +33,15 @@ namespace plumb {
 // the table of a tied head where it stands. Errors as `block_costs`.
 [[nodiscard]] std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario);
 
+// Of each pipeline rank the blocks of plan_blocks with its own share of a microbatch: of data degrees by stage. Throws
+// InputError where the shares are not whole.
+using RankBlocks = std::vector<std::vector<ComputeCost>>;
+[[nodiscard]] RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario);
+
+// Throws InputError for what stages with different data degrees cannot have yet: measured costs, a schedule that is
+// made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
+void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
+
 // A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step. Of the
 // plan's schedule the placement counts.
 [[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
@@ -42,6 +51,9 @@ namespace plumb {
 // where the first layers of each stage are redone, the split says which.
 [[nodiscard]] PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario,
                                            const std::vector<ComputeCost>& blocks);
+
+// The same of data degrees by stage, with which pipeline_costs leaves the blocks that it is given aside.
+[[nodiscard]] PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const RankBlocks& blocks);
 
 // What a plan's own costs would be by its model, cluster, training and software. `expert_load`: of the rank whose
 // experts are chosen most, over the mean of all; their matmuls and activations grow with it.

@@ -1,13 +1,16 @@
 #include "common/plan/scenario.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/cost/software_yaml.hpp"
+#include "common/layout/message_shares.hpp"
 #include "common/model/model_block.hpp"
 #include "common/model/read_model.hpp"
 #include "common/plan/boundary.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
+#include "common/plan/stage_data_choices.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/split/split.hpp"
@@ -69,7 +72,8 @@ std::string nearest_divisors(const std::string& key, std::int64_t whole, std::in
 // With several layouts one that each of them divides.
 std::int64_t default_batch(const Scenario& scenario, std::int64_t microbatch) {
   const int stages = scenario.layouts.size() > 1 ? scenario.cluster.ranks : scenario.layout.pipeline;
-  return default_microbatches_per_stage * stages * microbatch;
+  const std::int64_t replicas = has_stage_data(scenario.layout) ? scenario.layout.data.degree : 1;
+  return default_microbatches_per_stage * stages * microbatch * replicas;
 }
 
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
@@ -150,6 +154,23 @@ void require_splits_fit(const std::optional<YamlValue>& value, const Scenario& s
       (void)(counts ? explicit_split(choice.counts, layers, stages) : megatron_split(choice.megatron, layers, stages));
     });
   }
+}
+
+// Where every layout has data degrees by stage, some microbatch must divide among the replicas of each stage.
+void require_shares_whole(const YamlValue& file, const Scenario& scenario) {
+  std::optional<std::string> uneven;
+  for (const Layout& layout : scenario.layouts) {
+    for (const std::int64_t size : scenario.microbatches) {
+      auto found = uneven_shares(layout, size);
+      if (!found) return;
+      if (!uneven) uneven = std::move(found);
+    }
+  }
+  const YamlValue layout = file.require("layout");
+  const std::optional<YamlValue> data = layout.is_map() ? layout.find("data") : std::nullopt;
+  const std::int64_t least = least_microbatch(scenario.layout);
+  (data ? data->require("by_stage") : layout)
+      .fail(*uneven, least > 0 ? "microbatch: " + std::to_string(least) + ", or a multiple of it" : "other degrees");
 }
 
 ScheduleBounds schedule_bounds(const Scenario& scenario) {
@@ -250,7 +271,9 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   const TrainingBlock training = read_training(file.find("training"));
   require_layers(training, scenario.model.layers.size());
   ClusterBlock cluster = read_cluster(file, training.precision);
-  scenario.layouts = read_layouts(file, file.find("layout"), cluster);
+  LayoutChoices choices = read_layouts(file, file.find("layout"), cluster);
+  scenario.layouts = std::move(choices.layouts);
+  scenario.stage_data_pipelines = std::move(choices.stage_data_pipelines);
   scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
   if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
@@ -264,6 +287,8 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
     scenario.profile = read_profile(find_file(*profile));
   }
   settle_batches(training, scenario);
+  require_shares_whole(file, scenario);
+  for (Layout& layout : stage_data_layouts(scenario)) scenario.layouts.push_back(std::move(layout));
   const ScheduleBounds bounds = schedule_bounds(scenario);
   const std::optional<YamlValue> schedule = chosen(file, "schedule", overrides.schedule);
   scenario.schedules = read_schedules(schedule, bounds);

@@ -73,8 +73,11 @@ struct Scenario {
   Cluster cluster = {};
   Training training = {};
   Layout layout = {};
-  Software software = {};                       // what plumb-exec does, unless the file says otherwise
-  std::vector<Layout> layouts = {};             // candidates; `layout` is the first, and alone where there are none
+  Software software = {};            // what plumb-exec does, unless the file says otherwise
+  std::vector<Layout> layouts = {};  // candidates; `layout` is the first, and alone where there are none
+  // Data degrees by stage are open, of pipelines of these lengths, or of any if it is empty; none: they are not. The
+  // candidates for them stand among `layouts`.
+  std::optional<std::vector<int>> stage_data_pipelines = {};
   std::vector<Recompute> recomputes = {};       // candidates; the same with training.recompute
   std::vector<std::int64_t> microbatches = {};  // candidates for training.microbatch, at least one
   std::vector<ScheduleChoice> schedules = {};   // candidates, at least one

@@ -46,8 +46,12 @@ struct ClusterBlock {
 
 // Degrees and orders, at least one layout; settles the number of ranks of `cluster` and, where it is left out, of
 // pipeline stages. Where degrees are open (auto or a list), their product is the number of ranks of the cluster.
-[[nodiscard]] std::vector<Layout> read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
-                                               ClusterBlock& cluster);
+struct LayoutChoices {
+  std::vector<Layout> layouts = {};
+  std::optional<std::vector<int>> stage_data_pipelines = {};  // as in a scenario
+};
+[[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
+                                         ClusterBlock& cluster);
 
 // What schedules have to agree with.
 struct ScheduleBounds {

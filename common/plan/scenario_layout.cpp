@@ -57,8 +57,16 @@ struct LayoutBlock {
   std::vector<bool> sequence_parallel = {false};
   bool any_order = false;
   std::optional<YamlValue> pipeline_place = {};
+  std::vector<int> by_stage = {};  // data degrees
+  bool by_stage_open = false;
+  std::optional<YamlValue> by_stage_place = {};
   [[nodiscard]] bool open() const {
     return pipeline.open() || tensor.open() || data.open() || sequence_parallel.size() > 1 || any_order;
+  }
+  // That are said; none: any.
+  [[nodiscard]] std::vector<int> pipeline_lengths() const {
+    if (pipeline.any || !pipeline_place) return {};
+    return pipeline.some.empty() ? std::vector<int>{layout.pipeline} : pipeline.some;
   }
 };
 
@@ -103,15 +111,29 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
   }
 }
 
+void read_by_stage(const YamlValue& value, LayoutBlock& result) {
+  if (is_auto(value)) {
+    result.by_stage_open = result.data.any = true;
+    return;
+  }
+  result.by_stage_place = value;
+  for (const YamlValue& item : value.items()) result.by_stage.push_back(read_degree(item));
+  if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
+}
+
 void read_data(const YamlValue& block, LayoutBlock& result) {
   if (is_auto(block)) {
     result.data.any = true;
     return;
   }
   require_block(block, "data", "degree");
-  block.check_keys({"degree", "sharding"});
+  block.check_keys({"degree", "by_stage", "sharding"});
   if (const auto degree = block.find("degree")) {
     result.data = read_degrees(*degree, result.layout.data.degree);
+  }
+  if (const auto by_stage = block.find("by_stage")) {
+    if (block.find("degree")) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
+    read_by_stage(*by_stage, result);
   }
   if (const auto sharding = block.find("sharding")) {
     if (sharding->is_map()) {
@@ -164,9 +186,11 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
     cluster.ranks = needed;
   }
   if (needed != cluster.ranks) {
-    place.fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
-                   std::to_string(cluster.ranks),
-               "pipeline: " + std::to_string(cluster.ranks) + ", or cluster: {ranks: " + std::to_string(needed) + "}");
+    const std::string ranks_hint = "cluster: {ranks: " + std::to_string(needed) + "}";
+    place.fail(
+        "the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+            std::to_string(cluster.ranks),
+        has_stage_data(layout) ? ranks_hint : "pipeline: " + std::to_string(cluster.ranks) + ", or " + ranks_hint);
   }
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
 }
@@ -195,6 +219,29 @@ LayoutBlock read_block(const YamlValue& given) {
   result.pipeline_place = block.find("pipeline");
   if (result.pipeline_place) result.pipeline = read_degrees(*result.pipeline_place, result.layout.pipeline);
   return result;
+}
+
+// As many pipeline ranks as degrees, and nothing else open.
+void settle_by_stage(LayoutBlock& block) {
+  if (block.by_stage.empty()) return;
+  const YamlValue& place = *block.by_stage_place;
+  const auto count = static_cast<int>(block.by_stage.size());
+  if (block.open()) {
+    place.fail("data degrees by stage settle a layout: no other of its degrees, nor its order, can be open",
+               "one pipeline and one tensor degree");
+  }
+  if (block.pipeline_place && block.layout.pipeline != count) {
+    place.fail(
+        std::to_string(count) + " data degrees for a pipeline of " + std::to_string(block.layout.pipeline) + " ranks",
+        "pipeline: " + std::to_string(count));
+  }
+  block.layout.pipeline = count;
+  block.layout = with_stage_data(block.layout, block.by_stage);
+  try {
+    require_consistent(block.layout);
+  } catch (const InputError& error) {
+    place.fail(error.problem(), error.hint());
+  }
 }
 
 std::string degrees_text(const std::string& axis, const std::optional<std::vector<int>>& degrees) {
@@ -236,17 +283,22 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
 
 }  // namespace
 
-std::vector<Layout> read_layouts(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
+LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
   if (!given) {
     Layout layout;
     settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, false, cluster);
-    return {layout};
+    return {.layouts = {layout}};
   }
   LayoutBlock block = read_block(*given);
-  if (block.open()) return open_layouts(block.pipeline_place.value_or(*given), block, cluster);
-  const YamlValue place = block.pipeline_place.value_or(block_or_file(*given, "layout"));
-  settle_ranks(place, block.layout, block.pipeline_place.has_value(), cluster);
-  return {block.layout};
+  settle_by_stage(block);
+  if (block.open()) {
+    LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster)};
+    if (block.by_stage_open) choices.stage_data_pipelines = block.pipeline_lengths();
+    return choices;
+  }
+  const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
+  settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
+  return {.layouts = {block.layout}};
 }
 
 }  // namespace plumb

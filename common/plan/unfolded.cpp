@@ -9,6 +9,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/plan/unfolded_stages.hpp"
 
 namespace plumb {
 namespace {
@@ -82,6 +83,9 @@ UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded) {
 
 Timeline unfolded_timeline(const Plan& plan, std::string_view engine,
                            const std::function<Evaluation(const UnfoldedGraph&)>& run) {
+  if (has_stage_data(plan.layout)) {
+    return unfolded_stages_timeline(plan, engine, [&](const ScheduleGraph& graph) { return run({.graph = graph}); });
+  }
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph folded = build_graph(lowered, plan.costs);
   UnfoldedGraph unfolded = unfolded_graph(plan, folded);

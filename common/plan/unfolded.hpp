@@ -16,7 +16,8 @@ namespace plumb {
 // The plan's graph with all ranks.
 [[nodiscard]] UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded);
 
-// Events and rank summaries of all ranks; schedule and costs are those of the pipeline. `engine` is its producer.
+// Events and rank summaries of all ranks (with data degrees by stage those of unfolded_stages.hpp; of the graph that is
+// run only `graph` counts then); schedule and costs are those of the pipeline. `engine` is its producer.
 [[nodiscard]] Timeline unfolded_timeline(const Plan& plan, std::string_view engine,
                                          const std::function<Evaluation(const UnfoldedGraph&)>& run);
 

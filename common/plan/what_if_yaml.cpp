@@ -77,7 +77,14 @@ class VariantReader {
   [[nodiscard]] int read_rank(const YamlValue& value) const {
     return static_cast<int>(value.integer(0, graph_.ranks - 1));
   }
+  // With data degrees by stage a rank of the pipeline stands for ranks on several machines, whose messages are delays.
+  void require_same_data_degrees(const YamlValue& value) const {
+    if (!has_stage_data(planned_.layout)) return;
+    value.fail(value.path() + ": machines and links of stages with different data degrees are not told apart yet",
+               "a rank, a stage, or a number of the machine");
+  }
   [[nodiscard]] int read_machine(const YamlValue& value) const {
+    require_same_data_degrees(value);
     return static_cast<int>(value.integer(0, machines() - 1));
   }
   [[nodiscard]] std::vector<int> ranks_of(int machine) const {
@@ -148,6 +155,7 @@ class VariantReader {
 
   void read_link(const YamlValue& value) {
     value.check_keys({"rank", "between", "machine", "switch", "leaf", "factor", "fails", "from", "until"});
+    require_same_data_degrees(value);
     const Window window = read_window(value);
     Disturbance link{.factor = 0, .from = window.from, .until = window.until};
     if (one_of(value, {"factor", "fails"}) == "factor") {

@@ -35,6 +35,9 @@ CutProblem cut_problem(const Scenario& scenario, const Plan& plan) {
 
 Candidate weigh_baseline(const Scenario& scenario, const Candidate& best, const Baseline& baseline,
                          const Evaluator& evaluator) {
+  if (scenario.stage_data_pipelines && baseline.replicas) {
+    return replica_baseline(scenario, best, baseline, evaluator);
+  }
   PlanChoice choice = best.choice;
   try {
     const Split split = baseline.split(cut_problem(scenario, best.plan));

@@ -176,7 +176,7 @@ Split FastEvaluator::Impl::dynamic_split() {
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
   const bool whole = family.schedule.given || find_schedule(family.schedule.name).uses_times ||
-                     costs_depend_on_split(family.recompute);
+                     costs_depend_on_split(family.recompute) || has_stage_data(family.layout);
   if (!whole) settle(family);
   if (whole || needs_whole_plan()) {
     Scenario asked = scenario_;

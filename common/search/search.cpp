@@ -23,7 +23,11 @@ constexpr double slightly = 1e-9;
 // The path takes as long for each message of a batch as for all that share its port, which an engine need not (a few
 // thousandths of a step, where messages are small beside compute).
 constexpr double below_path_in_batches = 0.02;
+// Where stages have different data degrees, the path takes every part of a message to be as late as the last one, on
+// every boundary: what is late on one may be early on the next.
+constexpr double below_path_of_stage_data = 0.05;
 double below_path(const Scenario& scenario) {
+  if (std::ranges::any_of(scenario.layouts, has_stage_data)) return below_path_of_stage_data;
   return scenario.software.exchange == PipelineExchange::synchronous ? below_path_in_batches : slightly;
 }
 
@@ -246,6 +250,7 @@ class Search {
       add_misfit(planning);
     } else {
       add_uniform(planning);
+      add_plain(planning);
     }
     LeftOutLog log = weighing_.log();
     for (const std::int64_t family : weighing_.waiting()) {
@@ -279,6 +284,28 @@ class Search {
     planning.simulated += uniform.built && uniform.engine != path_engine ? 1 : 0;
     planning.candidates.push_back(std::move(uniform));
     std::ranges::stable_sort(planning.candidates, stands_before);
+  }
+
+  // Beside stages of different data degrees the fastest layout without: of what is not weighed that with the least
+  // bound.
+  void add_plain(PlanningResult& planning) {
+    if (!has_stage_data(planning.candidates.front().plan.layout)) return;
+    const auto is_plain = [](const Candidate& candidate) {
+      return candidate.built && !has_stage_data(candidate.plan.layout);
+    };
+    if (std::ranges::any_of(planning.candidates, is_plain)) return;
+    std::vector<std::int64_t> ids;
+    for (const auto& [time, bytes, id] : pending_) ids.push_back(id);
+    for (const std::int64_t family : weighing_.waiting()) ids.push_back(family * space_.splits());
+    for (const std::int64_t id : ids) {
+      if (has_stage_data(space_.layout_of(id / space_.splits()))) continue;
+      Candidate plain = weigh_candidate(space_.scenario(), space_.choice(id), engine_);
+      if (!plain.built) continue;
+      planning.simulated += plain.engine != path_engine ? 1 : 0;
+      planning.candidates.push_back(std::move(plain));
+      std::ranges::stable_sort(planning.candidates, stands_before);
+      return;
+    }
   }
 
   // What is nearest to fitting, for its reason.

@@ -57,8 +57,9 @@ struct ParetoPoint {
 };
 
 struct SearchResult {
-  // The best, of the scenario's own splits, and the uniform split of the best one's family. Where nothing fits: what
-  // needs least on its fullest rank of the whole space, or what cannot be built.
+  // The best, of the scenario's own splits, and the uniform split of the best one's family; where the best has
+  // different data degrees by stage, a layout without. Where nothing fits: what needs least on its fullest rank of the
+  // whole space, or what cannot be built.
   PlanningResult planning = {};
   std::int64_t candidates = 0;  // in the space; pruned + bounded + evaluated + left
   std::int64_t left = 0;        // not looked at, because the search was ended

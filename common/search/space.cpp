@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/layout/message_shares.hpp"
 #include "common/plan/divisible.hpp"
 
 namespace plumb {
@@ -68,6 +69,7 @@ std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
   if (scenario_.training.global_batch % (of.microbatch * batch_ways(of.layout)) != 0) {
     return "microbatch × data degree does not divide the batch of " + std::to_string(scenario_.training.global_batch);
   }
+  if (auto uneven = uneven_shares(of.layout, of.microbatch)) return uneven;
   if (stages_of(of.schedule, of.layout.pipeline) > most_stages_) {
     return "more stages than the " + std::to_string(scenario_.model.layers.size()) + " layers";
   }

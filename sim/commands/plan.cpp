@@ -35,7 +35,7 @@ struct Options {
   bool json = false;
 };
 
-// A published planner's cuts on the best plan's layout and schedule.
+// A published planner's cuts on the best plan's layout and schedule, or with replicas of its own choice.
 struct BaselineRow {
   std::string name;
   Candidate candidate;
@@ -252,20 +252,25 @@ void print_pareto(const Planned& planned, const Scenario& scenario) {
   std::cout << to_text(table, colour_allowed(Stream::out));
 }
 
-void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate& chosen) {
-  std::cout << "\nhow others would cut the best plan's layout and schedule:\n";
-  Table table{.header = {"", "layers", "step", "best is faster by", "peak", ""},
+void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate& chosen, const Scenario& scenario) {
+  std::cout
+      << (scenario.stage_data_pipelines
+              ? "\nhow others would cut the model: pipedream, dapple and alpa with replicas of their own choice, in "
+                "1F1B; the rest\nthe best plan's layout and schedule:\n"
+              : "\nhow others would cut the best plan's layout and schedule:\n");
+  Table table{.header = {"", "layout", "layers", "microbatch", "step", "best is faster by", "peak", ""},
               .rows = {},
-              .left_columns = 2,
+              .left_columns = 3,
               .left_last = true};
   for (const auto& [name, candidate] : baselines) {
+    const std::string layout = layout_text(layout_of(candidate.choice, scenario));
     if (!candidate.built) {
-      table.rows.push_back({name, "", "", "", "", candidate.reason});
+      table.rows.push_back({name, layout, "", "", "", "", "", candidate.reason});
       continue;
     }
-    table.rows.push_back({name, layers_text(candidate.plan.split), to_text(candidate.iteration),
-                          fmt::format("{:.1f}%", gain_over(candidate, chosen) * 100), to_text(candidate.peak_bytes),
-                          candidate.fits ? "fits" : candidate.reason});
+    table.rows.push_back({name, layout, layers_text(candidate.plan.split), std::to_string(candidate.choice.microbatch),
+                          to_text(candidate.iteration), fmt::format("{:.1f}%", gain_over(candidate, chosen) * 100),
+                          to_text(candidate.peak_bytes), candidate.fits ? "fits" : candidate.reason});
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
 }
@@ -333,7 +338,7 @@ ExitStatus plan(const Options& options) {
     std::cout << to_text(to_json(planned, chosen, rows, scenario, options));
   } else {
     print(planned, chosen, scenario, options);
-    if (!rows.empty()) print_baselines(rows, chosen);
+    if (!rows.empty()) print_baselines(rows, chosen, scenario);
     if (!options.output.empty()) std::cout << "\nwrote " << options.output << '\n';
   }
   return ExitStatus::done;
@@ -358,9 +363,11 @@ void add_plan(CLI::App& program, Body& body) {
       ->check(whole_number(1, 10'000));
   command.add_flag("--explain", options->explain, "Says what was left out, and why.");
   command.add_flag("--pareto", planning.pareto, "Also the plans of which none is both faster and smaller.");
-  command.add_option("--baseline", options->baselines,
-                     "How others would cut the best plan's layout and schedule: megatron, deepspeed-uniform, "
-                     "deepspeed-parameters, torchgpipe, pipedream, dapple, alpa.");
+  command.add_option(
+      "--baseline", options->baselines,
+      "How others would cut the best plan's layout and schedule: megatron, deepspeed-uniform, "
+      "deepspeed-parameters, torchgpipe, pipedream, dapple, alpa; the last three choose replicas too where "
+      "data degrees by stage are open.");
   command
       .add_option(
           "--jobs", planning.jobs,

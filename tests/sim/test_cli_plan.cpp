@@ -1,4 +1,5 @@
 // `plumb plan` over open layouts from outside: its table and keys, its refusals, and the same bytes each time.
+#include <algorithm>
 #include <set>
 
 #include "common/cost/profile.hpp"
@@ -105,6 +106,27 @@ TEST_CASE("how published planners would cut the best plan, as a gain over them")
   CHECK(twice["baselines"].size() == 1);
   refuses(run_plumb(folder, "plan " + plumb::tests::scenario("demo") + " --baseline pipedreem"),
           {"--baseline: unknown baseline 'pipedreem'", "did you mean 'pipedream'?"});
+}
+
+TEST_CASE("where data degrees by stage are open, planners of replicas choose them, as a gain over them") {
+  const Folder folder;
+  const Json planned = json_of(run_plumb(folder, "plan " + plumb::tests::scenario("replicated-stages-16-pcie") +
+                                                     " --json --top 3 --baseline megatron --baseline pipedream"
+                                                     " --baseline alpa --baseline dapple"));
+  const Json best = planned["candidates"][planned["chosen"].get<std::size_t>()];
+  CHECK(best["layout"] == "pp2·dp15-1");
+  const auto layout = [](const Json& row) { return row["layout"].get<std::string>(); };
+  const Json& candidates = planned["candidates"];
+  CHECK(std::ranges::any_of(candidates, [&](const Json& row) { return layout(row).find('-') == std::string::npos; }));
+  REQUIRE(planned["baselines"].size() == 4);
+  CHECK(layout(planned["baselines"][0]) == "pp2·dp15-1");  // which cuts only
+  CHECK(layout(planned["baselines"][2]) == "dp16");
+  for (const Json& row : planned["baselines"]) {
+    INFO(row["name"]);
+    CHECK(row["gain_fraction"].get<double>() ==
+          Approx(row["iteration_s"].get<double>() / best["iteration_s"].get<double>() - 1));
+    CHECK(row["gain_fraction"].get<double>() > -1e-9);
+  }
 }
 
 TEST_CASE("plan refuses layouts that are not the cluster's GPUs, and says why nothing fits") {

@@ -38,9 +38,9 @@ const std::vector<Baseline>& baselines() {
                                             {"deepspeed-uniform", deepspeed_uniform_split},
                                             {"deepspeed-parameters", deepspeed_parameters_split},
                                             {"torchgpipe", torchgpipe_split},
-                                            {"pipedream", pipedream_split},
-                                            {"dapple", dapple_split},
-                                            {"alpa", alpa_split}};
+                                            {"pipedream", pipedream_split, pipedream_replicas},
+                                            {"dapple", dapple_split, dapple_replicas},
+                                            {"alpa", alpa_split, alpa_replicas}};
   return all;
 }
 

@@ -1,4 +1,4 @@
-// How published planners cut a chain of layers, without the parts of theirs that choose devices or replicas.
+// How published planners cut a chain of layers; those that choose replicas too do so in common/split/replicas.hpp.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/split/replicas.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -42,6 +43,8 @@ struct CutProblem {
 struct Baseline {
   std::string name;  // "pipedream"
   std::function<Split(const CutProblem&)> split;
+  // Of one that chooses how many devices each stage has.
+  std::function<std::vector<ReplicaSplit>(const ReplicaProblem&)> replicas = {};
 };
 [[nodiscard]] const std::vector<Baseline>& baselines();
 // Throws InputError (where = "--baseline") with a did-you-mean.

@@ -1,0 +1,190 @@
+#include "common/plan/stage_data_choices.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/cost/collective_time.hpp"
+#include "common/layout/message_shares.hpp"
+#include "common/layout/shared_ports.hpp"
+#include "common/plan/block_costs.hpp"
+#include "common/plan/boundary.hpp"
+#include "common/plan/divisible.hpp"
+
+namespace plumb {
+namespace {
+
+// How many stages the planner looks at: its time grows with them.
+constexpr int most_planned_stages = 16;
+
+bool allows(const Scenario& scenario, int pipeline) {
+  const std::vector<int>& lengths = *scenario.stage_data_pipelines;
+  return pipeline > 1 && (lengths.empty() || std::ranges::find(lengths, pipeline) != lengths.end());
+}
+
+bool has_some_microbatch(const Scenario& scenario, const Layout& layout) {
+  return std::ranges::any_of(scenario.microbatches, [&](std::int64_t size) {
+    return !uneven_shares(layout, size) && microbatches_of(scenario, size, layout.data.degree) > 0;
+  });
+}
+
+// All ways to write `replicas` as a sum of at most so many, in lexicographic order; none where there are too many.
+std::vector<std::vector<int>> all_vectors(int replicas, int most_stages) {
+  if (replicas > 30 || (std::size_t{1} << (replicas - 1)) > most_stage_data_vectors) return {};
+  std::vector<std::vector<int>> vectors;
+  std::vector<int> now;
+  const auto extend = [&](const auto& self, int left) -> void {
+    if (left == 0) vectors.push_back(now);
+    if (std::ssize(now) == most_stages) return;
+    for (int degree = 1; degree <= left; ++degree) {
+      now.push_back(degree);
+      self(self, left - degree);
+      now.pop_back();
+    }
+  };
+  extend(extend, replicas);
+  return vectors;
+}
+
+// By what the planner thinks they take, over all microbatches and widest stages. `alone`: with messages as if each rank
+// had all of its NIC.
+std::vector<std::vector<int>> planned_vectors(const Scenario& scenario, const Layout& base, int replicas, bool alone) {
+  std::vector<ReplicaSplit> found;
+  for (const std::int64_t microbatch : scenario.microbatches) {
+    for (int widest = 1; widest <= replicas; ++widest) {
+      if (microbatches_of(scenario, microbatch, widest) == 0) continue;
+      ReplicaProblem problem = replica_problem(scenario, base, replicas, microbatch, widest);
+      if (alone) {
+        problem.message = [whole = problem.message(1, 1)](int from, int to) { return whole / std::min(from, to); };
+      }
+      for (ReplicaSplit& split : dapple_replicas(problem)) found.push_back(std::move(split));
+    }
+  }
+  std::ranges::stable_sort(found, {}, &ReplicaSplit::time);
+  std::vector<std::vector<int>> vectors;
+  for (ReplicaSplit& split : found) {
+    if (std::ranges::find(vectors, split.degrees) == vectors.end()) vectors.push_back(std::move(split.degrees));
+  }
+  return vectors;
+}
+
+bool is_divisible(const Model& model, const Layout& layout) {
+  try {
+    require_divisible(model, layout);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+// What differs in more than the pipeline, the data degree and the order.
+std::vector<Layout> tensor_layouts(const Scenario& scenario) {
+  std::vector<Layout> different;
+  for (const Layout& layout : layouts_of(scenario)) {
+    Layout base = layout_with(layout, {1});
+    if (!is_divisible(scenario.model, base)) continue;
+    if (std::ranges::find(different, base) == different.end()) different.push_back(std::move(base));
+  }
+  return different;
+}
+
+}  // namespace
+
+std::int64_t microbatches_of(const Scenario& scenario, std::int64_t microbatch, int widest) {
+  const std::int64_t whole = microbatch * widest;
+  return scenario.training.global_batch % whole == 0 ? scenario.training.global_batch / whole : 0;
+}
+
+int replicas_in_all(const Scenario& scenario, const Layout& base) {
+  const int of_each = base.tensor.degree * base.context * base.expert;
+  return scenario.cluster.ranks % of_each == 0 ? scenario.cluster.ranks / of_each : 0;
+}
+
+Layout layout_with(const Layout& base, const std::vector<int>& degrees) {
+  Layout layout = base;
+  layout.order = Layout{}.order;
+  layout.pipeline = static_cast<int>(degrees.size());
+  return with_stage_data(layout, degrees);
+}
+
+ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int replicas, std::int64_t microbatch,
+                               int widest) {
+  const Machine& machine = scenario.cluster.machine;
+  const std::int64_t whole = microbatch * widest;
+  const Recompute recompute = recomputes_of(scenario).front();
+  Scenario at = scenario;
+  at.training.recompute = recompute;
+  at.layout = layout_with(base, std::vector<int>(std::min<std::size_t>(2, scenario.model.layers.size()), 1));
+  const bool redone = recompute.mode == RecomputeMode::full && scenario.software.recompute_unit == RecomputeUnit::stage;
+  ReplicaProblem problem{
+      .devices = replicas,
+      .most_stages = std::min({replicas, static_cast<int>(scenario.model.layers.size()), most_planned_stages}),
+      .microbatches = microbatches_of(scenario, microbatch, widest),
+      .degrees = {},
+      .widest = widest,
+      .forward = {},
+      .backward = {},
+      .memory = machine.device.memory.value};
+  for (int degree = 1; degree <= widest; ++degree) {
+    if (whole % degree != 0) continue;
+    const std::vector<ComputeCost> blocks = block_costs(at, whole / degree);
+    problem.degrees.push_back(degree);
+    problem.forward.emplace_back();
+    problem.backward.emplace_back();
+    problem.kept.emplace_back();
+    for (const ComputeCost& block : blocks) {
+      problem.forward.back().push_back(block.forward);
+      problem.backward.back().push_back(backward_time(block) + (redone ? block.forward : Seconds{}));
+      problem.kept.back().push_back(redone ? Bytes{} : block.kept_bytes);
+      if (degree > 1) continue;
+      problem.fixed.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
+      problem.gradients.push_back(block.gradient_bytes);
+    }
+  }
+  at.training.microbatch = whole;
+  const bool one_machine = scenario.cluster.ranks <= machine.devices;
+  const Link& link = one_machine ? machine.inside : machine.outside;
+  const TransferCost way{.latency = link.latency.value, .bandwidth = link.bandwidth.value};
+  const Bytes states = bytes(boundary_manifest(scenario.model, at.training)) /
+                       (base.tensor.sequence_parallel || scenario.software.scattered_messages ? base.tensor.degree : 1);
+  // All ranks of a stage that share a NIC send at once.
+  const int shared_by = one_machine ? 1 : devices_per_nic(machine);
+  problem.message = [way, states, shared_by](int from, int to) {
+    const auto through_port = [&](int degree) { return states * std::min(degree, shared_by) / degree; };
+    return transfer_time(way, std::max(through_port(from), through_port(to)));
+  };
+  problem.reduction = [&scenario, base](int degree, Bytes gradients) -> Seconds {
+    if (degree == 1 || scenario.software.data_overlap) return {};
+    return collective_time(scenario.cluster.machine, Collective::all_reduce, static_cast<double>(gradients.value),
+                           placement(layout_with(base, {degree}), MeshAxis::data, scenario.cluster));
+  };
+  return problem;
+}
+
+std::vector<Layout> stage_data_layouts(const Scenario& scenario) {
+  std::vector<Layout> layouts;
+  if (!scenario.stage_data_pipelines || scenario.profile || scenario.model.tied_embeddings) return layouts;
+  const int layers = static_cast<int>(scenario.model.layers.size());
+  for (const Layout& base : tensor_layouts(scenario)) {
+    const int replicas = replicas_in_all(scenario, base);
+    if (replicas < 3) continue;  // fewer have no two stages of different degrees
+    const auto add = [&](const std::vector<std::vector<int>>& vectors, std::size_t most) {
+      for (const std::vector<int>& degrees : vectors) {
+        if (most == 0) return;
+        const Layout layout = layout_with(base, degrees);
+        const bool differ = has_stage_data(layout) && allows(scenario, layout.pipeline);
+        if (!differ || !has_some_microbatch(scenario, layout)) continue;
+        --most;
+        if (std::ranges::find(layouts, layout) == layouts.end()) layouts.push_back(layout);
+      }
+    };
+    const std::vector<std::vector<int>> all = all_vectors(replicas, std::min(replicas, layers));
+    add(all, all.size());
+    for (const bool alone : {false, true}) {
+      if (all.empty()) add(planned_vectors(scenario, base, replicas, alone), most_stage_data_layouts);
+    }
+  }
+  return layouts;
+}
+
+}  // namespace plumb
