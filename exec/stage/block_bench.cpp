@@ -126,9 +126,9 @@ BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> c
   state.numbers = chosen_blocks(scenario.model);
   const Numerics numerics = numerics_of(scenario.training.precision);
   for (const int block : state.numbers) {
-    state.blocks.push_back(
-        std::make_unique<Block>(state.model, block, state.training.sequence, state.training.seed, numerics));
-    state.optimizers.push_back(std::make_unique<WeightOptimizer>(state.blocks.back()->weights(), state.training));
+    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, numerics));
+    state.optimizers.push_back(
+        std::make_unique<WeightOptimizer>(trained(state.blocks.back()->weights()), state.training));
   }
   state.memory.resize(state.blocks.size());
   std::vector<BlockSample> unused(state.blocks.size());
@@ -167,6 +167,15 @@ std::vector<ComputeCost> BlockBench::memory() const {
     }
   }
   return costs;
+}
+
+std::vector<std::int64_t> BlockBench::trained_parameters() const {
+  std::vector<std::int64_t> counts;
+  for (const auto& block : state_->blocks) {
+    counts.push_back(0);
+    for (const WeightPtr& weight : trained(block->weights())) counts.back() += weight->value.numel();
+  }
+  return counts;
 }
 
 }  // namespace plumb::exec
