@@ -9,6 +9,7 @@
 #include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
+#include "common/plan/block_shapes.hpp"
 #include "common/plan/boundary.hpp"
 
 namespace plumb {
@@ -16,44 +17,6 @@ namespace {
 
 constexpr int all_layers = std::numeric_limits<int>::max();
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
-
-// Where a block's shapes come from: its operations and its parameter tensors.
-struct BlockShapes {
-  std::vector<Operation> operations;
-  std::vector<Parameter> parameters;
-  std::vector<Operation> made = {};  // with LoRA: what an action makes, which is more than what is kept of it
-};
-
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
-BlockShapes shapes_of_block(const Model& model, std::size_t block, const OperationContext& context) {
-  if (block == 0) return {embedding_operations(model, context), embedding_parameters(model)};
-  if (block <= model.layers.size()) {
-    return {layer_operations(model, block - 1, context), layer_parameters(model, block - 1)};
-  }
-  BlockShapes head{head_operations(model, context), final_norm_parameters(model)};
-  append(head.parameters, head_parameters(model));
-  append(head.parameters, mtp_parameters(model));
-  append(head.operations, mtp_operations(model, context));
-  return head;
-}
-
-// The block as it is trained.
-BlockShapes shapes_of_block(const Scenario& scenario, std::size_t block, const OperationContext& context) {
-  const Model& model = scenario.model;
-  const std::optional<Lora>& lora = scenario.training.lora;
-  BlockShapes shapes = shapes_of_block(model, block, context);
-  if (!lora) return shapes;
-  shapes.made = shapes.operations;
-  shapes.operations =
-      with_adapters(std::move(shapes.operations), *lora, static_cast<double>(element_bytes(context.activations)),
-                    gradient_goes_below(model, lora, block));
-  shapes.parameters = with_adapters(std::move(shapes.parameters), lora);
-  return shapes;
-}
 
 // Experts that are chosen `load` times as often as the mean see so many more tokens.
 void load_experts(std::vector<Operation>& operations, double load) {
