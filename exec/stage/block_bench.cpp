@@ -85,7 +85,7 @@ struct BlockBench::State {
       }
       samples[index].forward = since(start);
       ComputeCost& cost = memory[index];
-      cost.kept_bytes = input + meter.added() - size_of(y);
+      cost.kept_bytes = std::max(input + meter.added() - size_of(y), Bytes{});
       cost.forward_workspace_bytes = input + meter.worst() - cost.kept_bytes;
       x = std::move(y);
     }
@@ -100,7 +100,9 @@ struct BlockBench::State {
       gradient = blocks[index]->input_gradient(microbatch, std::move(gradient));
       samples[index].input_gradient = since(start);
       ComputeCost& cost = memory[index];
-      cost.kept_for_weight_bytes = cost.kept_bytes + output_gradient + meter.added() - size_of(gradient);
+      // Where nothing is kept, the loss's own gradient is missing from what was there.
+      cost.kept_for_weight_bytes =
+          std::max(cost.kept_bytes + output_gradient + meter.added() - size_of(gradient), Bytes{});
       cost.input_gradient_workspace_bytes = output_gradient + meter.worst();
     }
   }
