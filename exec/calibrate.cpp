@@ -67,6 +67,7 @@ struct ThreadResult {
   std::vector<CalibrationRound> rounds;
   std::vector<std::vector<Seconds>> optimizer;
   std::vector<ComputeCost> memory;
+  std::vector<std::int64_t> trained;  // parameters
   std::vector<int> blocks;
 };
 
@@ -136,6 +137,7 @@ class Calibration {
       result.optimizer.push_back(bench.optimizer_step());
     }
     result.memory = bench.memory();
+    result.trained = bench.trained_parameters();
     result.blocks = bench.blocks();
   }
 
@@ -155,6 +157,7 @@ struct KindSamples {
   std::vector<Seconds> sum;
   std::vector<Seconds> optimizer;
   ComputeCost cost;
+  std::int64_t trained = 0;  // parameters
 };
 
 // Samples of all threads and instances of a kind, by block key.
@@ -175,6 +178,7 @@ std::map<std::string, KindSamples> by_kind(const Model& model, const std::vector
         kind.optimizer.push_back(step[index]);
       }
       kind.cost = result.memory[index];
+      kind.trained = result.trained[index];
     }
   }
   return kinds;
@@ -186,7 +190,7 @@ MeasuredBlock measured(const std::string& key, const KindSamples& kind, const Tr
   block.cost.input_gradient = median(kind.input_gradient);
   block.cost.weight_gradient = median(kind.weight_gradient);
   block.cost.optimizer = median(kind.optimizer);
-  const StateBytes states = state_bytes(block.cost.parameters, training);
+  const StateBytes states = state_bytes({block.cost.parameters, kind.trained}, training);
   block.cost.parameter_bytes = states.parameters;
   block.cost.gradient_bytes = states.gradients;
   block.cost.optimizer_bytes = states.optimizer;
@@ -220,7 +224,8 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
                              .sequence = scenario.training.sequence,
                              .microbatch = scenario.training.microbatch,
                              .precision = scenario.training.precision,
-                             .optimizer = scenario.training.optimizer},
+                             .optimizer = scenario.training.optimizer,
+                             .lora = scenario.training.lora},
                   .transfer = measure_transfer(options.transport),
                   .transport = options.transport};
   for (const ThreadResult& result : results) {

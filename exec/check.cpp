@@ -83,7 +83,9 @@ class UpdatesReference {
 
   [[nodiscard]] std::vector<WeightPtr> weights() const {
     std::vector<WeightPtr> all;
-    for (const auto& stage : stages_) all.insert(all.end(), stage->weights().begin(), stage->weights().end());
+    for (const auto& stage : stages_) {
+      all.insert(all.end(), stage->trained_weights().begin(), stage->trained_weights().end());
+    }
     return all;
   }
 
@@ -151,7 +153,7 @@ class Comparison {
     return losses;
   }
 
-  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return reference_.weights(); }
+  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return reference_.trained_weights(); }
 
   // Sets worst_error_ratio and worst_tensor, from a step in fp64 with the reference's weights and routing.
   void weigh_errors(std::size_t last_step, const NamedGradients& gradients, CheckResult& result) {
@@ -165,11 +167,11 @@ class Comparison {
     run_step(exact, static_cast<std::int64_t>(last_step), 0, plan_.schedule.microbatches, plan_.schedule.slices);
     exact.sum_tied_gradients();
     const double epsilon = epsilon_of(plan_.training.precision);
-    for (std::size_t index = 0; index < exact.weights().size(); ++index) {
-      const Weight& weight = *exact.weights()[index];
-      const double ratio =
-          error_ratio(wide(gradients.at(weight.name)), reference_.weights()[index]->gradient.flatten().to(at::kDouble),
-                      weight.gradient.flatten(), epsilon);
+    for (std::size_t index = 0; index < exact.trained_weights().size(); ++index) {
+      const Weight& weight = *exact.trained_weights()[index];
+      const double ratio = error_ratio(wide(gradients.at(weight.name)),
+                                       reference_.trained_weights()[index]->gradient.flatten().to(at::kDouble),
+                                       weight.gradient.flatten(), epsilon);
       if (result.worst_tensor.empty() || ratio > result.worst_error_ratio) {
         result.worst_error_ratio = ratio;
         result.worst_tensor = weight.name;

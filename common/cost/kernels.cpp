@@ -9,6 +9,14 @@ namespace {
 
 constexpr std::size_t none = static_cast<std::size_t>(-1);
 
+// Its I or W does something: of a frozen operation before all adapters neither does.
+bool has_backward(const Operation& operation) {
+  return operation.input_gradient.value > 0 || operation.weight_gradient.value > 0 ||
+         operation.streamed.input_gradient > 0 || operation.streamed.weight_gradient > 0;
+}
+
+bool is_trained(const Operation& operation) { return !operation.tuning.frozen || operation.tuning.adapter_rank > 0; }
+
 // Goes over the operations once; a matmul's three kernels are written together.
 class KernelList {
  public:
@@ -28,6 +36,7 @@ class KernelList {
           break;
         case OperationKind::expert_matmul:
           add_matmul(operation.name, operation, operation.shape.outputs);
+          add_adapter(operation);
           break;
         case OperationKind::attention_matmul:
           add_attention_matmul(operation);
@@ -77,12 +86,16 @@ class KernelList {
       ++count;
     }
     add_matmul(name, operation, outputs);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i > 0 && ways_ > 1) enter(operations[first + i]);
+      add_adapter(operations[first + i]);
+    }
     return count;
   }
 
   static bool reads_same(const Operation& a, const Operation& b) {
     return b.kind == OperationKind::matmul && b.split == a.split && b.shape.inputs == a.shape.inputs &&
-           b.shape.times == a.shape.times;
+           b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
   }
 
   void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
@@ -100,15 +113,16 @@ class KernelList {
       return add({.name = name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
     };
     product("", Phase::forward, {.m = rows, .n = outputs, .k = inputs, .output_bytes = 0});
-    if (operation.shape.bias) {
+    if (operation.shape.bias && !operation.tuning.frozen) {
       stream(name + ".bias.gradient", Phase::input_gradient,
              element_ * rows * matrices * outputs / (operation.split == TensorSplit::inputs ? spread_ : 1));
     }
-    if (operation.input_gradient.value > 0) {
+    if (operation.input_gradient.value > 0 && operation.tuning.gradient_below) {
       const std::size_t at =
           product(".input_gradient", Phase::input_gradient, {.m = rows, .n = inputs, .k = outputs, .output_bytes = 0});
       if (entry != nullptr) beside(entry->gather, at);
     }
+    if (operation.tuning.frozen) return;
     const bool fused = context_.software.fused_weight_gradient;
     const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
     const std::size_t at = product(
@@ -120,11 +134,53 @@ class KernelList {
     }
   }
 
+  // A and B of an adapter, by kernels of their own: x·A and (x·A)·B, which adds to the frozen matmul's output; dy·B and
+  // (dy·B)·A, which adds to its input's gradient; both weight gradients. Of a column-parallel matmul each rank has all
+  // of A and its outputs' part of B, and dy·B is reduced; of a row-parallel one its inputs' part of A and all of B, and
+  // x·A is reduced.
+  void add_adapter(const Operation& operation) {
+    if (operation.tuning.adapter_rank == 0) return;
+    const MatmulShape& shape = operation.shape;
+    const bool by_outputs = operation.split == TensorSplit::outputs;
+    const bool by_inputs = operation.split == TensorSplit::inputs;
+    const double outputs = static_cast<double>(shape.outputs) / (by_outputs ? ways_ : 1);
+    const double inputs = static_cast<double>(shape.inputs) / (by_inputs ? ways_ : 1);
+    const double matrices = static_cast<double>(shape.matrices);
+    const double rows = tokens_ * shape.times / matrices / (operation.split == TensorSplit::none ? spread_ : 1);
+    const double own = by_inputs ? rows / spread_ : rows;  // of the reduced output, each rank its tokens
+    const auto rank = static_cast<double>(operation.tuning.adapter_rank);
+    const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
+    const auto product = [&](const char* suffix, Phase phase, MatmulSizes sizes) {
+      sizes.batch = matrices;
+      sizes.element_bytes = element_;
+      sizes.output_bytes = phase == Phase::weight_gradient ? gradient : element_;
+      add({.name = operation.name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
+    };
+    const auto reduce = [&](const char* suffix, Phase phase) {
+      if (ways_ > 1) {
+        collective(operation.name + suffix, phase, Collective::all_reduce, element_ * rows * matrices * rank);
+      }
+    };
+    product(".lora_a", Phase::forward, {.m = rows, .n = rank, .k = inputs});
+    if (by_inputs) reduce(".lora_a.reduce", Phase::forward);
+    product(".lora_b", Phase::forward, {.m = own, .n = outputs, .k = rank, .accumulates = true});
+    product(".lora_b.input_gradient", Phase::input_gradient, {.m = rows, .n = rank, .k = outputs});
+    if (by_outputs) reduce(".lora_b.reduce_gradient", Phase::input_gradient);
+    if (operation.tuning.gradient_below) {
+      product(".lora_a.input_gradient", Phase::input_gradient,
+              {.m = rows, .n = inputs, .k = rank, .accumulates = true});
+    }
+    product(".lora_a.weight_gradient", Phase::weight_gradient,
+            {.m = rank, .n = inputs, .k = rows, .accumulates = true});
+    product(".lora_b.weight_gradient", Phase::weight_gradient,
+            {.m = outputs, .n = rank, .k = own, .accumulates = true});
+  }
+
   void beside(std::size_t collective, std::size_t kernel) {
     if (collective != none && context_.software.tensor_overlap) kernels_[collective].beside.push_back(kernel);
   }
 
-  // Where a divided part begins: once for each input that its matmuls read.
+  // Where a divided part begins: once for each input that its matmuls read. W alone needs the input gathered again.
   struct Entry {
     std::size_t gather = none;
     std::size_t reduction = none;
@@ -132,12 +188,14 @@ class KernelList {
   Entry& enter(const Operation& operation) {
     const auto [found, is_new] = region_.try_emplace(operation.shape.inputs);
     Entry& entry = found->second;
-    if (!is_new) return entry;
     const double bytes = element_ * tokens_ * operation.shape.times * static_cast<double>(operation.shape.inputs);
-    if (context_.sequence_parallel) {
+    if (context_.sequence_parallel && is_new) {
       collective(operation.name + ".gather", Phase::forward, Collective::all_gather, bytes);
+    }
+    if (context_.sequence_parallel && entry.gather == none && is_trained(operation)) {
       entry.gather = collective(operation.name + ".gather_again", Phase::input_gradient, Collective::all_gather, bytes);
     }
+    if (entry.reduction != none || !operation.tuning.gradient_below) return entry;
     entry.reduction =
         collective(operation.name + ".reduce_gradient", Phase::input_gradient,
                    context_.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes);
@@ -149,7 +207,7 @@ class KernelList {
     const double bytes = tokens_ * operation.message->bytes_per_token;
     collective(operation.name + ".reduce", Phase::forward,
                context_.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes);
-    if (!context_.sequence_parallel) return;
+    if (!context_.sequence_parallel || !has_backward(operation)) return;
     collective(operation.name + ".gather_gradient", Phase::input_gradient, Collective::all_gather, bytes);
   }
 
@@ -166,7 +224,8 @@ class KernelList {
            .matmul = {.m = m, .n = n, .k = k, .batch = heads, .element_bytes = element_, .output_bytes = element_},
            .redone = redone});
     };
-    product("", Phase::forward, rows, outputs, inputs, true);
+    product("", Phase::forward, rows, outputs, inputs, has_backward(operation));
+    if (!has_backward(operation)) return;
     product(".left_gradient", Phase::input_gradient, rows, inputs, outputs, false);
     product(".right_gradient", Phase::input_gradient, outputs, inputs, rows, false);
   }
@@ -178,7 +237,8 @@ class KernelList {
          .kind = KernelKind::core,
          .flops = operation.forward * part,
          .bytes = operation.streamed.forward * part,
-         .redone = operation.kind == OperationKind::attention});
+         .redone = operation.kind == OperationKind::attention && has_backward(operation)});
+    if (!has_backward(operation)) return;
     add({.name = operation.name + ".gradient",
          .phase = Phase::input_gradient,
          .kind = KernelKind::core,
@@ -189,7 +249,7 @@ class KernelList {
   void add_streams(const Operation& operation) {
     const bool whole = operation.kind == OperationKind::lookup;  // every rank of a group looks all tokens up
     const double part = tokens_ / (whole ? 1 : share(operation.split));
-    const bool redone = makes_probabilities(operation);
+    const bool redone = makes_probabilities(operation) && has_backward(operation);
     stream(operation.name, Phase::forward, operation.streamed.forward * part, redone);
     stream(operation.name + ".gradient", Phase::input_gradient, operation.streamed.input_gradient * part);
     stream(operation.name + ".weight_gradient", Phase::weight_gradient, operation.streamed.weight_gradient * part);

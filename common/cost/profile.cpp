@@ -23,15 +23,32 @@ const std::vector<std::string>& precisions() {
   return names;
 }
 
+Json to_json(const Lora& lora) {
+  Json targets = Json::array();
+  for (const LoraTarget target : lora.targets) targets.push_back(lora_target_names()[static_cast<std::size_t>(target)]);
+  return {{"rank", lora.rank}, {"alpha", lora.alpha}, {"targets", targets}};
+}
+
+std::optional<Lora> read_lora(const std::optional<YamlValue>& value) {
+  if (!value) return std::nullopt;
+  value->check_keys({"rank", "alpha", "targets"});
+  Lora lora{.rank = value->require("rank").integer(1), .alpha = value->require("alpha").number(0, 1e6), .targets = {}};
+  for (const YamlValue& target : value->require("targets").items()) {
+    lora.targets.push_back(static_cast<LoraTarget>(target.choice(lora_target_names())));
+  }
+  return lora;
+}
+
 ProfileShapes read_shapes(const YamlValue& value) {
-  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision", "optimizer"});
+  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision", "optimizer", "lora"});
   constexpr std::int64_t most = std::int64_t{1} << 40;
   return {.model = value.require("model").text(),
           .model_digest = value.require("model_digest").text(),
           .sequence = value.require("sequence").integer(1, most),
           .microbatch = value.require("microbatch").integer(1, most),
           .precision = static_cast<ElementType>(value.require("precision").choice(precisions())),
-          .optimizer = static_cast<Optimizer>(value.require("optimizer").choice(optimizer_names()))};
+          .optimizer = static_cast<Optimizer>(value.require("optimizer").choice(optimizer_names())),
+          .lora = read_lora(value.find("lora"))};
 }
 
 // The keys of a cost are those of its JSON, so that they stand in one place.
@@ -81,6 +98,7 @@ std::string to_yaml(const Profile& profile) {
   text += "  " + line("sequence", profile.shapes.sequence) + "  " + line("microbatch", profile.shapes.microbatch);
   text += "  " + line("precision", precisions().at(static_cast<std::size_t>(profile.shapes.precision)));
   text += "  " + line("optimizer", optimizer_names().at(static_cast<std::size_t>(profile.shapes.optimizer)));
+  if (profile.shapes.lora) text += "  " + line("lora", to_json(*profile.shapes.lora));
   text += line("transport", profile.transport);
   text += "transfer:\n  " + line("latency_s", profile.transfer.latency.value);
   if (std::isfinite(profile.transfer.bandwidth.value)) {

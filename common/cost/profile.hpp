@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/cost/costs.hpp"
+#include "common/model/lora.hpp"
 #include "common/model/model.hpp"
 
 namespace plumb {
@@ -19,6 +20,7 @@ struct ProfileShapes {
   std::int64_t microbatch = 0;
   ElementType precision = ElementType::fp32;
   Optimizer optimizer = Optimizer::adam;  // whose step was measured
+  std::optional<Lora> lora = {};
   bool operator==(const ProfileShapes&) const = default;
 };
 

@@ -22,6 +22,8 @@ OperationList::OperationList(const Model& model, const OperationContext& context
       parameters_(std::move(parameters)) {}
 
 Operation& OperationList::add(Operation operation) {
+  const bool has_weights = operation.kind == OperationKind::matmul || operation.kind == OperationKind::expert_matmul;
+  if (!has_weights) latest_ = operation.name;
   operations_.push_back(std::move(operation));
   return operations_.back();
 }
@@ -46,7 +48,8 @@ Operation& OperationList::matmul(const std::string& name, std::int64_t top_k, do
                                    .inputs = parameter.shape.back(),
                                    .matrices = of_experts ? parameter.shape.front() : 1,
                                    .times = times,
-                                   .bias = has_bias(name)}});
+                                   .bias = has_bias(name)},
+                         .input = normed_});
   }
   throw std::logic_error("no parameter " + wanted);
 }
@@ -60,6 +63,7 @@ bool OperationList::has_bias(const std::string& name) const {
 Operation& OperationList::reduced_matmul(const std::string& name, std::int64_t top_k) {
   Operation& operation = matmul(name, top_k);
   operation.split = TensorSplit::inputs;
+  operation.input = latest_;
   operation.message = reduced_over_tensor(element_ * hidden_);
   return operation;
 }
@@ -67,8 +71,10 @@ Operation& OperationList::reduced_matmul(const std::string& name, std::int64_t t
 Operation& OperationList::norm(const std::string& name, NormKind kind) {
   Operation& operation = pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
                               {.until_input_gradient = 2 * element_ * hidden_ + statistics_bytes(kind),
-                               .until_weight_gradient = element_ * hidden_});
+                               .until_weight_gradient = element_ * hidden_,
+                               .as_input = element_ * hidden_});
   operation.split = TensorSplit::none;
+  normed_ = name;
   return operation;
 }
 
@@ -86,7 +92,8 @@ Operation& OperationList::core(const std::string& name, OperationKind kind, Core
                        .input_gradient = {flops.backward},
                        .kept_bytes = kept.until_input_gradient,
                        .kept_for_weight_bytes = kept.until_weight_gradient,
-                       .split = TensorSplit::inside});
+                       .split = TensorSplit::inside,
+                       .kept_as_input_bytes = kept.as_input});
 }
 
 Operation& OperationList::pass(const std::string& name, OperationKind kind, Elements elements, KeptBytes kept) {
@@ -119,7 +126,8 @@ Operation& OperationList::convolution(const std::string& name, double channels, 
                        .split = TensorSplit::inside,
                        .streamed = {.forward = 2 * element_ * channels,
                                     .input_gradient = 3 * element_ * channels,
-                                    .weight_gradient = 2 * element_ * channels}});
+                                    .weight_gradient = 2 * element_ * channels},
+                       .kept_as_input_bytes = element_ * channels});
 }
 
 OperationMessage reduced_over_tensor(double bytes) {

@@ -24,6 +24,7 @@ struct CoreFlops {
 struct KeptBytes {
   double until_input_gradient = 0;
   double until_weight_gradient = 0;
+  double as_input = 0;  // of the first: the output, where only the weight gradients of the matmuls behind it need it
 };
 
 // `prefix` is that of the parameters' names, such as "layers.3."; operations are named without it.
@@ -39,10 +40,11 @@ class OperationList {
   [[nodiscard]] const OperationContext& context() const { return context_; }
   [[nodiscard]] bool has_rotary() const { return rotary_; }
 
+  // It multiplies the output of the norm that began the branch, unless told otherwise.
   // The weights of "PREFIX NAME.weight": 2 FLOPs per element and token in each of F, I and W; W needs the gradient of
   // the output. Of experts, top_k meet a token. `share`: the part of the tokens that it multiplies.
   Operation& matmul(const std::string& name, std::int64_t top_k = 1, double share = 1);
-  // The same, row-parallel: its partial sums are reduced over the tensor axis.
+  // The same, row-parallel, of the output before it: its partial sums are reduced over the tensor axis.
   Operation& reduced_matmul(const std::string& name, std::int64_t top_k = 1);
   // Input and output are kept; the output, as a matmul's input, until W.
   Operation& norm(const std::string& name, NormKind kind);
@@ -74,6 +76,8 @@ class OperationList {
   std::string prefix_;
   std::vector<Parameter> parameters_;
   std::vector<Operation> operations_;
+  std::string normed_;  // the norm whose output the branch begins with
+  std::string latest_;  // the latest operation that is no matmul of weights
 };
 
 // A message of the tensor axis: the partial sums of a row-parallel matmul.

@@ -52,6 +52,7 @@ std::vector<Operation> patch_operations(const Model& model, const OperationConte
   patches.split = TensorSplit::none;
   patches.kept_bytes = share * list.element() * pixels;
   patches.kept_for_weight_bytes += patches.kept_bytes;
+  patches.kept_as_input_bytes = patches.kept_bytes;
   return std::move(list).take();
 }
 
@@ -87,6 +88,7 @@ std::vector<Operation> head_operations(const Model& model, const OperationContex
     const double others = (list.sequence() - 1) / list.sequence() * list.element() * list.hidden();
     norm.kept_bytes -= others;
     norm.kept_for_weight_bytes -= others;
+    norm.kept_as_input_bytes -= others;
   }
   add_head(list, model);
   return std::move(list).take();

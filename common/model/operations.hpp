@@ -65,6 +65,14 @@ struct StreamedBytes {
   bool operator==(const StreamedBytes&) const = default;
 };
 
+// With LoRA (common/model/lora.hpp) a matmul's own weights are frozen; A and B of its adapter are trained.
+struct Tuning {
+  bool frozen = false;
+  std::int64_t adapter_rank = 0;  // 0: none
+  bool gradient_below = true;     // something before it is trained: it gives the gradient of its input
+  bool operator==(const Tuning&) const = default;
+};
+
 // All amounts are per token of the given sequence. FLOPs count a multiply and an add as two; "a weight matrix M×N costs
 // F = I = W = 2MN" (arXiv 2104.04473, appendix). Norms, biases, activations and residuals cost bandwidth, not FLOPs.
 // Bytes: flash attention, fused norms that keep input and fp32 statistics, each distinct tensor once; rope, residual
@@ -81,6 +89,10 @@ struct Operation {
   TensorSplit split = TensorSplit::none;
   MatmulShape shape = {};
   StreamedBytes streamed = {};
+  std::string input = {};  // of a matmul: the operation whose output it multiplies
+  double kept_as_input_bytes =
+      0;  // of kept_bytes, what only weight gradients need: that output, or a convolution's input
+  Tuning tuning = {};
   bool operator==(const Operation&) const = default;
 };
 

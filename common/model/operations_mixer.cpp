@@ -35,9 +35,10 @@ void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
               {.until_input_gradient = (element + 1) * heads * keys});
   }
   product("attention.context", attention.value_dim, list.tokens(), 0);
-  list.pass(
-      "attention.permute", OperationKind::elementwise, {2 * out, 2 * projected},
-      {.until_input_gradient = element * out, .until_weight_gradient = attention.output_gate ? 0 : element * out});
+  list.pass("attention.permute", OperationKind::elementwise, {2 * out, 2 * projected},
+            {.until_input_gradient = element * out,
+             .until_weight_gradient = attention.output_gate ? 0 : element * out,
+             .as_input = attention.output_gate ? 0 : element * out});
 }
 
 // FlashAttention-2, arXiv 2307.08691: two matmuls per key forward, five backward (one of them redoes the scores).
@@ -85,7 +86,9 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
   if (attention.output_gate) {
     list.matmul("attention.gate");
     list.pass("attention.gate.product", OperationKind::elementwise, {3 * out, 5 * out},
-              {.until_input_gradient = 2 * list.element() * out, .until_weight_gradient = list.element() * out});
+              {.until_input_gradient = 2 * list.element() * out,
+               .until_weight_gradient = list.element() * out,
+               .as_input = list.element() * out});
   }
   list.reduced_matmul("attention.out");
 }
@@ -103,17 +106,20 @@ void add(OperationList& list, const LatentAttention& attention) {
     list.matmul("attention.q_down").split = TensorSplit::none;
     list.pass("attention.q_norm", OperationKind::norm, {2 * query_rank, 5 * query_rank},
               {.until_input_gradient = 2 * element * query_rank + fp32_bytes,
-               .until_weight_gradient = element * query_rank})
+               .until_weight_gradient = element * query_rank,
+               .as_input = element * query_rank})
         .split = TensorSplit::none;
-    list.matmul("attention.q_up");
+    list.matmul("attention.q_up").input = "attention.q_norm";
   } else {
     list.matmul("attention.q");
   }
   list.matmul("attention.kv_down").split = TensorSplit::none;
   list.pass("attention.kv_norm", OperationKind::norm, {2 * rank, 5 * rank},
-            {.until_input_gradient = element * (2 * rank + rope) + fp32_bytes, .until_weight_gradient = element * rank})
+            {.until_input_gradient = element * (2 * rank + rope) + fp32_bytes,
+             .until_weight_gradient = element * rank,
+             .as_input = element * rank})
       .split = TensorSplit::none;
-  list.matmul("attention.kv_up");
+  list.matmul("attention.kv_up").input = "attention.kv_norm";
   list.pass("attention.rotary", OperationKind::elementwise, {2 * (heads + 1) * rope, 2 * (heads + 1) * rope}, {});
   const double keys = mean_keys(SoftmaxAttention{}, list.tokens());
   Operation& core =

@@ -7,7 +7,8 @@ namespace {
 // down projection.
 KeptBytes activation_bytes(const OperationList& list, Activation activation, double width) {
   return {.until_input_gradient = (is_gated(activation) ? 3 : 2) * list.element() * width,
-          .until_weight_gradient = list.element() * width};
+          .until_weight_gradient = list.element() * width,
+          .as_input = list.element() * width};
 }
 
 // Reads gate and up, or the input, and writes the output; I reads them and the output's gradient and writes theirs.
@@ -57,12 +58,13 @@ void add(OperationList& list, const MoeMlp& moe) {
   list.pass("mlp.route", OperationKind::routing, {3 * real(moe.experts), 3 * real(moe.experts)},
             {.until_input_gradient = fp32_bytes * real(moe.experts) + chosen * (3 * index_bytes + list.element())})
       .split = TensorSplit::none;
-  Operation& dispatch = list.pass("mlp.dispatch", OperationKind::routing, {2 * copies, copies + list.hidden()},
-                                  {.until_input_gradient = dispatched, .until_weight_gradient = dispatched});
+  Operation& dispatch =
+      list.pass("mlp.dispatch", OperationKind::routing, {2 * copies, copies + list.hidden()},
+                {.until_input_gradient = dispatched, .until_weight_gradient = dispatched, .as_input = dispatched});
   dispatch.message = exchange;
   dispatch.split = TensorSplit::none;
-  if (is_gated(moe.activation)) list.matmul("mlp.experts.gate", moe.top_k);
-  list.matmul("mlp.experts.up", moe.top_k);
+  if (is_gated(moe.activation)) list.matmul("mlp.experts.gate", moe.top_k).input = "mlp.dispatch";
+  list.matmul("mlp.experts.up", moe.top_k).input = "mlp.dispatch";
   add_activation(list, "mlp.experts.activation", moe.activation, chosen * real(moe.width));
   list.reduced_matmul("mlp.experts.down", moe.top_k);
   Operation& combine = list.pass("mlp.combine", OperationKind::routing, {copies + list.hidden(), 3 * copies},

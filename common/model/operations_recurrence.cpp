@@ -34,7 +34,9 @@ void add_recurrence(OperationList& list, const GatedDelta& delta) {
             {.forward = heads * (2 * products + solve), .backward = heads * (4 * products + 3 * solve - ends)},
             {.until_input_gradient = 2 * element * values + heads * (2 * fp32_bytes + element * chunk)});
   list.pass("linear.norm", OperationKind::norm, {3 * values, 7 * values},
-            {.until_input_gradient = element * values + fp32_bytes * heads, .until_weight_gradient = element * values});
+            {.until_input_gradient = element * values + fp32_bytes * heads,
+             .until_weight_gradient = element * values,
+             .as_input = element * values});
   list.reduced_matmul("linear.out");
 }
 
@@ -53,9 +55,11 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
     const std::string low_rank = name;
     list.matmul(low_rank + "_down").split = TensorSplit::none;
     list.pass(low_rank + ".low_rank", OperationKind::elementwise, {},
-              {.until_input_gradient = element * head_dim, .until_weight_gradient = element * head_dim})
+              {.until_input_gradient = element * head_dim,
+               .until_weight_gradient = element * head_dim,
+               .as_input = element * head_dim})
         .split = TensorSplit::none;
-    list.matmul(low_rank + "_up");
+    list.matmul(low_rank + "_up").input = low_rank + ".low_rank";
   }
   list.convolution("linear.conv", 3 * width, real(delta.conv_kernel));
   // fp32 decay per channel and beta per head, the output gate, the C×C matrices, the output.
@@ -64,7 +68,9 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
             {.until_input_gradient =
                  fp32_bytes * (width + heads) + element * width + 2 * element * chunk * heads + element * width});
   list.pass("linear.norm", OperationKind::norm, {3 * width, 7 * width},
-            {.until_input_gradient = element * width + fp32_bytes * heads, .until_weight_gradient = element * width});
+            {.until_input_gradient = element * width + fp32_bytes * heads,
+             .until_weight_gradient = element * width,
+             .as_input = element * width});
   list.reduced_matmul("linear.out");
 }
 
@@ -86,7 +92,9 @@ void add_recurrence(OperationList& list, const Lightning& lightning) {
   list.matmul("lightning.gate");
   // The norm's output, the gate, their product, and the norm's statistic.
   list.pass("lightning.norm", OperationKind::norm, {3 * width, 7 * width},
-            {.until_input_gradient = 3 * element * width + fp32_bytes, .until_weight_gradient = element * width});
+            {.until_input_gradient = 3 * element * width + fp32_bytes,
+             .until_weight_gradient = element * width,
+             .as_input = element * width});
   list.reduced_matmul("lightning.out");
 }
 
@@ -99,6 +107,7 @@ void add_recurrence(OperationList& list, const Mamba& mamba) {
   list.matmul("mamba.in");
   Operation& conv = list.convolution("mamba.conv", inner, real(mamba.conv_kernel));
   conv.kept_bytes = 2 * element * inner;  // x and z, as projected
+  conv.kept_as_input_bytes = 0;           // it is done again from x
   Operation& projected = list.reduced_matmul("mamba.x");
   projected.message = reduced_over_tensor(element * inputs);
   const double parts = mamba.inner_norms ? inputs : 0;
@@ -106,7 +115,7 @@ void add_recurrence(OperationList& list, const Mamba& mamba) {
             {2 * parts, 5 * parts},
             {.until_input_gradient = element * inputs + (mamba.inner_norms ? element * inputs + 3 * fp32_bytes : 0),
              .until_weight_gradient = element * real(mamba.dt_rank)});
-  list.matmul("mamba.dt");
+  list.matmul("mamba.dt").input = "mamba.x.parts";
   const double scan = 9 * inner * real(mamba.state);
   list.core("mamba.core", OperationKind::recurrence, {.forward = scan, .backward = 2 * scan},
             {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
@@ -127,10 +136,12 @@ void add_recurrence(OperationList& list, const Mamba2& mamba) {
   list.matmul("mamba2.in");
   Operation& conv = list.convolution("mamba2.conv", convolved, real(mamba.conv_kernel));
   conv.kept_bytes = element * (inner + convolved + heads);  // gate, x, B, C and dt, as projected
+  conv.kept_as_input_bytes = 0;
   list.core("mamba2.core", OperationKind::recurrence, {.forward = heads * forward, .backward = 2 * heads * forward},
             {.until_input_gradient = element * inner});
-  list.pass("mamba2.norm", OperationKind::norm, {3 * inner, 7 * inner},
-            {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
+  list.pass(
+      "mamba2.norm", OperationKind::norm, {3 * inner, 7 * inner},
+      {.until_input_gradient = element * inner, .until_weight_gradient = element * inner, .as_input = element * inner});
   list.reduced_matmul("mamba2.out");
 }
 

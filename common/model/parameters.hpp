@@ -23,6 +23,7 @@ struct Parameter {
       {};  // global and unique, e.g. "layers.3.attention.q.weight"; executors seed initial values with it
   std::vector<std::int64_t> shape = {};
   ParameterRole role = ParameterRole::matmul;
+  bool frozen = false;  // has neither gradient nor optimizer states
   bool operator==(const Parameter&) const = default;
 };
 

@@ -5,37 +5,16 @@
 
 #include "common/base/error.hpp"
 #include "common/layout/shared_ports.hpp"
+#include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
+#include "common/plan/block_shapes.hpp"
 #include "common/plan/boundary.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
-
-// Where a block's shapes come from: its operations and its parameter tensors.
-struct BlockShapes {
-  std::vector<Operation> operations;
-  std::vector<Parameter> parameters;
-};
-
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
-BlockShapes shapes_of_block(const Model& model, std::size_t block, const OperationContext& context) {
-  if (block == 0) return {embedding_operations(model, context), embedding_parameters(model)};
-  if (block <= model.layers.size()) {
-    return {layer_operations(model, block - 1, context), layer_parameters(model, block - 1)};
-  }
-  BlockShapes head{head_operations(model, context), final_norm_parameters(model)};
-  append(head.parameters, head_parameters(model));
-  append(head.parameters, mtp_parameters(model));
-  append(head.operations, mtp_operations(model, context));
-  return head;
-}
 
 // Experts that are chosen `load` times as often as the mean see so many more tokens.
 void load_experts(std::vector<Operation>& operations, double load) {
@@ -52,10 +31,20 @@ void load_experts(std::vector<Operation>& operations, double load) {
   }
 }
 
-std::int64_t count(const std::vector<Parameter>& parameters) {
-  std::int64_t sum = 0;
-  for (const Parameter& parameter : parameters) sum += elements(parameter);
+ParameterShare count(const std::vector<Parameter>& parameters) {
+  ParameterShare sum;
+  for (const Parameter& parameter : parameters) {
+    sum.all += elements(parameter);
+    sum.trained += parameter.frozen ? 0 : elements(parameter);
+  }
   return sum;
+}
+
+// Of a matmul the adapter's own part, or itself: of a column-parallel one A is whole, of a row-parallel one B.
+TensorSplit split_of_part(TensorSplit split, std::string_view part) {
+  if (part == "lora_a") return split == TensorSplit::inputs ? split : TensorSplit::none;
+  if (part == "lora_b") return split == TensorSplit::outputs ? split : TensorSplit::none;
+  return split;
 }
 
 // How a tensor group divides a parameter: as the operation of its name, whose weights or table it is. Biases of
@@ -63,22 +52,26 @@ std::int64_t count(const std::vector<Parameter>& parameters) {
 TensorSplit split_of(const Parameter& parameter, const std::vector<Operation>& operations) {
   if (parameter.name == "embedding.weight" || parameter.name == "head.weight") return TensorSplit::outputs;
   const std::size_t dot = parameter.name.rfind('.');
-  const std::string_view owner = std::string_view(parameter.name).substr(0, dot);
+  std::string_view owner = std::string_view(parameter.name).substr(0, dot);
+  const std::string_view part = owner.substr(owner.rfind('.') + 1);
+  if (part == "lora_a" || part == "lora_b") owner = owner.substr(0, owner.rfind('.'));
   const bool bias = std::string_view(parameter.name).substr(dot + 1) == "bias";
   for (const Operation& operation : operations) {
     const bool same = owner == operation.name || owner.ends_with("." + operation.name);
     if (!same) continue;
-    return bias && operation.split == TensorSplit::inputs ? TensorSplit::none : operation.split;
+    return bias && operation.split == TensorSplit::inputs ? TensorSplit::none : split_of_part(operation.split, part);
   }
   return TensorSplit::none;
 }
 
 // Of one rank of a tensor group.
-std::int64_t count_of_rank(const BlockShapes& shapes, int tensor) {
-  std::int64_t sum = 0;
+ParameterShare count_of_rank(const BlockShapes& shapes, int tensor) {
+  ParameterShare sum;
   for (const Parameter& parameter : shapes.parameters) {
     const bool whole = tensor == 1 || split_of(parameter, shapes.operations) == TensorSplit::none;
-    sum += whole ? elements(parameter) : (elements(parameter) + tensor - 1) / tensor;
+    const std::int64_t part = whole ? elements(parameter) : (elements(parameter) + tensor - 1) / tensor;
+    sum.all += part;
+    sum.trained += parameter.frozen ? 0 : part;
   }
   return sum;
 }
@@ -87,12 +80,12 @@ std::int64_t count_of_rank(const BlockShapes& shapes, int tensor) {
 // and the weights are only written. Gradients are read and cleared, states read and written.
 Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
   const std::int64_t weight_passes = training.precision == ElementType::fp32 ? 2 : 1;
-  return weight_passes * states.parameters + std::int64_t{2} * states.gradients + std::int64_t{2} * states.optimizer;
+  return weight_passes * states.trained + std::int64_t{2} * states.gradients + std::int64_t{2} * states.optimizer;
 }
 
-void set_states(ComputeCost& cost, std::int64_t parameters, const Training& training, ElementType gradients) {
+void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients) {
   const StateBytes states = state_bytes(parameters, training, gradients);
-  cost.parameters = parameters;
+  cost.parameters = parameters.all;
   cost.parameter_bytes = states.parameters;
   cost.gradient_bytes = states.gradients;
   cost.optimizer_bytes = states.optimizer;
@@ -124,18 +117,23 @@ KernelContext kernel_context(const Scenario& scenario) {
           .software = scenario.software};
 }
 
+// x·A of an adapter's matmul, whole on every rank unless its tokens are divided.
+double adapter_bytes(const Operation& operation) {
+  return operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
+}
+
 // The gradient of a table is made dense: cleared, written, added to the main one.
 Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
   double rows = 0;
   for (const Parameter& parameter : shapes.parameters) {
-    if (parameter.name == "embedding.weight") rows = static_cast<double>(elements(parameter));
+    if (parameter.name == "embedding.weight" && !parameter.frozen) rows = static_cast<double>(elements(parameter));
   }
   const auto each = static_cast<double>(3 * element_bytes(scenario.software.gradients));
   return streaming_time(scenario.cluster.machine.device, each * rows / scenario.layout.tensor.degree);
 }
 
-Seconds optimizer_time(std::int64_t parameters, const Scenario& scenario) {
-  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters);
+Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario) {
+  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters.trained);
   const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
   const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, scenario.training).value);
   return streaming_time(scenario.cluster.machine.device, bytes);
@@ -164,20 +162,27 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
   double kept_of_redone = 0;
   double largest_kept = 0;
   for (const Operation& operation : shapes.operations) {
-    const double bytes = tokens * operation.kept_bytes * kept_share(operation, shares);
+    const double adapter = adapter_bytes(operation);  // W also has its gradient
+    const double bytes = tokens * ((operation.kept_bytes - adapter) * kept_share(operation, shares) + adapter);
     kept += bytes;
-    kept_for_weight += tokens * operation.kept_for_weight_bytes * kept_for_weight_share(operation, shares);
-    largest_kept = std::max(largest_kept, bytes);
+    kept_for_weight +=
+        tokens *
+        ((operation.kept_for_weight_bytes - 2 * adapter) * kept_for_weight_share(operation, shares) + 2 * adapter);
     if (makes_probabilities(operation)) kept_of_redone += bytes;
+  }
+  for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
+    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * kept_share(operation, shares));
   }
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
-    if (parameter.role != ParameterRole::lookup) largest_parameter = std::max(largest_parameter, elements(parameter));
+    if (parameter.role != ParameterRole::lookup && !parameter.frozen)
+      largest_parameter = std::max(largest_parameter, elements(parameter));
   }
   const Bytes boundary = boundary_of_rank(scenario);
 
   ComputeCost cost;
-  set_states(cost, count_of_rank(shapes, tensor), training, scenario.software.gradients);
+  const ParameterShare parameters = count_of_rank(shapes, tensor);
+  set_states(cost, parameters, training, scenario.software.gradients);
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
   cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario);
@@ -188,14 +193,15 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
   cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
   cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter / tensor};
   redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
-  cost.optimizer = optimizer_time(cost.parameters, scenario);
+  cost.optimizer = optimizer_time(parameters, scenario);
   return cost;
 }
 
 std::string describe(const ProfileShapes& shapes) {
   return shapes.model + " (" + shapes.model_digest + "), sequence " + std::to_string(shapes.sequence) +
          ", microbatch " + std::to_string(shapes.microbatch) + ", " + std::string(name_of(shapes.precision)) + ", " +
-         optimizer_names().at(static_cast<std::size_t>(shapes.optimizer));
+         optimizer_names().at(static_cast<std::size_t>(shapes.optimizer)) +
+         (shapes.lora ? ", lora of " + describe(*shapes.lora) : "");
 }
 
 void require_same_shapes(const Profile& profile, const ProfileShapes& wanted) {
@@ -263,15 +269,16 @@ Machine machine_in_training(const Scenario& scenario) {
 
 std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block) {
   const KernelContext context = kernel_context(scenario);
-  return block_kernels(shapes_of_block(scenario.model, block, operation_context(context)).operations, context);
+  return block_kernels(shapes_of_block(scenario, block, operation_context(context)).operations, context);
 }
 
-StateBytes state_bytes(std::int64_t parameters, const Training& training, ElementType gradients) {
+StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
   const bool master_copy = training.precision != ElementType::fp32;
   const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
-  return {.parameters = {parameters * element_bytes(training.precision)},
-          .gradients = {parameters * element_bytes(gradients)},
-          .optimizer = {parameters * fp32_bytes * (moments + (master_copy ? 1 : 0))}};
+  return {.parameters = {parameters.all * element_bytes(training.precision)},
+          .gradients = {parameters.trained * element_bytes(gradients)},
+          .optimizer = {parameters.trained * fp32_bytes * (moments + (master_copy ? 1 : 0))},
+          .trained = {parameters.trained * element_bytes(training.precision)}};
 }
 
 std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch) {
@@ -288,39 +295,44 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .sequence = scenario.training.sequence,
                                             .microbatch = microbatch,
                                             .precision = scenario.training.precision,
-                                            .optimizer = scenario.training.optimizer});
+                                            .optimizer = scenario.training.optimizer,
+                                            .lora = scenario.training.lora});
   }
   const OperationContext context = operation_context(kernel_context(at));
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
+  const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
   std::vector<std::size_t> kinds;  // the first block of each kind of layer so far
   for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
     // Equal layers cost the same, wherever they stand.
     if (!scenario.profile && is_layer(block)) {
-      const auto same = std::ranges::find_if(
-          kinds, [&](std::size_t other) { return model.layers[other - 1] == model.layers[block - 1]; });
+      const auto same = std::ranges::find_if(kinds, [&](std::size_t other) {
+        return model.layers[other - 1] == model.layers[block - 1] && below(other) == below(block);
+      });
       if (same != kinds.end()) {
         costs.push_back(costs[*same]);
         continue;
       }
       kinds.push_back(block);
     }
-    BlockShapes shapes = shapes_of_block(model, block, context);
+    BlockShapes shapes = shapes_of_block(at, block, context);
     if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
     if (scenario.profile) {
       ComputeCost cost = measured_cost(*scenario.profile, block_key(model, static_cast<int>(block)));
       // A tied head may have been measured together with its copy of the table.
-      const std::int64_t own = count(shapes.parameters);
-      if (cost.parameters > own) {
-        cost.optimizer = cost.optimizer * (static_cast<double>(own) / static_cast<double>(cost.parameters));
+      const ParameterShare own = count(shapes.parameters);
+      if (cost.parameters > own.all && !scenario.training.lora) {
+        cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
       }
       set_states(cost, own, scenario.training, scenario.software.gradients);
       costs.push_back(cost);
     } else {
       costs.push_back(analytic_cost(shapes, at));
     }
-    if (is_layer(block) && redoes_all) costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
+    const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
+    if (is_layer(block) && redoes_all && goes_back)
+      costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
   }
   return costs;
 }
@@ -328,14 +340,20 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
 ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
   const Model& model = scenario.model;
   const std::int64_t table = model.vocabulary * model.hidden / scenario.layout.tensor.degree;
+  if (scenario.training.lora) {  // frozen
+    head.parameters += table;
+    head.parameter_bytes += Bytes{table * element_bytes(scenario.training.precision)};
+    return head;
+  }
   const double share =
       static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
-  set_states(head, head.parameters + table, scenario.training, scenario.software.gradients);
+  set_states(head, all_trained(head.parameters + table), scenario.training, scenario.software.gradients);
   head.optimizer += embedding.optimizer * share;
   return head;
 }
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
+  if (scenario.training.lora) return head;
   head.gradient_bytes += Bytes{scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
                                element_bytes(scenario.software.gradients)};
   return head;

@@ -21,6 +21,8 @@ namespace plumb {
 // Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
 // that an operation keeps, of W its largest gradient in fp32 before it is added.
 //
+// With LoRA as common/model/lora.hpp says; of a frozen tied table too there is no gradient.
+//
 // Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
 // table: without a copy or gradient of its own here, see `with_table_copy` and `with_table_gradient`.
 [[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch);
@@ -56,12 +58,19 @@ namespace plumb {
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
+// Frozen parameters (LoRA) have weights alone.
+struct ParameterShare {
+  std::int64_t all = 0;
+  std::int64_t trained = 0;
+};
+[[nodiscard]] constexpr ParameterShare all_trained(std::int64_t parameters) { return {parameters, parameters}; }
 struct StateBytes {
   Bytes parameters;
   Bytes gradients;
   Bytes optimizer;
+  Bytes trained;  // of `parameters`
 };
-[[nodiscard]] StateBytes state_bytes(std::int64_t parameters, const Training& training,
+[[nodiscard]] StateBytes state_bytes(ParameterShare parameters, const Training& training,
                                      ElementType gradients = ElementType::fp32);
 
 }  // namespace plumb

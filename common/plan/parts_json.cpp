@@ -1,5 +1,8 @@
 #include "common/plan/parts_json.hpp"
 
+#include <algorithm>
+#include <functional>
+
 #include "common/base/json_fields.hpp"
 
 namespace plumb {
@@ -79,6 +82,15 @@ static void fields(Archive& archive, Recompute& x) {
   archive("layers", x.layers);
 }
 
+static std::vector<std::string> enum_names(LoraTarget) { return lora_target_names(); }
+
+template <class Archive>
+static void fields(Archive& archive, Lora& x) {
+  archive("rank", x.rank);
+  archive("alpha", x.alpha);
+  archive("targets", x.targets);
+}
+
 template <class Archive>
 static void fields(Archive& archive, Training& x) {
   archive("sequence", x.sequence);
@@ -89,6 +101,7 @@ static void fields(Archive& archive, Training& x) {
   archive("optimizer", x.optimizer);
   archive("learning_rate", x.learning_rate);
   archive("seed", x.seed);
+  archive("lora", x.lora);
 }
 
 template <class Archive>
@@ -185,6 +198,13 @@ Training training_from_json(const JsonValue& value) {
                        training.recompute.mode == RecomputeMode::every_nth_layer;
   if (training.recompute.layers < (counted ? 1 : 0) || (!counted && training.recompute.layers > 0)) {
     value.at("recompute").at("layers").fail("does not agree with the mode");
+  }
+  if (!training.lora) return training;
+  const JsonValue lora = value.at("lora");
+  (void)lora.at("rank").integer(1, most);
+  const std::vector<LoraTarget>& targets = training.lora->targets;
+  if (targets.empty() || std::ranges::adjacent_find(targets, std::ranges::greater_equal()) != targets.end()) {
+    lora.at("targets").fail("must name projections in their order, each once");
   }
   return training;
 }

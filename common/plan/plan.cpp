@@ -217,12 +217,14 @@ ScheduleChoice choice_of(const Schedule& schedule) {
   return choice;
 }
 
-bool tied_over_ranks(const Plan& plan) { return plan.model.tied_embeddings && ends_on_two_ranks(plan.schedule); }
+bool trains_tied_table(const Plan& plan) { return plan.model.tied_embeddings && !plan.training.lora; }
+
+bool tied_over_ranks(const Plan& plan) { return trains_tied_table(plan) && ends_on_two_ranks(plan.schedule); }
 
 Schedule lowered_schedule(const Plan& plan) {
   return lower(
       plan.schedule,
-      {.optimizer = true, .data_parallel = plan.layout.data.degree > 1, .tied_embeddings = plan.model.tied_embeddings});
+      {.optimizer = true, .data_parallel = plan.layout.data.degree > 1, .tied_embeddings = trains_tied_table(plan)});
 }
 
 std::string plan_digest(const Plan& plan) {

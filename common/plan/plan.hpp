@@ -15,7 +15,7 @@
 
 namespace plumb {
 
-inline constexpr int plan_version = 4;
+inline constexpr int plan_version = 5;
 
 struct Plan {
   std::string name = {};
@@ -68,6 +68,9 @@ struct PlanChoice {
 // Ranks of one pipeline that stand on the same machine. Where the ranks of one stage fill several machines or just one,
 // it is 1; with data degrees by stage too.
 [[nodiscard]] int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine);
+
+// True if embedding and head are one trained table, whose gradients are added.
+[[nodiscard]] bool trains_tied_table(const Plan& plan);
 
 // True if two ranks hold the tied embedding's table and exchange its gradients.
 [[nodiscard]] bool tied_over_ranks(const Plan& plan);

@@ -280,6 +280,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   scenario.training = training.training;
   scenario.recomputes = training.recomputes;
   scenario.training.precision = cluster.precision;
+  scenario.training.lora = read_lora(training.lora, scenario.model);
   scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
   if (!overrides.profile.empty()) {
     scenario.profile = read_profile(overrides.profile);

@@ -12,6 +12,7 @@
 #include "common/cost/profile.hpp"
 #include "common/cost/software.hpp"
 #include "common/layout/layout.hpp"
+#include "common/model/lora.hpp"
 #include "common/model/model.hpp"
 #include "common/schedule/schedule.hpp"
 
@@ -34,6 +35,7 @@ struct Training {
   Optimizer optimizer = Optimizer::adam;
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
+  std::optional<Lora> lora = {};  // none: all parameters are trained
   bool operator==(const Training&) const = default;
 };
 

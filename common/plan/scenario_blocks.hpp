@@ -30,11 +30,15 @@ struct TrainingBlock {
   std::optional<YamlValue> global_batch = {};
   std::optional<YamlValue> microbatch = {};
   std::optional<YamlValue> recompute = {};
+  std::optional<YamlValue> lora = {};
 };
 [[nodiscard]] TrainingBlock read_training(const std::optional<YamlValue>& given);
 
 // Throws InputError where a recompute counts more layers than the model has.
 void require_layers(const TrainingBlock& training, std::size_t layers);
+
+// `lora: {rank, alpha, targets}` as this model has it; nothing or `none`: no LoRA. Fails for targets that no layer has.
+[[nodiscard]] std::optional<Lora> read_lora(const std::optional<YamlValue>& given, const Model& model);
 
 // Machine, nodes and cores; `ranks` is 0 where the block leaves it to the layout. Without a block: this machine.
 struct ClusterBlock {

@@ -81,11 +81,12 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   TrainingBlock result{.recomputes = {Recompute{}}};
   if (!given) return result;
   const YamlValue block = block_or_file(*given, "training");
-  block.check_keys(
-      {"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate", "seed"});
+  block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate",
+                    "seed", "lora"});
   result.sequence = block.find("sequence");
   result.global_batch = block.find("global_batch");
   result.microbatch = block.find("microbatch");
+  result.lora = block.find("lora");
   if (const auto value = block.find("precision")) result.precision = read_precision(*value);
   result.recompute = block.find("recompute");
   if (result.recompute) result.recomputes = read_recomputes(*result.recompute);

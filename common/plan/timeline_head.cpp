@@ -1,8 +1,17 @@
 #include "common/plan/timeline_head.hpp"
 
-#include "common/model/operations.hpp"
+#include "common/model/lora.hpp"
 
 namespace plumb {
+namespace {
+
+Flops trained_flops(const Plan& plan) {
+  const Training& training = plan.training;
+  return training.lora ? model_flops(plan.model, training.sequence, training.global_batch, *training.lora)
+                       : model_flops(plan.model, training.sequence, training.global_batch);
+}
+
+}  // namespace
 
 Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource source, const std::string& producer) {
   return {.source = source,
@@ -11,7 +20,7 @@ Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource
           .plan_digest = plan_digest(plan),
           .costs_digest = costs_digest(plan.costs),
           .tokens_per_step = plan.training.global_batch * plan.training.sequence,
-          .model_flops = model_flops(plan.model, plan.training.sequence, plan.training.global_batch),
+          .model_flops = trained_flops(plan),
           .schedule = lowered,
           .costs = plan.costs,
           .ranks = {},

@@ -120,7 +120,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .overlap = shape.overlap,
       .recompute = recomputes_by_action(plan_),
       .data_parallel = plan_.layout.data.degree > 1,
-      .tied = plan_.model.tied_embeddings,
+      .tied = trains_tied_table(plan_),
       .exchange = exchange_,
       .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};
   const StructureCache::Shorter shorter = structures_.shorter(key, plan_);

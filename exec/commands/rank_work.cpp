@@ -108,14 +108,21 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
       add_from_bytes(bytes, all.gradients);
     }
   }
+  if (options_.gathers_weights) {
+    const std::string mine = to_bytes(merged_weights(stages.front(), plans_.front().plan.training));
+    for (const std::string& bytes : transport.gather(mine, Clock::now() + start_time)) {
+      add_from_bytes(bytes, all.weights);
+    }
+  }
   return all;
 }
 
 // Ranks may have been started with different files, or on hosts whose clocks do not agree.
 void RankWork::require_same_plans(Transport& transport) const {
-  const std::string options = fmt::format("--steps {} --warm-up {}{}{}{}", options_.steps, options_.warm_up,
-                                          options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
-                                          options_.stage.deterministic ? " --deterministic" : "");
+  const std::string options =
+      fmt::format("--steps {} --warm-up {}{}{}{}{}", options_.steps, options_.warm_up,
+                  options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
+                  options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "");
   std::string mine = host_identity() + options + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";

@@ -21,6 +21,7 @@ struct PreparedPlan {
 struct SessionLogs {
   std::vector<std::vector<RankLog>> ranks;
   NamedGradients gradients;  // of the first plan's last step, with `check`
+  NamedGradients weights;    // of the first plan, where they are gathered
 };
 
 // One per process. Where ranks are threads, all share it.

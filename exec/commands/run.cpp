@@ -13,6 +13,7 @@
 #include "common/base/text.hpp"
 #include "common/timeline/trace.hpp"
 #include "exec/commands/commands.hpp"
+#include "exec/commands/export_weights.hpp"
 #include "exec/commands/session_arguments.hpp"
 
 namespace plumb::exec {
@@ -24,6 +25,7 @@ struct RunArguments {
   SessionArguments session;
   std::string plan;
   std::string output;
+  Exports exports;
   bool json = false;
 };
 
@@ -120,17 +122,24 @@ void require_plan(const std::string& path) {
 
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
-  const SessionOptions options = session_options(arguments.session);
+  SessionOptions options = session_options(arguments.session);
+  const Exports& exports = arguments.exports;
+  options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.plan, arguments.session.data});
-  const SessionResult result = run_session({read_plan(arguments.plan)}, options);
+  const Plan plan = read_plan(arguments.plan);
+  require_exportable(plan, exports);
+  const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
   const PlanRun& run = result.runs.front();
   if (!arguments.output.empty()) write_file(arguments.output, to_trace(run.timeline));
+  write_exports(run.plan, run.weights, exports);
   if (arguments.json) {
     std::cout << to_json(run, options).dump(2) << '\n';
   } else {
     print(run, options);
     if (!arguments.output.empty()) std::cout << "timeline: " << arguments.output << '\n';
+    if (!exports.model.empty()) std::cout << "weights: " << exports.model << '\n';
+    if (!exports.adapters_folder.empty()) std::cout << "adapters: " << exports.adapters_folder << '\n';
   }
   return result.status;
 }
@@ -147,6 +156,10 @@ void add_run(CLI::App& app, Command& chosen) {
   SessionOptions& options = arguments->session.options;
   command.add_flag("--check", options.check,
                    "Compare losses and gradients with a single device; status 1 if they differ");
+  command.add_option("--export", arguments->exports.model,
+                     "After the last step: all weights, adapters merged in, as safetensors");
+  command.add_option("--export-adapters", arguments->exports.adapters_folder,
+                     "After the last step: LoRA's adapters as PEFT reads them, into this folder");
   command.add_flag("--json", arguments->json, "One JSON object on standard output");
   // For tests and demonstrations.
   command.add_option("--inject", options.fault, "Put a fault into the schedule")->group("");

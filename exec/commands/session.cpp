@@ -47,6 +47,9 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
                      "its software (" + plan.software.name + ") redoes layer by layer, which is not executed",
                      "plan without 'software', or with software: plumb");
   }
+  if (options.emulate && options.gathers_weights) {
+    throw InputError("--export", "there are no weights when compute is emulated", "leave out --emulate");
+  }
   if (options.emulate && options.check) {
     throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
   }
@@ -242,7 +245,8 @@ PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const Se
               .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer),
               .warm_up = {},
               .losses = {},
-              .check = {}};
+              .check = {},
+              .weights = {}};
   const auto measured = run.timeline.steps.begin() + options.warm_up;
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);
@@ -290,6 +294,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     result.runs.push_back(finish(prepared[i], std::move(logs.ranks[i]), options));
   }
+  result.runs.front().weights = std::move(logs.weights);
   if (options.check) {
     PlanRun& run = result.runs.front();
     run.check = check_against_reference(run.plan, options.stage, run.losses, logs.gradients);

@@ -22,6 +22,7 @@ struct SessionOptions {
   bool emulate = false;
   std::optional<std::int64_t> emulate_bytes = {};  // of a boundary, instead of the plan's
   bool check = false;                              // of the first plan
+  bool gathers_weights = false;                    // of the first plan, after the last step
   StageOptions stage = {};
   Seconds deadline{60};          // of an action, at least
   std::string fault = {};        // put into the schedule on purpose; empty: none
@@ -35,6 +36,7 @@ struct PlanRun {
   std::vector<double> losses;        // of all steps, the warm-up first; empty when emulated
   double replay_error_fraction = 0;  // of the median step
   std::optional<CheckResult> check;
+  NamedGradients weights;  // merged_weights of all ranks, if gathered
 };
 
 // Empty in a process that has nothing to tell: a rank other than 0, or the launcher of ranks that have told already.

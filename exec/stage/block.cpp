@@ -4,23 +4,28 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/model/lora.hpp"
 
 namespace plumb::exec {
 namespace {
 
-Module make_module(const Model& model, int block, std::int64_t sequence, WeightStore& store, const Numerics& numerics) {
+Module make_module(const Model& model, int block, const Training& training, WeightStore& store,
+                   const Numerics& numerics) {
   const bool is_layer = block > 0 && block < head_block(model);
-  const ModuleContext context{.model = model,
-                              .weights = store,
-                              .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
-                              .layer = block - 1,
-                              .sequence = sequence,
-                              .numerics = numerics};
+  const ModuleContext context{
+      .model = model,
+      .weights = store,
+      .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
+      .layer = block - 1,
+      .sequence = training.sequence,
+      .numerics = numerics,
+      .lora_scale = training.lora ? training.lora->alpha / static_cast<double>(training.lora->rank) : 1};
   Module module = block == 0 ? make_embedding(context)
                   : is_layer ? make_layer(context, model.layers[static_cast<std::size_t>(block - 1)])
                              : make_head(context);
@@ -57,13 +62,15 @@ std::vector<Parameter> block_parameters(const Model& model, int block) {
   return parameters;
 }
 
-Block::Block(const Model& model, int block, std::int64_t sequence, std::uint64_t seed, const Numerics& numerics)
-    : store_(block_parameters(model, block), seed, numerics),
-      module_(make_module(model, block, sequence, store_, numerics)),
-      has_input_gradient_(block > 0) {}
+Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics)
+    : store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics),
+      module_(make_module(model, block, training, store_, numerics)),
+      has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block))),
+      has_backward_(has_input_gradient_ ||
+                    std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
 
 at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
-  const c10::AutoGradMode grad_mode(keep);
+  const c10::AutoGradMode grad_mode(keep && has_backward_);
   const int microbatch = pass.microbatch;
   const Slice slice = pass.slice;
   Carried carried;
@@ -89,9 +96,14 @@ at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   at::Tensor output = module_(input, pass).contiguous();
   listing.reset();
   at::Tensor result = output.detach();
-  output.set_data(at::empty({0}, output.options()));
+  if (has_backward_) {
+    output.set_data(at::empty({0}, output.options()));
+  } else {
+    output.reset();
+  }
+  if (!has_input_gradient_ && !pass.lists_kept) input.reset();
   // After a recompute later slices have those of F, whose values are the same.
-  if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, true));
+  if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, has_backward_));
   const auto [position, inserted] = graphs_.try_emplace(microbatch, Graph{.input = std::move(input),
                                                                           .output = std::move(output),
                                                                           .queue = std::move(pass.queue),
@@ -137,12 +149,18 @@ at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {
     throw RunError("microbatch " + std::to_string(microbatch), "I or B of a microbatch without F (or R) before it");
   }
   Graph graph = std::move(node.mapped());
+  if (!has_backward_) {
+    if (graph.slice.count > 1) (void)take_carried(microbatch, graph.slice);
+    queues_[microbatch] = std::move(graph.queue);
+    return {};
+  }
   std::vector<at::Tensor> roots{graph.output};
   std::vector<at::Tensor> gradients{std::move(output_gradient)};
   if (graph.slice.count > 1) {
     const Carried handed_on = take_carried(microbatch, graph.slice);
     for (std::size_t index = 0; index < handed_on.size(); ++index) {
-      if (!handed_on[index].grad().defined()) continue;  // no later slice looked so far back
+      // No later slice looked so far back, or nothing before it is trained.
+      if (!handed_on[index].grad().defined() || !graph.carried[index].requires_grad()) continue;
       roots.push_back(std::move(graph.carried[index]));
       gradients.push_back(handed_on[index].grad());
     }

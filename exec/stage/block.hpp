@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/model/model.hpp"
+#include "common/plan/scenario.hpp"
 #include "exec/stage/kept_tensors.hpp"
 #include "exec/stage/module.hpp"
 
@@ -18,12 +19,13 @@ namespace plumb::exec {
 class Block {
  public:
   // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
-  Block(const Model& model, int block, std::int64_t sequence, std::uint64_t seed, const Numerics& numerics);
+  // Of the training count sequence, seed and LoRA.
+  Block(const Model& model, int block, const Training& training, const Numerics& numerics);
 
   // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
   // sequence come in ascending order here, and in descending order in I.
   [[nodiscard]] at::Tensor forward(at::Tensor input, Pass pass, bool keep);
-  // I. Undefined for the embedding. `output_gradient` is given up.
+  // I. Undefined for the embedding, and with LoRA where nothing before is trained. `output_gradient` is given up.
   [[nodiscard]] at::Tensor input_gradient(int microbatch, at::Tensor output_gradient);
   // W.
   void weight_gradient(int microbatch);
@@ -51,6 +53,7 @@ class Block {
   WeightStore store_;
   Module module_;
   bool has_input_gradient_;
+  bool has_backward_;  // without: all of it is frozen, and all before
   std::map<int, Graph> graphs_;
   std::map<int, WeightQueuePtr> queues_;
   // Of slices, from F until I: what each carries on, detached from its own graph: leaves of those of later slices.

@@ -85,7 +85,7 @@ struct BlockBench::State {
       }
       samples[index].forward = since(start);
       ComputeCost& cost = memory[index];
-      cost.kept_bytes = input + meter.added() - size_of(y);
+      cost.kept_bytes = std::max(input + meter.added() - size_of(y), Bytes{});
       cost.forward_workspace_bytes = input + meter.worst() - cost.kept_bytes;
       x = std::move(y);
     }
@@ -100,7 +100,9 @@ struct BlockBench::State {
       gradient = blocks[index]->input_gradient(microbatch, std::move(gradient));
       samples[index].input_gradient = since(start);
       ComputeCost& cost = memory[index];
-      cost.kept_for_weight_bytes = cost.kept_bytes + output_gradient + meter.added() - size_of(gradient);
+      // Where nothing is kept, the loss's own gradient is missing from what was there.
+      cost.kept_for_weight_bytes =
+          std::max(cost.kept_bytes + output_gradient + meter.added() - size_of(gradient), Bytes{});
       cost.input_gradient_workspace_bytes = output_gradient + meter.worst();
     }
   }
@@ -126,9 +128,9 @@ BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> c
   state.numbers = chosen_blocks(scenario.model);
   const Numerics numerics = numerics_of(scenario.training.precision);
   for (const int block : state.numbers) {
-    state.blocks.push_back(
-        std::make_unique<Block>(state.model, block, state.training.sequence, state.training.seed, numerics));
-    state.optimizers.push_back(std::make_unique<WeightOptimizer>(state.blocks.back()->weights(), state.training));
+    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, numerics));
+    state.optimizers.push_back(
+        std::make_unique<WeightOptimizer>(trained(state.blocks.back()->weights()), state.training));
   }
   state.memory.resize(state.blocks.size());
   std::vector<BlockSample> unused(state.blocks.size());
@@ -167,6 +169,15 @@ std::vector<ComputeCost> BlockBench::memory() const {
     }
   }
   return costs;
+}
+
+std::vector<std::int64_t> BlockBench::trained_parameters() const {
+  std::vector<std::int64_t> counts;
+  for (const auto& block : state_->blocks) {
+    counts.push_back(0);
+    for (const WeightPtr& weight : trained(block->weights())) counts.back() += weight->value.numel();
+  }
+  return counts;
 }
 
 }  // namespace plumb::exec

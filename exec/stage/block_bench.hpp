@@ -35,6 +35,8 @@ class BlockBench {
 
   // Bytes per block, of the round before last; times are zero.
   [[nodiscard]] std::vector<ComputeCost> memory() const;
+  // Of each block: elements of what is trained.
+  [[nodiscard]] std::vector<std::int64_t> trained_parameters() const;
 
  private:
   struct State;

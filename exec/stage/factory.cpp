@@ -11,6 +11,7 @@
 #include "exec/data.hpp"
 #include "exec/memory.hpp"
 #include "exec/stage/blas.hpp"
+#include "exec/stage/lora.hpp"
 #include "exec/stage/supported.hpp"
 #include "exec/stage/torch_stage.hpp"
 
@@ -63,20 +64,52 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
   return made;
 }
 
+namespace {
+
+void put(NamedGradients& named, const std::string& name, const at::Tensor& value) {
+  const at::Tensor wide = value.to(at::kFloat).contiguous();
+  const float* const data = wide.const_data_ptr<float>();
+  named[name].assign(data, data + wide.numel());
+}
+
+// Those of make_stages that stand here.
+std::vector<TorchStage*> torch_stages(const std::vector<std::unique_ptr<Stage>>& stages) {
+  std::vector<TorchStage*> found;
+  for (const auto& stage : stages) {
+    if (!stage) continue;
+    found.push_back(dynamic_cast<TorchStage*>(stage.get()));
+    if (found.back() == nullptr) throw RunError("stage", "has no weights");
+  }
+  return found;
+}
+
+WeightPtr find(const std::vector<WeightPtr>& weights, const std::string& name) {
+  for (const WeightPtr& weight : weights) {
+    if (weight->name == name) return weight;
+  }
+  return {};
+}
+
+}  // namespace
+
 NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
   NamedGradients named;
-  for (const auto& stage : stages) {
-    if (!stage) {
-      continue;
-    }
-    auto* const torch_stage = dynamic_cast<TorchStage*>(stage.get());
-    if (torch_stage == nullptr) {
-      throw RunError("gradients", "this stage has none");
-    }
-    for (const WeightPtr& weight : torch_stage->weights()) {
-      const at::Tensor gradient = weight->gradient.contiguous();
-      const float* const data = gradient.const_data_ptr<float>();
-      named[weight->name].assign(data, data + gradient.numel());
+  for (const TorchStage* stage : torch_stages(stages)) {
+    for (const WeightPtr& weight : stage->trained_weights()) put(named, weight->name, weight->gradient);
+  }
+  return named;
+}
+
+NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages, const Training& training) {
+  NamedGradients named;
+  for (const TorchStage* stage : torch_stages(stages)) {
+    for (const WeightPtr& weight : stage->weights()) {
+      const std::string owner = weight->name.substr(0, weight->name.rfind('.'));
+      const WeightPtr a = find(stage->weights(), owner + ".lora_a.weight");
+      const WeightPtr b = find(stage->weights(), owner + ".lora_b.weight");
+      const bool adapted = a && b && training.lora && weight->name.ends_with(".weight");
+      const double scale = adapted ? training.lora->alpha / static_cast<double>(training.lora->rank) : 1;
+      put(named, weight->name, adapted ? merged(weight->value, a->value, b->value, scale) : weight->value);
     }
   }
   return named;

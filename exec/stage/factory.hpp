@@ -33,6 +33,11 @@ void count_memory_as(int rank);
 using NamedGradients = std::map<std::string, std::vector<float>>;
 [[nodiscard]] NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages);
 
+// Weights as they stand, by global name, fp32; where LoRA has put an adapter beside a matrix, under the matrix's name
+// their sum (W + alpha / rank · B · A), and A and B under their own. Only for stages of make_stages.
+[[nodiscard]] NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
+                                            const Training& training);
+
 // design.md's rule of --check. `problem` says in one sentence what differs; empty if it passed.
 struct CheckResult {
   bool passed = false;

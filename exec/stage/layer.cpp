@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/stage/functions.hpp"
+#include "exec/stage/lora.hpp"
 #include "exec/stage/module.hpp"
 #include "exec/stage/operations.hpp"
 
@@ -55,7 +56,21 @@ Module make_linear(const ModuleContext& context, const std::string& name, std::i
                    bool bias) {
   const WeightPtr weight = weight_of(context, name, {out, in});
   const WeightPtr offset = bias ? context.weights.take(context.prefix + name + ".bias", {out}) : WeightPtr();
+  const AdapterPtr adapter = adapter_of(context, name);
+  if (adapter) {
+    return
+        [=](const at::Tensor& x, const Pass& pass) { return adapted_linear(x, weight, offset, adapter, pass.queue); };
+  }
   return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, offset, pass.queue); };
+}
+
+ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name, at::IntArrayRef shape) {
+  const WeightPtr weight = weight_of(context, name, shape);
+  const AdapterPtr adapter = adapter_of(context, name);
+  return [=](const at::Tensor& x, const std::vector<std::int64_t>& rows_of_expert, const Pass& pass) {
+    return adapter ? adapted_expert_linear(x, weight, adapter, rows_of_expert, pass.queue)
+                   : expert_linear(x, weight, rows_of_expert, pass.queue);
+  };
 }
 
 Module make_norm(const ModuleContext& context, const std::string& name, NormKind kind) {

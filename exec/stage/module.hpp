@@ -53,12 +53,19 @@ struct ModuleContext {
   std::int64_t layer = 0;  // index of the decoder layer
   std::int64_t sequence = 0;
   Numerics numerics;
+  double lora_scale = 1;  // of adapters, alpha / rank
 };
 
-// `name`.weight of `shape`; with a bias, `name`.bias of shape[0].
+// Both kinds of linear with an adapter beside it where the weights have one. `name`.weight of `shape`; with a bias,
+// `name`.bias of shape[0].
 [[nodiscard]] WeightPtr weight_of(const ModuleContext& context, const std::string& name, at::IntArrayRef shape);
 [[nodiscard]] Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out,
                                  std::int64_t in, bool bias = false);
+// `name`.weight of [experts, out, in]; of rows sorted by expert, as expert_linear.
+using ExpertModule =
+    std::function<at::Tensor(const at::Tensor& rows, const std::vector<std::int64_t>& rows_of_expert, const Pass&)>;
+[[nodiscard]] ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name,
+                                              at::IntArrayRef shape);
 // Over hidden.
 [[nodiscard]] Module make_norm(const ModuleContext& context, const std::string& name, NormKind kind);
 

@@ -64,9 +64,9 @@ Module make_shared_expert(const ModuleContext& context, const MoeMlp& moe) {
 Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
   const std::int64_t hidden = context.model.hidden;
   const Module router = make_linear(context, "mlp.router", moe.experts, hidden);
-  const WeightPtr gate = weight_of(context, "mlp.experts.gate", {moe.experts, moe.width, hidden});
-  const WeightPtr up = weight_of(context, "mlp.experts.up", {moe.experts, moe.width, hidden});
-  const WeightPtr down = weight_of(context, "mlp.experts.down", {moe.experts, hidden, moe.width});
+  const ExpertModule gate = make_expert_linear(context, "mlp.experts.gate", {moe.experts, moe.width, hidden});
+  const ExpertModule up = make_expert_linear(context, "mlp.experts.up", {moe.experts, moe.width, hidden});
+  const ExpertModule down = make_expert_linear(context, "mlp.experts.down", {moe.experts, hidden, moe.width});
   const Module shared = moe.shared_width > 0 ? make_shared_expert(context, moe) : Module();
   const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
   const std::int64_t layer = context.layer;
@@ -80,9 +80,8 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
 
     const Dispatch plan = dispatch(chosen, moe.experts);
     const at::Tensor gathered = x.index_select(0, plan.token);
-    const at::Tensor inner = swiglu(expert_linear(gathered, gate, plan.rows_of_expert, pass.queue),
-                                    expert_linear(gathered, up, plan.rows_of_expert, pass.queue));
-    const at::Tensor made = expert_linear(inner, down, plan.rows_of_expert, pass.queue);
+    const at::Tensor inner = swiglu(gate(gathered, plan.rows_of_expert, pass), up(gathered, plan.rows_of_expert, pass));
+    const at::Tensor made = down(inner, plan.rows_of_expert, pass);
     const at::Tensor weighted = made * share.flatten().index_select(0, plan.choice).unsqueeze(1);
     at::Tensor y = at::zeros_like(x).index_add(0, plan.token, weighted).view(input.sizes());
     return shared ? y + shared(input, pass) : y;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "exec/stage/capsules.hpp"
+#include "exec/stage/expert_rows.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -26,13 +27,14 @@ at::ScalarType statistics_type(const at::Tensor& x) {
 
 // Pushes `weight.gradient += part`, a vector that I has reduced already.
 void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {
+  if (!weight->is_trained()) return;
   queue->push([weight, part = std::move(part)] { accumulate(*weight, part); });
 }
 
 struct Linear : Function<Linear> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
                           const WeightQueuePtr& queue) {
-    context->save_for_backward({x});
+    if (weight->is_trained()) context->save_for_backward({x});
     keep(context, "weight", weight);
     keep(context, "bias", bias);
     keep(context, "queue", queue);
@@ -40,10 +42,11 @@ struct Linear : Function<Linear> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
-    const at::Tensor x = context->get_saved_variables()[0];
     const auto weight = kept<Weight>(context, "weight");
     const auto bias = kept<Weight>(context, "bias");
     const at::Tensor dy = output_gradients[0].contiguous();
+    if (!weight->is_trained()) return {at::matmul(dy, weight->value), Variable(), Variable(), Variable()};
+    const at::Tensor x = context->get_saved_variables()[0];
     kept<WeightQueue>(context, "queue")->push([x, dy, weight, bias] {
       accumulate_product(weight->gradient, rows(dy), rows(x));
       if (bias) {
@@ -57,7 +60,7 @@ struct Linear : Function<Linear> {
 struct ExpertLinear : Function<ExpertLinear> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
                           const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
-    context->save_for_backward({x});
+    if (weight->is_trained()) context->save_for_backward({x});
     context->saved_data["rows"] = rows_of_expert;
     keep(context, "weight", weight);
     keep(context, "queue", queue);
@@ -70,33 +73,23 @@ struct ExpertLinear : Function<ExpertLinear> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
-    const at::Tensor x = context->get_saved_variables()[0];
     const auto weight = kept<Weight>(context, "weight");
     const std::vector<std::int64_t> rows_of_expert = context->saved_data["rows"].toIntVector();
     const at::Tensor dy = output_gradients[0].contiguous();
-    kept<WeightQueue>(context, "queue")->push([x, dy, weight, rows_of_expert] {
-      for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-        accumulate_product(weight->gradient.select(0, expert), dy.narrow(0, first, count), x.narrow(0, first, count));
+    if (weight->is_trained()) {
+      const at::Tensor x = context->get_saved_variables()[0];
+      kept<WeightQueue>(context, "queue")->push([x, dy, weight, rows_of_expert] {
+        for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+          accumulate_product(weight->gradient.select(0, expert), dy.narrow(0, first, count), x.narrow(0, first, count));
+        });
       });
-    });
-    at::Tensor dx = at::empty_like(x);
+    }
+    at::Tensor dx = at::empty({dy.size(0), weight->value.size(2)}, dy.options());
     for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
       at::Tensor part = dx.narrow(0, first, count);
       at::mm_out(part, dy.narrow(0, first, count), weight->value.select(0, expert));
     });
     return {dx, Variable(), Variable(), Variable()};
-  }
-
- private:
-  template <class Work>
-  static void for_each_expert(const std::vector<std::int64_t>& rows_of_expert, const Work& work) {
-    std::int64_t first = 0;
-    for (std::size_t expert = 0; expert < rows_of_expert.size(); ++expert) {
-      if (rows_of_expert[expert] > 0) {
-        work(static_cast<std::int64_t>(expert), first, rows_of_expert[expert]);
-      }
-      first += rows_of_expert[expert];
-    }
   }
 };
 
@@ -122,7 +115,7 @@ struct RmsNorm : Function<RmsNorm> {
     const at::Tensor dy = output_gradients[0].to(saved[1].scalar_type());
     const at::Tensor normal = saved[0].to(saved[1].scalar_type()).mul(saved[1]);
     const at::Tensor product = dy.mul(normal);
-    push_part(kept<WeightQueue>(context, "queue"), weight, rows(product).sum(0));
+    if (weight->is_trained()) push_part(kept<WeightQueue>(context, "queue"), weight, rows(product).sum(0));
     const at::Tensor wide_weight = weight->value.to(dy.scalar_type());
     const at::Tensor mean =
         at::matmul(product, wide_weight).div_(static_cast<double>(wide_weight.numel())).unsqueeze(-1);
@@ -148,9 +141,9 @@ struct LayerNorm : Function<LayerNorm> {
     const auto weight = kept<Weight>(context, "weight");
     const auto bias = kept<Weight>(context, "bias");
     const auto queue = kept<WeightQueue>(context, "queue");
-    auto [dx, dweight, dbias] =
-        at::native_layer_norm_backward(output_gradients[0].contiguous(), saved[0], {saved[0].size(-1)}, saved[1],
-                                       saved[2], weight->value, bias->value, {true, true, true});
+    auto [dx, dweight, dbias] = at::native_layer_norm_backward(
+        output_gradients[0].contiguous(), saved[0], {saved[0].size(-1)}, saved[1], saved[2], weight->value, bias->value,
+        {true, weight->is_trained(), bias->is_trained()});
     push_part(queue, weight, dweight);
     push_part(queue, bias, dbias);
     return {dx, Variable(), Variable(), Variable()};
@@ -160,7 +153,7 @@ struct LayerNorm : Function<LayerNorm> {
 struct CausalConvolution : Function<CausalConvolution> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
                           const WeightQueuePtr& queue) {
-    context->save_for_backward({x});
+    if (weight->is_trained()) context->save_for_backward({x});
     keep(context, "weight", weight);
     keep(context, "queue", queue);
     const at::Tensor taps = weight->value.to(statistics_type(x));
@@ -177,15 +170,17 @@ struct CausalConvolution : Function<CausalConvolution> {
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const auto weight = kept<Weight>(context, "weight");
     const at::Tensor taps = weight->value.to(statistics_type(output_gradients[0]));
-    const at::Tensor x = context->get_saved_variables()[0].to(taps.scalar_type());
+    const bool trained = weight->is_trained();
+    const at::Tensor x = trained ? context->get_saved_variables()[0].to(taps.scalar_type()) : at::Tensor();
     const at::Tensor dy = output_gradients[0].to(taps.scalar_type());
-    const std::int64_t time = x.size(1);
+    const std::int64_t time = dy.size(1);
     const std::int64_t kernel = taps.size(1);
-    at::Tensor dx = at::zeros_like(x);
+    at::Tensor dx = at::zeros_like(dy);
     at::Tensor dtaps = at::zeros_like(taps);
     for (std::int64_t delay = 0; delay < std::min(kernel, time); ++delay) {
       const at::Tensor late = dy.narrow(1, delay, time - delay);
       dx.narrow(1, 0, time - delay).addcmul_(late, taps.select(1, kernel - 1 - delay));
+      if (!trained) continue;
       dtaps.select(1, kernel - 1 - delay).copy_(late.mul(x.narrow(1, 0, time - delay)).sum(at::IntArrayRef({0, 1})));
     }
     push_part(kept<WeightQueue>(context, "queue"), weight, dtaps);
@@ -284,7 +279,8 @@ at::Tensor log_decay(const at::Tensor& x, const WeightPtr& a_log, const WeightPt
 
 at::Tensor embed(const at::Tensor& tokens, const WeightPtr& table, const WeightPtr& positions, std::int64_t first_token,
                  const WeightQueuePtr& queue) {
-  const at::Tensor anchor = at::empty({0}, table->value.options()).requires_grad_(c10::GradMode::is_enabled());
+  const bool trained = table->is_trained() && c10::GradMode::is_enabled();
+  const at::Tensor anchor = at::empty({0}, table->value.options()).requires_grad_(trained);
   return Embed::apply(anchor, tokens, table, positions, first_token, queue);
 }
 

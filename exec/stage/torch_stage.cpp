@@ -71,8 +71,7 @@ Payload to_payload(at::Tensor tensor) {
 TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
     : settings_(std::move(settings)), corpus_(std::move(corpus)) {
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
-    blocks_.push_back(std::make_unique<Block>(settings_.model, block, settings_.training.sequence,
-                                              settings_.training.seed, settings_.numerics));
+    blocks_.push_back(std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics));
   }
   if (settings_.model.tied_embeddings && is_first()) {
     tied_embedding_ = blocks_.front()->weights().front();
@@ -90,8 +89,9 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
       weights_.push_back(weight);
     }
   }
+  trained_ = trained(weights_);
   if (settings_.numerics.compute != at::kDouble) {
-    optimizer_ = std::make_unique<WeightOptimizer>(weights_, settings_.training);
+    optimizer_ = std::make_unique<WeightOptimizer>(trained_, settings_.training);
   }
 }
 
@@ -110,10 +110,10 @@ void TorchStage::begin_step(std::int64_t step) {
 
 void TorchStage::zero_gradients() {
   tied_summed_ = false;
-  for (const WeightPtr& weight : weights_) {
+  for (const WeightPtr& weight : trained_) {
     weight->gradient.zero_();
   }
-  if (tied_head_) {
+  if (tied_head_ && tied_head_->is_trained()) {
     tied_head_->gradient.zero_();
   }
 }
@@ -148,13 +148,15 @@ TokenRange TorchStage::tokens_of(int microbatch) const {
           .count = training.sequence / settings_.slices};
 }
 
-at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
+std::vector<std::int64_t> TorchStage::boundary_shape() const {
   const Training& training = settings_.training;
+  return {training.microbatch, training.sequence / settings_.slices, settings_.model.hidden};
+}
+
+at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
   at::Tensor tensor = at::empty({0}, settings_.numerics.compute);
-  const std::int64_t tokens = training.sequence / settings_.slices;
-  const std::vector<std::int64_t> shape = {training.microbatch, tokens, settings_.model.hidden};
-  const auto expected =
-      static_cast<std::size_t>(training.microbatch * tokens * settings_.model.hidden) * tensor.element_size();
+  const std::vector<std::int64_t> shape = boundary_shape();
+  const auto expected = static_cast<std::size_t>(shape[0] * shape[1] * shape[2]) * tensor.element_size();
   if (payload.size != expected) {
     throw RunError("stage " + std::to_string(settings_.stage), "expected " + std::to_string(expected) + " bytes of " +
                                                                    what + ", got " + std::to_string(payload.size));
@@ -223,7 +225,10 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
     const auto used = versions_.find(version);
     if (--used->second.uses_left == 0 && version != newest_) versions_.erase(used);
   }
-  return is_first() ? Payload{} : to_payload(std::move(gradient));
+  if (is_first()) return {};
+  // Nothing before is trained (LoRA): the message that the schedule has is sent all the same.
+  if (!gradient.defined()) gradient = at::zeros(boundary_shape(), settings_.numerics.compute);
+  return to_payload(std::move(gradient));
 }
 
 Parcel TorchStage::evict(int microbatch) {
@@ -269,14 +274,14 @@ void TorchStage::weight_gradient(int microbatch) {
 
 std::vector<std::span<float>> TorchStage::gradients() {
   std::vector<std::span<float>> all;
-  for (const WeightPtr& weight : weights_) {
+  for (const WeightPtr& weight : trained_) {
     all.emplace_back(weight->gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(weight->gradient.numel()));
   }
   return all;
 }
 
 std::span<float> TorchStage::tied_gradient() {
-  if (!tied_embedding_ == !tied_head_) {
+  if (!tied_embedding_ == !tied_head_ || settings_.training.lora) {
     return {};
   }
   const at::Tensor& gradient = (tied_embedding_ ? tied_embedding_ : tied_head_)->gradient;
@@ -284,21 +289,21 @@ std::span<float> TorchStage::tied_gradient() {
 }
 
 void TorchStage::sum_tied_gradients() {
-  if (tied_embedding_ && tied_head_ && !tied_summed_) {
+  if (tied_embedding_ && tied_head_ && tied_head_->is_trained() && !tied_summed_) {
     tied_embedding_->gradient.add_(tied_head_->gradient);
     tied_summed_ = true;
   }
 }
 
 void TorchStage::sum_with_replica(TorchStage& replica) {
-  if (tied_embedding_ && tied_head_) {
+  if (tied_embedding_ && tied_head_ && tied_head_->is_trained()) {
     tied_embedding_->gradient.add_(replica.tied_head_->gradient);
     replica.tied_embedding_->gradient.add_(tied_head_->gradient);
     tied_summed_ = replica.tied_summed_ = true;
   }
-  for (std::size_t index = 0; index < weights_.size(); ++index) {
-    weights_[index]->gradient.add_(replica.weights_[index]->gradient);
-    replica.weights_[index]->gradient.copy_(weights_[index]->gradient);
+  for (std::size_t index = 0; index < trained_.size(); ++index) {
+    trained_[index]->gradient.add_(replica.trained_[index]->gradient);
+    replica.trained_[index]->gradient.copy_(trained_[index]->gradient);
   }
 }
 

@@ -55,8 +55,9 @@ class TorchStage final : public Stage {
   void end_step() override;
   [[nodiscard]] double loss() const override;
 
-  // The trainable weights of this stage, a table that embedding and head share once.
+  // The weights of this stage, a table that embedding and head share once; and those of them that are trained.
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return weights_; }
+  [[nodiscard]] const std::vector<WeightPtr>& trained_weights() const { return trained_; }
   // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
   // second call does nothing.
   void sum_tied_gradients();
@@ -71,6 +72,7 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
+  [[nodiscard]] std::vector<std::int64_t> boundary_shape() const;
   [[nodiscard]] at::Tensor received(Payload payload, const std::string& what) const;
   [[nodiscard]] int microbatches_of_update(int microbatch) const;
   void use_version_of(int microbatch);
@@ -83,9 +85,10 @@ class TorchStage final : public Stage {
   std::shared_ptr<const Corpus> corpus_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<WeightPtr> weights_;
+  std::vector<WeightPtr> trained_;
   WeightPtr tied_embedding_;  // each null unless its block stands here and the model is tied
   WeightPtr tied_head_;
-  std::unique_ptr<WeightOptimizer> optimizer_;  // of weights_; null in fp64
+  std::unique_ptr<WeightOptimizer> optimizer_;  // of trained_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
   std::map<int, EvictedTensors> evicted_;       // from EVICT until LOAD
   std::vector<double> losses_;

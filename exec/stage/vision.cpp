@@ -69,8 +69,8 @@ Module make_patch_embedding(const ModuleContext& context, const Vision& vision) 
   weights->class_token = context.weights.take("embedding.class_token", {hidden});
   weights->positions = context.weights.take("embedding.positions", {tokens(vision), hidden});
   return [weights](const at::Tensor& patches, const Pass& pass) -> at::Tensor {
-    const at::Tensor anchor =
-        at::empty({0}, weights->positions->value.options()).requires_grad_(c10::GradMode::is_enabled());
+    const at::Tensor anchor = at::empty({0}, weights->positions->value.options())
+                                  .requires_grad_(weights->positions->is_trained() && c10::GradMode::is_enabled());
     return EmbedPatches::apply(anchor, patches, weights, pass.queue);
   };
 }

@@ -29,6 +29,9 @@ at::Tensor initial_value(const Parameter& parameter, std::uint64_t seed) {
   const c10::NoGradGuard no_grad;
   at::Generator generator = at::detail::createCPUGenerator(seed_of(parameter.name, seed));
   at::Tensor value = at::empty(parameter.shape, at::kFloat);
+  if (ends_with(parameter.name, ".lora_b.weight")) {
+    return value.zero_();
+  }
   if (parameter.role != ParameterRole::vector && parameter.role != ParameterRole::expert_vector) {
     return value.normal_(0.0, 0.02, generator);
   }
@@ -51,6 +54,14 @@ at::Tensor initial_value(const Parameter& parameter, std::uint64_t seed) {
   return value.normal_(0.0, 0.02, generator);
 }
 
+std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights) {
+  std::vector<WeightPtr> found;
+  for (const WeightPtr& weight : weights) {
+    if (weight->is_trained()) found.push_back(weight);
+  }
+  return found;
+}
+
 void accumulate(const Weight& weight, const at::Tensor& part) { weight.gradient.add_(part); }
 
 void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, const at::Tensor& input) {
@@ -67,7 +78,7 @@ WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t
     auto weight = c10::make_intrusive<Weight>();
     weight->name = parameter.name;
     weight->value = initial_value(parameter, seed).to(numerics.rounding).to(numerics.compute);
-    weight->gradient = at::zeros(parameter.shape, numerics.gradient);
+    if (!parameter.frozen) weight->gradient = at::zeros(parameter.shape, numerics.gradient);
     weights_.push_back(std::move(weight));
   }
   taken_.resize(weights_.size(), false);
@@ -86,6 +97,15 @@ WeightPtr WeightStore::take(const std::string& name, at::IntArrayRef shape) {
     return weights_[index];
   }
   throw RunError("parameter " + name, "a module needs it and the model's list does not have it");
+}
+
+WeightPtr WeightStore::take_if_there(const std::string& name) {
+  for (std::size_t index = 0; index < weights_.size(); ++index) {
+    if (weights_[index]->name != name) continue;
+    taken_[index] = true;
+    return weights_[index];
+  }
+  return {};
 }
 
 void WeightStore::require_all_taken() const {

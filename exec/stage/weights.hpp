@@ -25,7 +25,9 @@ struct Numerics {
 struct Weight final : torch::CustomClassHolder {
   std::string name;  // global, of common/model/parameters.hpp
   at::Tensor value;
-  at::Tensor gradient;  // sum over the step's microbatches
+  at::Tensor gradient;  // sum over the step's microbatches; undefined if the weight is frozen
+
+  [[nodiscard]] bool is_trained() const { return gradient.defined(); }
 };
 using WeightPtr = c10::intrusive_ptr<Weight>;
 
@@ -48,6 +50,9 @@ class WeightQueue final : public torch::CustomClassHolder {
 };
 using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
 
+// Those that are trained, in their order.
+[[nodiscard]] std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights);
+
 // gradient += part, which may be of a narrower type.
 void accumulate(const Weight& weight, const at::Tensor& part);
 // gradient += output_gradientᵀ · input, for rows [n, out] and [n, in]; fused into the main gradient if types agree.
@@ -59,6 +64,8 @@ class WeightStore {
   WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics);
 
   [[nodiscard]] WeightPtr take(const std::string& name, at::IntArrayRef shape);
+  // Of any shape; null if the list has none of this name.
+  [[nodiscard]] WeightPtr take_if_there(const std::string& name);
   // Throws RunError when a parameter of the list was taken by no module.
   void require_all_taken() const;
 
@@ -70,7 +77,8 @@ class WeightStore {
 };
 
 // Initial value of a parameter, drawn from the seed and its global name alone: the model is the same at every split.
-// Matrices normal(0, 0.02), norms 1, biases 0; A_log and dt_bias as in Mamba-2's reference initialisation.
+// Matrices normal(0, 0.02), B of adapters 0 (arXiv 2106.09685, section 4.1), norms 1, biases 0; A_log and dt_bias as in
+// Mamba-2's reference initialisation.
 [[nodiscard]] at::Tensor initial_value(const Parameter& parameter, std::uint64_t seed);
 
 }  // namespace plumb::exec

@@ -13,6 +13,7 @@
 #include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
 #include "common/model/read_model.hpp"
@@ -34,6 +35,7 @@ struct LayerFacts {
   std::string kind;
   std::int64_t parameters = 0;
   std::int64_t active_parameters = 0;
+  std::int64_t trainable_parameters = 0;
   OperationTotals totals;
 
   bool operator==(const LayerFacts&) const = default;
@@ -45,6 +47,8 @@ struct Shown {
   std::optional<Plan> plan;  // of a plan, or of a scenario that leaves nothing open
   std::int64_t sequence = 0;
   ParameterCounts counts;
+  std::optional<Lora> lora;  // then all totals are of what it runs
+  std::int64_t trainable = 0;
   std::vector<LayerFacts> layers;
   OperationTotals embedding;
   OperationTotals head;
@@ -66,6 +70,7 @@ Shown gather(const Options& options) {
       shown.model = scenario.model;
       shown.sequence = scenario.training.sequence;
       activations = scenario.training.precision;
+      shown.lora = scenario.training.lora;
       if (combinations(scenario) == 1) {
         shown.plan = make_plan(scenario, {scenario.microbatches[0], scenario.schedules[0], scenario.splits[0]});
       }
@@ -75,19 +80,27 @@ Shown gather(const Options& options) {
     shown.model = shown.plan->model;
     shown.sequence = shown.plan->training.sequence;
     activations = shown.plan->training.precision;
+    shown.lora = shown.plan->training.lora;
   }
   if (shown.sequence == 0) shown.sequence = default_sequence(shown.model);
   if (options.sequence > 0) shown.sequence = options.sequence;
   shown.counts = count_parameters(shown.model);
+  shown.trainable = trained_parameters(shown.model, shown.lora) - (shown.lora ? 0 : shown.counts.mtp);
   const OperationContext context{.sequence = shown.sequence, .activations = activations};
+  const auto totals_of = [&](std::vector<Operation> operations, std::size_t block) {
+    if (!shown.lora) return totals(operations);
+    return totals(with_adapters(std::move(operations), *shown.lora, static_cast<double>(element_bytes(activations)),
+                                gradient_goes_below(shown.model, shown.lora, block)));
+  };
   for (std::size_t i = 0; i < shown.model.layers.size(); ++i) {
     shown.layers.push_back({.kind = kind_name(shown.model.layers[i]),
                             .parameters = shown.counts.layers[i],
                             .active_parameters = shown.counts.layers_active[i],
-                            .totals = totals(layer_operations(shown.model, i, context))});
+                            .trainable_parameters = trained(layer_parameters(shown.model, i), shown.lora),
+                            .totals = totals_of(layer_operations(shown.model, i, context), i + 1)});
   }
-  shown.embedding = totals(embedding_operations(shown.model, context));
-  shown.head = totals(head_operations(shown.model, context));
+  shown.embedding = totals_of(embedding_operations(shown.model, context), 0);
+  shown.head = totals_of(head_operations(shown.model, context), shown.model.layers.size() + 1);
   return shown;
 }
 
@@ -97,6 +110,7 @@ Json to_json(const Shown& shown) {
     layers.push_back({{"kind", layer.kind},
                       {"parameters", layer.parameters},
                       {"active_parameters", layer.active_parameters},
+                      {"trainable_parameters", layer.trainable_parameters},
                       {"forward_flops", layer.totals.forward.value},
                       {"input_gradient_flops", layer.totals.input_gradient.value},
                       {"weight_gradient_flops", layer.totals.weight_gradient.value},
@@ -104,6 +118,7 @@ Json to_json(const Shown& shown) {
   }
   Json result{{"model", shown.model.name},
               {"parameters", shown.counts.total},
+              {"trainable_parameters", shown.trainable},
               {"active_parameters", shown.counts.active},
               {"mtp_parameters", shown.counts.mtp},
               {"embedding_parameters", shown.counts.embedding},
@@ -246,6 +261,9 @@ void print(const Shown& shown) {
   std::cout << fmt::format("{}: {} parameters ({})", shown.model.name, count(shown.counts.total), shown.counts.total);
   if (shown.counts.active != shown.counts.total)
     std::cout << fmt::format(", {} of them active per token", count(shown.counts.active));
+  if (shown.lora) {
+    std::cout << fmt::format("; frozen but for {} of LoRA ({})", count(shown.trainable), describe(*shown.lora));
+  }
   if (shown.counts.mtp > 0) std::cout << fmt::format("; {} more for multi-token prediction", count(shown.counts.mtp));
   std::cout << fmt::format("\n{} layers, hidden {}, {}\n\n", shown.layers.size(), shown.model.hidden,
                            ends_text(shown.model));

@@ -95,7 +95,7 @@ void input_and_weight_gradient(benchmark::State& state) {
   const Model model = llama();
   std::vector<std::unique_ptr<Block>> blocks;
   for (int block = 1; block <= layers; ++block) {
-    blocks.push_back(std::make_unique<Block>(model, block, sequence, 1, Numerics{}));
+    blocks.push_back(std::make_unique<Block>(model, block, Training{.sequence = sequence, .seed = 1}, Numerics{}));
   }
   PlainStage plain;
   const at::Tensor x = at::randn({microbatch, sequence, hidden});

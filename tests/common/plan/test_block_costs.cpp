@@ -41,7 +41,7 @@ Profile profile_of(const Scenario& scenario) {
 // arXiv 1910.02054, section 3: 2 + 2 + 12 bytes a parameter; here gradients are accumulated in fp32.
 TEST_CASE("states of a parameter") {
   const auto total = [](ElementType precision, Optimizer optimizer) {
-    const StateBytes states = state_bytes(1000, {.precision = precision, .optimizer = optimizer});
+    const StateBytes states = state_bytes(all_trained(1000), {.precision = precision, .optimizer = optimizer});
     return std::vector<std::int64_t>{states.parameters.value, states.gradients.value, states.optimizer.value};
   };
   CHECK(total(ElementType::fp32, Optimizer::adam) == std::vector<std::int64_t>{4000, 4000, 8000});

@@ -54,10 +54,11 @@ TEST_CASE("the page on scenarios names every key") {
   const std::string model = "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*4\"}\n";
   const std::string machine = "cluster: {machine: {name: x, devices: 2, device: {type: cuda}, ";
   for (const std::string& text :
-       {model + "zzzzzzzz: 1\n", model + "training: {zzzzzzzz: 1}\n", model + "cluster: {zzzzzzzz: 1}\n",
-        model + "layout: {zzzzzzzz: 1}\n", model + "layout: {tensor: {zzzzzzzz: 1}}\n",
-        model + "layout: {data: {zzzzzzzz: 1}}\n", model + "schedule: {zzzzzzzz: 1}\n",
-        model + "software: {name: x, source: y, zzzzzzzz: 1}\n", model + machine + "zzzzzzzz: 1}}\n"}) {
+       {model + "zzzzzzzz: 1\n", model + "training: {zzzzzzzz: 1}\n", model + "training: {lora: {zzzzzzzz: 1}}\n",
+        model + "cluster: {zzzzzzzz: 1}\n", model + "layout: {zzzzzzzz: 1}\n",
+        model + "layout: {tensor: {zzzzzzzz: 1}}\n", model + "layout: {data: {zzzzzzzz: 1}}\n",
+        model + "schedule: {zzzzzzzz: 1}\n", model + "software: {name: x, source: y, zzzzzzzz: 1}\n",
+        model + machine + "zzzzzzzz: 1}}\n"}) {
     CAPTURE(text);
     for (const std::string& key : keys_of(text)) {
       CAPTURE(key);

@@ -71,7 +71,7 @@ struct TrainingRun {
 inline TrainingRun train(
     const Plan& plan, int steps,
     const std::function<std::vector<std::unique_ptr<Transport>>(int ranks)>& transports = make_local_transports) {
-  const Schedule lowered = lower(plan.schedule, {.optimizer = true, .tied_embeddings = plan.model.tied_embeddings});
+  const Schedule lowered = lower(plan.schedule, {.optimizer = true, .tied_embeddings = trains_tied_table(plan)});
   const auto ranks = static_cast<std::size_t>(lowered.ranks);
   RunOptions options;
   options.steps = steps;

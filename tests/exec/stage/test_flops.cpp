@@ -74,7 +74,7 @@ TEST_CASE("Every block multiplies what its operations say") {
         listed(patches ? embedding_operations(model, context)
                : head  ? head_operations(model, context)
                        : layer_operations(model, static_cast<std::size_t>(number - 1), context));
-    Block block(model, number, sequence, 1, Numerics{});
+    Block block(model, number, {.sequence = sequence, .seed = 1}, Numerics{});
     const at::Tensor x = patches ? at::randn({microbatch, sequence - 1, embedding_parameters(model)[0].shape[1]})
                                  : at::randn({microbatch, sequence, model.hidden});
     const at::Tensor targets =

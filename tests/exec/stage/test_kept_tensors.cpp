@@ -59,8 +59,8 @@ TEST_CASE("All that a block keeps of a microbatch leaves and comes back, and its
   const Model model = test::hybrid();
   for (int number = 1; number < head_block(model); ++number) {
     CAPTURE(number);
-    Block block(model, number, sequence, 3, {});
-    Block plain(model, number, sequence, 3, {});
+    Block block(model, number, {.sequence = sequence, .seed = 3}, {});
+    Block plain(model, number, {.sequence = sequence, .seed = 3}, {});
     (void)plain.forward(input_of(1), pass_of(1), true);
     (void)block.forward(input_of(1), pass_of(1), true);
     std::set<const void*> stay;

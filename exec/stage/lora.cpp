@@ -1,0 +1,146 @@
+#include "exec/stage/lora.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+#include "exec/stage/capsules.hpp"
+#include "exec/stage/expert_rows.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+// Nothing that autograd knows is trained: an empty variable makes it come by, also where x has no gradient.
+at::Tensor anchor_of(const WeightPtr& weight) {
+  return at::empty({0}, weight->value.options()).requires_grad_(c10::GradMode::is_enabled());
+}
+
+struct AdaptedLinear : Function<AdaptedLinear> {
+  static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const Variable& x,
+                          const WeightPtr& weight, const WeightPtr& bias, const AdapterPtr& adapter,
+                          const WeightQueuePtr& queue) {
+    at::Tensor y = at::linear(x, weight->value, bias ? std::optional<at::Tensor>(bias->value) : std::nullopt);
+    const at::Tensor narrow = at::mm(rows(x), adapter->a->value.t()).mul_(adapter->scale);
+    y.view({-1, y.size(-1)}).addmm_(narrow, adapter->b->value.t());
+    context->save_for_backward({x, narrow});
+    context->saved_data["below"] = x.requires_grad();
+    keep(context, "weight", weight);
+    keep(context, "adapter", adapter);
+    keep(context, "queue", queue);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& narrow = saved[1];
+    const auto adapter = kept<Adapter>(context, "adapter");
+    const at::Tensor dy = output_gradients[0].contiguous();
+    const at::Tensor dnarrow = at::mm(rows(dy), adapter->b->value).mul_(adapter->scale);
+    kept<WeightQueue>(context, "queue")->push([x, narrow, dy, dnarrow, adapter] {
+      accumulate_product(adapter->a->gradient, dnarrow, rows(x));
+      accumulate_product(adapter->b->gradient, rows(dy), narrow);
+    });
+    at::Tensor dx;
+    if (context->saved_data["below"].toBool()) {
+      dx = at::matmul(dy, kept<Weight>(context, "weight")->value);
+      dx.view({-1, dx.size(-1)}).addmm_(dnarrow, adapter->a->value);
+    }
+    return {Variable(), dx, Variable(), Variable(), Variable(), Variable()};
+  }
+};
+
+struct AdaptedExpertLinear : Function<AdaptedExpertLinear> {
+  static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const Variable& x,
+                          const WeightPtr& weight, const AdapterPtr& adapter,
+                          const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
+    const at::Tensor& a = adapter->a->value;
+    at::Tensor y = at::empty({x.size(0), weight->value.size(1)}, x.options());
+    at::Tensor narrow = at::empty({x.size(0), a.size(1)}, x.options());
+    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      at::Tensor part = y.narrow(0, first, count);
+      at::Tensor narrow_part = narrow.narrow(0, first, count);
+      const at::Tensor input = x.narrow(0, first, count);
+      at::mm_out(part, input, weight->value.select(0, expert).t());
+      at::mm_out(narrow_part, input, a.select(0, expert).t());
+      part.addmm_(narrow_part.mul_(adapter->scale), adapter->b->value.select(0, expert).t());
+    });
+    context->save_for_backward({x, narrow});
+    context->saved_data["below"] = x.requires_grad();
+    context->saved_data["rows"] = rows_of_expert;
+    keep(context, "weight", weight);
+    keep(context, "adapter", adapter);
+    keep(context, "queue", queue);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& narrow = saved[1];
+    const auto weight = kept<Weight>(context, "weight");
+    const auto adapter = kept<Adapter>(context, "adapter");
+    const std::vector<std::int64_t> rows_of_expert = context->saved_data["rows"].toIntVector();
+    const bool below = context->saved_data["below"].toBool();
+    const at::Tensor dy = output_gradients[0].contiguous();
+    at::Tensor dnarrow = at::empty_like(narrow);
+    at::Tensor dx = below ? at::empty_like(x) : at::Tensor();
+    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      at::Tensor narrow_part = dnarrow.narrow(0, first, count);
+      const at::Tensor output = dy.narrow(0, first, count);
+      at::mm_out(narrow_part, output, adapter->b->value.select(0, expert));
+      narrow_part.mul_(adapter->scale);
+      if (!below) return;
+      at::Tensor part = dx.narrow(0, first, count);
+      at::mm_out(part, output, weight->value.select(0, expert));
+      part.addmm_(narrow_part, adapter->a->value.select(0, expert));
+    });
+    kept<WeightQueue>(context, "queue")->push([x, narrow, dy, dnarrow, adapter, rows_of_expert] {
+      for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+        const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
+        accumulate_product(adapter->a->gradient.select(0, expert), part(dnarrow), part(x));
+        accumulate_product(adapter->b->gradient.select(0, expert), part(dy), part(narrow));
+      });
+    });
+    return {Variable(), dx, Variable(), Variable(), Variable(), Variable()};
+  }
+};
+
+}  // namespace
+
+AdapterPtr adapter_of(const ModuleContext& context, const std::string& name) {
+  const std::string owner = context.prefix + name;
+  const WeightPtr a = context.weights.take_if_there(owner + ".lora_a.weight");
+  if (!a) return {};
+  auto adapter = c10::make_intrusive<Adapter>();
+  adapter->a = a;
+  adapter->b = context.weights.take_if_there(owner + ".lora_b.weight");
+  adapter->scale = context.lora_scale;
+  return adapter;
+}
+
+at::Tensor adapted_linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
+                          const AdapterPtr& adapter, const WeightQueuePtr& queue) {
+  return AdaptedLinear::apply(anchor_of(weight), x, weight, bias, adapter, queue);
+}
+
+at::Tensor adapted_expert_linear(const at::Tensor& x, const WeightPtr& weight, const AdapterPtr& adapter,
+                                 const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
+  return AdaptedExpertLinear::apply(anchor_of(weight), x, weight, adapter, rows_of_expert, queue);
+}
+
+at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {
+  const auto type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return weight.to(type) + at::matmul(b.to(type), a.to(type)) * scale;
+}
+
+}  // namespace plumb::exec
