@@ -25,7 +25,7 @@ void set_value(const QuantiseShape& shape, std::uint8_t* values, std::int64_t i,
 
 }  // namespace
 
-void quantise_reference(const QuantiseShape& shape, const float* x, std::uint8_t* values, float* scales) {
+void quantise_reference(const QuantiseShape& shape, const float* x, const QuantisedBlocks& to) {
   const float top = shape.bits == 8 ? 127 : 7;
   for (std::int64_t block = 0; block < quantised_blocks(shape); ++block) {
     const std::int64_t begin = block * shape.block;
@@ -34,22 +34,21 @@ void quantise_reference(const QuantiseShape& shape, const float* x, std::uint8_t
     for (std::int64_t i = begin; i < end; ++i) {
       largest = std::isfinite(x[i]) ? std::max(largest, std::fabs(x[i])) : std::numeric_limits<float>::infinity();
     }
-    scales[block] = largest / top;
+    to.scales[block] = largest / top;
     const float inverse = largest > 0 && std::isfinite(largest) ? top / largest : 0;
     for (std::int64_t i = begin; i < begin + shape.block; ++i) {
       const float scaled = i < end && inverse > 0 ? x[i] * inverse : 0;
-      set_value(shape, values, i, static_cast<int>(std::clamp(std::nearbyint(scaled), -top, top)));
+      set_value(shape, to.values, i, static_cast<int>(std::clamp(std::nearbyint(scaled), -top, top)));
     }
   }
 }
 
-void dequantise_reduce_reference(const QuantiseShape& shape, int pieces, const std::uint8_t* values,
-                                 const float* scales, double* y) {
+void dequantise_reduce_reference(const QuantiseShape& shape, const QuantisedPieces& pieces, double* y) {
   for (std::int64_t i = 0; i < shape.count; ++i) {
     y[i] = 0;
-    for (int piece = 0; piece < pieces; ++piece) {
-      const double scale = scales[piece * quantised_blocks(shape) + i / shape.block];
-      y[i] += scale * value_at(shape, values + piece * quantised_bytes(shape), i);
+    for (int piece = 0; piece < pieces.count; ++piece) {
+      const double scale = pieces.scales[piece * quantised_blocks(shape) + i / shape.block];
+      y[i] += scale * value_at(shape, pieces.values + piece * quantised_bytes(shape), i);
     }
   }
 }

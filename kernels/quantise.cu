@@ -143,28 +143,26 @@ dim3 grid_of(const Extent& extent) {
 
 }  // namespace
 
-void quantise(const QuantiseShape& shape, Type type, const void* x, std::uint8_t* values, float* scales,
-              Stream stream) {
+void quantise(const QuantiseShape& shape, Type type, const void* x, const QuantisedBlocks& to, Stream stream) {
   const Extent extent = checked(shape);
-  require(multiples_of(16, address(values)), "values at a multiple of 16 bytes");
+  require(multiples_of(16, address(to.values)), "values at a multiple of 16 bytes");
   if (shape.count == 0) return;
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     launch(shape.bits == 8 ? quantise_kernel<T, 8> : quantise_kernel<T, 4>, grid_of(extent), threads, 0, stream, extent,
-           static_cast<const T*>(x), multiples_of(16, address(x)), values, scales);
+           static_cast<const T*>(x), multiples_of(16, address(x)), to.values, to.scales);
   });
 }
 
-void dequantise_reduce(const QuantiseShape& shape, Type type, int pieces, const std::uint8_t* values,
-                       const float* scales, void* y, Stream stream) {
+void dequantise_reduce(const QuantiseShape& shape, Type type, const QuantisedPieces& pieces, void* y, Stream stream) {
   const Extent extent = checked(shape);
-  require(multiples_of(16, address(values)), "values at a multiple of 16 bytes");
-  require(pieces >= 1, "one piece or more");
+  require(multiples_of(16, address(pieces.values)), "values at a multiple of 16 bytes");
+  require(pieces.count >= 1, "one piece or more");
   if (shape.count == 0) return;
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     launch(shape.bits == 8 ? reduce_kernel<T, 8> : reduce_kernel<T, 4>, grid_of(extent), threads, 0, stream, extent,
-           pieces, values, scales, multiples_of(16, address(y)), static_cast<T*>(y));
+           pieces.count, pieces.values, pieces.scales, multiples_of(16, address(y)), static_cast<T*>(y));
   });
 }
 

@@ -22,22 +22,32 @@ struct QuantiseShape {
   return quantised_blocks(shape) * shape.block * shape.bits / 8;
 }
 
+// One array's blocks: values [quantised_bytes], at a multiple of 16 bytes on the GPU; scales [quantised_blocks].
+struct QuantisedBlocks {
+  std::uint8_t* values = nullptr;
+  float* scales = nullptr;
+};
+
+// Several arrays' blocks, one after the other: values [count, quantised_bytes], scales [count, quantised_blocks].
+struct QuantisedPieces {
+  int count = 1;
+  const std::uint8_t* values = nullptr;
+  const float* scales = nullptr;
+};
+
 // With top = 127 or 7 and largest = max |x| of a block, in fp32: scale = largest / top, value = x · (top / largest),
 // rounded to nearest even. A block with a number that is not finite gets scale infinity and values 0, and so comes back
-// as NaN. x [count], values [quantised_bytes], scales [quantised_blocks].
+// as NaN. x [count].
 //
 // On the GPU; both throw std::invalid_argument on a bad shape and CudaError where CUDA fails.
-void quantise(const QuantiseShape& shape, Type type, const void* x, std::uint8_t* values, float* scales, Stream stream);
+void quantise(const QuantiseShape& shape, Type type, const void* x, const QuantisedBlocks& to, Stream stream);
 
-// y[i] = sum over the pieces, in their order and in fp32, of scale · value; with one piece this dequantises. Values
-// [pieces, quantised_bytes], scales [pieces, quantised_blocks], y [count].
-void dequantise_reduce(const QuantiseShape& shape, Type type, int pieces, const std::uint8_t* values,
-                       const float* scales, void* y, Stream stream);
+// y[i] = sum over the pieces, in their order and in fp32, of scale · value; with one piece this dequantises. y [count].
+void dequantise_reduce(const QuantiseShape& shape, Type type, const QuantisedPieces& pieces, void* y, Stream stream);
 
 // The same bits as the GPU's.
-void quantise_reference(const QuantiseShape& shape, const float* x, std::uint8_t* values, float* scales);
+void quantise_reference(const QuantiseShape& shape, const float* x, const QuantisedBlocks& to);
 // In fp64.
-void dequantise_reduce_reference(const QuantiseShape& shape, int pieces, const std::uint8_t* values,
-                                 const float* scales, double* y);
+void dequantise_reduce_reference(const QuantiseShape& shape, const QuantisedPieces& pieces, double* y);
 
 }  // namespace plumb::kernels

@@ -265,8 +265,8 @@ std::int64_t rms_norm_part_count(const RmsNormShape& shape) {
 void rms_norm_input_gradient(const RmsNormShape& shape, Type type, const RmsNormInputGradient<void>& a, Stream stream) {
   check(shape);
   if (shape.rows == 0) return;
-  const bool aligned =
-      multiples_of(16, address(a.dy), address(a.h), address(a.weight), address(a.dh), address(a.dx), address(a.parts));
+  const bool aligned = multiples_of(16, address(a.dy), address(a.h), address(a.weight), address(a.dh), address(a.dx)) &&
+                       multiples_of(32, address(a.parts));
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const Backward<T> arguments = {

@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(threads) rotary_kernel(const __grid_constant__
   const int kept = (a.size - 2 * a.half) / N;
   const int work = a.heads * (turned + kept);
   for (std::int64_t token = blockIdx.x; token < a.tokens; token += gridDim.x) {
-    const int row = static_cast<int>(token % a.time);
+    // Fewer than 2^31 tokens: a 64-bit remainder would cost as much as the rest.
+    const auto row = static_cast<unsigned>(token) % static_cast<unsigned>(a.time);
     const float* const cosine = a.cosine + static_cast<std::int64_t>(row) * a.half;
     const float* const sine = a.sine + static_cast<std::int64_t>(row) * a.half;
 #pragma unroll 2
@@ -92,7 +93,8 @@ __global__ void __launch_bounds__(threads) rotary_kernel(const __grid_constant__
 }  // namespace
 
 void rotary(const RotaryShape& shape, Type type, const Rotary<void>& a, Stream stream) {
-  require(shape.tokens >= 0 && shape.time > 0 && shape.time < (1 << 30), "tokens >= 0, 0 < time < 2^30");
+  require(shape.tokens >= 0 && shape.tokens < (std::int64_t{1} << 31), "0 <= tokens < 2^31");
+  require(shape.time > 0 && shape.time < (1 << 30), "0 < time < 2^30");
   require(shape.heads > 0 && shape.half > 0 && 2 * shape.half <= shape.size, "heads > 0, 0 < 2 half <= size");
   const std::int64_t row = shape.heads * shape.size;
   require(row < (1 << 30) && shape.x_stride >= row && shape.y_stride >= row, "strides of at least heads · size < 2^30");

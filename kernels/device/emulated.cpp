@@ -21,7 +21,7 @@ namespace plumb::kernels::emulated {
 namespace {
 
 constexpr std::size_t stack_bytes = 256 * 1024;
-constexpr int lanes = 32;
+constexpr std::size_t lanes = 32;
 
 enum class State { runs, in_block_barrier, in_warp_barrier, ended };
 
@@ -42,6 +42,7 @@ struct Machine {
   std::minstd_rand random;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
+  std::vector<std::size_t> turns;  // of the fibers, when shuffled
   std::vector<std::uint32_t> shared;
   const std::function<void()>* body = nullptr;
   ucontext_t scheduler = {};
@@ -126,34 +127,61 @@ void release(std::size_t first, std::size_t count) {
   for (std::size_t i = first; i < first + count; ++i) machine().fibers[i].state = State::runs;
 }
 
-// Opens every barrier at which all have arrived; whether one was.
-bool open_barriers() {
+// Whether all lanes of the warp that begins with this fiber wait at its barrier; then they run again.
+bool open_warp_barrier(std::size_t first) {
+  if (!all_are(machine().fibers, first, lanes, State::in_warp_barrier)) return false;
+  release(first, lanes);
+  return true;
+}
+
+bool open_block_barrier() {
   Machine& m = machine();
+  if (!all_are(m.fibers, 0, m.fibers.size(), State::in_block_barrier)) return false;
+  release(0, m.fibers.size());
+  return true;
+}
+
+void enter_if_it_runs(std::size_t number) {
+  Machine& m = machine();
+  if (m.fibers[number].state == State::runs) enter(m.fibers[number]);
+  if (m.failure) std::rethrow_exception(std::exchange(m.failure, nullptr));
+}
+
+// Each warp as far as it comes alone: to a barrier of the block, or to its end.
+void run_warps() {
+  Machine& m = machine();
+  const std::size_t count = m.fibers.size();
+  const bool falling = m.order == Order::falling;
+  for (std::size_t warp = 0; warp < count; warp += lanes) {
+    const std::size_t first = falling ? count - lanes - warp : warp;
+    do {
+      for (std::size_t lane = 0; lane < lanes; ++lane) enter_if_it_runs(first + (falling ? lanes - 1 - lane : lane));
+    } while (open_warp_barrier(first));
+  }
+}
+
+// All threads a step each, to the next wait, in an order by chance; whether a warp goes on.
+bool run_a_step() {
+  Machine& m = machine();
+  std::shuffle(m.turns.begin(), m.turns.end(), m.random);
+  for (const std::size_t turn : m.turns) enter_if_it_runs(turn);
   bool opened = false;
-  for (std::size_t first = 0; first < m.fibers.size(); first += lanes) {
-    if (all_are(m.fibers, first, lanes, State::in_warp_barrier)) {
-      release(first, lanes);
-      opened = true;
-    }
-  }
-  if (all_are(m.fibers, 0, m.fibers.size(), State::in_block_barrier)) {
-    release(0, m.fibers.size());
-    opened = true;
-  }
+  for (std::size_t first = 0; first < m.fibers.size(); first += lanes) opened = open_warp_barrier(first) || opened;
   return opened;
 }
 
-void run_block(std::vector<std::size_t>& turns) {
+void run_block() {
   Machine& m = machine();
   std::ranges::fill(m.shared, 0xffffffffU);
   for (std::size_t i = 0; i < m.fibers.size(); ++i) prepare(m.fibers[i], static_cast<int>(i));
   do {
-    if (m.order == Order::shuffled) std::shuffle(turns.begin(), turns.end(), m.random);
-    for (const std::size_t turn : turns) {
-      if (m.fibers[turn].state == State::runs) enter(m.fibers[turn]);
-      if (m.failure) std::rethrow_exception(std::exchange(m.failure, nullptr));
+    if (m.order == Order::shuffled) {
+      while (run_a_step()) {
+      }
+    } else {
+      run_warps();
     }
-  } while (open_barriers());
+  } while (open_block_barrier());
   if (!all_are(m.fibers, 0, m.fibers.size(), State::ended)) {
     throw std::logic_error("emulated block " + std::to_string(here().block.x) +
                            ": some threads wait for others in vain");
@@ -175,7 +203,7 @@ unsigned char* dynamic_shared() {
 
 void run_grid(Index grid, int threads, std::size_t shared, const std::function<void()>& thread) {
   Machine& m = machine();
-  if (threads <= 0 || threads % lanes != 0 || threads > 1024) {
+  if (threads <= 0 || threads % 32 != 0 || threads > 1024) {
     throw std::logic_error("emulated block of " + std::to_string(threads) +
                            " threads: expected whole warps, up to 1024");
   }
@@ -183,16 +211,15 @@ void run_grid(Index grid, int threads, std::size_t shared, const std::function<v
   m.warps.resize(m.fibers.size() / lanes);
   m.shared.assign(shared / 4 + 5, 0);
   m.body = &thread;
-  std::vector<std::size_t> turns(m.fibers.size());
-  std::iota(turns.begin(), turns.end(), std::size_t{0});
-  if (m.order == Order::falling) std::ranges::reverse(turns);
+  m.turns.resize(m.fibers.size());
+  std::iota(m.turns.begin(), m.turns.end(), std::size_t{0});
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         for (Fiber& fiber : m.fibers) {
           fiber.place = {.thread = {}, .block = {x, y, z}, .threads = {static_cast<unsigned>(threads)}, .grid = grid};
         }
-        run_block(turns);
+        run_block();
       }
     }
   }

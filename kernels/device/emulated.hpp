@@ -18,7 +18,8 @@ struct Index {
   Index(unsigned of_x, unsigned of_y = 1, unsigned of_z = 1) : x(of_x), y(of_y), z(of_z) {}
 };
 
-// In which order the threads of a block run between two barriers. A kernel whose result depends on it has a race.
+// In which order the threads of a block run between two barriers: warp after warp, each as far as it comes alone, from
+// the first or from the last; or all a step each, shuffled. A kernel whose result depends on it has a race.
 enum class Order { rising, falling, shuffled };
 void set_order(Order order);
 

@@ -161,11 +161,13 @@ void compression() {
     float* const scales = floats(pieces * quantised_blocks(shape));
     const double small =
         static_cast<double>(quantised_bytes(shape)) + 4.0 * static_cast<double>(quantised_blocks(shape));
-    report(bits == 8 ? "quantise to int8" : "quantise to int4", 2.0 * count + small, 0,
-           [&] { quantise(shape, Type::bf16, x, values, scales, {}); });
+    report(bits == 8 ? "quantise to int8" : "quantise to int4", 2.0 * count + small, 0, [&] {
+      quantise(shape, Type::bf16, x, {values, scales}, {});
+    });
     report(bits == 8 ? "dequantise and add 8 pieces, int8" : "dequantise and add 8 pieces, int4",
-           2.0 * count + pieces * small, 0,
-           [&] { dequantise_reduce(shape, Type::bf16, pieces, values, scales, x, {}); });
+           2.0 * count + pieces * small, 0, [&] {
+             dequantise_reduce(shape, Type::bf16, {pieces, values, scales}, x, {});
+           });
   }
 }
 

@@ -17,8 +17,11 @@ void* allocate(std::size_t bytes) {
 }
 
 void release(void* memory) { std::free(memory); }
-void copy_in(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-void copy_out(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void copy_in(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void copy_out(void* to, const void* from, std::size_t bytes) { copy_in(to, from, bytes); }
 
 void each_way(const std::function<void()>& run) {
   using kernels::emulated::Order;

@@ -24,13 +24,13 @@ Quantised by_reference(const QuantiseShape& shape, const Numbers& x) {
   Quantised result = {Bytes(static_cast<std::size_t>(quantised_bytes(shape))),
                       std::vector<float>(static_cast<std::size_t>(quantised_blocks(shape)))};
   const std::vector<float> narrow(x.begin(), x.end());
-  quantise_reference(shape, narrow.data(), result.values.data(), result.scales.data());
+  quantise_reference(shape, narrow.data(), {result.values.data(), result.scales.data()});
   return result;
 }
 
 Numbers dequantised(const QuantiseShape& shape, const Quantised& q, int pieces = 1) {
   Numbers y(static_cast<std::size_t>(shape.count));
-  dequantise_reduce_reference(shape, pieces, q.values.data(), q.scales.data(), y.data());
+  dequantise_reduce_reference(shape, {pieces, q.values.data(), q.scales.data()}, y.data());
   return y;
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("The quantising kernel has the bits of its reference") {
         const Array in(type, x);
         const Array values(Type::fp32, words(expected.values.size()));
         const Array scales(Type::fp32, expected.scales.size());
-        quantise(shape, type, in.data(), static_cast<std::uint8_t*>(values.data()), scales.floats(), {});
+        quantise(shape, type, in.data(), {static_cast<std::uint8_t*>(values.data()), scales.floats()}, {});
         Bytes found = values.raw();
         found.resize(expected.values.size());
         CHECK(found == expected.values);
@@ -119,7 +119,7 @@ TEST_CASE("The sum of quantised pieces is as near to fp64 as its type allows") {
         copy_in(values.data(), all.values.data(), all.values.size());
         const Array scales(Type::fp32, Numbers(all.scales.begin(), all.scales.end()));
         const Array y(type, exact.size());
-        dequantise_reduce(shape, type, pieces, static_cast<const std::uint8_t*>(values.data()), scales.floats(),
+        dequantise_reduce(shape, type, {pieces, static_cast<const std::uint8_t*>(values.data()), scales.floats()},
                           y.data(), {});
         CHECK(error_ratio(type, y.read(), exact) <= most_error);
         return y.raw();
@@ -130,7 +130,6 @@ TEST_CASE("The sum of quantised pieces is as near to fp64 as its type allows") {
 
 TEST_CASE("Quantisation refuses other blocks and bits") {
   need_device();
-  CHECK_THROWS_AS(quantise({.count = 1, .block = 48}, Type::fp32, nullptr, nullptr, nullptr, {}),
-                  std::invalid_argument);
-  CHECK_THROWS_AS(quantise({.count = 1, .bits = 2}, Type::fp32, nullptr, nullptr, nullptr, {}), std::invalid_argument);
+  CHECK_THROWS_AS(quantise({.count = 1, .block = 48}, Type::fp32, nullptr, {}, {}), std::invalid_argument);
+  CHECK_THROWS_AS(quantise({.count = 1, .bits = 2}, Type::fp32, nullptr, {}, {}), std::invalid_argument);
 }
