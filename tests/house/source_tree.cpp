@@ -60,7 +60,8 @@ const std::map<std::string, std::size_t> longer_files = {
 std::size_t longest(const SourceFile& file) {
   const auto known = longer_files.find(file.path);
   if (known != longer_files.end()) return known->second;
-  if (is_header(file)) return longest_header;
+  // A .cuh is device code, which has no source to move to.
+  if (is_header(file) && !file.path.ends_with(".cuh")) return longest_header;
   return top_folder(file.path) == "tests" ? longest_test : longest_source;
 }
 

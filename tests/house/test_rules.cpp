@@ -31,6 +31,7 @@ TEST_CASE("includes point down the house, never up or across") {
   CHECK(directions("sim/a.cpp", "#include \"exec/a.hpp\"\n") == 1);
   CHECK(directions("exec/a.cpp", "#include \"sim/a.hpp\"\n") == 1);
   CHECK(directions("kernels/a.cpp", "#include \"common/base/units.hpp\"\n") == 1);
+  CHECK(directions("kernels/a.cu", "#include \"kernels/a.cuh\"\n#include \"exec/a.hpp\"\n") == 1);
   CHECK(directions("sim/a.cpp", "#include \"tests/catch.hpp\"\n") == 1);
   CHECK(directions("sim/a.cpp", "  #  include <exec/a.hpp>\n") == 1);
   const auto named = wrong_directions(source_file("sim/a.cpp", "\n#include \"exec/a.hpp\"\n"));
@@ -50,6 +51,8 @@ TEST_CASE("heavy libraries stay in their folder, and out of public headers") {
   CHECK(libraries("exec/private.hpp", "#include <ATen/core/Tensor.h>\n") == 0);
   CHECK(libraries("exec/public.hpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 2);
   CHECK(libraries("sim/a.cpp", "#include <c10/core/Stream.h>\n") == 1);
+  CHECK(libraries("kernels/a.cu", "#include <cuda_runtime.h>\n") == 0);
+  CHECK(libraries("kernels/public.hpp", "#include <cuda_runtime.h>\n") == 1);
   CHECK(libraries("common/a.cpp", "#include <fmt/format.h>\n#include <yaml-cpp/yaml.h>\n") == 0);
   CHECK(libraries("common/public.hpp", "#include <fmt/format.h>\n#include <nlohmann/json.hpp>\n") == 2);
   CHECK(libraries("tests/exec/helper.hpp", "#include <ATen/ATen.h>\n") == 0);
@@ -102,6 +105,8 @@ TEST_CASE("style that no tool checks") {
   CHECK(style("common/a.hpp", "// What it is.\n") == 1);
   CHECK(style("common/a.hpp", "#pragma once\n") == 1);
   CHECK(style("common/a.cpp", "#include <vector>\n") == 0);
+  CHECK(style("kernels/a.cu", "#include <vector>\n") == 0);
+  CHECK(style("kernels/a.cuh", "#include <vector>\n") == 2);
   CHECK(style("common/a.cpp",
               "namespace plumb::pip"
               "e {\n") == 1);
@@ -123,6 +128,7 @@ TEST_CASE("style that no tool checks") {
   for (int i = 0; i < 451; ++i) text += "int x;\n";
   CHECK(style("common/a.cpp", text) == 1);
   CHECK(style("tests/a.cpp", text) == 1);
+  CHECK(style("kernels/a.cu", text) == 1);
   CHECK(style("sim/engine.cpp", text) == 0);
   for (int i = 0; i < 200; ++i) text += "int x;\n";
   CHECK(style("sim/engine.cpp", text) == 1);

@@ -1,0 +1,132 @@
+// The device of device.cuh on the host: our kernels as C++, on the blocks of emulated.hpp.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/device/emulated.hpp"
+#include "kernels/numbers.hpp"
+#include "kernels/types.hpp"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __grid_constant__
+#define __restrict__
+#define threadIdx (::plumb::kernels::emulated::here().thread)
+#define blockIdx (::plumb::kernels::emulated::here().block)
+#define blockDim (::plumb::kernels::emulated::here().threads)
+#define gridDim (::plumb::kernels::emulated::here().grid)
+
+namespace plumb::kernels::device {
+
+using dim3 = emulated::Index;
+
+struct bf16 {
+  std::uint16_t bits;
+};
+struct fp16 {
+  std::uint16_t bits;
+};
+
+inline float to_float(bf16 x) { return from_bf16_bits(x.bits); }
+inline float to_float(fp16 x) { return from_fp16_bits(x.bits); }
+template <class T>
+T narrowed(float x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return {bf16_bits(x)};
+  } else {
+    return {fp16_bits(x)};
+  }
+}
+
+inline void sync_block() { emulated::sync_block(); }
+inline void sync_warp() { emulated::sync_warp(); }
+template <class T>
+T shuffle(T x, int lane) {
+  return std::bit_cast<T>(emulated::exchanged({std::bit_cast<std::uint32_t>(x)})[lane][0]);
+}
+template <class T>
+T shuffle_xor(T x, int mask) {
+  return shuffle(x, static_cast<int>(threadIdx.x % 32) ^ mask);
+}
+inline unsigned match_any(int x) {
+  const emulated::Lanes& all = emulated::exchanged({static_cast<std::uint32_t>(x)});
+  unsigned same = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    same |= static_cast<unsigned>(all[lane][0] == static_cast<std::uint32_t>(x)) << lane;
+  return same;
+}
+inline int ones(unsigned bits) { return std::popcount(bits); }
+
+inline float product(float a, float b) { return a * b; }
+inline float sum(float a, float b) { return a + b; }
+
+inline unsigned char* dynamic_shared() { return emulated::dynamic_shared(); }
+
+// As the tensor core does it, but for the order of its sums: PTX ISA, "Matrix fragments for mma.m16n8k16".
+template <class T>
+void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], T) {
+  const emulated::Lanes& all = emulated::exchanged({a[0], a[1], a[2], a[3], b[0], b[1]});
+  const auto half = [](std::uint32_t word, int which) {
+    return to_float(T{static_cast<std::uint16_t>(word >> (16 * which))});
+  };
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + 8 * (i / 2);
+    const int column = lane % 4 * 2 + i % 2;
+    double total = d[i];
+    for (int k = 0; k < 16; ++k) {
+      const auto& from_a = all[row % 8 * 4 + k % 8 / 2];
+      const auto& from_b = all[column * 4 + k % 8 / 2];
+      total += static_cast<double>(half(from_a[row / 8 + 2 * (k / 8)], k % 2)) * half(from_b[4 + k / 8], k % 2);
+    }
+    d[i] = static_cast<float>(total);
+  }
+}
+
+// A lane reads its own part of the fragment.
+template <class T>
+std::uint32_t word_of(const T& low, const T& high) {
+  return low.bits | static_cast<std::uint32_t>(high.bits) << 16;
+}
+template <class T>
+void load_a(std::uint32_t (&a)[4], const T* from, int stride) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i) {
+    const T* const at = from + (lane / 4 + i % 2 * 8) * stride + lane % 4 * 2 + i / 2 * 8;
+    a[i] = word_of(at[0], at[1]);
+  }
+}
+template <class T>
+void load_b(std::uint32_t (&b)[2], const T* from, int stride) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 2; ++i) {
+    const T* const at = from + lane / 4 * stride + lane % 4 * 2 + i * 8;
+    b[i] = word_of(at[0], at[1]);
+  }
+}
+template <class T>
+void load_b_transposed(std::uint32_t (&b)[2], const T* from, int stride) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 2; ++i) {
+    const T* const at = from + (lane % 4 * 2 + i * 8) * stride + lane / 4;
+    b[i] = word_of(at[0], at[stride]);
+  }
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared, Stream,
+            const Arguments&... arguments) {
+  emulated::run_grid(grid, threads, shared, [&] { kernel(arguments...); });
+}
+
+inline int processors() { return 3; }  // few and odd, so that blocks get several rows, and not all as many
+
+}  // namespace plumb::kernels::device

@@ -1,0 +1,239 @@
+// A block has 32 value columns of one sequence and goes over its chunks of 64 steps; the state stays in its registers,
+// transposed, [32, key_dim], with a copy in shared memory as the products' operand. In a chunk, with
+// decay_i = the sum of log_decay up to i, last = decay_63, grown_i = exp(decay_i):
+//   1. score_ij = q_i·k_j exp(decay_i − decay_j) for j ≤ i; coupling_ij = beta_i k_i·k_j exp(decay_i − decay_j), j < i
+//   2. right_i = beta_i (v_i − grown_i Sᵀk_i);  out_i = grown_i Sᵀq_i;  the inverses of I + coupling's blocks of 16
+//   3. (I + coupling) writes = right, block by block
+//   4. out_i += sum over j of score_ij writes_j;  S ← exp(last) S + sum over j of k_j (exp(last − decay_j) writes_j)ᵀ
+#include "kernels/gated_delta.hpp"
+
+#include "kernels/device/device.cuh"
+#include "kernels/gated_delta_chunk.cuh"
+#include "kernels/gated_delta_steps.cuh"
+
+namespace plumb::kernels {
+namespace {
+
+using namespace device;
+
+// What a thread has of the next chunk, on its way from memory.
+template <class T, int Keys>
+struct Ahead {
+  static constexpr int packs = chunk * Keys / 8 / threads;
+  Pack<T, 8> query[packs];
+  Pack<T, 8> key[packs];
+  Pack<T, 8> value;
+  float pair[2];  // log_decay in warp 0, beta in warp 1
+};
+
+template <class T, int Keys>
+__device__ __forceinline__ void fetch(const Rule<T>& a, int first, Ahead<T, Keys>& ahead) {
+  const std::int64_t step = static_cast<std::int64_t>(blockIdx.y) * a.time + first;
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < Ahead<T, Keys>::packs; ++i) {
+    const int row = (i * threads + thread) / (Keys / 8);
+    const std::int64_t at = step * Keys + (i * threads + thread) * 8;
+    ahead.query[i] = first + row < a.time ? load<8>(a.query + at) : Pack<T, 8>{};
+    ahead.key[i] = first + row < a.time ? load<8>(a.key + at) : Pack<T, 8>{};
+  }
+  const int row = thread / (value_columns / 8);
+  const int column = static_cast<int>(blockIdx.x) * value_columns + thread % (value_columns / 8) * 8;
+  ahead.value = first + row < a.time ? load<8>(a.value + (step + row) * a.value_dim + column) : Pack<T, 8>{};
+  const float* const numbers = thread < warp_size ? a.log_decay : a.beta;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int at = thread % warp_size * 2 + i;
+    ahead.pair[i] = thread < 2 * warp_size && first + at < a.time ? numbers[step + at] : 0.0F;
+  }
+}
+
+template <class T, int Keys>
+__device__ __forceinline__ void put(const Ahead<T, Keys>& ahead, Tiles<T, Keys>& tiles) {
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < Ahead<T, Keys>::packs; ++i) {
+    const int row = (i * threads + thread) / (Keys / 8);
+    const int column = (i * threads + thread) % (Keys / 8) * 8;
+    store(tiles.query + row * Tiles<T, Keys>::wide + column, ahead.query[i]);
+    store(tiles.key + row * Tiles<T, Keys>::wide + column, ahead.key[i]);
+  }
+  store(tiles.value + thread / 4 * Tiles<T, Keys>::values + thread % 4 * 8, ahead.value);
+  if (thread < warp_size) {
+    float sum_so_far = ahead.pair[0] + ahead.pair[1];
+#pragma unroll
+    for (int reach = 1; reach < warp_size; reach *= 2) {
+      const float before = shuffle(sum_so_far, thread >= reach ? thread - reach : thread);
+      if (thread >= reach) sum_so_far += before;
+    }
+    const float before = shuffle(sum_so_far, thread > 0 ? thread - 1 : 0);
+    const float first = (thread > 0 ? before : 0.0F) + ahead.pair[0];
+    const float second = first + ahead.pair[1];
+    tiles.decay[2 * thread] = first;
+    tiles.decay[2 * thread + 1] = second;
+    tiles.grown[2 * thread] = expf(first);
+    tiles.grown[2 * thread + 1] = expf(second);
+  } else if (thread < 2 * warp_size) {
+    tiles.beta[2 * thread - chunk] = ahead.pair[0];
+    tiles.beta[2 * thread - chunk + 1] = ahead.pair[1];
+  }
+}
+
+// The warp's part of the state: 16 value columns, a quarter of the keys.
+template <int Keys>
+struct State {
+  static constexpr int tiles = Keys / 32;
+  float at[tiles][4];
+};
+
+// Calls f(number, key, value column of the block) for what this lane has.
+template <int Keys, class F>
+__device__ __forceinline__ void for_state(State<Keys>& state, const F& f) {
+  const Lane lane;
+#pragma unroll
+  for (int n = 0; n < State<Keys>::tiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      f(state.at[n][i], lane.warp / 2 * (Keys / 4) + n * 8 + lane.quad * 2 + i % 2,
+        lane.warp % 2 * 16 + lane.group + i / 2 * 8);
+    }
+  }
+}
+
+template <class T, int Keys>
+__device__ __forceinline__ void put_state(const State<Keys>& state, Tiles<T, Keys>& tiles) {
+  const Lane lane;
+#pragma unroll
+  for (int n = 0; n < State<Keys>::tiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane.warp % 2 * 16 + lane.group + i * 8;
+      const int column = lane.warp / 2 * (Keys / 4) + n * 8 + lane.quad * 2;
+      put_pair(tiles.state + row * Tiles<T, Keys>::wide + column, state.at[n][2 * i], state.at[n][2 * i + 1]);
+    }
+  }
+}
+
+template <class T, int Keys>
+__device__ __forceinline__ void update_state(const Tiles<T, Keys>& tiles, State<Keys>& state) {
+  const Lane lane;
+  const float keep = tiles.grown[chunk - 1];
+#pragma unroll
+  for (int n = 0; n < State<Keys>::tiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) state.at[n][i] *= keep;
+  }
+#pragma unroll
+  for (int k = 0; k < chunk / 16; ++k) {
+    std::uint32_t fading[4];
+    load_a(fading, tiles.fading + lane.warp % 2 * 16 * Tiles<T, Keys>::narrow + k * 16, Tiles<T, Keys>::narrow);
+#pragma unroll
+    for (int n = 0; n < State<Keys>::tiles; ++n) {
+      std::uint32_t key[2];
+      load_b_transposed(key, tiles.key + k * 16 * Tiles<T, Keys>::wide + lane.warp / 2 * (Keys / 4) + n * 8,
+                        Tiles<T, Keys>::wide);
+      mma(state.at[n], fading, key, T{});
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void write_out(const Rule<T>& a, int first, const float (&out)[4][4]) {
+  const Lane lane;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int time = first + (lane.warp - 4) * 16 + lane.group + i * 8;
+    if (time >= a.time) continue;
+    T* const row = a.output + (static_cast<std::int64_t>(blockIdx.y) * a.time + time) * a.value_dim +
+                   blockIdx.x * value_columns + lane.quad * 2;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) put_pair(row + n * 8, out[n][2 * i], out[n][2 * i + 1]);
+  }
+}
+
+template <class T, int Keys>
+__global__ void __launch_bounds__(threads, 1) chunk_kernel(const __grid_constant__ Rule<T> a) {
+  auto& tiles = *reinterpret_cast<Tiles<T, Keys>*>(dynamic_shared());
+  const Lane lane;
+  const std::int64_t states = static_cast<std::int64_t>(blockIdx.y) * Keys * a.value_dim + blockIdx.x * value_columns;
+  State<Keys> state;
+  for_state(state, [&](float& number, int key, int column) {
+    number =
+        a.first_state != nullptr ? a.first_state[states + static_cast<std::int64_t>(key) * a.value_dim + column] : 0.0F;
+  });
+  put_state(state, tiles);
+  Ahead<T, Keys> ahead;
+  fetch(a, 0, ahead);
+  for (int first = 0; first < a.time; first += chunk) {
+    sync_block();  // the last chunk's keys have been read
+    put(ahead, tiles);
+    sync_block();
+    if (first + chunk < a.time) fetch(a, first + chunk, ahead);
+    scores_and_coupling(tiles);
+    sync_block();
+    float right[8][4] = {};
+    float out[4][4] = {};
+    if (lane.warp < 2) {
+      right_sides(tiles, right);
+    } else if (lane.warp < 4) {
+      invert_blocks(tiles);
+    } else {
+      from_state(tiles, out);
+    }
+    sync_block();
+    if (lane.warp < 2) solve(tiles, right);
+    sync_block();
+    if (lane.warp >= 4) {
+      from_writes(tiles, out);
+      write_out(a, first, out);
+    }
+    update_state(tiles, state);
+    put_state(state, tiles);
+  }
+  if (a.last_state == nullptr) return;
+  for_state(state, [&](float& number, int key, int column) {
+    a.last_state[states + static_cast<std::int64_t>(key) * a.value_dim + column] = number;
+  });
+}
+
+template <class T>
+Rule<T> rule_of(const GatedDeltaShape& shape, const GatedDeltaForward& a) {
+  return {.query = static_cast<const T*>(a.query),
+          .key = static_cast<const T*>(a.key),
+          .value = static_cast<const T*>(a.value),
+          .beta = a.beta,
+          .log_decay = a.log_decay,
+          .first_state = a.first_state,
+          .output = static_cast<T*>(a.output),
+          .last_state = a.last_state,
+          .time = static_cast<int>(shape.time),
+          .key_dim = static_cast<int>(shape.key_dim),
+          .value_dim = static_cast<int>(shape.value_dim)};
+}
+
+}  // namespace
+
+void gated_delta_forward(const GatedDeltaShape& shape, Type type, const GatedDeltaForward& a, Stream stream) {
+  require(shape.sequences >= 0 && shape.sequences <= 65535, "up to 65535 sequences");
+  require(shape.time >= 0 && shape.time < (1 << 30), "0 <= time < 2^30");
+  require(shape.key_dim > 0 && shape.key_dim <= 256, "keys of 1 to 256");
+  require(shape.value_dim > 0 && shape.value_dim < (1 << 20), "values of 1 to 2^20");
+  if (shape.sequences == 0) return;
+  const bool aligned = multiples_of(16, address(a.query), address(a.key), address(a.value), address(a.output));
+  const bool fits = (shape.key_dim == 64 || shape.key_dim == 128) && shape.value_dim % value_columns == 0 && aligned;
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.value_dim, value_columns)),
+                  static_cast<unsigned>(shape.sequences));
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    const Rule<T> rule = rule_of<T>(shape, a);
+    if constexpr (sizeof(T) == 2) {
+      if (fits) {
+        if (shape.key_dim == 64) return launch(chunk_kernel<T, 64>, grid, threads, sizeof(Tiles<T, 64>), stream, rule);
+        return launch(chunk_kernel<T, 128>, grid, threads, sizeof(Tiles<T, 128>), stream, rule);
+      }
+    }
+    launch(shape.key_dim <= 128 ? steps_kernel<T, 16> : steps_kernel<T, 32>, grid, threads, 0, stream, rule);
+  });
+}
+
+}  // namespace plumb::kernels

@@ -1,0 +1,239 @@
+// The phases of a chunk of the gated delta rule in shared memory: only gated_delta.cu includes it, and says the
+// formulas.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/device.cuh"
+
+namespace plumb::kernels {
+namespace {
+
+constexpr int chunk = 64;
+
+// Rows begin 16 bytes further round the banks than the last, so that ldmatrix reads eight without a conflict.
+template <class T, int Keys>
+struct alignas(16) Tiles {
+  static constexpr int wide = Keys + 8;
+  static constexpr int narrow = chunk + 8;
+  static constexpr int small = 16 + 8;
+  static constexpr int values = 32 + 8;
+  T query[chunk * wide];
+  T key[chunk * wide];
+  T state[32 * wide];          // [value column, key]
+  T score[chunk * narrow];     // [time, earlier time]
+  T coupling[chunk * narrow];  // negative; without the blocks of the diagonal
+  T writes[32 * narrow];       // [value column, time]
+  T fading[32 * narrow];       // the writes as the chunk's end sees them
+  T inverse[4 * 16 * small];   // [block][time, earlier time]
+  T value[chunk * values];
+  float diagonal[4 * 16 * 17];
+  float decay[chunk];
+  float grown[chunk];
+  float beta[chunk];
+};
+
+struct Lane {
+  int warp = static_cast<int>(threadIdx.x) / device::warp_size;
+  int group = static_cast<int>(threadIdx.x) % device::warp_size / 4;
+  int quad = static_cast<int>(threadIdx.x) % 4;
+
+  __device__ __forceinline__ Lane() {}
+};
+
+template <class T>
+__device__ __forceinline__ void put_pair(T* to, float low, float high) {
+  device::store(to, device::Pack<T, 2>{{device::from_float<T>(low), device::from_float<T>(high)}});
+}
+
+// Of each matrix the 20 tiles of 16 × 8 that are not above the diagonal, five to each of four warps.
+template <class T, int Keys>
+__device__ __forceinline__ void scores_and_coupling(Tiles<T, Keys>& tiles) {
+  using namespace device;
+  using Of = Tiles<T, Keys>;
+  const Lane lane;
+  const bool is_score = lane.warp >= 4;
+  const T* const left = is_score ? tiles.query : tiles.key;
+  float dot[5][4] = {};
+  int m[5];
+  int n[5];
+#pragma unroll
+  for (int t = 0; t < 5; ++t) {
+    const int tile = lane.warp % 4 + 4 * t;
+    m[t] = tile < 2 ? 0 : tile < 6 ? 1 : tile < 12 ? 2 : 3;
+    n[t] = tile - m[t] * (m[t] + 1);
+  }
+#pragma unroll
+  for (int k = 0; k < Keys / 16; ++k) {
+#pragma unroll
+    for (int t = 0; t < 5; ++t) {
+      std::uint32_t rows[4];
+      std::uint32_t columns[2];
+      load_a(rows, left + m[t] * 16 * Of::wide + k * 16, Of::wide);
+      load_b(columns, tiles.key + n[t] * 8 * Of::wide + k * 16, Of::wide);
+      mma(dot[t], rows, columns, T{});
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < 5; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = m[t] * 16 + lane.group + i / 2 * 8;
+      const int column = n[t] * 8 + lane.quad * 2 + i % 2;
+      const bool seen = is_score ? column <= row : column < row;
+      // Not before it is known to be seen: the exponential of a later step may overflow.
+      float value = seen ? dot[t][i] * expf(tiles.decay[row] - tiles.decay[column]) : 0.0F;
+      if (is_score) {
+        tiles.score[row * Of::narrow + column] = from_float<T>(value);
+        continue;
+      }
+      value *= tiles.beta[row];
+      if (n[t] / 2 == m[t]) {
+        tiles.diagonal[(m[t] * 16 + row % 16) * 17 + column % 16] = value;
+      } else {
+        tiles.coupling[row * Of::narrow + column] = from_float<T>(-value);
+      }
+    }
+  }
+}
+
+// Warps 0 and 1, 16 value columns each: right[n], transposed, is [16 value columns, times 8n … 8n + 7].
+template <class T, int Keys>
+__device__ __forceinline__ void right_sides(const Tiles<T, Keys>& tiles, float (&right)[8][4]) {
+  using namespace device;
+  using Of = Tiles<T, Keys>;
+  const Lane lane;
+#pragma unroll
+  for (int k = 0; k < Keys / 16; ++k) {
+    std::uint32_t state[4];
+    load_a(state, tiles.state + lane.warp * 16 * Of::wide + k * 16, Of::wide);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      std::uint32_t key[2];
+      load_b(key, tiles.key + n * 8 * Of::wide + k * 16, Of::wide);
+      mma(right[n], state, key, T{});
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int time = n * 8 + lane.quad * 2 + i % 2;
+      const float value = to_float(tiles.value[time * Of::values + lane.warp * 16 + lane.group + i / 2 * 8]);
+      right[n][i] = tiles.beta[time] * (value - tiles.grown[time] * right[n][i]);
+    }
+  }
+}
+
+// Warps 2 and 3, two blocks each: a lane has a column of an inverse, by forward substitution.
+template <class T, int Keys>
+__device__ __forceinline__ void invert_blocks(Tiles<T, Keys>& tiles) {
+  using namespace device;
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int block = (static_cast<int>(threadIdx.x) / warp_size - 2) * 2 + lane / 16;
+  const int column = lane % 16;
+  float x[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    x[i] = i == column ? 1.0F : 0.0F;
+#pragma unroll
+    for (int j = 0; j < i; ++j) x[i] -= tiles.diagonal[(block * 16 + i) * 17 + j] * x[j];
+    tiles.inverse[(block * 16 + i) * Tiles<T, Keys>::small + column] = from_float<T>(x[i]);
+  }
+}
+
+// Warps 4 to 7, 16 steps each: out[n] is [16 times, value columns 8n … 8n + 7].
+template <class T, int Keys>
+__device__ __forceinline__ void from_state(const Tiles<T, Keys>& tiles, float (&out)[4][4]) {
+  using namespace device;
+  using Of = Tiles<T, Keys>;
+  const Lane lane;
+  const int first = (lane.warp - 4) * 16;
+#pragma unroll
+  for (int k = 0; k < Keys / 16; ++k) {
+    std::uint32_t query[4];
+    load_a(query, tiles.query + first * Of::wide + k * 16, Of::wide);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      std::uint32_t state[2];
+      load_b(state, tiles.state + n * 8 * Of::wide + k * 16, Of::wide);
+      mma(out[n], query, state, T{});
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[n][i] *= tiles.grown[first + lane.group + i / 2 * 8];
+  }
+}
+
+template <class T, int Keys>
+__device__ __forceinline__ void from_writes(const Tiles<T, Keys>& tiles, float (&out)[4][4]) {
+  using namespace device;
+  using Of = Tiles<T, Keys>;
+  const Lane lane;
+  const int block = lane.warp - 4;
+  for (int k = 0; k <= block; ++k) {
+    std::uint32_t score[4];
+    load_a(score, tiles.score + block * 16 * Of::narrow + k * 16, Of::narrow);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      std::uint32_t writes[2];
+      load_b(writes, tiles.writes + n * 8 * Of::narrow + k * 16, Of::narrow);
+      mma(out[n], score, writes, T{});
+    }
+  }
+}
+
+// Two neighbouring accumulators of 8 columns are one operand of 16: the layouts of mma.m16n8k16 fit.
+template <class T>
+__device__ __forceinline__ void as_operand(const float (&low)[4], const float (&high)[4], std::uint32_t (&a)[4]) {
+  using namespace device;
+  a[0] = paired(from_float<T>(low[0]), from_float<T>(low[1]));
+  a[1] = paired(from_float<T>(low[2]), from_float<T>(low[3]));
+  a[2] = paired(from_float<T>(high[0]), from_float<T>(high[1]));
+  a[3] = paired(from_float<T>(high[2]), from_float<T>(high[3]));
+}
+
+// Warps 0 and 1, transposed: writesᵀ of a block = (rightᵀ − sum over earlier blocks of writesᵀ · couplingᵀ) · inverseᵀ.
+template <class T, int Keys>
+__device__ __forceinline__ void solve(Tiles<T, Keys>& tiles, float (&right)[8][4]) {
+  using namespace device;
+  using Of = Tiles<T, Keys>;
+  const Lane lane;
+  std::uint32_t solved[4][4];
+#pragma unroll
+  for (int block = 0; block < 4; ++block) {
+    std::uint32_t b[2];
+#pragma unroll
+    for (int earlier = 0; earlier < block; ++earlier) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        load_b(b, tiles.coupling + (block * 16 + half * 8) * Of::narrow + earlier * 16, Of::narrow);
+        mma(right[2 * block + half], solved[earlier], b, T{});
+      }
+    }
+    std::uint32_t rest[4];
+    as_operand<T>(right[2 * block], right[2 * block + 1], rest);
+    float writes[2][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      load_b(b, tiles.inverse + (block * 16 + half * 8) * Of::small, Of::small);
+      mma(writes[half], rest, b, T{});
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int time = block * 16 + half * 8 + lane.quad * 2;
+        const int at = (lane.warp * 16 + lane.group + i * 8) * Of::narrow + time;
+        const float low = writes[half][2 * i];
+        const float high = writes[half][2 * i + 1];
+        put_pair(tiles.writes + at, low, high);
+        put_pair(tiles.fading + at, low * expf(tiles.decay[chunk - 1] - tiles.decay[time]),
+                 high * expf(tiles.decay[chunk - 1] - tiles.decay[time + 1]));
+      }
+    }
+    as_operand<T>(writes[0], writes[1], solved[block]);
+  }
+}
+
+}  // namespace
+}  // namespace plumb::kernels

@@ -1,0 +1,162 @@
+// The gated delta rule's kernels against the recurrence in fp64.
+#include "kernels/gated_delta.hpp"
+#include "tests/catch.hpp"
+#include "tests/kernels/arrays.hpp"
+
+using namespace plumb::kernels;
+using namespace plumb::test;
+
+namespace {
+
+struct Case {
+  GatedDeltaShape shape;
+  Numbers query, key, value, beta, log_decay;
+};
+
+// Keys and queries of length one, as Gated DeltaNet has them; beta in 0 … 1; decays from none to fast.
+Case make_case(Type type, const GatedDeltaShape& shape) {
+  const auto steps = static_cast<std::size_t>(shape.sequences * shape.time);
+  const auto keys = static_cast<std::size_t>(shape.key_dim);
+  const auto unit = [&](unsigned seed) {
+    Numbers x = made_up(steps * keys, seed);
+    for (std::size_t step = 0; step < steps; ++step) {
+      double squares = 0;
+      for (std::size_t i = 0; i < keys; ++i) squares += x[step * keys + i] * x[step * keys + i];
+      for (std::size_t i = 0; i < keys; ++i) x[step * keys + i] /= std::sqrt(squares);
+    }
+    return rounded(type, x);
+  };
+  Case c = {shape,
+            unit(1),
+            unit(2),
+            rounded(type, made_up(steps * static_cast<std::size_t>(shape.value_dim), 3)),
+            made_up(steps, 4),
+            made_up(steps, 5)};
+  for (double& x : c.beta) x = rounded(Type::fp32, (x + 1) / 2);
+  for (double& x : c.log_decay) x = rounded(Type::fp32, x < 0 ? -1e-3 : -x);
+  return c;
+}
+
+Numbers by_recurrence(const Case& c) {
+  Numbers output(c.value.size());
+  gated_delta_reference(c.shape,
+                        {.query = c.query.data(),
+                         .key = c.key.data(),
+                         .value = c.value.data(),
+                         .beta = c.beta.data(),
+                         .log_decay = c.log_decay.data()},
+                        output.data());
+  return output;
+}
+
+struct Result {
+  Numbers output;
+  Bytes raw;
+};
+
+Result by_kernel(const Case& c, Type type) {
+  const Array query(type, c.query), key(type, c.key), value(type, c.value);
+  const Array beta(Type::fp32, c.beta), log_decay(Type::fp32, c.log_decay);
+  const Array output(type, c.value.size());
+  gated_delta_forward(c.shape, type,
+                      {.query = query.data(),
+                       .key = key.data(),
+                       .value = value.data(),
+                       .beta = beta.floats(),
+                       .log_decay = log_decay.floats(),
+                       .output = output.data()},
+                      {});
+  return {output.read(), output.raw()};
+}
+
+}  // namespace
+
+TEST_CASE("The gated delta rule step by step is as near to fp64 as its type allows") {
+  need_device();
+  const std::vector<GatedDeltaShape> shapes = {{1, 1, 1, 1}, {2, 5, 7, 3}, {1, 70, 40, 33}, {2, 20, 200, 40}};
+  for (const Type type : all_types) {
+    for (const GatedDeltaShape& shape : shapes) {
+      INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim);
+      const Case c = make_case(type, shape);
+      const Numbers exact = by_recurrence(c);
+      same_bits_each_way([&] {
+        const Result found = by_kernel(c, type);
+        CHECK(error_ratio(type, found.output, exact) <= most_error);
+        return found.raw;
+      });
+    }
+  }
+}
+
+// The operands of the chunks' products are rounded to the type, each a source of one rounding's size: not one rounding
+// of the result, but a few of them.
+TEST_CASE("The gated delta rule by chunks is within four roundings of fp64") {
+  need_device();
+  // One step; a chunk and one less and more; several, with two blocks of values.
+  const std::vector<GatedDeltaShape> shapes = {{1, 1, 64, 32},   {1, 63, 64, 32},   {2, 64, 128, 32},
+                                               {1, 65, 128, 32}, {2, 300, 128, 64}, {1, 200, 64, 96}};
+  for (const Type type : {Type::fp16, Type::bf16}) {
+    for (const GatedDeltaShape& shape : shapes) {
+      INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim);
+      const Case c = make_case(type, shape);
+      const Numbers exact = by_recurrence(c);
+      same_bits_each_way([&] {
+        const Result found = by_kernel(c, type);
+        CHECK(error_ratio(type, found.output, exact) <= 4);
+        return found.raw;
+      });
+    }
+  }
+}
+
+TEST_CASE("The gated delta rule goes on from a state that it left") {
+  need_device();
+  for (const GatedDeltaShape& whole : {GatedDeltaShape{2, 192, 64, 32}, GatedDeltaShape{2, 30, 20, 8}}) {
+    const Type type = whole.key_dim == 64 ? Type::bf16 : Type::fp32;
+    const Case c = make_case(type, whole);
+    const Result at_once = by_kernel(c, type);
+    const std::int64_t first_steps = whole.time / 3;  // a whole chunk
+    Numbers output(c.value.size());
+    const auto states = static_cast<std::size_t>(whole.sequences * whole.key_dim * whole.value_dim);
+    const Array state(Type::fp32, Numbers(states, 0.0));
+    for (const bool later : {false, true}) {
+      Case part = {{whole.sequences, later ? whole.time - first_steps : first_steps, whole.key_dim, whole.value_dim},
+                   {},
+                   {},
+                   {},
+                   {},
+                   {}};
+      const auto cut = [&](const Numbers& from, std::int64_t width, Numbers& to) {
+        for (std::int64_t s = 0; s < whole.sequences; ++s) {
+          const auto begin = from.begin() + (s * whole.time + (later ? first_steps : 0)) * width;
+          to.insert(to.end(), begin, begin + part.shape.time * width);
+        }
+      };
+      cut(c.query, whole.key_dim, part.query);
+      cut(c.key, whole.key_dim, part.key);
+      cut(c.value, whole.value_dim, part.value);
+      cut(c.beta, 1, part.beta);
+      cut(c.log_decay, 1, part.log_decay);
+      const Array query(type, part.query), key(type, part.key), value(type, part.value);
+      const Array beta(Type::fp32, part.beta), log_decay(Type::fp32, part.log_decay);
+      const Array out(type, part.value.size());
+      gated_delta_forward(part.shape, type,
+                          {.query = query.data(),
+                           .key = key.data(),
+                           .value = value.data(),
+                           .beta = beta.floats(),
+                           .log_decay = log_decay.floats(),
+                           .first_state = later ? state.floats() : nullptr,
+                           .output = out.data(),
+                           .last_state = state.floats()},
+                          {});
+      const Numbers found = out.read();
+      for (std::int64_t s = 0; s < whole.sequences; ++s) {
+        const std::int64_t size = part.shape.time * whole.value_dim;
+        std::copy(found.begin() + s * size, found.begin() + (s + 1) * size,
+                  output.begin() + (s * whole.time + (later ? first_steps : 0)) * whole.value_dim);
+      }
+    }
+    CHECK(output == at_once.output);  // to the bit
+  }
+}
