@@ -109,9 +109,9 @@ class Transport {
   //   for index, action: reach(index)
   //     F, I, B, W, R: compute.wait(input.ready); began(index, compute.record()); …; output.ready = compute.record()
   //     SEND: send(…)   RECV: payload = receive(…)   REDUCE_*: wait, collective(…), compute.wait(what it returns)
-  //   reach(number of actions); launched = end_step(); poll until every `end` has come, then read their times
+  //   reach(number of actions); launched = end_step(); await every `end`, then read their times
 
-  // `launches` must live until end_step.
+  // `launches` must live until all that it has has ended.
   virtual void begin_step(const RankLaunches& /*launches*/) {}
 
   // Launches every batch whose place is at most this one and has not been launched.
@@ -126,6 +126,10 @@ class Transport {
   // Throws what has become of the run meanwhile: the library's asynchronous error (RunError), a stop (Stopped). Gives
   // back the payloads whose sends have ended. Cheap: called between actions, and while the rank waits for its device.
   virtual void poll() {}
+
+  // Polls until `moment` has come: at the end of a step, to read its times. Past the deadline a RunError names the
+  // oldest batch that has not ended, its peers and its communicator.
+  virtual void await(const MomentPtr& /*moment*/, Clock::time_point /*deadline*/) {}
 
   // On the communicator's stream; what it returns comes when `output` is there. Throws RunError where there are no
   // streams.
