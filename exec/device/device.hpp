@@ -43,6 +43,10 @@ class Stream {
   // Between two buffers of the device that do not overlap.
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 
+  // to[i] += from[i], fp32, of two buffers of the device that do not overlap; one rounding each, so the same bits
+  // wherever it is done.
+  virtual void add(float* to, const float* from, std::size_t count) = 0;
+
   // The cudaStream_t that NCCL and kernels take; null on the host.
   [[nodiscard]] virtual void* native() const = 0;
 };

@@ -26,6 +26,9 @@ class HostStream final : public Stream {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  void add(float* to, const float* from, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+  }
   [[nodiscard]] void* native() const override { return nullptr; }
 };
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Event.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -78,9 +79,9 @@ class TorchMoment final : public Moment {
   c10::Event event_;
 };
 
-at::Tensor bytes_at(const std::byte* data, std::size_t bytes, c10::Device device) {
-  return at::from_blob(const_cast<std::byte*>(data), {static_cast<std::int64_t>(bytes)},
-                       at::TensorOptions().dtype(at::kByte).device(device));
+at::Tensor tensor_at(const void* data, std::size_t count, at::ScalarType type, c10::Device device) {
+  return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(count)},
+                       at::TensorOptions().dtype(type).device(device));
 }
 
 class TorchStream final : public Stream {
@@ -96,17 +97,31 @@ class TorchStream final : public Stream {
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     if (bytes == 0) return;
-    on_device("", [&] {
-      const Guard guard(stream_.device_type());
-      const c10::Stream before = guard.exchangeStream(stream_);
-      bytes_at(to, bytes, stream_.device()).copy_(bytes_at(from, bytes, stream_.device()), true);
-      guard.exchangeStream(before);
+    on_this_stream([&](c10::Device device) {
+      tensor_at(to, bytes, at::kByte, device).copy_(tensor_at(from, bytes, at::kByte, device), true);
+    });
+  }
+  void add(float* to, const float* from, std::size_t count) override {
+    if (count == 0) return;
+    on_this_stream([&](c10::Device device) {
+      tensor_at(to, count, at::kFloat, device).add_(tensor_at(from, count, at::kFloat, device));
     });
   }
   [[nodiscard]] void* native() const override { return Guard(stream_.device_type()).getStreamNativeHandle(stream_); }
   [[nodiscard]] const c10::Stream& stream() const { return stream_; }
 
  private:
+  template <class Work>
+  void on_this_stream(const Work& work) {
+    on_device("", [&] {
+      const c10::NoGradGuard no_grad;
+      const Guard guard(stream_.device_type());
+      const c10::Stream before = guard.exchangeStream(stream_);
+      work(stream_.device());
+      guard.exchangeStream(before);
+    });
+  }
+
   std::shared_ptr<EventPool> pool_;
   c10::Stream stream_;
 };

@@ -21,6 +21,10 @@ std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& op
   require_executed(plan.model, plan.training);
   require_slices_executed(plan.model, plan.training, plan.schedule);
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
+  const bool accelerator = !c10::Device(options.device).is_cpu();
+  track_accelerators(accelerator);
+  // Filling what is written anyway would only take time.
+  if (accelerator) at::globalContext().setDeterministicFillUninitializedMemory(false);
   return load_corpus(options.data, plan.model, plan.training.sequence);
 }
 
@@ -56,7 +60,8 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < stages(schedule); ++stage) {
       if (rank_in_replica(schedule, replica, stage) == rank) {
-        made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(stage_settings(plan, stage), corpus);
+        made[stage_slot(schedule, replica, stage)] =
+            std::make_unique<TorchStage>(stage_settings(plan, stage, c10::Device(options.device)), corpus);
       }
     }
   }
@@ -74,7 +79,7 @@ NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
       throw RunError("gradients", "this stage has none");
     }
     for (const WeightPtr& weight : torch_stage->weights()) {
-      const at::Tensor gradient = weight->gradient.contiguous();
+      const at::Tensor gradient = weight->gradient.cpu().contiguous();
       const float* const data = gradient.const_data_ptr<float>();
       named[weight->name].assign(data, data + gradient.numel());
     }
@@ -84,7 +89,7 @@ NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
                                     const NamedGradients& gradients) {
-  return check(plan, corpus_of(plan, options), losses, gradients);
+  return check(plan, corpus_of(plan, options), losses, gradients, options.device);
 }
 
 Payload allocate_payload(std::size_t bytes) {

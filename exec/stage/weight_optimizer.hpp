@@ -26,6 +26,8 @@ class WeightOptimizer {
     at::Tensor second_moment;
   };
 
+  void apply(const State& state) const;
+
   Training training_;
   std::vector<State> states_;
   std::int64_t steps_ = 0;
