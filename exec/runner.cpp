@@ -160,6 +160,7 @@ class RankRun {
         limit = deadline(now, waiting_time_);
         mark(now, waiting_time_);
       } else if (now > limit) {
+        transport_.await(here().end, limit);  // it may know for whom
         throw RunError("", "has not ended on " + device_.name() + " before the deadline");
       }
       std::this_thread::sleep_for(device_poll);

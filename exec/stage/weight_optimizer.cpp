@@ -6,8 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "exec/stage/optimizer.hpp"
-
 namespace plumb::exec {
 namespace {
 
@@ -15,11 +13,10 @@ std::span<float> values(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// As optimizer.cpp, in LibTorch's operations: where the values are not on the host.
-void sgd_on_device(const at::Tensor& weight, const at::Tensor& gradient, double rate) { weight.sub_(gradient, rate); }
+}  // namespace
 
-void adamw_on_device(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
-                     const at::Tensor& first_moment, const at::Tensor& second_moment) {
+void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
+                const at::Tensor& first_moment, const at::Tensor& second_moment) {
   const auto count = static_cast<double>(step);
   first_moment.mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
   second_moment.mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
@@ -28,8 +25,6 @@ void adamw_on_device(const AdamW& settings, std::int64_t step, const at::Tensor&
   weight.mul_(1 - settings.rate * settings.decay)
       .addcdiv_(first_moment, scale, -settings.rate / (1 - std::pow(settings.beta1, count)));
 }
-
-}  // namespace
 
 WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training& training) : training_(training) {
   for (WeightPtr& weight : weights) {
@@ -65,8 +60,9 @@ void WeightOptimizer::apply(const State& state) const {
   const AdamW settings{.rate = training_.learning_rate};
   const bool adam = training_.optimizer == Optimizer::adam;
   if (!state.master.is_cpu()) {
-    if (!adam) return sgd_on_device(state.master, gradient, training_.learning_rate);
-    return adamw_on_device(settings, steps_, state.master, gradient, state.first_moment, state.second_moment);
+    if (adam) return adamw_step(settings, steps_, state.master, gradient, state.first_moment, state.second_moment);
+    state.master.sub_(gradient, training_.learning_rate);
+    return;
   }
   if (!adam) return sgd_step(values(state.master), values(gradient), training_.learning_rate);
   adamw_step(settings, steps_, values(state.master), values(gradient), values(state.first_moment),
