@@ -62,9 +62,10 @@ double error_ratio(const at::Tensor& g, const at::Tensor& g1, const at::Tensor& 
 // Several updates a step, by their rule alone: microbatch after microbatch through all stages on one device.
 class UpdatesReference {
  public:
-  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus) : schedule_(plan.schedule) {
+  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device)
+      : schedule_(plan.schedule) {
     for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-      stages_.push_back(std::make_unique<TorchStage>(stage_settings(plan, stage), corpus));
+      stages_.push_back(std::make_unique<TorchStage>(stage_settings(plan, stage, device), corpus));
     }
   }
 
@@ -118,7 +119,7 @@ std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const 
     if (found->second.size() != count) {
       throw RunError("check", "the run's gradient of " + weight->name + " has another size");
     }
-    if (!same_bits(found->second.data(), weight->gradient.const_data_ptr<float>(), count)) {
+    if (!same_bits(found->second.data(), weight->gradient.cpu().const_data_ptr<float>(), count)) {
       names.push_back(weight->name);
     }
   }
@@ -127,13 +128,15 @@ std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const 
 
 class Comparison {
  public:
-  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus)
+  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device)
       : plan_(plan),
         corpus_(corpus),
-        reference_(whole_model_settings(plan, numerics_of(plan.training.precision)), corpus) {
+        device_(device),
+        reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
     reference_.log_routing(&routing_);
     if (replicas(plan.schedule) == 2) {
-      second_ = std::make_unique<TorchStage>(whole_model_settings(plan, numerics_of(plan.training.precision)), corpus);
+      second_ = std::make_unique<TorchStage>(whole_model_settings(plan, numerics_of(plan.training.precision, device)),
+                                             corpus);
       second_->log_routing(&routing_);
     }
   }
@@ -157,8 +160,7 @@ class Comparison {
 
   // Sets worst_error_ratio and worst_tensor, from a step in fp64 with the reference's weights and routing.
   void weigh_errors(std::size_t last_step, const NamedGradients& gradients, CheckResult& result) {
-    Numerics numerics = numerics_of(ElementType::fp64);
-    TorchStage exact(whole_model_settings(plan_, numerics), corpus_);
+    TorchStage exact(whole_model_settings(plan_, numerics_of(ElementType::fp64, device_)), corpus_);
     for (std::size_t index = 0; index < exact.weights().size(); ++index) {
       exact.weights()[index]->value.copy_(reference_.weights()[index]->value);
     }
@@ -170,8 +172,8 @@ class Comparison {
     for (std::size_t index = 0; index < exact.trained_weights().size(); ++index) {
       const Weight& weight = *exact.trained_weights()[index];
       const double ratio = error_ratio(wide(gradients.at(weight.name)),
-                                       reference_.trained_weights()[index]->gradient.flatten().to(at::kDouble),
-                                       weight.gradient.flatten(), epsilon);
+                                       reference_.trained_weights()[index]->gradient.cpu().flatten().to(at::kDouble),
+                                       weight.gradient.cpu().flatten(), epsilon);
       if (result.worst_tensor.empty() || ratio > result.worst_error_ratio) {
         result.worst_error_ratio = ratio;
         result.worst_tensor = weight.name;
@@ -196,6 +198,7 @@ class Comparison {
 
   const Plan& plan_;
   const std::shared_ptr<const Corpus>& corpus_;
+  c10::Device device_;
   RoutingLog routing_;
   TorchStage reference_;
   std::unique_ptr<TorchStage> second_;  // the second replica, if the plan has one
@@ -211,7 +214,7 @@ std::string describe(const std::vector<double>& losses, const std::vector<double
 }  // namespace
 
 CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const std::vector<double>& losses,
-                  const NamedGradients& gradients) {
+                  const NamedGradients& gradients, const std::string& device) {
   if (losses.empty()) {
     throw RunError("check", "there is no step to check");
   }
@@ -219,11 +222,11 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   std::vector<double> expected;
   std::vector<std::string> different_gradients;
   if (plan.schedule.update_every > 0) {
-    UpdatesReference reference(plan, corpus);
+    UpdatesReference reference(plan, corpus, c10::Device(device));
     expected = reference.train(losses.size());
     different_gradients = differing(reference.weights(), gradients);
   } else {
-    Comparison comparison(plan, corpus);
+    Comparison comparison(plan, corpus, c10::Device(device));
     expected = comparison.train(losses.size());
     different_gradients = differing(comparison.weights(), gradients);
     comparison.weigh_errors(losses.size() - 1, gradients, result);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/plan/plan.hpp"
@@ -16,7 +17,9 @@ namespace plumb::exec {
 // sums the gradients as the ranks do: each replica's microbatches first, then both. A plan with several updates a step
 // is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its
 // weights that the schedule states (bitwise, gradients of the last update; fp64 has no optimizer, so no ratio).
+// `device` is where the run was: "cpu", "cuda:0".
 [[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
-                                const std::vector<double>& losses, const NamedGradients& gradients);
+                                const std::vector<double>& losses, const NamedGradients& gradients,
+                                const std::string& device);
 
 }  // namespace plumb::exec

@@ -14,10 +14,16 @@ Evictions::Evictions(const Schedule& lowered, Transport& transport, StageOf stag
       rank_(transport.rank()),
       index_(index_actions(lowered)) {}
 
+void Evictions::on_device(Stream& compute, StepMoments& moments) {
+  compute_ = &compute;
+  moments_ = &moments;
+}
+
 void Evictions::begin_step(std::vector<Event>& events) {
   events_ = &events;
   coming_.clear();
   kept_for_partner_.clear();
+  loaded_.clear();
   // A rank makes room for itself at its EVICT: the partner's must be there. Only LOAD brings nothing before its place.
   for (const Action& action : lowered_.actions[static_cast<std::size_t>(rank_)]) {
     if (action.kind == ActionKind::evict && !is_own(action)) transport_.expect_parcels(peer_of(action), 1);
@@ -50,6 +56,7 @@ void Evictions::perform(Event& event) {
     return;
   }
   event.end = event.start;
+  if (moments_ != nullptr) (*moments_)[events_->size()].begin = compute_->record();
   if (is_own(event.action)) transport_.expect_parcels(event.peer, 1);
   coming_.push_back({.action = event.action, .peer = event.peer, .event = events_->size()});
 }
@@ -59,6 +66,10 @@ void Evictions::send(Event& event) {
   Parcel parcel;
   if (is_own(action)) {
     parcel = stage_of_(action).evict(action.microbatch);
+    if (compute_ != nullptr) {
+      const MomentPtr ready = compute_->record();
+      for (Payload& part : parcel) part.ready = ready;
+    }
     // The room is free at once; what comes back counts from where its own rank takes it.
     count_as(event.peer, parcel);
   } else {
@@ -67,6 +78,9 @@ void Evictions::send(Event& event) {
     parcel = std::move(node.mapped());
   }
   event.bytes = bytes_of(parcel);
+  if (moments_ != nullptr && !parcel.empty()) {
+    (*moments_)[events_->size()] = {.begin = parcel.back().ready, .end = parcel.back().ready};
+  }
   transport_.send_parcel(event.peer, std::move(parcel));
 }
 
@@ -85,18 +99,37 @@ void Evictions::take_arrived() {
 void Evictions::take_oldest(Clock::time_point deadline) {
   const Coming coming = coming_.front();
   const Seconds waiting_since = seconds_of(Clock::now());
+  MomentPtr since = compute_ != nullptr ? compute_->record() : nullptr;
   ReceivedParcel received = transport_.receive_parcel(coming.peer, deadline);
   count_as(rank_, received.parcel);
   Event& event = (*events_)[coming.event];
   event.bytes = bytes_of(received.parcel);
   event.end = seconds_of(received.arrived);  // perhaps before its place
   event.waited = std::max(Seconds{0}, event.end - waiting_since);
+  if (moments_ != nullptr && !received.parcel.empty()) {
+    ActionMoments& moments = (*moments_)[coming.event];
+    moments.end = received.parcel.back().ready;
+    moments.waiting_since = std::move(since);
+  }
   if (is_own(coming.action)) {
-    stage_of_(coming.action).load(coming.action.microbatch, std::move(received.parcel));
+    load(coming.action, std::move(received.parcel));
   } else {
     kept_for_partner_[{coming.action.stage, coming.action.microbatch}] = std::move(received.parcel);
   }
   coming_.pop_front();
+}
+
+void Evictions::load(const Action& action, Parcel parcel) {
+  if (compute_ != nullptr) {
+    for (const Payload& part : parcel) loaded_[{action.stage, action.microbatch}].push_back(part.ready);
+  }
+  stage_of_(action).load(action.microbatch, std::move(parcel));
+}
+
+void Evictions::wait_for_loaded(const Action& action) {
+  const auto node = loaded_.extract({action.stage, action.microbatch});
+  if (node.empty()) return;
+  for (const MomentPtr& ready : node.mapped()) compute_->wait(ready);
 }
 
 void Evictions::count_as(int rank, const Parcel& parcel) const {

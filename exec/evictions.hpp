@@ -12,6 +12,7 @@
 #include "common/schedule/action_index.hpp"
 #include "common/timeline/timeline.hpp"
 #include "exec/stage/stage.hpp"
+#include "exec/step_moments.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -24,6 +25,9 @@ class Evictions {
   using Moved = std::function<void(const std::byte* data, int to_rank)>;  // may be empty
 
   Evictions(const Schedule& lowered, Transport& transport, StageOf stage_of, Moved moved);
+
+  // On an asynchronous device: what is evicted was computed on `compute`, and when is written down in `moments`.
+  void on_device(Stream& compute, StepMoments& moments);
 
   // `events` are those of the step, in the order of the rank's list; they stay where they are.
   void begin_step(std::vector<Event>& events);
@@ -38,6 +42,9 @@ class Evictions {
   // What is here already.
   void take_arrived();
 
+  // On an asynchronous device: `action` starts there after the bytes that were loaded for it have come.
+  void wait_for_loaded(const Action& action);
+
  private:
   struct Coming {
     Action action;
@@ -50,6 +57,7 @@ class Evictions {
   [[nodiscard]] int peer_of(const Action& eviction) const;
   void send(Event& event);
   void count_as(int rank, const Parcel& parcel) const;
+  void load(const Action& action, Parcel parcel);
 
   const Schedule& lowered_;
   Transport& transport_;
@@ -60,6 +68,9 @@ class Evictions {
   std::vector<Event>* events_ = nullptr;
   std::deque<Coming> coming_;                                                 // in the order of the list
   std::map<std::pair<std::int32_t, std::int32_t>, Parcel> kept_for_partner_;  // by stage and microbatch
+  Stream* compute_ = nullptr;  // null, as `moments_`: the device does everything at once
+  StepMoments* moments_ = nullptr;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<MomentPtr>> loaded_;  // when it is there, by the same
 };
 
 }  // namespace plumb::exec

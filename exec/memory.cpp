@@ -5,12 +5,15 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 
 namespace plumb::exec {
 namespace {
+
+std::atomic<bool> accelerators{false};
 
 // Of the whole process: a tensor may be freed on another thread than the one that made it.
 class Ledger {
@@ -87,9 +90,9 @@ class Reporter final : public c10::MemoryReportingInfoBase {
   explicit Reporter(int rank) : rank_(rank) {}
 
   void reportMemoryUsage(void* data, std::int64_t bytes, std::size_t /*total_allocated*/,
-                         std::size_t /*total_reserved*/, c10::Device /*device*/) override {
+                         std::size_t /*total_reserved*/, c10::Device device) override {
     if (bytes > 0) {
-      ledger().allocated(data, bytes, rank_);
+      if (device.is_cpu() != accelerators) ledger().allocated(data, bytes, rank_);
     } else {
       ledger().freed(data);
     }
@@ -102,6 +105,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
 };
 
 }  // namespace
+
+void track_accelerators(bool on) { accelerators = on; }
 
 void track_memory_of_thread(int rank) {
   (void)c10::ThreadLocalDebugInfo::current();  // made before, so destroyed after the guard

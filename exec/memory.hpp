@@ -9,6 +9,10 @@
 
 namespace plumb::exec {
 
+// Of this process: whether the memory of LibTorch's accelerators counts instead of the host's. Their allocators report
+// as the host's does, so ranks that share a device have accounts of their own.
+void track_accelerators(bool on);
+
 // From now on, what this thread allocates counts as `rank`'s. A free counts for the owner, whichever thread frees.
 void track_memory_of_thread(int rank);
 

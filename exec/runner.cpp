@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <optional>
-#include <set>
-#include <tuple>
+#include <thread>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/schedule/reductions.hpp"
+#include "exec/boundary_values.hpp"
+#include "exec/device/host_device.hpp"
 #include "exec/evictions.hpp"
+#include "exec/ranges.hpp"
+#include "exec/rank_stages.hpp"
+#include "exec/step_moments.hpp"
 #include "exec/watchdog.hpp"
 
 namespace plumb::exec {
@@ -19,20 +23,14 @@ namespace {
 
 constexpr Seconds watchdog_grace{5};       // for the transport to notice its own deadline first
 constexpr std::size_t recent_actions = 6;  // named in an error
+constexpr std::chrono::microseconds device_poll{20};
+const RankLaunches no_launches;
 
 Clock::time_point after(Clock::time_point time, Seconds delay) {
   // Beyond a year nobody waits; the clock's own range ends not much later.
   const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
   return time + std::chrono::duration_cast<Clock::duration>(bounded);
 }
-
-// Which boundary value: an activation for `stage` (forward) or an output gradient for it (backward).
-struct ValueKey {
-  Channel channel;
-  std::int32_t stage;
-  std::int32_t microbatch;
-  auto operator<=>(const ValueKey&) const = default;
-};
 
 struct Queue {
   int peer;
@@ -57,14 +55,18 @@ class RankRun {
       : plan_(plan),
         lowered_(lowered),
         transport_(transport),
-        stages_(stages),
         options_(options),
+        host_(options.device == nullptr ? make_host_device() : nullptr),
+        device_(options.device == nullptr ? *host_ : *options.device),
+        asynchronous_(device_.is_asynchronous()),
         rank_(transport.rank()),
+        stages_(lowered, rank_, stages),
         actions_(lowered.actions[static_cast<std::size_t>(transport.rank())]),
         message_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
         waiting_time_(serial_time(plan)) {
-    const auto stage = [this](const Action& action) -> Stage& { return stage_of(action); };
+    const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
     if (evicts(lowered)) evictions_.emplace(lowered, transport, stage, options.memory.moved);
+    if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
   }
 
   RankLog run() {
@@ -96,10 +98,15 @@ class RankRun {
     step_.events.reserve(actions_.size());
     const Bytes received_before = transport_.received_bytes();
     mark(Clock::now(), waiting_time_);
-    for (const auto& stage : stages_) {
+    for (const auto& stage : stages_.all()) {
       if (stage) stage->begin_step(number);
     }
     if (options_.memory.reset_peak) options_.memory.reset_peak(rank_);
+    if (asynchronous_) {
+      moments_.begin_step(actions_.size());
+      transport_.begin_step(options_.launches == nullptr ? no_launches : *options_.launches);
+      device_.align_clock();
+    }
     announce_receives();
     if (evictions_) evictions_->begin_step(step_.events);
     const Clock::time_point now = Clock::now();
@@ -108,8 +115,9 @@ class RankRun {
     step_.start = seconds_of(Clock::now());
     for (std::size_t index = 0; index < actions_.size(); ++index) {
       position_.action = static_cast<std::int32_t>(index);
-      perform(actions_[index]);
+      asynchronous_ ? put_on_device(index) : perform(actions_[index]);
     }
+    if (asynchronous_) await_device();
     end_step();
     step_.received_bytes = transport_.received_bytes() - received_before;
     return std::move(step_);
@@ -118,20 +126,47 @@ class RankRun {
   void end_step() {
     position_.action = Position::after;
     mark(Clock::now(), waiting_time_);
-    if (!values_.empty()) {
-      const ValueKey& key = values_.begin()->first;
-      throw RunError("", fmt::format("{} values were never used, the first for stage {}, microbatch {}", values_.size(),
-                                     key.stage, key.microbatch));
-    }
+    values_.require_none();
     if (evictions_) evictions_->end_step();
-    for (const auto& stage : stages_) {
+    for (const auto& stage : stages_.all()) {
       if (stage) stage->end_step();
     }
     for (int replica = 0; replica < replicas(lowered_); ++replica) {
-      const auto& last = stages_[stage_slot(lowered_, replica, stages(lowered_) - 1)];
+      const auto& last = stages_.all()[stage_slot(lowered_, replica, stages(lowered_) - 1)];
       if (last) step_.loss += last->loss();
     }
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(rank_);
+  }
+
+  // No host call from here to await_device waits for the device; where peers are threads, one waits for their hosts.
+  void put_on_device(std::size_t index) {
+    transport_.reach(static_cast<std::int32_t>(index));
+    transport_.poll();
+    const Range range(actions_[index]);
+    perform(actions_[index]);
+  }
+
+  // The step's deadline is each action's own here: until it ends, while it is the first that has not.
+  void await_device() {
+    transport_.reach(static_cast<std::int32_t>(actions_.size()));
+    const std::vector<Launched> launched = transport_.end_step();
+    moments_.take(launched);
+    Clock::time_point limit;
+    for (std::size_t seen = actions_.size(), ended = 0; (ended = moments_.ended()) < actions_.size(); seen = ended) {
+      transport_.poll();
+      const Clock::time_point now = Clock::now();
+      if (ended != seen) {
+        position_.action = static_cast<std::int32_t>(ended);
+        limit = deadline(now, waiting_time_);
+        mark(now, waiting_time_);
+      } else if (now > limit) {
+        transport_.await(here().end, limit);  // it may know for whom
+        throw RunError("", "has not ended on " + device_.name() + " before the deadline");
+      }
+      std::this_thread::sleep_for(device_poll);
+    }
+    transport_.poll();
+    moments_.write_times(device_, step_.events);
   }
 
   void perform(const Action& action) {
@@ -146,10 +181,8 @@ class RankRun {
     } else {
       if (is_send(action.kind)) {
         send(action, event);
-      } else if (action.kind == ActionKind::reduce_tied) {
-        reduce_tied(event, start);
-      } else if (action.kind == ActionKind::reduce_gradient) {
-        reduce_replicas(action.stage, event, start);
+      } else if (is_reduction(action.kind)) {
+        reduce(action, event, start);
       } else {
         compute(action);
       }
@@ -172,54 +205,76 @@ class RankRun {
   }
 
   void compute(const Action& action) {
-    Stage& stage = action.kind == ActionKind::optimizer_step ? held_stage(action.stage) : stage_of(action);
+    Payload input = input_of(action);
+    if (asynchronous_) {
+      device_.compute().wait(input.ready);
+      if (evictions_) evictions_->wait_for_loaded(action);
+      here().begin = device_.compute().record();
+      transport_.began(position_.action, here().begin);
+    }
+    Payload output = computed(action, std::move(input));
+    if (asynchronous_) output.ready = here().end = device_.compute().record();
+    hand_on(action, std::move(output));
+  }
+
+  Payload computed(const Action& action, Payload input) {
+    Stage& stage = action.kind == ActionKind::optimizer_step ? stages_.held(action.stage) : stages_.of(action);
     const int microbatch = action.microbatch;
     switch (action.kind) {
       case ActionKind::forward:
-        hand_on(Channel::forward, action, stage.forward(microbatch, input_of(Channel::forward, action)));
-        return;
+        return stage.forward(microbatch, std::move(input));
       case ActionKind::recompute:
         stage.recompute(microbatch);
-        return;
+        return {};
       case ActionKind::input_gradient:
-        hand_on(Channel::backward, action, stage.input_gradient(microbatch, input_of(Channel::backward, action)));
-        return;
+        return stage.input_gradient(microbatch, std::move(input));
       case ActionKind::backward: {
-        Payload gradient = stage.input_gradient(microbatch, input_of(Channel::backward, action));
+        Payload gradient = stage.input_gradient(microbatch, std::move(input));
         stage.weight_gradient(microbatch);
-        hand_on(Channel::backward, action, std::move(gradient));
-        return;
+        return gradient;
       }
       case ActionKind::weight_gradient:
         stage.weight_gradient(microbatch);
-        return;
+        return {};
       case ActionKind::optimizer_step:
         add_tied_gradients_of_this_rank();
         stage.optimizer_step();
-        return;
+        return {};
       default:
         throw RunError("", "this kind of action is not executed yet");
     }
   }
 
+  // None for actions that neither take nor make boundary values.
+  [[nodiscard]] static std::optional<Channel> channel_of(const Action& action) {
+    if (action.kind == ActionKind::forward) return Channel::forward;
+    if (action.kind == ActionKind::input_gradient || action.kind == ActionKind::backward) return Channel::backward;
+    return std::nullopt;
+  }
+
   // Value for the action's stage: none at the ends of the pipeline.
-  Payload input_of(Channel channel, const Action& action) {
+  Payload input_of(const Action& action) {
+    const std::optional<Channel> channel = channel_of(action);
+    if (!channel) return {};
     const int producer = producer_stage(action);
     if (producer < 0 || producer == stages(lowered_)) return {};
-    return take({channel, action.stage, action.microbatch});
+    return values_.take({*channel, action.stage, action.microbatch});
   }
 
   // The value's consumer is a stage of this rank, or SEND takes it from here.
-  void hand_on(Channel channel, const Action& action, Payload payload) {
+  void hand_on(const Action& action, Payload payload) {
+    const std::optional<Channel> channel = channel_of(action);
+    if (!channel) return;
     const int consumer = consumer_stage(action);
     if (consumer < 0 || consumer == stages(lowered_)) return;
-    put({channel, consumer, action.microbatch}, std::move(payload));
+    values_.put({*channel, consumer, action.microbatch}, std::move(payload));
   }
 
   void send(const Action& action, Event& event) {
     const int consumer = consumer_stage(action);
     const Channel channel = goes_forward(action.kind) ? Channel::forward : Channel::backward;
-    Payload payload = take({channel, consumer, action.microbatch});
+    Payload payload = values_.take({channel, consumer, action.microbatch});
+    if (asynchronous_) here() = {.begin = payload.ready, .end = payload.ready};
     event.peer = rank_of(consumer, action.microbatch);
     event.bytes = {static_cast<std::int64_t>(payload.size)};
     transport_.send(event.peer, channel, std::move(payload));
@@ -227,47 +282,34 @@ class RankRun {
 
   void receive(const Action& action, Event& event, Clock::time_point start) {
     const Queue queue = queue_of(action);
+    if (asynchronous_) here().begin = device_.compute().record();  // from here on it had nothing else to do
     Received received = transport_.receive(queue.peer, queue.channel, deadline(start, waiting_time_));
     if (options_.memory.moved && received.payload.data != nullptr) options_.memory.moved(received.payload.data, rank_);
     event.peer = queue.peer;
     event.bytes = {static_cast<std::int64_t>(received.payload.size)};
     event.end = seconds_of(received.arrived);
-    put({queue.channel, action.stage, action.microbatch}, std::move(received.payload));
+    if (asynchronous_) here().end = received.payload.ready;
+    values_.put({queue.channel, action.stage, action.microbatch}, std::move(received.payload));
   }
 
-  void reduce_tied(Event& event, Clock::time_point start) {
-    const int first = lowered_.rank_of_stage.front();
-    const int last = lowered_.rank_of_stage.back();
-    const int mine = rank_ == first ? 0 : stages(lowered_) - 1;
-    const std::span<float> gradient = held_stage(mine).tied_gradient();
-    const std::vector<int> group{std::min(first, last), std::max(first, last)};
-    transport_.all_reduce(group, gradient, deadline(start, waiting_time_));
-    event.peer = rank_ == first ? last : first;
-    event.bytes = {static_cast<std::int64_t>(gradient.size_bytes())};
-  }
-
-  // Each weight's gradient on its own, as it lies; in the same order on both ranks.
-  void reduce_replicas(int stage, Event& event, Clock::time_point start) {
-    add_tied_gradients_of_this_rank();
-    const int first = rank_in_replica(lowered_, 0, stage);
-    const int second = rank_in_replica(lowered_, 1, stage);
-    const std::vector<int> group{std::min(first, second), std::max(first, second)};
-    event.peer = rank_ == first ? second : first;
-    for (const std::span<float> gradient : held_stage(stage).gradients()) {
-      transport_.all_reduce(group, gradient, deadline(start, waiting_time_));
+  void reduce(const Action& action, Event& event, Clock::time_point start) {
+    if (action.kind == ActionKind::reduce_gradient) add_tied_gradients_of_this_rank();
+    const RankStages::Reduction reduction = stages_.reduction(action);
+    const std::vector<int> group{std::min(rank_, reduction.peer), std::max(rank_, reduction.peer)};
+    event.peer = reduction.peer;
+    if (asynchronous_) here().begin = device_.compute().record();
+    for (const DeviceFloats& gradient : reduction.gradients) {
+      transport_.all_reduce(group, {gradient.data, gradient.size}, deadline(start, waiting_time_));
       event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
     }
+    if (asynchronous_) here().end = device_.compute().record();
   }
 
-  // Where one rank holds both copies of a tied table, no message is needed, only the sum.
+  // Once a step: before the gradients are summed with another rank's, or applied.
   void add_tied_gradients_of_this_rank() {
-    const int last = stages(lowered_) - 1;
-    if (tied_added_ || last == 0 || !holds(lowered_, rank_, 0) || !holds(lowered_, rank_, last)) return;
+    if (tied_added_) return;
     tied_added_ = true;
-    const std::span<float> a = held_stage(0).tied_gradient();
-    const std::span<float> b = held_stage(last).tied_gradient();
-    if (a.size() != b.size()) throw RunError("", "the copies of the tied embedding differ in size");
-    for (std::size_t i = 0; i < a.size(); ++i) a[i] = b[i] = a[i] + b[i];
+    stages_.add_tied_gradients(device_.compute());
   }
 
   void announce_receives() {
@@ -278,52 +320,16 @@ class RankRun {
     for (const auto& [queue, count] : messages) transport_.expect(queue.peer, queue.channel, message_bytes_, count);
   }
 
+  [[nodiscard]] ActionMoments& here() { return moments_[static_cast<std::size_t>(position_.action)]; }
+
   [[nodiscard]] Queue queue_of(const Action& receive) const {
     return {rank_of(producer_stage(receive), receive.microbatch),
             goes_forward(receive.kind) ? Channel::forward : Channel::backward};
   }
 
-  void put(const ValueKey& key, Payload payload) {
-    if (!values_.emplace(key, std::move(payload)).second) {
-      throw RunError("",
-                     fmt::format("a value for stage {}, microbatch {} is already there", key.stage, key.microbatch));
-    }
-  }
-
-  Payload take(const ValueKey& key) {
-    const auto found = values_.find(key);
-    if (found == values_.end()) {
-      throw RunError("", fmt::format("the {} for stage {}, microbatch {} is not there",
-                                     key.channel == Channel::forward ? "activation" : "output gradient", key.stage,
-                                     key.microbatch));
-    }
-    Payload payload = std::move(found->second);
-    values_.erase(found);
-    return payload;
-  }
-
   [[nodiscard]] int rank_of(int stage, int microbatch) const {
     if (stage < 0 || stage >= stages(lowered_)) throw RunError("", fmt::format("there is no stage {}", stage));
     return plumb::rank_of(lowered_, stage, microbatch);
-  }
-
-  // In the replica that the microbatch goes through.
-  [[nodiscard]] Stage& stage_of(const Action& action) const {
-    return stage_in(replica_of(lowered_, action.microbatch), action.stage);
-  }
-
-  // In the replica whose copy this rank has.
-  [[nodiscard]] Stage& held_stage(int stage) const {
-    const bool second = replicas(lowered_) == 2 && rank_in_replica(lowered_, 1, stage) == rank_;
-    return stage_in(second ? 1 : 0, stage);
-  }
-
-  [[nodiscard]] Stage& stage_in(int replica, int stage) const {
-    const bool here = stage >= 0 && stage < stages(lowered_) && rank_in_replica(lowered_, replica, stage) == rank_;
-    if (!here || !stages_[stage_slot(lowered_, replica, stage)]) {
-      throw RunError("", fmt::format("stage {} is not on this rank", stage));
-    }
-    return *stages_[stage_slot(lowered_, replica, stage)];
   }
 
   [[nodiscard]] Seconds predicted(const Action& action) const {
@@ -363,16 +369,20 @@ class RankRun {
   const Plan& plan_;
   const Schedule& lowered_;
   Transport& transport_;
-  const std::vector<std::unique_ptr<Stage>>& stages_;
   const RunOptions& options_;
+  std::unique_ptr<Device> host_;  // if no other is given
+  Device& device_;
+  bool asynchronous_;
   int rank_;
+  RankStages stages_;
   const std::vector<Action>& actions_;
   std::size_t message_bytes_;
   Seconds waiting_time_;  // a peer may have the whole step's work to do before it answers
 
   Position position_;
   RankStep step_;
-  std::map<ValueKey, Payload> values_;  // received or produced here, not consumed yet
+  StepMoments moments_;  // on an asynchronous device
+  BoundaryValues values_;
   std::optional<Evictions> evictions_;  // if there are any
   bool tied_added_ = false;
 };

@@ -13,6 +13,7 @@
 
 namespace plumb::exec {
 
+class Device;
 class Watchdog;
 
 // Memory of a rank, as whoever tracks it sees it; empty functions: nobody does.
@@ -29,10 +30,14 @@ struct RunOptions {
   Seconds deadline_floor = {60};  // … but never less
   Watchdog* watchdog = nullptr;   // learns where the rank stands; may be null
   MemoryHooks memory = {};
+  Device* device = nullptr;                // what the stages compute on; null: the host
+  const RankLaunches* launches = nullptr;  // for transports that move messages on streams; null: none are planned
 };
 
-// Runs `lowered.actions[transport.rank()]` for every step. `stages` by stage_slot.
-// An error names rank and action, tells the other ranks to stop and is rethrown as RunError.
+// Runs `lowered.actions[transport.rank()]` for every step. `stages` by stage_slot. On an asynchronous device the
+// actions are put on its streams one after the other without waiting for them; only when the step is complete does the
+// rank wait until all has ended, and read when each action began and ended. An error names rank and action, tells the
+// other ranks to stop and is rethrown as RunError.
 [[nodiscard]] RankLog run_rank(const Plan& plan, const Schedule& lowered, Transport& transport,
                                const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options);
 

@@ -56,17 +56,20 @@ int RankWork::account(int rank) const {
   return account(static_cast<std::size_t>(current_plan_[static_cast<std::size_t>(rank)].load()), rank);
 }
 
-SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
+SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchdog) {
   const int rank = transport.rank();
+  StageOptions of_stages = options_.stage;
+  of_stages.device = device.name();
   require_same_plans(transport);
   std::vector<std::vector<std::unique_ptr<Stage>>> stages;
   std::vector<RankLog> logs;
   if (!options_.emulate) begin_rank_thread(rank);
+  device.enter();
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     const PreparedPlan& prepared = plans_[i];
     if (!options_.emulate) count_memory_as(account(i, rank));
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
-                                      : make_stages(prepared.plan, rank, options_.stage));
+                                      : make_stages(prepared.plan, rank, of_stages));
     logs.push_back({.rank = rank, .steps = {}});
   }
   transport.barrier(Clock::now() + start_time);
@@ -74,6 +77,7 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
   RunOptions run;
   run.deadline_floor = options_.deadline;
   run.watchdog = &watchdog;
+  run.device = &device;
   std::size_t running = 0;  // the plan whose accounts count
   if (!options_.emulate) {
     if (options_.transport == "local") {
@@ -120,9 +124,10 @@ SessionLogs RankWork::run(Transport& transport, Watchdog& watchdog) {
 // Ranks may have been started with different files, or on hosts whose clocks do not agree.
 void RankWork::require_same_plans(Transport& transport) const {
   const std::string options =
-      fmt::format("--steps {} --warm-up {}{}{}{}{}", options_.steps, options_.warm_up,
+      fmt::format("--steps {} --warm-up {}{}{}{}{} --device {}", options_.steps, options_.warm_up,
                   options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
-                  options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "");
+                  options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
+                  options_.device);
   std::string mine = host_identity() + options + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "exec/commands/session.hpp"
+#include "exec/device/device.hpp"
 #include "exec/rank_log.hpp"
 #include "exec/transport/transport.hpp"
 #include "exec/watchdog.hpp"
@@ -29,8 +30,8 @@ class RankWork {
  public:
   RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options);
 
-  // Rank 0 returns the logs of all, the others nothing.
-  [[nodiscard]] SessionLogs run(Transport& transport, Watchdog& watchdog);
+  // Rank 0 returns the logs of all, the others nothing. `device` is this rank's.
+  [[nodiscard]] SessionLogs run(Transport& transport, Device& device, Watchdog& watchdog);
 
   // As whose memory a rank's counts at the moment.
   [[nodiscard]] int account(int rank) const;

@@ -15,6 +15,8 @@
 #include "common/timeline/replay.hpp"
 #include "exec/commands/faults.hpp"
 #include "exec/commands/rank_work.hpp"
+#include "exec/device/host_device.hpp"
+#include "exec/device/torch_device.hpp"
 #include "exec/launch.hpp"
 #include "exec/membership.hpp"
 #include "exec/processes.hpp"
@@ -26,9 +28,9 @@
 namespace plumb::exec {
 namespace {
 
-void require_supported(const Plan& plan, const SessionOptions& options) {
-  if (options.device != "cpu") {
-    if (options.device == "cuda") throw InputError("--device", "'cuda' is not built yet", "run with --device cpu");
+// The names first, then whether they go together, then whether the device is here.
+void require_device(const SessionOptions& options) {
+  if (options.device != "cpu" && options.device != "cuda") {
     throw InputError("--device", "there is no device '" + options.device + "'",
                      did_you_mean(options.device, {"cpu", "cuda"}));
   }
@@ -37,6 +39,28 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
     throw InputError("--transport", "there is no transport '" + options.transport + "'",
                      did_you_mean(options.transport, {"local", "gloo", "nccl"}));
   }
+  if (options.device == "cpu") return;
+  if (options.emulate) {
+    throw InputError("--emulate", "waits on the host, and has nothing for a device to do", "leave --device cuda out");
+  }
+  if (options.transport == "gloo") {
+    throw InputError("--transport", "'gloo' moves the host's memory alone, not a device's",
+                     "--transport local: the ranks share one device");
+  }
+  if (options.check && !options.stage.deterministic) {
+    throw InputError("--check", "compares bits, which on a device depend on timing unless it is told otherwise",
+                     "add --deterministic");
+  }
+  (void)make_torch_device(0);
+}
+
+// Of a rank that is a thread: with --device cuda all share the first that this process sees.
+std::unique_ptr<Device> make_device(const SessionOptions& options) {
+  return options.device == "cpu" ? make_host_device() : make_torch_device(0);
+}
+
+void require_supported(const Plan& plan, const SessionOptions& options) {
+  require_device(options);
   for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data}) {
     if (degree(plan.layout, axis) == 1) continue;
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
@@ -102,7 +126,13 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   const int ranks = plans.front().lowered.ranks;
   if (ranks > 1 && !options.emulate) require_blas_for_threads();
   RankWork work(plans, options);
-  const auto transports = make_local_transports(ranks);
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<Device*> of_ranks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    of_ranks.push_back(devices.emplace_back(make_device(options)).get());
+  }
+  const auto transports =
+      of_ranks.front()->is_asynchronous() ? make_local_device_transports(of_ranks) : make_local_transports(ranks);
   const auto stop = [&](const std::string& reason) { transports.front()->abort(reason); };
   Watchdog* hanging = nullptr;
   Watchdog watchdog(ranks, {.on_hang = [&](int rank, const Position&,
@@ -113,7 +143,7 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   SessionLogs logs;
   try {
     run_on_threads(transports, [&](Transport& transport) {
-      SessionLogs mine = work.run(transport, watchdog);
+      SessionLogs mine = work.run(transport, *of_ranks[static_cast<std::size_t>(transport.rank())], watchdog);
       if (transport.rank() == 0) logs = std::move(mine);
     });
   } catch (const RunError& error) {
@@ -195,7 +225,8 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     running.set(transport.get());
     const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };
     const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
-    return work.run(*transport, watchdog);
+    const auto device = make_host_device();
+    return work.run(*transport, *device, watchdog);
   } catch (const Stopped&) {
     throw;
   } catch (const Error& error) {
@@ -240,7 +271,7 @@ ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOpt
 
 PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const SessionOptions& options) {
   const std::string producer =
-      fmt::format("plumb-exec {} cpu{}", options.transport, options.emulate ? " emulated" : "");
+      fmt::format("plumb-exec {} {}{}", options.transport, options.device, options.emulate ? " emulated" : "");
   PlanRun run{.plan = prepared.plan,
               .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer),
               .warm_up = {},
@@ -269,6 +300,8 @@ bool launched_by_plumb(const std::optional<Membership>& member) { return member 
 }  // namespace
 
 SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options) {
+  // cuBLAS wants to be told before its first call; on the host nobody reads it.
+  if (options.stage.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   const std::vector<PreparedPlan> prepared = prepare_all(std::move(plans), options);
   const int ranks = prepared.front().lowered.ranks;
   SessionLogs logs;
@@ -297,7 +330,9 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   result.runs.front().weights = std::move(logs.weights);
   if (options.check) {
     PlanRun& run = result.runs.front();
-    run.check = check_against_reference(run.plan, options.stage, run.losses, logs.gradients);
+    StageOptions stage = options.stage;
+    stage.device = make_device(options)->name();
+    run.check = check_against_reference(run.plan, stage, run.losses, logs.gradients);
     if (!run.check->passed) result.status = ExitStatus::answer_is_no;
   }
   return result;

@@ -18,7 +18,7 @@ struct SessionOptions {
   int steps = 5;                    // measured
   int warm_up = 1;                  // steps before them, trained and reported apart
   std::string transport = "local";  // or "gloo"
-  std::string device = "cpu";
+  std::string device = "cpu";       // or "cuda": what LibTorch's accelerator is
   bool emulate = false;
   std::optional<std::int64_t> emulate_bytes = {};  // of a boundary, instead of the plan's
   bool check = false;                              // of the first plan

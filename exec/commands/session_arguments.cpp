@@ -16,7 +16,8 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   command.add_option("--warm-up", options.warm_up, "Steps before them, trained and reported apart")
       ->check(whole_number(0, most_steps))
       ->capture_default_str();
-  command.add_option("--device", options.device, "cpu (cuda is not built yet)")->capture_default_str();
+  command.add_option("--device", options.device, "cpu, or cuda: with a CUDA build of LibTorch (not run on a GPU yet)")
+      ->capture_default_str();
   command
       .add_option("--transport", arguments.transport,
                   "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI "

@@ -28,7 +28,8 @@ RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& a
       at::exp(at::arange(0, size, 2, wide) * (-std::log(rope_base) / static_cast<double>(size)));
   const at::Tensor angle = at::outer(at::arange(context.sequence, wide), frequency);
   const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
-  return {.cosine = angle.cos().to(type), .sine = angle.sin().to(type), .interleaved = rotary.interleaved};
+  const auto table = [&](const at::Tensor& values) { return values.to(type).to(context.numerics.device); };
+  return {.cosine = table(angle.cos()), .sine = table(angle.sin()), .interleaved = rotary.interleaved};
 }
 
 // 0 where a query sees the key, −∞ elsewhere: the `window` keys up to and including its own. None: all before it.
@@ -40,7 +41,8 @@ std::optional<at::Tensor> band_mask(const ModuleContext& context, const SoftmaxA
   const at::Tensor distance = position.unsqueeze(1) - position.unsqueeze(0);
   const at::Tensor hidden = distance.lt(0).logical_or_(distance.ge(*attention.window));
   return at::zeros({context.sequence, context.sequence}, at::TensorOptions().dtype(context.numerics.compute))
-      .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+      .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
+      .to(context.numerics.device);
 }
 
 // A slice carries on its last keys and values as far as a later slice can see them: all, or window − 1.

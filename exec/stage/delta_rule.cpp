@@ -25,6 +25,13 @@ at::Tensor chunked(const at::Tensor& x, std::int64_t chunk) {
   return padded.reshape(shape);
 }
 
+// Sums over the last dimension up to each place. LibTorch's own is refused on CUDA where results must not depend on
+// timing; a product with ones does not.
+at::Tensor summed_up(const at::Tensor& x) {
+  if (x.is_cpu()) return x.cumsum(-1);
+  return at::matmul(x, at::ones({x.size(-1), x.size(-1)}, x.options().requires_grad(false)).triu_());
+}
+
 }  // namespace
 
 at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk, at::Tensor* carried) {
@@ -32,11 +39,11 @@ at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk, at::Tensor* c
   const at::Tensor query = chunked(input.query, chunk);
   const at::Tensor key = chunked(input.key, chunk);
   const at::Tensor beta = chunked(input.beta, chunk).unsqueeze(-1);
-  const at::Tensor decay = chunked(input.log_decay, chunk).cumsum(-1);  // log, since the chunk's start
+  const at::Tensor decay = summed_up(chunked(input.log_decay, chunk));  // log, since the chunk's start
   const at::Tensor grown = decay.exp().unsqueeze(-1);
 
   // within[i, j] = exp(decay_i − decay_j) for j ≤ i, else 0.
-  const at::Tensor future = at::ones({chunk, chunk}, at::kBool).triu_(1);
+  const at::Tensor future = at::ones({chunk, chunk}, query.options().dtype(at::kBool).requires_grad(false)).triu_(1);
   const at::Tensor within =
       (decay.unsqueeze(-1) - decay.unsqueeze(-2)).masked_fill(future, -std::numeric_limits<double>::infinity()).exp();
   // What each step writes: (I + tril(beta k kᵀ ∘ within, −1)) writes = beta (v − decayed state k).

@@ -112,9 +112,9 @@ class EmulatedStage : public Stage {
     std::this_thread::sleep_until(end);
   }
 
-  std::vector<std::span<float>> gradients() override { return {gradient_}; }
+  std::vector<DeviceFloats> gradients() override { return {{gradient_.data(), gradient_.size()}}; }
 
-  std::span<float> tied_gradient() override { return tied_; }
+  DeviceFloats tied_gradient() override { return {tied_.data(), tied_.size()}; }
 
   void optimizer_step() override { std::this_thread::sleep_until(Clock::now() + duration(cost_.optimizer)); }
 

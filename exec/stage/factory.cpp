@@ -22,6 +22,10 @@ std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& op
   require_executed(plan.model, plan.training);
   require_slices_executed(plan.model, plan.training, plan.schedule);
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
+  const bool accelerator = !c10::Device(options.device).is_cpu();
+  track_accelerators(accelerator);
+  // Filling what is written anyway would only take time.
+  if (accelerator) at::globalContext().setDeterministicFillUninitializedMemory(false);
   return load_corpus(options.data, plan.model, plan.training.sequence);
 }
 
@@ -57,7 +61,8 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < stages(schedule); ++stage) {
       if (rank_in_replica(schedule, replica, stage) == rank) {
-        made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(stage_settings(plan, stage), corpus);
+        made[stage_slot(schedule, replica, stage)] =
+            std::make_unique<TorchStage>(stage_settings(plan, stage, c10::Device(options.device)), corpus);
       }
     }
   }
@@ -67,7 +72,7 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
 namespace {
 
 void put(NamedGradients& named, const std::string& name, const at::Tensor& value) {
-  const at::Tensor wide = value.to(at::kFloat).contiguous();
+  const at::Tensor wide = value.cpu().to(at::kFloat).contiguous();
   const float* const data = wide.const_data_ptr<float>();
   named[name].assign(data, data + wide.numel());
 }
@@ -117,7 +122,7 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
                                     const NamedGradients& gradients) {
-  return check(plan, corpus_of(plan, options), losses, gradients);
+  return check(plan, corpus_of(plan, options), losses, gradients, options.device);
 }
 
 Payload allocate_payload(std::size_t bytes) {

@@ -17,6 +17,7 @@ namespace plumb::exec {
 struct StageOptions {
   std::filesystem::path data;  // text to train on; empty: texts that every Debian has
   bool deterministic = false;  // only operations whose result does not depend on timing
+  std::string device = "cpu";  // as Device::name says
 };
 
 // On the thread of a rank, before anything else there: one intra-op thread; what it allocates counts as its rank's.

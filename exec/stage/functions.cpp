@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "exec/stage/attention_core.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -86,14 +88,14 @@ at::Tensor summed(const at::Tensor& gradient, std::int64_t kv_heads) {
   return by_time.reshape({by_time.size(0), by_time.size(1), kv_heads, -1, by_time.size(3)}).sum(3);
 }
 
-// Flash attention on CPU. Keys and values are kept as they are and repeated for the query heads only while it runs.
+// Keys and values are kept as they are and repeated for the query heads only while it runs.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
                           const std::optional<at::Tensor>& mask, bool causal) {
     const bool triangle = causal && !mask.has_value();
     const std::int64_t heads = query.size(2);
-    auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(by_head(query, heads), by_head(key, heads),
-                                                                          by_head(value, heads), 0.0, triangle, mask);
+    auto [out, log_sum] =
+        attend(by_head(query, heads), by_head(key, heads), by_head(value, heads), {.causal = triangle, .mask = mask});
     context->save_for_backward({query, key, value, out, log_sum});
     context->saved_data["mask"] = mask;
     context->saved_data["triangle"] = triangle;
@@ -104,9 +106,10 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
     const variable_list saved = context->get_saved_variables();
     const auto mask = context->saved_data["mask"].toOptional<at::Tensor>();
     const std::int64_t heads = saved[0].size(2);
-    auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        output_gradients[0].transpose(1, 2), by_head(saved[0], heads), by_head(saved[1], heads),
-        by_head(saved[2], heads), saved[3], saved[4], 0.0, context->saved_data["triangle"].toBool(), mask);
+    auto [dquery, dkey, dvalue] =
+        attend_backward(output_gradients[0].transpose(1, 2), by_head(saved[0], heads), by_head(saved[1], heads),
+                        by_head(saved[2], heads), {.out = saved[3], .log_sum = saved[4]},
+                        {.causal = context->saved_data["triangle"].toBool(), .mask = mask});
     return {dquery.transpose(1, 2), summed(dkey, saved[1].size(2)), summed(dvalue, saved[2].size(2)), Variable(),
             Variable()};
   }
@@ -116,19 +119,18 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
 // i and key j are ahead + i − j tokens apart. The first `queries` of them see any.
 struct PieceView {
   std::int64_t queries = 0;
-  bool causal = false;
-  std::optional<at::Tensor> mask = {};
+  AttentionView sight = {};
 };
 
 PieceView view_of_piece(const at::Tensor& query, const at::Tensor& piece, std::int64_t ahead, std::int64_t window) {
   const std::int64_t keys = piece.size(1);
   const std::int64_t queries = std::min(query.size(1), window - ahead + keys - 1);
-  if (ahead + queries <= window) return {.queries = queries, .causal = ahead == 0};
+  if (ahead + queries <= window) return {.queries = queries, .sight = {.causal = ahead == 0}};
   const auto hidden = [&] {
     return at::full({queries, keys}, -std::numeric_limits<double>::infinity(), query.options().requires_grad(false));
   };
   at::Tensor mask = hidden().tril_(ahead - window);
-  return {.queries = queries, .mask = ahead == 0 ? mask.add_(hidden().triu_(1)) : mask};
+  return {.queries = queries, .sight = {.mask = ahead == 0 ? mask.add_(hidden().triu_(1)) : mask}};
 }
 
 // One piece after the other: softmax over all keys is a mean of those over the pieces, weighted by their sums of
@@ -145,8 +147,7 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
       if (piece + 1 < keys.size()) ahead += keys[piece].size(1);
       const PieceView view = view_of_piece(query, keys[piece], ahead, window);
       auto [part, part_sum] =
-          at::_scaled_dot_product_flash_attention_for_cpu(q.narrow(2, 0, view.queries), by_head(keys[piece], heads),
-                                                          by_head(values[piece], heads), 0.0, view.causal, view.mask);
+          attend(q.narrow(2, 0, view.queries), by_head(keys[piece], heads), by_head(values[piece], heads), view.sight);
       if (!out.defined()) {  // of the slice's own keys, which all queries see
         out = part.to(sum_type(query));
         log_sum = part_sum;
@@ -186,9 +187,8 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
       if (piece + 1 < count) ahead += key.size(1);
       const PieceView view = view_of_piece(query, key, ahead, window);
       const auto seeing = [&](const at::Tensor& x) { return x.narrow(2, 0, view.queries); };
-      auto [dquery, dkey, dvalue] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          seeing(dy), seeing(q), by_head(key, heads), by_head(value, heads), seeing(saved[1]), seeing(saved[2]), 0.0,
-          view.causal, view.mask);
+      auto [dquery, dkey, dvalue] = attend_backward(seeing(dy), seeing(q), by_head(key, heads), by_head(value, heads),
+                                                    {.out = seeing(saved[1]), .log_sum = seeing(saved[2])}, view.sight);
       dq.narrow(1, 0, view.queries).add_(dquery.transpose(1, 2));
       gradients[1 + piece] = summed(dkey, key.size(2));
       gradients[1 + count + piece] = summed(dvalue, value.size(2));

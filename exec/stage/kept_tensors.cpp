@@ -83,7 +83,8 @@ EvictedTensors::EvictedTensors(std::vector<at::Tensor> tensors, Parcel& parts) {
   for (c10::Storage& storage : storages) {
     const std::size_t bytes = storage.nbytes();
     const bool stays = bytes == 0 || storage.use_count() > 1;
-    storages_.push_back({.here = stays, .bytes = bytes, .storage = stays ? storage : c10::Storage()});
+    storages_.push_back(
+        {.here = stays, .bytes = bytes, .device = storage.device(), .storage = stays ? storage : c10::Storage()});
     if (stays) continue;
     auto* const data = static_cast<std::byte*>(storage.mutable_data());
     parts.push_back({.owner = std::make_shared<c10::Storage>(std::move(storage)), .data = data, .size = bytes});
@@ -106,14 +107,17 @@ std::vector<at::Tensor> EvictedTensors::restored(Parcel parts) const {
     const auto bytes = static_cast<std::int64_t>(part->size);
     void* const data = part->data;
     const at::Tensor tensor = at::from_blob(
-        data, {bytes}, [owner = std::move(part->owner)](void*) {}, at::kByte);
-    storages.push_back((is_aligned(data) ? tensor : tensor.clone()).storage());
+        data, {bytes}, [owner = std::move(part->owner)](void*) {},
+        at::TensorOptions().dtype(at::kByte).device(left.device));
+    storages.push_back((is_aligned(data) ? tensor : tensor.clone()).storage());  // of a device they are aligned
     ++part;
   }
   if (part != parts.end()) throw RunError("", "more activations came back than were evicted");
   std::vector<at::Tensor> tensors;
   for (const View& view : views_) {
-    tensors.push_back(at::empty({0}, view.type).set_(storages[view.storage], view.offset, view.sizes, view.strides));
+    const c10::Storage& storage = storages[view.storage];
+    tensors.push_back(at::empty({0}, at::TensorOptions().dtype(view.type).device(storage.device()))
+                          .set_(storage, view.offset, view.sizes, view.strides));
   }
   return tensors;
 }

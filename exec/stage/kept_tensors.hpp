@@ -63,6 +63,7 @@ class EvictedTensors {
   struct Left {
     bool here = false;
     std::size_t bytes = 0;
+    c10::Device device = at::kCPU;
     c10::Storage storage;  // if it is still here
   };
 

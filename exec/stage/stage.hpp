@@ -1,6 +1,7 @@
 // One pipeline stage as the runner sees it: functions from bytes to bytes. LibTorch stays behind it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,9 +18,22 @@ namespace plumb::exec {
   return static_cast<std::size_t>(replica) * schedule.rank_of_stage.size() + static_cast<std::size_t>(stage);
 }
 
+// fp32 values in the memory of the stage's device, touched in the order of its compute stream.
+struct DeviceFloats {
+  float* data = nullptr;
+  std::size_t size = 0;
+
+  [[nodiscard]] std::size_t size_bytes() const { return size * sizeof(float); }
+  // Precondition: that device is the host.
+  [[nodiscard]] std::span<float> on_host() const { return {data, size}; }
+};
+
 // Two implementations: LibTorch modules (exec/stage/torch_stage.hpp) and waiting (exec/stage/emulated_stage.hpp).
 // A rank's stages stand in a list by stage_slot. Microbatches count from 0 within a step. A call throws RunError when
 // its precondition does not hold.
+//
+// On an asynchronous device calls put work on its compute stream and return; inputs may be touched there and results
+// are there in its order. Only begin_step, end_step and loss may wait for the device.
 class Stage {
  public:
   Stage() = default;
@@ -40,7 +54,7 @@ class Stage {
   [[nodiscard]] virtual Payload input_gradient(int microbatch, Payload output_gradient) = 0;
 
   // EVICT and LOAD, between F and I of a stage that is not recomputed: gives up what the microbatch keeps here, and
-  // takes the same bytes back.
+  // takes the same bytes back. On an asynchronous device `load` touches no byte: they may be on their way until I.
   [[nodiscard]] virtual Parcel evict(int microbatch) = 0;
   virtual void load(int microbatch, Parcel parcel) = 0;
 
@@ -48,10 +62,10 @@ class Stage {
   virtual void weight_gradient(int microbatch) = 0;
 
   // fp32 main gradients of all weights, in a fixed order: to be summed over the replicas of the stage.
-  [[nodiscard]] virtual std::vector<std::span<float>> gradients() = 0;
+  [[nodiscard]] virtual std::vector<DeviceFloats> gradients() = 0;
 
   // fp32 gradient of a tied embedding's copy on this stage, to be summed over both; empty if not tied.
-  [[nodiscard]] virtual std::span<float> tied_gradient() = 0;
+  [[nodiscard]] virtual DeviceFloats tied_gradient() = 0;
 
   // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights
   // that microbatches under way still use are kept for them.

@@ -9,14 +9,14 @@
 #include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
-Numerics numerics_of(ElementType precision) {
+Numerics numerics_of(ElementType precision, c10::Device device) {
   switch (precision) {
     case ElementType::fp32:
-      return {};
+      return {.device = device};
     case ElementType::bf16:
-      return {.compute = at::kBFloat16, .gradient = at::kFloat, .rounding = at::kBFloat16};
+      return {.compute = at::kBFloat16, .gradient = at::kFloat, .rounding = at::kBFloat16, .device = device};
     case ElementType::fp64:
-      return {.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kDouble};
+      return {.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kDouble, .device = device};
     case ElementType::fp16:
     case ElementType::int64:
       break;
@@ -35,7 +35,7 @@ std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage)
 
 }  // namespace
 
-TorchStageSettings stage_settings(const Plan& plan, int stage) {
+TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device) {
   return {.model = plan.model,
           .training = plan.training,
           .blocks = blocks_of_stage(plan.split, stage),
@@ -44,7 +44,7 @@ TorchStageSettings stage_settings(const Plan& plan, int stage) {
           .slices = plan.schedule.slices,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
           .evicts = evicts(plan.schedule),
-          .numerics = numerics_of(plan.training.precision),
+          .numerics = numerics_of(plan.training.precision, device),
           .update_every = plan.schedule.update_every,
           .versions = versions_of_stage(plan.schedule, stage)};
 }
@@ -101,11 +101,42 @@ void TorchStage::begin_step(std::int64_t step) {
   step_ = step;
   losses_.assign(static_cast<std::size_t>(settings_.microbatches), 0.0);
   zero_gradients();
+  put_batch_on_device();
   if (settings_.update_every == 0) return;
   newest_ = 0;
   versions_.clear();
   for (const std::int32_t version : settings_.versions) ++versions_[version].uses_left;
   for (const WeightPtr& weight : weights_) versions_[0].values.push_back(weight->value);
+}
+
+// All of the step's at once: copies from the host's memory would wait for the device between its microbatches.
+void TorchStage::put_batch_on_device() {
+  inputs_.clear();
+  targets_.clear();
+  made_losses_.clear();
+  const c10::Device device = settings_.numerics.device;
+  if (device.is_cpu()) return;
+  made_losses_.resize(static_cast<std::size_t>(settings_.microbatches));
+  for (int microbatch = 0; microbatch < settings_.microbatches; ++microbatch) {
+    const TokenRange range = tokens_of(microbatch);
+    if (is_first()) {
+      inputs_[microbatch] =
+          batch_inputs(*corpus_, settings_.model, settings_.training, range, settings_.numerics.compute).to(device);
+    }
+    if (is_last()) {
+      targets_[microbatch] = batch_targets(*corpus_, settings_.model, settings_.training, range).to(device);
+    }
+  }
+}
+
+at::Tensor TorchStage::inputs_of(int microbatch) const {
+  if (!inputs_.empty()) return inputs_.at(microbatch);
+  return batch_inputs(*corpus_, settings_.model, settings_.training, tokens_of(microbatch), settings_.numerics.compute);
+}
+
+at::Tensor TorchStage::targets_of(int microbatch) const {
+  if (!targets_.empty()) return targets_.at(microbatch);
+  return batch_targets(*corpus_, settings_.model, settings_.training, tokens_of(microbatch));
 }
 
 void TorchStage::zero_gradients() {
@@ -154,16 +185,17 @@ std::vector<std::int64_t> TorchStage::boundary_shape() const {
 }
 
 at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
-  at::Tensor tensor = at::empty({0}, settings_.numerics.compute);
+  const auto options = at::TensorOptions().dtype(settings_.numerics.compute).device(settings_.numerics.device);
   const std::vector<std::int64_t> shape = boundary_shape();
-  const auto expected = static_cast<std::size_t>(shape[0] * shape[1] * shape[2]) * tensor.element_size();
+  const auto expected =
+      static_cast<std::size_t>(shape[0] * shape[1] * shape[2]) * at::elementSize(settings_.numerics.compute);
   if (payload.size != expected) {
     throw RunError("stage " + std::to_string(settings_.stage), "expected " + std::to_string(expected) + " bytes of " +
                                                                    what + ", got " + std::to_string(payload.size));
   }
   void* const data = payload.data;
-  tensor = at::from_blob(
-      data, shape, [owner = std::move(payload.owner)](void*) {}, tensor.options());
+  at::Tensor tensor = at::from_blob(
+      data, shape, [owner = std::move(payload.owner)](void*) {}, options);
   return is_aligned(data) ? tensor : tensor.clone();
 }
 
@@ -175,7 +207,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
             .lists_kept = settings_.evicts,
             .slice = slice_of(microbatch)};
   if (is_last()) {
-    pass.targets = batch_targets(*corpus_, settings_.model, settings_.training, tokens_of(microbatch));
+    pass.targets = targets_of(microbatch);
   }
   for (const auto& block : blocks_) {
     input = block->forward(std::move(input), pass, keep);
@@ -184,9 +216,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
 }
 
 Payload TorchStage::forward(int microbatch, Payload input) {
-  at::Tensor x = is_first() ? batch_inputs(*corpus_, settings_.model, settings_.training, tokens_of(microbatch),
-                                           settings_.numerics.compute)
-                            : received(std::move(input), "activations");
+  at::Tensor x = is_first() ? inputs_of(microbatch) : received(std::move(input), "activations");
   if (settings_.recomputed) {
     kept_inputs_[microbatch] = x;
   }
@@ -195,7 +225,12 @@ Payload TorchStage::forward(int microbatch, Payload input) {
   if (!is_last()) {
     return to_payload(y.contiguous());
   }
-  losses_.at(static_cast<std::size_t>(microbatch)) = y.item<double>();
+  const auto index = static_cast<std::size_t>(microbatch);
+  if (y.is_cpu()) {
+    losses_.at(index) = y.item<double>();
+  } else {
+    made_losses_.at(index) = y;
+  }
   return {};
 }
 
@@ -214,7 +249,8 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
     throw RunError("stage " + std::to_string(settings_.stage),
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
   }
-  at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), settings_.numerics.gradient)
+  const auto of_loss = at::TensorOptions().dtype(settings_.numerics.gradient).device(settings_.numerics.device);
+  at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), of_loss)
                                   : received(std::move(output_gradient), "output gradients");
   use_version_of(microbatch);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
@@ -227,7 +263,9 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
   }
   if (is_first()) return {};
   // Nothing before is trained (LoRA): the message that the schedule has is sent all the same.
-  if (!gradient.defined()) gradient = at::zeros(boundary_shape(), settings_.numerics.compute);
+  if (!gradient.defined())
+    gradient = at::zeros(boundary_shape(),
+                         at::TensorOptions().dtype(settings_.numerics.compute).device(settings_.numerics.device));
   return to_payload(std::move(gradient));
 }
 
@@ -272,20 +310,27 @@ void TorchStage::weight_gradient(int microbatch) {
   }
 }
 
-std::vector<std::span<float>> TorchStage::gradients() {
-  std::vector<std::span<float>> all;
+namespace {
+
+DeviceFloats floats_of(const at::Tensor& gradient) {
+  return {.data = gradient.mutable_data_ptr<float>(), .size = static_cast<std::size_t>(gradient.numel())};
+}
+
+}  // namespace
+
+std::vector<DeviceFloats> TorchStage::gradients() {
+  std::vector<DeviceFloats> all;
   for (const WeightPtr& weight : trained_) {
-    all.emplace_back(weight->gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(weight->gradient.numel()));
+    all.push_back(floats_of(weight->gradient));
   }
   return all;
 }
 
-std::span<float> TorchStage::tied_gradient() {
+DeviceFloats TorchStage::tied_gradient() {
   if (!tied_embedding_ == !tied_head_ || settings_.training.lora) {
     return {};
   }
-  const at::Tensor& gradient = (tied_embedding_ ? tied_embedding_ : tied_head_)->gradient;
-  return {gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(gradient.numel())};
+  return floats_of((tied_embedding_ ? tied_embedding_ : tied_head_)->gradient);
 }
 
 void TorchStage::sum_tied_gradients() {
@@ -337,6 +382,10 @@ void TorchStage::end_step() {
         "stage " + std::to_string(settings_.stage),
         "the step ended while R of microbatch " + std::to_string(kept_inputs_.begin()->first) + " is still to come");
   }
+  for (std::size_t microbatch = 0; microbatch < made_losses_.size(); ++microbatch) {
+    if (made_losses_[microbatch].defined()) losses_[microbatch] = made_losses_[microbatch].item<double>();
+  }
+  made_losses_.clear();
 }
 
 double TorchStage::loss() const {

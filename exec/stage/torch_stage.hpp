@@ -32,12 +32,13 @@ struct TorchStageSettings {
   std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
 };
 
-[[nodiscard]] Numerics numerics_of(ElementType precision);
+[[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);
 // Stage `stage` of a plan.
-[[nodiscard]] TorchStageSettings stage_settings(const Plan& plan, int stage);
+[[nodiscard]] TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device = at::kCPU);
 // All blocks as one stage, on one device.
 [[nodiscard]] TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics);
 
+// On a device that is not the host (`numerics.device`) all it puts there goes to the thread's current stream.
 class TorchStage final : public Stage {
  public:
   TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus);
@@ -49,8 +50,8 @@ class TorchStage final : public Stage {
   [[nodiscard]] Parcel evict(int microbatch) override;
   void load(int microbatch, Parcel parcel) override;
   void weight_gradient(int microbatch) override;
-  [[nodiscard]] std::vector<std::span<float>> gradients() override;
-  [[nodiscard]] std::span<float> tied_gradient() override;
+  [[nodiscard]] std::vector<DeviceFloats> gradients() override;
+  [[nodiscard]] DeviceFloats tied_gradient() override;
   void optimizer_step() override;
   void end_step() override;
   [[nodiscard]] double loss() const override;
@@ -78,6 +79,9 @@ class TorchStage final : public Stage {
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
   void zero_gradients();
+  void put_batch_on_device();
+  [[nodiscard]] at::Tensor inputs_of(int microbatch) const;
+  [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   [[nodiscard]] Slice slice_of(int microbatch) const;
   [[nodiscard]] TokenRange tokens_of(int microbatch) const;
 
@@ -92,6 +96,9 @@ class TorchStage final : public Stage {
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
   std::map<int, EvictedTensors> evicted_;       // from EVICT until LOAD
   std::vector<double> losses_;
+  std::map<int, at::Tensor> inputs_;     // by microbatch, of the first and …
+  std::map<int, at::Tensor> targets_;    // … of the last stage, where these are not on the host
+  std::vector<at::Tensor> made_losses_;  // there, too: read when the step has ended
   RoutingLog* routing_ = nullptr;
   std::int64_t step_ = 0;
   bool tied_summed_ = false;

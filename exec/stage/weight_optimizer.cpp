@@ -2,10 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <span>
 #include <utility>
-
-#include "exec/stage/optimizer.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -15,6 +14,17 @@ std::span<float> values(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
+                const at::Tensor& first_moment, const at::Tensor& second_moment) {
+  const auto count = static_cast<double>(step);
+  first_moment.mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
+  second_moment.mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
+  const double root = std::sqrt(1 - std::pow(settings.beta2, count));
+  const at::Tensor scale = second_moment.sqrt().div_(root).add_(settings.epsilon);
+  weight.mul_(1 - settings.rate * settings.decay)
+      .addcdiv_(first_moment, scale, -settings.rate / (1 - std::pow(settings.beta1, count)));
+}
 
 WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training& training) : training_(training) {
   for (WeightPtr& weight : weights) {
@@ -38,16 +48,25 @@ void WeightOptimizer::step(bool keep_old) {
       state.weight->value = wide ? state.weight->value.clone() : at::empty_like(state.weight->value);
       if (wide) state.master = state.weight->value;
     }
-    if (training_.optimizer == Optimizer::adam) {
-      adamw_step(AdamW{.rate = training_.learning_rate}, steps_, values(state.master), values(state.weight->gradient),
-                 values(state.first_moment), values(state.second_moment));
-    } else {
-      sgd_step(values(state.master), values(state.weight->gradient), training_.learning_rate);
-    }
+    apply(state);
     if (!state.master.is_same(state.weight->value)) {
       state.weight->value.copy_(state.master);
     }
   }
+}
+
+void WeightOptimizer::apply(const State& state) const {
+  const at::Tensor& gradient = state.weight->gradient;
+  const AdamW settings{.rate = training_.learning_rate};
+  const bool adam = training_.optimizer == Optimizer::adam;
+  if (!state.master.is_cpu()) {
+    if (adam) return adamw_step(settings, steps_, state.master, gradient, state.first_moment, state.second_moment);
+    state.master.sub_(gradient, training_.learning_rate);
+    return;
+  }
+  if (!adam) return sgd_step(values(state.master), values(gradient), training_.learning_rate);
+  adamw_step(settings, steps_, values(state.master), values(gradient), values(state.first_moment),
+             values(state.second_moment));
 }
 
 }  // namespace plumb::exec

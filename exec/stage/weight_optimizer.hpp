@@ -3,12 +3,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "common/plan/scenario.hpp"
+#include "exec/stage/optimizer.hpp"
 #include "exec/stage/weights.hpp"
 
 namespace plumb::exec {
+
+// As adamw_step in exec/stage/optimizer.hpp, in LibTorch's operations: of fp32 tensors that are not on the host. They
+// round in their own order.
+void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
+                const at::Tensor& first_moment, const at::Tensor& second_moment);
 
 class WeightOptimizer {
  public:
@@ -25,6 +32,8 @@ class WeightOptimizer {
     at::Tensor first_moment;
     at::Tensor second_moment;
   };
+
+  void apply(const State& state) const;
 
   Training training_;
   std::vector<State> states_;

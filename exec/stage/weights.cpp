@@ -77,8 +77,12 @@ WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t
   for (const Parameter& parameter : parameters) {
     auto weight = c10::make_intrusive<Weight>();
     weight->name = parameter.name;
-    weight->value = initial_value(parameter, seed).to(numerics.rounding).to(numerics.compute);
-    if (!parameter.frozen) weight->gradient = at::zeros(parameter.shape, numerics.gradient);
+    // Drawn on the host: the same values on every device.
+    weight->value = initial_value(parameter, seed).to(numerics.rounding).to(numerics.compute).to(numerics.device);
+    if (!parameter.frozen) {
+      weight->gradient =
+          at::zeros(parameter.shape, at::TensorOptions().dtype(numerics.gradient).device(numerics.device));
+    }
     weights_.push_back(std::move(weight));
   }
   taken_.resize(weights_.size(), false);

@@ -13,12 +13,13 @@
 
 namespace plumb::exec {
 
-// Element types of a stage. `rounding` is what initial values are rounded to first, so that an fp64 reference starts
-// from the very weights of a bf16 run.
+// Element types of a stage, and where its tensors lie. `rounding` is what initial values are rounded to first, so that
+// an fp64 reference starts from the very weights of a bf16 run.
 struct Numerics {
   at::ScalarType compute = at::kFloat;   // weights and activations
   at::ScalarType gradient = at::kFloat;  // main gradients and the loss
   at::ScalarType rounding = at::kFloat;
+  c10::Device device = at::kCPU;
 };
 
 // Reference-counted by LibTorch, because autograd nodes hold it.

@@ -152,6 +152,11 @@ class GlooTransport : public Transport {
 
   Bytes received_bytes() const override { return received_; }
 
+  void poll() override {
+    const std::scoped_lock lock(fabric_.ending.mutex);
+    fabric_.ending.throw_if_over();
+  }
+
  private:
   // On the rank's own thread, whose memory the payloads count as.
   void release_delivered() {

@@ -175,6 +175,8 @@ class LocalTransport : public Transport {
 
   Bytes received_bytes() const override { return received_; }
 
+  void poll() override { throw_if_stopped(); }
+
  private:
   [[nodiscard]] RunError failure(const std::string& problem) const {
     return RunError(fmt::format("rank {}", rank_), problem);

@@ -120,6 +120,16 @@ std::string RunStore::said(int rank) {
   });
 }
 
+void RunStore::put(const std::string& key, const std::string& value) {
+  (*connection_)([&](c10d::TCPStore& store) { store.set(key, bytes_of(value)); });
+}
+
+std::optional<std::string> RunStore::find(const std::string& key) {
+  return (*connection_)([&](c10d::TCPStore& store) {
+    return store.check({key}) ? std::optional(text_of(store.get(key))) : std::nullopt;
+  });
+}
+
 void RunStore::stop(const std::string& reason) {
   (*connection_)([&](c10d::TCPStore& store) { (void)store.compareSet(stop_key, {}, bytes_of(reason)); });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ class RunStore {
 
   void say(int rank, const std::string& text);
   [[nodiscard]] std::string said(int rank);  // empty: nothing yet
+
+  // Anything else that ranks tell each other, by a key of theirs.
+  void put(const std::string& key, const std::string& value);
+  [[nodiscard]] std::optional<std::string> find(const std::string& key);  // none yet: nothing
 
   void stop(const std::string& reason);     // the first reason counts
   [[nodiscard]] std::string stop_reason();  // empty: nobody has stopped the run

@@ -4,25 +4,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "common/base/units.hpp"
+#include "exec/payload.hpp"
+#include "exec/transport/launch_plan.hpp"
 
 namespace plumb::exec {
-
-// Bytes and whoever keeps them alive. Empty: no bytes.
-struct Payload {
-  std::shared_ptr<void> owner;
-  std::byte* data = nullptr;
-  std::size_t size = 0;
-};
-
-// Several payloads that travel as one message, in their order.
-using Parcel = std::vector<Payload>;
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient.
 enum class Channel : std::uint8_t { forward, backward };
@@ -40,6 +31,13 @@ struct Received {
 struct ReceivedParcel {
   Parcel parcel;
   Clock::time_point arrived;  // as above
+};
+
+// A batch on its communicator's stream: when it could start, and when all of it had ended.
+struct Launched {
+  const LaunchBatch* batch = nullptr;
+  MomentPtr begin;
+  MomentPtr end;
 };
 
 // Another rank, or a signal, told this one to stop: the reason is not this rank's own.
@@ -100,12 +98,42 @@ class Transport {
 
   // Payload bytes received since the start.
   [[nodiscard]] virtual Bytes received_bytes() const = 0;
-};
 
-[[nodiscard]] inline Bytes bytes_of(const Parcel& parcel) {
-  Bytes bytes;
-  for (const Payload& part : parcel) bytes += Bytes{static_cast<std::int64_t>(part.size)};
-  return bytes;
-}
+  // ---- Where messages move on the streams of a device: NCCL, and ranks that share one. No call waits for the device.
+  //
+  // There `send` only queues; `receive` returns a payload whose `ready` comes when the bytes are there (`arrived` is
+  // the time of the call); `all_reduce` takes the device's memory and puts the sum into the order of its compute
+  // stream. What is queued is launched in the order of the rank's launches (exec/transport/launch_plan.hpp). Transports
+  // without streams do nothing here. A rank's step, with `compute` the device's compute stream:
+  //   begin_step(launches); expect(…) of all messages
+  //   for index, action: reach(index)
+  //     F, I, B, W, R: compute.wait(input.ready); began(index, compute.record()); …; output.ready = compute.record()
+  //     SEND: send(…)   RECV: payload = receive(…)   REDUCE_*: wait, collective(…), compute.wait(what it returns)
+  //   reach(number of actions); launched = end_step(); await every `end`, then read their times
+
+  // `launches` must live until all that it has has ended.
+  virtual void begin_step(const RankLaunches& /*launches*/) {}
+
+  // Launches every batch whose place is at most this one and has not been launched.
+  virtual void reach(std::int32_t /*place*/) {}
+
+  // The compute action at `index` of the rank's list starts at `start`.
+  virtual void began(std::int32_t /*index*/, const MomentPtr& /*start*/) {}
+
+  // All batches of the step with their moments, in the order of launch. Throws RunError if one was not launched.
+  [[nodiscard]] virtual std::vector<Launched> end_step() { return {}; }
+
+  // Throws what has become of the run meanwhile: the library's asynchronous error (RunError), a stop (Stopped). Gives
+  // back the payloads whose sends have ended. Cheap: called between actions, and while the rank waits for its device.
+  virtual void poll() {}
+
+  // Polls until `moment` has come: at the end of a step, to read its times. Past the deadline a RunError names the
+  // oldest batch that has not ended, its peers and its communicator.
+  virtual void await(const MomentPtr& /*moment*/, Clock::time_point /*deadline*/) {}
+
+  // On the communicator's stream; what it returns comes when `output` is there. Throws RunError where there are no
+  // streams.
+  [[nodiscard]] virtual MomentPtr collective(const CollectiveCall& call);
+};
 
 }  // namespace plumb::exec

@@ -13,6 +13,7 @@
 
 #include "common/base/error.hpp"
 #include "common/timeline/trace.hpp"
+#include "exec/device/torch_device.hpp"
 #include "exec/transport/run_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/tiny_plan.hpp"
@@ -356,8 +357,11 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
     std::vector<std::string> words;
     std::string named;
   };
-  const std::vector<Case> cases{
-      {{"run", plan, "--device", "cuda"}, "'cuda' is not built yet"},
+  std::vector<Case> cases{
+      {{"run", plan, "--device", "cude"}, "did you mean 'cuda'"},
+      {{"run", plan, "--device", "cuda", "--emulate"}, "--emulate: waits on the host"},
+      {{"run", plan, "--device", "cuda", "--check"}, "add --deterministic"},
+      {{"run", plan, "--device", "cuda", "--transport", "gloo"}, "'gloo' moves the host's memory alone"},
       {{"run", plan, "--transport", "nccl"}, "'nccl' is not built yet"},
       {{"run", plan, "--transport", "globo"}, "did you mean 'gloo'"},
       {{"run", plan, "--steps", "0"}, "--steps"},
@@ -375,6 +379,7 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
       {{"compare", plan}, "two plans"},
       {{"calibrate", folder / "missing.yaml"}, "missing.yaml"},
   };
+  if (accelerator_count() == 0) cases.push_back({{"run", plan, "--device", "cuda"}, "--device: "});
   for (const Case& refused : cases) {
     std::vector<std::string> words = refused.words;
     if (words.front() == "run") words.insert(words.end(), {"-o", output});

@@ -195,7 +195,7 @@ TEST_CASE("tied gradients are summed over both ranks, or between the chunks of o
     const auto stages = make_emulated_stages(plan, transport.rank());
     for (const int stage : {0, 2}) {
       if (!stages[static_cast<std::size_t>(stage)]) continue;
-      const auto gradient = stages[static_cast<std::size_t>(stage)]->tied_gradient();
+      const auto gradient = stages[static_cast<std::size_t>(stage)]->tied_gradient().on_host();
       for (std::size_t i = 0; i < gradient.size(); ++i)
         gradient[i] = static_cast<float>(stage * 10 + static_cast<int>(i) + 1);
     }
@@ -203,7 +203,7 @@ TEST_CASE("tied gradients are summed over both ranks, or between the chunks of o
     const std::scoped_lock lock(mutex);
     for (const int stage : {0, 2}) {
       if (!stages[static_cast<std::size_t>(stage)]) continue;
-      const auto gradient = stages[static_cast<std::size_t>(stage)]->tied_gradient();
+      const auto gradient = stages[static_cast<std::size_t>(stage)]->tied_gradient().on_host();
       sums[stage] = {gradient.begin(), gradient.end()};
     }
   });
@@ -267,8 +267,8 @@ TEST_CASE("a rank waits for the deadline factor's multiple of the predicted work
     Parcel evict(int microbatch) override { return stage_->evict(microbatch); }
     void load(int microbatch, Parcel parcel) override { stage_->load(microbatch, std::move(parcel)); }
     void weight_gradient(int microbatch) override { stage_->weight_gradient(microbatch); }
-    std::vector<std::span<float>> gradients() override { return stage_->gradients(); }
-    std::span<float> tied_gradient() override { return stage_->tied_gradient(); }
+    std::vector<DeviceFloats> gradients() override { return stage_->gradients(); }
+    DeviceFloats tied_gradient() override { return stage_->tied_gradient(); }
     void optimizer_step() override { stage_->optimizer_step(); }
     void end_step() override { stage_->end_step(); }
     double loss() const override { return 0; }
@@ -305,8 +305,8 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
     Parcel evict(int) override { return {}; }
     void load(int, Parcel) override {}
     void weight_gradient(int) override {}
-    std::vector<std::span<float>> gradients() override { return {}; }
-    std::span<float> tied_gradient() override { return {}; }
+    std::vector<DeviceFloats> gradients() override { return {}; }
+    DeviceFloats tied_gradient() override { return {}; }
     void optimizer_step() override {}
     void end_step() override {}
     double loss() const override { return 0; }

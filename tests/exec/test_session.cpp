@@ -6,6 +6,7 @@
 #include "exec/commands/gradients_text.hpp"
 #include "exec/commands/rank_work.hpp"
 #include "exec/commands/session_arguments.hpp"
+#include "exec/device/host_device.hpp"
 #include "exec/launch.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/tiny_plan.hpp"
@@ -22,7 +23,8 @@ SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& pl
   Watchdog watchdog(ranks, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
   SessionLogs logs;
   run_on_threads(kind.make(ranks), [&](Transport& transport) {
-    SessionLogs mine = work.run(transport, watchdog);
+    const auto device = make_host_device();
+    SessionLogs mine = work.run(transport, *device, watchdog);
     if (transport.rank() == 0) logs = std::move(mine);
   });
   return logs;

@@ -9,6 +9,7 @@
 #include "common/graph/memory.hpp"
 #include "common/plan/plan.hpp"
 #include "common/schedule/registry.hpp"
+#include "exec/device/device.hpp"
 #include "exec/launch.hpp"
 #include "exec/runner.hpp"
 #include "exec/stage/factory.hpp"
@@ -68,9 +69,12 @@ struct TrainingRun {
 };
 
 // `transports` makes those of all ranks, in this process.
-inline TrainingRun train(
-    const Plan& plan, int steps,
-    const std::function<std::vector<std::unique_ptr<Transport>>(int ranks)>& transports = make_local_transports) {
+using MakeTransports = std::function<std::vector<std::unique_ptr<Transport>>(int ranks)>;
+// By rank; none: the host.
+using Devices = std::vector<std::unique_ptr<Device>>;
+
+inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& transports = make_local_transports,
+                         const Devices& devices = {}) {
   const Schedule lowered = lower(plan.schedule, {.optimizer = true, .tied_embeddings = trains_tied_table(plan)});
   const auto ranks = static_cast<std::size_t>(lowered.ranks);
   RunOptions options;
@@ -81,8 +85,15 @@ inline TrainingRun train(
   run_on_threads(transports(lowered.ranks), [&](Transport& transport) {
     const int rank = transport.rank();
     begin_rank_thread(rank);
-    const auto stages = make_stages(plan, rank, {});
-    logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, options);
+    RunOptions mine = options;
+    StageOptions of_stages;
+    if (!devices.empty()) {
+      mine.device = devices[static_cast<std::size_t>(rank)].get();
+      mine.device->enter();
+      of_stages = {.data = {}, .deterministic = true, .device = mine.device->name()};
+    }
+    const auto stages = make_stages(plan, rank, of_stages);
+    logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, mine);
     parts[static_cast<std::size_t>(rank)] = gradients(stages);
   });
   TrainingRun run;
@@ -96,6 +107,14 @@ inline TrainingRun train(
     run.peak.push_back(logs[rank].steps.back().peak_bytes);
   }
   return run;
+}
+
+// The same over the devices' own streams: ranks that are threads and share one.
+inline TrainingRun train_on(const Devices& devices, const Plan& plan, int steps) {
+  std::vector<Device*> of_ranks;
+  for (const auto& device : devices) of_ranks.push_back(device.get());
+  return train(
+      plan, steps, [&](int /*ranks*/) { return make_local_device_transports(of_ranks); }, devices);
 }
 
 }  // namespace plumb::exec::test

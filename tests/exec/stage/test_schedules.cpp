@@ -1,44 +1,44 @@
 // Every schedule of the registry that is executed, over both transports, against the single device, bit by bit.
 #include "common/schedule/weight_versions.hpp"
+#include "exec/device/host_device.hpp"
 #include "tests/catch.hpp"
-#include "tests/common/schedule/shapes.hpp"
-#include "tests/exec/stage/models.hpp"
-#include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/stage/schedule_plans.hpp"
 #include "tests/exec/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
-using test::Wanted;
+using test::hybrid_of;
+using test::hybrid_plan;
+using test::plan_of;
 
 namespace {
 
-// As many layers as the stages need.
-Model hybrid_of(int stages) {
-  Model model = test::hybrid();
-  const std::vector<Layer> layers = model.layers;
-  while (static_cast<int>(model.layers.size()) < stages) {
-    model.layers.insert(model.layers.end(), layers.begin(), layers.end());
-  }
-  return model;
-}
+// The host's memory and thread behind the face of a device: the runner takes the other way, over moments and copies.
+class HostAsDevice final : public Device {
+ public:
+  [[nodiscard]] std::string name() const override { return host_->name(); }
+  [[nodiscard]] bool is_asynchronous() const override { return true; }
+  void enter() override { host_->enter(); }
+  [[nodiscard]] exec::Stream& compute() override { return host_->compute(); }
+  [[nodiscard]] std::unique_ptr<exec::Stream> make_stream(bool urgent) override { return host_->make_stream(urgent); }
+  [[nodiscard]] Payload allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  [[nodiscard]] Seconds time_of(const exec::Moment& moment) const override { return host_->time_of(moment); }
+  void align_clock() override { host_->align_clock(); }
 
-Plan plan_of(const ScheduleEntry& entry, int ranks, const Model& model) {
-  const ScheduleShape shape = shape_for(entry, {.chunks = 2, .microbatches = 2 * ranks, .ranks = ranks});
-  return test::training_plan({.model = model,
-                              .schedule = entry.name,
-                              .ranks = ranks,
-                              .chunks = shape.chunks,
-                              .microbatches = shape.microbatches,
-                              .slices = shape.slices});
+ private:
+  std::unique_ptr<Device> host_ = make_host_device();
+};
+
+void require_bitwise(const Plan& plan, const test::TrainingRun& run, const StageOptions& options) {
+  const CheckResult result = check_against_reference(plan, options, run.losses, run.gradients);
+  INFO(result.problem);
+  CHECK(result.passed);
+  CHECK(result.bitwise_equal);
 }
 
 void require_bitwise(const Plan& plan, const TransportKind& transport) {
   INFO(plan.name << ", ranks " << plan.schedule.ranks << ", " << transport.name);
-  const test::TrainingRun run = test::train(plan, 2, transport.make);
-  const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
-  INFO(result.problem);
-  CHECK(result.passed);
-  CHECK(result.bitwise_equal);
+  require_bitwise(plan, test::train(plan, 2, transport.make), {});
 }
 
 }  // namespace
@@ -46,9 +46,19 @@ void require_bitwise(const Plan& plan, const TransportKind& transport) {
 TEST_CASE("Every schedule trains like a single device on 2 and 4 ranks, over both transports") {
   for (const ScheduleEntry& entry : schedule_entries()) {
     for (const int ranks : {2, 4}) {
-      const Plan plan = plan_of(entry, ranks, hybrid_of(entry.uses_chunks ? 2 * ranks : ranks));
+      const Plan plan = hybrid_plan(entry, ranks);
       for (const TransportKind& transport : transport_kinds()) require_bitwise(plan, transport);
     }
+  }
+}
+
+TEST_CASE("And so it does where ranks share a device, by moments and copies") {
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    const Plan plan = hybrid_plan(entry, 4);
+    INFO(plan.name);
+    test::Devices devices;
+    for (int rank = 0; rank < 4; ++rank) devices.push_back(std::make_unique<HostAsDevice>());
+    require_bitwise(plan, test::train_on(devices, plan, 2), {.data = {}, .deterministic = true, .device = "cpu"});
   }
 }
 

@@ -1,0 +1,37 @@
+// What a rank has received or produced between its stages and not used yet.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// Which boundary value: an activation for `stage` (forward) or an output gradient for it (backward).
+struct ValueKey {
+  Channel channel = Channel::forward;
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+  auto operator<=>(const ValueKey&) const = default;
+};
+
+class BoundaryValues {
+ public:
+  void clear() { values_.clear(); }
+
+  // Throws RunError for a value that is already there.
+  void put(const ValueKey& key, Payload payload);
+
+  // Throws RunError for a value that is not there.
+  [[nodiscard]] Payload take(const ValueKey& key);
+
+  // Throws RunError, naming the first, if any is left.
+  void require_none() const;
+
+ private:
+  std::map<ValueKey, Payload> values_;
+};
+
+}  // namespace plumb::exec

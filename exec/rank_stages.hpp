@@ -1,0 +1,46 @@
+// The stages of one rank as its actions name them, and sums of gradients between them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/schedule/schedule.hpp"
+#include "exec/device/device.hpp"
+#include "exec/stage/stage.hpp"
+
+namespace plumb::exec {
+
+class RankStages {
+ public:
+  using List = std::vector<std::unique_ptr<Stage>>;
+
+  // `all` by stage_slot. Both must outlive this.
+  RankStages(const Schedule& lowered, int rank, const List& all) : lowered_(lowered), rank_(rank), all_(all) {}
+
+  [[nodiscard]] const List& all() const { return all_; }
+
+  // Each throws RunError when the stage is not on this rank.
+  // In the replica that the microbatch goes through:
+  [[nodiscard]] Stage& of(const Action& action) const;
+  // In the replica whose copy this rank has:
+  [[nodiscard]] Stage& held(int stage) const;
+
+  // Where this rank holds both copies of a tied table, no message is needed, only the sum, which both get.
+  void add_tied_gradients(Stream& compute) const;
+
+  // What a reduction sums, and with which rank.
+  struct Reduction {
+    int peer = -1;
+    std::vector<DeviceFloats> gradients;  // each on its own, in the same order on both ranks
+  };
+  [[nodiscard]] Reduction reduction(const Action& action) const;
+
+ private:
+  [[nodiscard]] Stage& in(int replica, int stage) const;
+
+  const Schedule& lowered_;
+  int rank_;
+  const List& all_;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,382 @@
+#include "exec/transport/nccl.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "exec/transport/nccl_collectives.hpp"
+#include "exec/transport/nccl_communicators.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto look_every = 20us;
+
+bool is_sum(CommunicatorUse use) { return use == CommunicatorUse::tied || use == CommunicatorUse::replicas; }
+CommunicatorUse use_of(Channel channel) {
+  return channel == Channel::forward ? CommunicatorUse::down : CommunicatorUse::up;
+}
+
+// Messages of one peer on one communicator, in the order of the schedule.
+struct Line {
+  std::deque<Payload> to_send;         // handed over, not launched
+  std::deque<std::size_t> to_receive;  // expected, not launched: bytes
+  std::deque<Payload> received;        // launched, not taken by the rank
+};
+
+// A batch on its stream, with what must live until it has ended.
+struct Flight {
+  const LaunchBatch* batch = nullptr;
+  CommunicatorUse use = CommunicatorUse::down;
+  std::string work;  // in words, of a collective that no batch stands for
+  MomentPtr end;
+  std::vector<Payload> held;
+};
+
+class NcclTransport final : public Transport {
+ public:
+  NcclTransport(const NcclOptions& options, std::unique_ptr<Transport> control, Device& device,
+                const Rendezvous& rendezvous)
+      : options_(options),
+        control_(std::move(control)),
+        device_(device),
+        communicators_(load_nccl(options.library), options, *control_, device, rendezvous),
+        call_(communicators_.library().call) {}
+
+  // What is under way ends first, unless the run was stopped.
+  ~NcclTransport() override {
+    if (aborter_.joinable()) aborter_.join();
+    const Clock::time_point deadline = Clock::now() + 5s;
+    try {
+      while (!flights_.empty() && !communicators_.aborted() && Clock::now() < deadline) {
+        release_ended();
+        std::this_thread::sleep_for(look_every);
+      }
+    } catch (const std::exception&) {  // the device has failed: nothing is under way any more
+    }
+    if (!flights_.empty()) communicators_.abort();
+  }
+
+  [[nodiscard]] int rank() const override { return control_->rank(); }
+  [[nodiscard]] int size() const override { return control_->size(); }
+
+  void send(int peer, Channel channel, Payload payload) override {
+    if (payload.size != options_.message_bytes) {
+      throw failure(
+          fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer, options_.message_bytes));
+    }
+    line(peer, channel).to_send.push_back(std::move(payload));
+  }
+
+  void expect(int peer, Channel channel, std::size_t bytes, int count) override {
+    auto& expected = line(peer, channel).to_receive;
+    expected.insert(expected.end(), static_cast<std::size_t>(count), bytes);
+  }
+
+  [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point /*deadline*/) override {
+    auto& received = line(peer, channel).received;
+    if (received.empty()) {
+      throw failure(fmt::format("takes a message of rank {} that has not been launched", peer));
+    }
+    Payload payload = std::move(received.front());
+    received.pop_front();
+    received_ += Bytes{static_cast<std::int64_t>(payload.size)};
+    return {std::move(payload), Clock::now()};
+  }
+
+  void send_parcel(int /*peer*/, Parcel /*parcel*/) override { throw no_parcels(); }
+  void expect_parcels(int /*peer*/, int /*count*/) override { throw no_parcels(); }
+  [[nodiscard]] bool has_parcel(int /*peer*/) override { throw no_parcels(); }
+  [[nodiscard]] ReceivedParcel receive_parcel(int /*peer*/, Clock::time_point /*deadline*/) override {
+    throw no_parcels();
+  }
+
+  // Of memory of the device, in the order of its compute stream; the deadline is that of the moment awaited later.
+  void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point /*deadline*/) override {
+    const std::vector<int> members(group.begin(), group.end());
+    if (members.size() == 1) return;
+    const auto found = std::ranges::find_if(communicators_.specs(), [&](const CommunicatorSpec& spec) {
+      return spec.use != CommunicatorUse::down && spec.use != CommunicatorUse::up && spec.ranks == members;
+    });
+    if (found == communicators_.specs().end()) throw failure("no communicator was declared for this sum");
+    auto* bytes = reinterpret_cast<std::byte*>(values.data());
+    device_.compute().wait(collective({.kind = Collective::all_reduce,
+                                       .communicator = static_cast<int>(found - communicators_.specs().begin()),
+                                       .input = bytes,
+                                       .output = bytes,
+                                       .count = values.size(),
+                                       .type = ElementType::fp32,
+                                       .root = 0,
+                                       .ready = device_.compute().record()}));
+    received_ += Bytes{static_cast<std::int64_t>((members.size() - 1) * values.size_bytes())};
+  }
+
+  void barrier(Clock::time_point deadline) override { control_->barrier(deadline); }
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text, Clock::time_point deadline) override {
+    return control_->gather(text, deadline);
+  }
+
+  // From any thread: NCCL's part takes time, so a thread of its own does it.
+  void abort(const std::string& reason) noexcept override {
+    control_->abort(reason);
+    abort_communicators();
+  }
+
+  [[nodiscard]] Bytes received_bytes() const override { return received_; }
+
+  void begin_step(const RankLaunches& launches) override {
+    launches_ = &launches;
+    next_ = 0;
+    started_.clear();
+    launched_.assign(launches.size(), {});
+    for (std::size_t i = 0; i < launches.size(); ++i) launched_[i].batch = &launches[i];
+  }
+
+  void reach(std::int32_t place) override {
+    while (launches_ != nullptr && next_ < launches_->size() && (*launches_)[next_].place <= place) {
+      const LaunchBatch& batch = (*launches_)[next_];
+      if (is_sum(batch.use)) {
+        if (batch.place == place) return;  // the runner launches it itself, with the action
+      } else {
+        launch(batch, launched_[next_]);
+      }
+      ++next_;
+    }
+  }
+
+  void began(std::int32_t index, const MomentPtr& start) override { started_[index] = start; }
+
+  [[nodiscard]] std::vector<Launched> end_step() override {
+    if (launches_ != nullptr && next_ < launches_->size()) {
+      throw failure(fmt::format("{} batches were not launched, the first {}", launches_->size() - next_,
+                                words((*launches_)[next_])));
+    }
+    launches_ = nullptr;
+    return std::exchange(launched_, {});
+  }
+
+  void poll() override {
+    poll_control();
+    look_for_errors();
+    release_ended();
+  }
+
+  void await(const MomentPtr& moment, Clock::time_point deadline) override {
+    while (!has_come(moment)) {
+      poll();
+      if (Clock::now() < deadline) {
+        std::this_thread::sleep_for(look_every);
+        continue;
+      }
+      throw failure(fmt::format("{} has not ended before the deadline", oldest(nullptr)));
+    }
+    release_ended();
+  }
+
+  [[nodiscard]] MomentPtr collective(const CollectiveCall& call) override {
+    NcclCommunicators::Member* member = communicators_.find(call.communicator);
+    if (member == nullptr) throw failure(fmt::format("is not in communicator {}", call.communicator));
+    const CommunicatorSpec& spec = communicators_.specs()[static_cast<std::size_t>(call.communicator)];
+    Stream& stream = *member->stream;
+    stream.wait(call.ready);
+    const MomentPtr begin = stream.record();
+    put(spec, [&] { return put_collective(call_, call, *member, spec.ranks.size()); });
+    const MomentPtr end = stream.record();
+    flights_.push_back({.use = spec.use, .work = describe(spec), .end = end, .held = {}});
+    if (launches_ != nullptr && next_ < launches_->size() && (*launches_)[next_].use == spec.use && is_sum(spec.use)) {
+      Launched& launched = launched_[next_];
+      if (!launched.begin) launched.begin = begin;
+      launched.end = end;
+    }
+    return end;
+  }
+
+ private:
+  [[nodiscard]] RunError failure(const std::string& problem) const {
+    return RunError(fmt::format("rank {}", rank()), problem);
+  }
+  [[nodiscard]] RunError no_parcels() const { return failure("evictions are not executed over NCCL yet"); }
+
+  void abort_communicators() noexcept {
+    try {
+      const std::scoped_lock lock(aborter_mutex_);
+      if (!aborter_.joinable()) aborter_ = std::thread([this] { communicators_.abort(); });
+    } catch (...) {  // no thread: the others meet their deadlines, and this process ends by its watchdog
+    }
+  }
+
+  // A stop leaves nobody to talk to: what waits on the device for a peer is to end.
+  void poll_control() {
+    try {
+      control_->poll();
+    } catch (...) {
+      abort_communicators();
+      throw;
+    }
+  }
+
+  Line& line(int peer, Channel channel) {
+    const NcclCommunicators::Member* member = communicators_.find(use_of(channel));
+    const int peers = member == nullptr ? 1 : pipeline_size(*member);
+    if (member == nullptr || peer < 0 || peer >= peers || peer == member->rank) {
+      throw failure(fmt::format("has no peer {}: there are {} ranks", peer, peers));
+    }
+    return lines_[{use_of(channel), peer}];
+  }
+  [[nodiscard]] int pipeline_size(const NcclCommunicators::Member& member) const {
+    return static_cast<int>(communicators_.specs()[static_cast<std::size_t>(member.index)].ranks.size());
+  }
+
+  // Puts one group on a communicator's stream: what `operations` calls starts and ends together.
+  template <class Operations>
+  void put(const CommunicatorSpec& spec, const Operations& operations) {
+    ncclResult_t result = ncclSuccess;
+    {
+      const NcclCommunicators::Use use(communicators_);
+      if (!communicators_.aborted()) {
+        result = call_.group_start();
+        if (result == ncclSuccess) result = operations();
+        const ncclResult_t ended = call_.group_end();
+        if (result == ncclSuccess) result = ended;
+      }
+    }
+    if (communicators_.aborted()) {
+      poll_control();  // says why
+      throw Stopped("the communicators were aborted");
+    }
+    if (result == ncclSuccess) return;
+    throw nccl_error(communicators_.library(), fmt::format("rank {}", rank()), describe(spec), result);
+  }
+
+  void launch(const LaunchBatch& batch, Launched& launched) {
+    NcclCommunicators::Member* member = communicators_.find(batch.use);
+    if (member == nullptr) throw failure("has no communicator for " + words(batch));
+    Stream& stream = *member->stream;
+    Flight flight{.batch = &batch, .use = batch.use, .work = {}, .end = {}, .held = {}};
+    for (const LaunchOperation& operation : batch.operations) {
+      flight.held.push_back(operation.sends ? take_to_send(batch, operation) : take_buffer(batch, operation));
+      stream.wait(flight.held.back().ready);
+    }
+    if (batch.not_before >= 0) stream.wait(started_[batch.not_before]);
+    launched.begin = stream.record();
+    put(communicators_.specs()[static_cast<std::size_t>(member->index)],
+        [&] { return put_batch(batch, flight, *member); });
+    launched.end = flight.end = stream.record();
+    for (std::size_t i = 0; i < batch.operations.size(); ++i) {
+      if (batch.operations[i].sends) continue;
+      Payload payload = flight.held[i];
+      payload.ready = flight.end;
+      lines_[{batch.use, batch.operations[i].peer}].received.push_back(std::move(payload));
+    }
+    flights_.push_back(std::move(flight));
+  }
+
+  Payload take_to_send(const LaunchBatch& batch, const LaunchOperation& operation) {
+    auto& waiting = lines_[{batch.use, operation.peer}].to_send;
+    if (waiting.empty()) throw failure(to_string(operation.action) + " has not been handed over");
+    Payload payload = std::move(waiting.front());
+    waiting.pop_front();
+    return payload;
+  }
+
+  Payload take_buffer(const LaunchBatch& batch, const LaunchOperation& operation) {
+    auto& expected = lines_[{batch.use, operation.peer}].to_receive;
+    if (expected.empty()) throw failure(to_string(operation.action) + " is not expected");
+    const std::size_t bytes = expected.front();
+    expected.pop_front();
+    return options_.allocate ? options_.allocate(bytes) : device_.allocate(bytes);
+  }
+
+  // Both sides know that a message is empty.
+  ncclResult_t put_batch(const LaunchBatch& batch, const Flight& flight, const NcclCommunicators::Member& member) {
+    auto* const stream = static_cast<cudaStream_t>(member.stream->native());
+    for (std::size_t i = 0; i < batch.operations.size(); ++i) {
+      const Payload& payload = flight.held[i];
+      const int peer = batch.operations[i].peer;
+      if (payload.size == 0) continue;
+      const ncclResult_t result =
+          batch.operations[i].sends
+              ? call_.send(payload.data, payload.size, ncclInt8, peer, member.communicator, stream)
+              : call_.receive(payload.data, payload.size, ncclInt8, peer, member.communicator, stream);
+      if (result != ncclSuccess) return result;
+    }
+    return ncclSuccess;
+  }
+
+  void look_for_errors() {
+    for (NcclCommunicators::Member& member : communicators_.members()) {
+      const CommunicatorSpec& spec = communicators_.specs()[static_cast<std::size_t>(member.index)];
+      ncclResult_t state = ncclSuccess;
+      {
+        const NcclCommunicators::Use use(communicators_);
+        if (communicators_.aborted()) return;
+        const ncclResult_t asked = call_.comm_get_async_error(member.communicator, &state);
+        if (asked != ncclSuccess) state = asked;
+      }
+      if (state == ncclSuccess || state == ncclInProgress) continue;
+      throw nccl_error(communicators_.library(), fmt::format("rank {}", rank()), oldest(&spec), state);
+    }
+  }
+
+  // The batch that has waited longest, of one communicator or of any, in words.
+  [[nodiscard]] std::string oldest(const CommunicatorSpec* spec) const {
+    for (const Flight& flight : flights_) {
+      if (has_come(flight.end) || (spec != nullptr && flight.use != spec->use)) continue;
+      return flight.batch == nullptr ? flight.work : words(*flight.batch);
+    }
+    return spec != nullptr ? describe(*spec) : "the rank's own compute";
+  }
+
+  // "1RECV_F3 from rank 0 + 1SEND_F2 to rank 2 on down".
+  [[nodiscard]] static std::string words(const LaunchBatch& batch) {
+    std::string text;
+    for (const LaunchOperation& operation : batch.operations) {
+      const char* direction = is_sum(batch.use) ? "with" : operation.sends ? "to" : "from";
+      text += fmt::format("{}{} {} rank {}", text.empty() ? "" : " + ", to_string(operation.action), direction,
+                          operation.peer);
+    }
+    return fmt::format("{} on {}", text, name(batch.use));
+  }
+
+  void release_ended() {
+    std::erase_if(flights_, [](const Flight& flight) { return has_come(flight.end); });
+  }
+
+  NcclOptions options_;
+  std::unique_ptr<Transport> control_;
+  Device& device_;
+  NcclCommunicators communicators_;
+  const NcclFunctions& call_;
+  std::map<std::pair<CommunicatorUse, int>, Line> lines_;
+  const RankLaunches* launches_ = nullptr;
+  std::size_t next_ = 0;  // batch of the step
+  std::vector<Launched> launched_;
+  std::map<std::int32_t, MomentPtr> started_;  // by index of a compute action
+  std::deque<Flight> flights_;
+  Bytes received_;
+  std::mutex aborter_mutex_;
+  std::thread aborter_;
+};
+
+}  // namespace
+
+bool nccl_is_built() { return true; }
+
+std::string require_nccl(const std::string& library) {
+  const auto loaded = load_nccl(library);
+  return fmt::format("NCCL {} ({})", nccl_version_text(loaded->version), loaded->path);
+}
+
+std::unique_ptr<Transport> make_nccl_transport(const NcclOptions& options, std::unique_ptr<Transport> control,
+                                               Device& device, const Rendezvous& rendezvous) {
+  return std::make_unique<NcclTransport>(options, std::move(control), device, rendezvous);
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,47 @@
+// Ranks with a GPU each that talk through NCCL, called directly: messages move on streams, planned before the run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/device/device.hpp"
+#include "exec/transport/communicators.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// A key-value store that all ranks reach (exec/transport/run_store.hpp), as far as communicators need it.
+struct Rendezvous {
+  std::function<void(const std::string& key, const std::string& value)> put;
+  std::function<std::optional<std::string>(const std::string& key)> find;  // none yet: nothing
+};
+
+struct NcclOptions {
+  std::vector<CommunicatorSpec> communicators;  // of the run, the same list on all ranks (plan_communicators)
+  std::size_t message_bytes = 0;                // of each message between stages: NCCL notices no difference
+  Seconds start_timeout{60};                    // for each communicator to be complete
+  std::function<Payload(std::size_t bytes)> allocate = {};  // buffers of receives; empty: the device's memory
+  std::string library = {};                                 // file of libnccl; empty: searched (load_nccl)
+};
+
+// Whether this plumb was built where NCCL's header was found.
+[[nodiscard]] bool nccl_is_built();
+
+// Throws InputError (where = "--transport") in one line with a hint when `nccl` cannot be used here: not built, no
+// library, too old. Returns the library's version and file, to be said.
+std::string require_nccl(const std::string& library = "");
+
+// Makes all communicators that this rank is a member of, in the order of the list, and waits until they are complete.
+// `control` carries what is not payload (barrier, gather, stops, signs of life) and decides rank and size; `device`
+// must outlive the transport. Peers of send, expect and receive count within the pipeline. One thread uses it: the one
+// that launches all work of the rank. On failure or a stop all communicators are aborted, so that what spins on the
+// device ends. Evictions are refused. Throws InputError as require_nccl, RunError naming communicator and the ranks
+// that have not come.
+[[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(const NcclOptions& options,
+                                                             std::unique_ptr<Transport> control, Device& device,
+                                                             const Rendezvous& rendezvous);
+
+}  // namespace plumb::exec

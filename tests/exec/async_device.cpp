@@ -1,0 +1,149 @@
+#include "tests/exec/async_device.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace plumb::exec::test {
+namespace {
+
+constexpr int poison = 0xA5;
+
+}  // namespace
+
+bool AsyncMoment::has_come() const {
+  const std::scoped_lock lock(mutex_);
+  return time_.has_value();
+}
+
+Seconds AsyncMoment::time() const {
+  const std::scoped_lock lock(mutex_);
+  return seconds_of(time_.value());
+}
+
+void AsyncMoment::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return time_.has_value(); });
+}
+
+void AsyncMoment::come() {
+  const std::scoped_lock lock(mutex_);
+  time_ = Clock::now();
+  changed_.notify_all();
+}
+
+AsyncStream::AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness)
+    : slowness_(slowness), random_(seed), thread_([this] { work_off(); }) {}
+
+AsyncStream::~AsyncStream() {
+  {
+    const std::scoped_lock lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void AsyncStream::put(std::function<void()> work) {
+  {
+    const std::scoped_lock lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+void AsyncStream::work_off() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return closing_ || !work_.empty(); });
+    if (work_.empty()) return;
+    {
+      const std::function<void()> work = std::move(work_.front());
+      work_.pop_front();
+      lock.unlock();
+      work();
+    }
+    lock.lock();
+  }
+}
+
+void AsyncStream::run(std::function<void()> work) {
+  put([this, work = std::move(work)] {
+    const auto late = static_cast<std::uint32_t>(slowness_.count());
+    if (late > 0) std::this_thread::sleep_for(std::chrono::microseconds(late / 2 + random_() % (late / 2 + 1)));
+    work();
+  });
+}
+
+void AsyncStream::wait(const MomentPtr& moment) {
+  if (moment) put([moment] { dynamic_cast<const AsyncMoment&>(*moment).wait(); });
+}
+
+MomentPtr AsyncStream::record() {
+  const auto moment = std::make_shared<AsyncMoment>();
+  put([moment] { moment->come(); });
+  return moment;
+}
+
+void AsyncStream::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) run([=] { std::memcpy(to, from, bytes); });
+}
+
+void AsyncStream::add(float* to, const float* from, std::size_t count) {
+  run([=] {
+    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+  });
+}
+
+AsyncDevice::AsyncDevice(std::uint32_t seed, const Speeds& speeds)
+    : seed_(seed), speeds_(speeds), compute_(seed, speeds.compute) {}
+
+AsyncDevice::~AsyncDevice() = default;
+
+std::unique_ptr<Stream> AsyncDevice::make_stream(bool urgent) {
+  return std::make_unique<AsyncStream>(++seed_, urgent ? speeds_.copies : speeds_.unhurried);
+}
+
+Payload AsyncDevice::allocate(std::size_t bytes) {
+  std::byte* memory = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    ++in_use_;
+    std::vector<std::byte*>& free = free_[bytes];
+    if (free.empty()) {
+      memory_.push_back(std::make_unique<std::byte[]>(bytes));
+      free.push_back(memory_.back().get());
+      std::memset(free.back(), poison, bytes);
+    }
+    memory = free.back();
+    free.pop_back();
+  }
+  return {.owner = {memory, [this, bytes](void* of) { give_back(static_cast<std::byte*>(of), bytes); }},
+          .data = memory,
+          .size = bytes,
+          .ready = compute_.record()};
+}
+
+void AsyncDevice::give_back(std::byte* memory, std::size_t bytes) {
+  compute_.run([=] { std::memset(memory, poison, bytes); });
+  const std::scoped_lock lock(mutex_);
+  --in_use_;
+  free_[bytes].push_back(memory);
+}
+
+Seconds AsyncDevice::time_of(const Moment& moment) const {
+  if (!aligned_) throw RunError("test", "its clock has not been aligned");
+  return dynamic_cast<const AsyncMoment&>(moment).time();
+}
+
+void AsyncDevice::align_clock() {
+  const MomentPtr idle = compute_.record();
+  dynamic_cast<const AsyncMoment&>(*idle).wait();
+  aligned_ = true;
+}
+
+int AsyncDevice::in_use() {
+  const std::scoped_lock lock(mutex_);
+  return in_use_;
+}
+
+}  // namespace plumb::exec::test

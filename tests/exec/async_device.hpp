@@ -1,0 +1,101 @@
+// An asynchronous device without a driver: each stream is a thread that works off what is put on it, later and at a
+// speed of its own. Memory that is given back is overwritten in its turn on the compute stream. So whoever does not
+// wait for a moment, or lets go of a buffer too early, reads or writes something else than was meant.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "exec/device/device.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec::test {
+
+class AsyncMoment final : public Moment {
+ public:
+  [[nodiscard]] bool has_come() const override;
+  [[nodiscard]] Seconds time() const;  // precondition: it has come
+  void wait() const;
+  void come();
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::optional<Clock::time_point> time_;
+};
+
+class AsyncStream final : public Stream {
+ public:
+  // Each piece of work but moments and waits begins up to `slowness` late.
+  AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness);
+  ~AsyncStream() override;  // after all its work
+
+  void run(std::function<void()> work);
+  void wait(const MomentPtr& moment) override;
+  [[nodiscard]] MomentPtr record() override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  void add(float* to, const float* from, std::size_t count) override;
+  [[nodiscard]] void* native() const override { return nullptr; }
+
+ private:
+  void put(std::function<void()> work);
+  void work_off();
+
+  std::chrono::microseconds slowness_;
+  std::mt19937 random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+// How late the work of each kind of stream begins, at most.
+struct Speeds {
+  std::chrono::microseconds compute{0};
+  std::chrono::microseconds copies{0};
+  std::chrono::microseconds unhurried{0};  // of streams that are not urgent
+};
+
+class AsyncDevice final : public Device {
+ public:
+  AsyncDevice(std::uint32_t seed, const Speeds& speeds);
+  ~AsyncDevice() override;
+
+  [[nodiscard]] std::string name() const override { return "test"; }
+  [[nodiscard]] bool is_asynchronous() const override { return true; }
+  void enter() override {}
+  [[nodiscard]] AsyncStream& compute() override { return compute_; }
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(bool urgent) override;
+  [[nodiscard]] Payload allocate(std::size_t bytes) override;
+  [[nodiscard]] Seconds time_of(const Moment& moment) const override;
+  void align_clock() override;
+
+  // Buffers that are in use.
+  [[nodiscard]] int in_use();
+
+ private:
+  void give_back(std::byte* memory, std::size_t bytes);
+
+  std::uint32_t seed_;
+  Speeds speeds_;
+  bool aligned_ = false;
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<std::byte*>> free_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  int in_use_ = 0;
+  AsyncStream compute_;
+};
+
+}  // namespace plumb::exec::test
