@@ -235,19 +235,22 @@ class VariantReader {
       read_numbers(*cluster, "");
     }
     if (const auto machine = block_.find("machine")) read_numbers(*machine, "");
+    set_numbers();
     if (const auto software = block_.find("software")) read_software_change(*software);
     if (const auto training = block_.find("training")) read_training_change(*training);
     if (const auto experts = block_.find("experts")) load = read_experts(*experts);
     variant_.plan.costs = predicted_costs(variant_.plan, load);
   }
 
-  // Numbers by name; `inside` and `outside` have their own.
+  // Numbers by name; `inside` and `outside` have their own. What a number stands in for goes with it, unless it has a
+  // value of its own here.
   void read_numbers(const YamlValue& value, const std::string& prefix) {
     std::vector<std::string> names;
     for (const MachineNumber& number : machine_numbers()) {
       if (!number.name.starts_with(prefix)) continue;
       const std::string name = number.name.substr(prefix.size());
-      names.push_back(name.substr(0, name.find('.')));
+      const std::string first = name.substr(0, name.find('.'));
+      if (std::ranges::find(names, first) == names.end()) names.push_back(first);
     }
     value.check_keys(names);
     for (const std::string& key : value.keys()) {
@@ -258,8 +261,14 @@ class VariantReader {
       }
       const auto& all = machine_numbers();
       const auto number = std::ranges::find(all, prefix + key, &MachineNumber::name);
-      number->set(variant_.plan.cluster.machine, read_number(given, number->unit));
+      numbers_.emplace_back(&*number, read_number(given, number->unit));
     }
+  }
+
+  void set_numbers() {
+    Machine& machine = variant_.plan.cluster.machine;
+    for (const auto& [number, value] : numbers_) set_with_stand_ins(machine, *number, value);
+    for (const auto& [number, value] : numbers_) number->set(machine, value);
   }
 
   void read_software_change(const YamlValue& value) {
@@ -323,6 +332,7 @@ class VariantReader {
   const Plan& planned_;
   ScheduleGraph graph_;
   WhatIf variant_;
+  std::vector<std::pair<const MachineNumber*, double>> numbers_;  // that the variant changes
 };
 
 }  // namespace
