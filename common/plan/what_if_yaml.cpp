@@ -8,6 +8,7 @@
 #include "common/cost/software_yaml.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
+#include "common/plan/scenario_numbers.hpp"
 #include "common/plan/what_if.hpp"
 
 namespace plumb {
@@ -239,7 +240,17 @@ class VariantReader {
     if (const auto software = block_.find("software")) read_software_change(*software);
     if (const auto training = block_.find("training")) read_training_change(*training);
     if (const auto experts = block_.find("experts")) load = read_experts(*experts);
+    require_numbers();
     variant_.plan.costs = predicted_costs(variant_.plan, load);
+  }
+
+  // Another software may stand on numbers that the plan's own did not need.
+  void require_numbers() const {
+    const std::optional<MissingNumber> missing = missing_number(scenario_of(variant_.plan));
+    if (!missing) return;
+    block_.fail("variant '" + excerpt(variant_.name) + "': machine " + planned_.cluster.machine.name + " has no '" +
+                    missing->key + "', which is needed " + missing->needed,
+                "plan with a machine whose file has " + missing->line);
   }
 
   // Numbers by name; `inside` and `outside` have their own. What a number stands in for goes with it, unless it has a
