@@ -31,8 +31,9 @@ MachineNumber number(std::string_view name, NumberUnit unit, bool more_is_faster
           .set = [](Machine& machine, double value) { raw(Of{}(machine).value) = value; }};
 }
 
-// Where a machine's file leaves the second one out, the reader puts the first in its place.
+// Where the file of a CPU machine leaves the second one out, the reader puts the first in its place.
 bool stands_in(const Machine& machine, const std::string& first, const std::string& second) {
+  if (machine.device.type != DeviceType::cpu) return false;
   if (second == "attention_efficiency") {
     return first == "matmul_efficiency" && machine.device.matmul_efficiency == machine.device.attention_efficiency;
   }
@@ -136,8 +137,16 @@ const std::vector<std::string>& machine_number_names() {
 
 double machine_number(const Machine& machine, std::string_view name) { return number_named(name).value(machine); }
 
+void set_with_stand_ins(Machine& machine, const MachineNumber& number, double value) {
+  const Machine before = machine;
+  number.set(machine, value);
+  for (const MachineNumber& other : machine_numbers()) {
+    if (stands_in(before, number.name, other.name)) other.set(machine, value);
+  }
+}
+
 void set_machine_number(Machine& machine, std::string_view name, double value) {
-  number_named(name).set(machine, value);
+  set_with_stand_ins(machine, number_named(name), value);
 }
 
 }  // namespace plumb

@@ -27,17 +27,20 @@ struct MachineNumber {
 [[nodiscard]] const std::vector<MachineNumber>& machine_numbers();
 
 // Those that this machine has and that are its own: not zero, and not another one's that stands in for them where the
-// file leaves them out (attention_efficiency, and the three of collectives).
+// file of a CPU machine leaves them out (attention_efficiency, collective_bandwidth, collective_latency).
 [[nodiscard]] std::vector<MachineNumber> numbers_of(const Machine& machine);
 
 // The machine with this number times `factor`, fractions at most 1; what it stands in for goes with it.
 [[nodiscard]] Machine with_factor(Machine machine, const MachineNumber& number, double factor);
 
+// The same with a value in the number's unit.
+void set_with_stand_ins(Machine& machine, const MachineNumber& number, double value);
+
 // "matmul_efficiency", "outside.bandwidth", …: what a fit refits. All but the peak, of which a machine has one per
 // precision.
 [[nodiscard]] const std::vector<std::string>& machine_number_names();
 
-// Of one of these, in the unit's base. Throws InputError for an unknown name.
+// Of one of these, in the unit's base; what it stands in for is set with it. Throws InputError for an unknown name.
 [[nodiscard]] double machine_number(const Machine& machine, std::string_view name);
 void set_machine_number(Machine& machine, std::string_view name, double value);
 

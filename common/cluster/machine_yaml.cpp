@@ -49,7 +49,7 @@ Sourced<FlopsPerSecond> read_peak(const YamlValue& peaks, ElementType precision)
 
 constexpr auto as_elements = [](const YamlValue& value) { return value.number(0, 1e6); };
 
-// A number that older profiles and simple devices do without.
+// A number that a CPU machine does without, and that others need for some scenarios alone.
 template <class Read, class Value>
 void read_optional(const YamlValue& block, std::string_view key, Read read, Sourced<Value>& into) {
   if (block.find(key)) into = sourced(block, key, read);
@@ -69,7 +69,7 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   if (const auto count = block.find("multiprocessors")) {
     device.multiprocessors = static_cast<int>(count->integer(1, most_multiprocessors));
   }
-  device.attention_efficiency = device.matmul_efficiency;
+  if (device.type == DeviceType::cpu) device.attention_efficiency = device.matmul_efficiency;
   read_optional(block, "attention_efficiency", as_fraction, device.attention_efficiency);
   read_optional(block, "matmul_depth", as_elements, device.matmul_depth);
   read_optional(block, "message_multiprocessors", as_elements, device.message_multiprocessors);
@@ -126,8 +126,10 @@ Machine read_machine(const YamlValue& block, ElementType precision) {
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),
                   .outside = read_link(block.require("outside"))};
-  machine.collective_bandwidth = machine.inside.bandwidth;
-  machine.collective_latency = machine.inside.latency;
+  if (machine.device.type == DeviceType::cpu) {
+    machine.collective_bandwidth = machine.inside.bandwidth;
+    machine.collective_latency = machine.inside.latency;
+  }
   read_optional(block, "collective_bandwidth", as_bytes_per_second, machine.collective_bandwidth);
   read_optional(block, "collective_latency", as_seconds, machine.collective_latency);
   read_optional(block, "collective_latency_per_rank", as_seconds, machine.collective_latency_per_rank);

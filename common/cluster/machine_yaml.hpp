@@ -16,6 +16,10 @@ namespace plumb {
 // datasheet}`; `peak` has one per precision, of which the training's is taken. `cores: usable` means the cores of this
 // process. `fit` is for who refits the machine (machine_fit.hpp). Throws InputError with file, line and column for
 // a missing unit, source, or precision.
+//
+// CPU machines may leave out attention_efficiency, collective_bandwidth and collective_latency: those of matmuls and of
+// the links inside stand in. Other machines have no stand-ins; what they leave out stays zero without a source, and a
+// scenario that needs it is refused (common/plan/scenario_numbers.hpp).
 [[nodiscard]] Machine read_machine(const YamlValue& block, ElementType precision);
 
 }  // namespace plumb

@@ -9,6 +9,7 @@
 #include "common/model/read_model.hpp"
 #include "common/plan/boundary.hpp"
 #include "common/plan/scenario_blocks.hpp"
+#include "common/plan/scenario_numbers.hpp"
 #include "common/plan/shipped.hpp"
 #include "common/plan/stage_data_choices.hpp"
 #include "common/schedule/action_index.hpp"
@@ -220,6 +221,17 @@ void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario
   place.fail("schedule " + name + ": " + first->problem(), first->hint());
 }
 
+// Nothing decisive is made up.
+void require_numbers(const Scenario& scenario, const YamlValue& machine) {
+  const std::optional<MissingNumber> missing = missing_number(scenario);
+  if (!missing) return;
+  const YamlValue place = missing->of_device ? machine.require("device") : machine;
+  place.fail(
+      "machine " + scenario.cluster.machine.name + " has no '" + missing->key + "', which is needed " + missing->needed,
+      "add to " + (missing->of_device ? std::string("its device block: ") : std::string("its top level: ")) +
+          missing->line);
+}
+
 // The value of a key, or what a command line gives in its place.
 std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, const std::string& given) {
   return given.empty() ? file.find(key) : YamlValue::parse(given, "--" + key);
@@ -299,6 +311,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   require_schedule_fits(schedule, scenario, bounds);
   require_splits_fit(split, scenario);
   (void)bytes(boundary_manifest(scenario.model, scenario.training));
+  require_numbers(scenario, *cluster.machine);
   return scenario;
 }
 

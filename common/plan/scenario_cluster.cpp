@@ -98,6 +98,7 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   ClusterBlock result;
   result.precision = precision.value_or(usual_precision(machine));
   result.cluster.machine = read_machine(machine, result.precision);
+  result.machine = machine;
   result.cluster.ranks = 0;
   read_overrides(block, result.cluster);
   read_network(block, result.cluster);

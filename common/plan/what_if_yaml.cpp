@@ -9,6 +9,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
+#include "common/plan/scenario_numbers.hpp"
 #include "common/plan/what_if.hpp"
 
 namespace plumb {
@@ -276,19 +277,32 @@ class VariantReader {
       read_numbers(*cluster, "");
     }
     if (const auto machine = block_.find("machine")) read_numbers(*machine, "");
+    set_numbers();
     if (const auto software = block_.find("software")) read_software_change(*software);
     if (const auto training = block_.find("training")) read_training_change(*training);
     if (const auto experts = block_.find("experts")) load = read_experts(*experts);
+    require_numbers();
     variant_.plan.costs = predicted_costs(variant_.plan, load);
   }
 
-  // Numbers by name; `inside` and `outside` have their own.
+  // Another software may stand on numbers that the plan's own did not need.
+  void require_numbers() const {
+    const std::optional<MissingNumber> missing = missing_number(scenario_of(variant_.plan));
+    if (!missing) return;
+    block_.fail("variant '" + excerpt(variant_.name) + "': machine " + planned_.cluster.machine.name + " has no '" +
+                    missing->key + "', which is needed " + missing->needed,
+                "plan with a machine whose file has " + missing->line);
+  }
+
+  // Numbers by name; `inside` and `outside` have their own. What a number stands in for goes with it, unless it has a
+  // value of its own here.
   void read_numbers(const YamlValue& value, const std::string& prefix) {
     std::vector<std::string> names;
     for (const MachineNumber& number : machine_numbers()) {
       if (!number.name.starts_with(prefix)) continue;
       const std::string name = number.name.substr(prefix.size());
-      names.push_back(name.substr(0, name.find('.')));
+      const std::string first = name.substr(0, name.find('.'));
+      if (std::ranges::find(names, first) == names.end()) names.push_back(first);
     }
     value.check_keys(names);
     for (const std::string& key : value.keys()) {
@@ -299,8 +313,14 @@ class VariantReader {
       }
       const auto& all = machine_numbers();
       const auto number = std::ranges::find(all, prefix + key, &MachineNumber::name);
-      number->set(variant_.plan.cluster.machine, read_number(given, number->unit));
+      numbers_.emplace_back(&*number, read_number(given, number->unit));
     }
+  }
+
+  void set_numbers() {
+    Machine& machine = variant_.plan.cluster.machine;
+    for (const auto& [number, value] : numbers_) set_with_stand_ins(machine, *number, value);
+    for (const auto& [number, value] : numbers_) number->set(machine, value);
   }
 
   void read_software_change(const YamlValue& value) {
@@ -364,6 +384,7 @@ class VariantReader {
   const Plan& planned_;
   ScheduleGraph graph_;
   WhatIf variant_;
+  std::vector<std::pair<const MachineNumber*, double>> numbers_;  // that the variant changes
 };
 
 }  // namespace

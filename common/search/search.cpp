@@ -84,11 +84,14 @@ class Search {
     Candidate candidate = {};
   };
 
-  // No candidate above it can stand in the table or be the best.
+  // No candidate whose path is above it can stand in the table or be the best: engines predict no less than
+  // 1 − below_path of it.
   [[nodiscard]] Seconds limit() const {
     if (!options_.bound || static_cast<int>(top_times_.size()) < options_.top) return longest_time;
-    return predictions_.empty() ? top_times_.back() : std::max(top_times_.back(), best_predicted_);
+    return predictions_.empty() ? top_times_.back() : std::max(top_times_.back(), lowest_path_of_better());
   }
+
+  [[nodiscard]] Seconds lowest_path_of_better() const { return best_predicted_ / (1 - below_path(space_.scenario())); }
 
   [[nodiscard]] bool dominated(std::int64_t family) const {
     return std::ranges::any_of(front_, [&](const ParetoPoint& point) {

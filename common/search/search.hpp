@@ -70,8 +70,9 @@ struct SearchResult {
 
 // Prunes by memory, bounds by time, weighs the rest by the longest path in the order of its bounds, then predicts the
 // best by `engine` in the order of their path times: at least `top`, and on as long as a path time is below the best
-// prediction. Engines only add contention to the longest path, so nothing that is left out can be better; families are
-// bounded by the larger of the best prediction and the last path time of the table. What fits is decided by the longest
+// prediction. Engines only add contention to the longest path, or stay 2% below it where messages are exchanged in
+// batches, so nothing that is left out can be better; families are bounded by the larger of the path time that the best
+// prediction may have and the last path time of the table. What fits is decided by the longest
 // path and must hold by the engine too.
 //
 // The same result whatever the number of threads and processes: they work on rounds of families, and of candidates to

@@ -53,6 +53,22 @@ TEST_CASE("a number that stands in for another takes it along") {
                                           "outside.bandwidth", "collective_bandwidth"});
 }
 
+TEST_CASE("a number that is set takes along what it stands in for, on CPU machines alone") {
+  Machine set = machine();
+  set_machine_number(set, "matmul_efficiency", 0.4);
+  set_machine_number(set, "inside.latency", 1e-3);
+  set_machine_number(set, "inside.bandwidth", 8e9);  // collectives have a number of their own
+  CHECK(set.device.attention_efficiency.value == 0.4);
+  CHECK(set.collective_latency.value.value == 1e-3);
+  CHECK(set.collective_bandwidth.value.value == 2e9);
+  // Two lines of a GPU's file that say the same are still two numbers.
+  Machine gpu = machine();
+  gpu.device.type = DeviceType::cuda;
+  set_machine_number(gpu, "matmul_efficiency", 0.4);
+  CHECK(gpu.device.attention_efficiency.value == 0.8);
+  CHECK(with_factor(gpu, number("inside.latency"), 3).collective_latency.value.value == 2e-5);
+}
+
 TEST_CASE("each name that a fit may use is one number of the machine") {
   Machine machine = {};
   double value = 1;

@@ -131,6 +131,21 @@ TEST_CASE("a plan's costs are predicted again from what it holds, also through i
   CHECK_THROWS_WITH(require_predicted_costs(edited, "here"), ContainsSubstring("measured"));
 }
 
+TEST_CASE("a variant's number takes along what it stands in for, unless the variant gives that too") {
+  const Scenario scenario =
+      read_text(scenario_text("cluster: {ranks: 2, cores: 2}\nlayout: {pipeline: 2}\nsplit: uniform\n"));
+  const Plan plan = make_plan(scenario, {1, scenario.schedules.front(), scenario.splits.front()});
+  const auto device = [&](const std::string& machine) {
+    return variants("- {name: a, machine: " + machine + "}", plan).front().plan.cluster.machine.device;
+  };
+  CHECK(device("{matmul_efficiency: 0.25}").attention_efficiency.value == 0.25);
+  CHECK(device("{matmul_efficiency: 0.25, attention_efficiency: 0.5}").attention_efficiency.value == 0.5);
+  CHECK(device("{attention_efficiency: 0.5, matmul_efficiency: 0.25}").attention_efficiency.value == 0.5);
+  const Machine slow = variants("- {name: a, machine: {inside: {latency: 1 ms}}}", plan).front().plan.cluster.machine;
+  CHECK(slow.collective_latency.value.value == 1e-3);
+  CHECK_THAT(message("machine: {zzzzzz: 1}", plan), !ContainsSubstring("inside, inside"));
+}
+
 TEST_CASE("the costs of a plan that redoes some layers of each stage are those of the layers that its split says") {
   const Scenario scenario =
       read_text(scenario_text(replaced(rest, "precision: bf16", "precision: bf16, recompute: {layers: 1}")));

@@ -1,0 +1,29 @@
+// Which numbers of its machine a scenario's prediction stands on, so that none of them is made up where it is missing.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/plan/scenario.hpp"
+
+namespace plumb {
+
+// A number that is needed and that the machine's file leaves out.
+struct MissingNumber {
+  std::string key = {};     // "attention_efficiency", as in a machine's file
+  bool of_device = false;   // it stands in the file's `device` block, else at its top
+  std::string needed = {};  // "for fused attention": by what of the scenario
+  std::string line = {};    // what to write there
+};
+
+// The first one, in the order of a machine's file; none: the machine has all that the scenario needs. A number is
+// missing where it is zero and has no source: what a file gives has one, also a zero.
+//
+// CUDA devices need `multiprocessors`, `matmul_depth`, `kernel_gap` and `launch_time`; `attention_efficiency` where a
+// kernel of the model is fused attention or a recurrence; `message_multiprocessors` where a pipeline sends messages.
+// Any layout with groups of several tensor- or data-parallel ranks needs the three numbers of collectives. CPU machines
+// have stand-ins for all of these, which a profile replaces (common/cluster/machine_yaml.hpp), and a profile replaces
+// those of the device.
+[[nodiscard]] std::optional<MissingNumber> missing_number(const Scenario& scenario);
+
+}  // namespace plumb

@@ -1,0 +1,87 @@
+// A machine's file without a number is refused where the scenario stands on it, and nowhere else.
+#include "common/plan/scenario_numbers.hpp"
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+// The shipped machine without the lines of these keys.
+std::string dgx_a100_without(const std::vector<std::string>& keys) {
+  std::ifstream file(std::string(PLUMB_SOURCE_DIR) + "/scenarios/machines/dgx-a100.yaml");
+  REQUIRE(file);
+  std::ostringstream text;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t begin = line.find_first_not_of(' ');
+    const auto has = [&](const std::string& key) {
+      return begin < line.size() && line.compare(begin, key.size() + 1, key + ":") == 0;
+    };
+    if (std::ranges::none_of(keys, has)) text << line << '\n';
+  }
+  return text.str();
+}
+
+std::string message(const std::vector<std::string>& left_out, const std::string& layout, const std::string& software) {
+  const TemporaryFolder folder;
+  (void)folder.write("m.yaml", dgx_a100_without(left_out));
+  const std::string rest = "cluster: {machine: m.yaml, nodes: 4}\nlayout: " + layout + "\nsoftware: " + software + "\n";
+  try {
+    (void)read_scenario(folder.write("s.yaml", scenario_text(rest)));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+const std::string all_axes = "{pipeline: 2, tensor: {degree: 8}, data: {degree: 2}}";
+const std::string only_pipeline = "{pipeline: 4}";
+
+}  // namespace
+
+TEST_CASE("a decisive number that a GPU machine lacks is named, with its file and what to write") {
+  CHECK(message({}, all_axes, "megatron-2024") == "no error");
+  for (const std::string key : {"collective_bandwidth", "collective_latency", "collective_latency_per_rank"}) {
+    CAPTURE(key);
+    const std::string found = message({key}, all_axes, "megatron-2024");
+    CHECK_THAT(found, ContainsSubstring("m.yaml:") && ContainsSubstring("has no '" + key + "'") &&
+                          ContainsSubstring("collectives") && ContainsSubstring("top level: " + key + ": {value: "));
+  }
+  for (const std::string key : {"attention_efficiency", "matmul_depth", "kernel_gap", "launch_time",
+                                "message_multiprocessors", "multiprocessors"}) {
+    CAPTURE(key);
+    const bool too_many = key == "multiprocessors";  // messages cannot take four of none
+    const std::vector<std::string> keys = {key};
+    const std::string found = message(keys, all_axes, "megatron-2024");
+    CHECK_THAT(found, ContainsSubstring("m.yaml:") && ContainsSubstring("has no '" + key + "'") &&
+                          ContainsSubstring("device block: " + key + ": " + (too_many ? "" : "{value: ")));
+  }
+}
+
+TEST_CASE("a number that the scenario does not stand on may be left out") {
+  const std::vector<std::string> collectives = {"collective_bandwidth", "collective_latency",
+                                                "collective_latency_per_rank"};
+  CHECK(message(collectives, only_pipeline, "megatron-2024") == "no error");
+  CHECK_THAT(message(collectives, "{pipeline: auto, data: auto}", "megatron-2024"), ContainsSubstring("collective_"));
+  CHECK(message({"attention_efficiency"}, all_axes, "{like: megatron-2024, attention: unfused}") == "no error");
+  CHECK(message({"message_multiprocessors"}, "{pipeline: 1, tensor: {degree: 2}}", "megatron-2024") == "no error");
+}
+
+TEST_CASE("a CPU machine has stand-ins, and a GPU none") {
+  const Scenario cpu =
+      read_text(scenario_text("cluster: {ranks: 4, cores: 4}\nlayout: {pipeline: 2, data: {degree: 2}}\n"));
+  CHECK_FALSE(missing_number(cpu));
+  CHECK(cpu.cluster.machine.collective_bandwidth == cpu.cluster.machine.inside.bandwidth);
+  CHECK(cpu.cluster.machine.device.attention_efficiency == cpu.cluster.machine.device.matmul_efficiency);
+  const TemporaryFolder folder;
+  (void)folder.write("m.yaml", dgx_a100_without({"collective_bandwidth", "collective_latency"}));
+  const Scenario gpu =
+      read_scenario(folder.write("s.yaml", scenario_text("cluster: {machine: m.yaml}\nlayout: {pipeline: 2}\n")));
+  CHECK(gpu.cluster.machine.collective_bandwidth.value == BytesPerSecond{});
+  CHECK(gpu.cluster.machine.collective_latency.source.empty());
+}
