@@ -24,6 +24,7 @@
 #include "exec/transport/gloo.hpp"
 #include "exec/transport/keep_alive.hpp"
 #include "exec/transport/local.hpp"
+#include "exec/transport/nccl.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -34,7 +35,11 @@ void require_device(const SessionOptions& options) {
     throw InputError("--device", "there is no device '" + options.device + "'",
                      did_you_mean(options.device, {"cpu", "cuda"}));
   }
-  if (options.transport == "nccl") throw InputError("--transport", "'nccl' is not built yet", "local or gloo");
+  if (options.transport == "nccl") {
+    (void)require_nccl();
+    throw InputError("--transport", "'nccl' moves the memory of GPUs, and --device is " + options.device,
+                     "local or gloo");
+  }
   if (options.transport != "local" && options.transport != "gloo") {
     throw InputError("--transport", "there is no transport '" + options.transport + "'",
                      did_you_mean(options.transport, {"local", "gloo", "nccl"}));

@@ -21,7 +21,7 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   command
       .add_option("--transport", arguments.transport,
                   "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI "
-                  "(nccl is not built yet)")
+                  "(nccl, between GPUs, is not executed yet)")
       ->default_str("gloo where one of these has started it, else local");
   command.add_option("--data", arguments.data, "Text to train on (default: the licence texts of this system)");
   command.add_flag("--deterministic", options.stage.deterministic,

@@ -1,0 +1,22 @@
+# NCCL's header, and the CUDA runtime's that it includes: sets PLUMB_NCCL. The library is found when the program runs.
+include_guard()
+
+# ./bootstrap --cuda lays the header into .venv; a wheel of LibTorch for CUDA brings it beside torch.
+function(plumb_find_nccl)
+  set(found OFF)
+  if(NOT PLUMB_WITH_CUDA STREQUAL "OFF")
+    set(places ${CMAKE_PREFIX_PATH})
+    list(TRANSFORM places APPEND /../nvidia/nccl/include)
+    foreach(python 3.11 3.12 3.13)
+      list(APPEND places ${PROJECT_SOURCE_DIR}/.venv/lib/python${python}/site-packages/nvidia/nccl/include)
+    endforeach()
+    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${places} ENV NCCL_HOME PATH_SUFFIXES include)
+    find_path(PLUMB_CUDART_INCLUDE_DIR cuda_runtime.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+    mark_as_advanced(PLUMB_CUDART_INCLUDE_DIR)
+    if(NCCL_INCLUDE_DIR AND PLUMB_CUDART_INCLUDE_DIR)
+      set(found ON)
+    endif()
+  endif()
+  plumb_resolve(PLUMB_WITH_CUDA PLUMB_NCCL "${found}" "nccl.h (PyPI: nvidia-nccl-cu13; NCCL_INCLUDE_DIR) and the headers of the CUDA runtime")
+  set(PLUMB_NCCL ${PLUMB_NCCL} PARENT_SCOPE)
+endfunction()
