@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "common/base/error.hpp"
-#include "common/layout/shared_ports.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
 #include "common/plan/boundary.hpp"
@@ -229,13 +228,10 @@ Bytes boundary_of_rank(const Scenario& scenario) {
   return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
-GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster) {
-  const int devices = cluster.machine.devices;
-  const std::vector<int> ranks = group(layout, 0, axis);
-  const auto here = std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == 0; });
-  const GroupWays ways = group_ways(layout, axis, cluster);
-  GroupPlacement placed{.ranks = static_cast<int>(ranks.size()),
-                        .per_machine = static_cast<int>(here),
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together) {
+  const GroupWays ways = group_ways(layout, axis, cluster, together);
+  GroupPlacement placed{.ranks = degree(layout, axis),
+                        .per_machine = fewest_on_a_machine(layout, axis, cluster.machine.devices),
                         .ranks_per_nic = ways.ranks_per_nic,
                         .uplink_passes = ways.uplink_passes};
   const auto limit = [&](BytesPerSecond bandwidth, double passes) {
