@@ -286,6 +286,7 @@ class VariantReader {
     const bool whole = value.is_text() || value.find("like");
     const bool by_action = recomputes_by_action(variant_.plan);
     variant_.plan.software = whole ? read_software_of(value) : read_software(value, variant_.plan.software);
+    if (variant_.plan.software.post_validation) refuse_post_validation(value);
     if (splits_backward(variant_.plan.schedule)) variant_.plan.software.exchange = PipelineExchange::asynchronous;
     if (recomputes_by_action(variant_.plan) != by_action) {
       value.fail(
