@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace plumb {
@@ -41,15 +42,45 @@ int stage_ranks_per_port(const Layout& layout, int stage, int devices) {
 
 namespace {
 
-// Flows over the uplinks of each switch, up and down, in units of what one rank sends to the next: of the first
-// machine, or with data degrees by stage of all that the stage is on.
-double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machine, int stage) {
-  const auto pipeline = static_cast<std::size_t>(MeshAxis::pipeline);
-  std::map<int, double> up;
-  std::map<int, double> down;
-  for (int rank = 0; rank < (has_stage_data(layout) ? ranks(layout) : std::min(machine.devices, ranks(layout)));
-       ++rank) {
-    if (coordinates(layout, rank).at(pipeline) != stage) continue;
+// Flows out of and into ports, in units of what one rank sends to the next; those of different stages apart unless all
+// stages run together.
+class Passes {
+ public:
+  explicit Passes(Together together) : together_(together) {}
+  void add(int stage, int from, int to, double passes) {
+    const int key = together_ == Together::all_stages ? 0 : stage;
+    up_[{key, from}] += passes;
+    down_[{key, to}] += passes;
+  }
+  [[nodiscard]] double most() const {
+    double most = 0;
+    for (const auto& [port, passes] : up_) most = std::max(most, passes);
+    for (const auto& [port, passes] : down_) most = std::max(most, passes);
+    return most;
+  }
+
+ private:
+  Together together_;
+  std::map<std::pair<int, int>, double> up_;  // by stage and port
+  std::map<std::pair<int, int>, double> down_;
+};
+
+int stage_of(const Layout& layout, int rank) {
+  return coordinates(layout, rank).at(static_cast<std::size_t>(MeshAxis::pipeline));
+}
+
+// Whether the groups of this stage are meant: without data degrees by stage those of all are.
+bool is_meant(const Layout& layout, int rank_stage, int stage) {
+  return !has_stage_data(layout) || rank_stage == stage;
+}
+
+// Over the uplinks of each switch: of the first machine, or with data degrees by stage of all that the stage is on.
+double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machine, Together together, int meant) {
+  Passes passes(together);
+  const int all = has_stage_data(layout) ? ranks(layout) : std::min(machine.devices, ranks(layout));
+  for (int rank = 0; rank < all; ++rank) {
+    const int stage = stage_of(layout, rank);
+    if (!is_meant(layout, stage, meant)) continue;
     const std::vector<int> members = group(layout, rank, axis);
     std::vector<int> here;
     std::ranges::copy_if(members, std::back_inserter(here), [&](int member) {
@@ -59,55 +90,79 @@ double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machin
     const int next = here[static_cast<std::size_t>(at + 1) % here.size()];
     const int own = rank / machine.devices_per_switch;
     const int other = next / machine.devices_per_switch;
-    if (own != other) {
-      up[own] += 1;
-      down[other] += 1;
-    }
+    if (own != other) passes.add(stage, own, other, 1);
     if (here.size() == members.size()) continue;
-    up[own] += 1 / static_cast<double>(here.size());
-    down[own] += 1 / static_cast<double>(here.size());
+    passes.add(stage, own, own, 1 / static_cast<double>(here.size()));
   }
-  double most = 0;
-  for (const auto& [port, passes] : up) most = std::max(most, passes);
-  for (const auto& [port, passes] : down) most = std::max(most, passes);
-  return most;
+  return passes.most();
 }
 
-// The same over the borders between so many neighbouring machines and the others: every rank sends its part of a ring
-// to one on its group's next machine.
-double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes, int stage) {
-  const auto pipeline = static_cast<std::size_t>(MeshAxis::pipeline);
-  std::map<int, double> up;
-  std::map<int, double> down;
+// Over the borders between so many neighbouring machines and the others: every rank sends its part of a ring to one on
+// its group's next machine.
+double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes, Together together,
+                      int meant) {
+  Passes passes(together);
   for (int rank = 0; rank < ranks(layout); ++rank) {
-    if (coordinates(layout, rank).at(pipeline) != stage) continue;
+    if (!is_meant(layout, stage_of(layout, rank), meant)) continue;
     const int own = machine_of(rank, machine.devices);
     std::map<int, int> members;  // by machine
     for (const int member : group(layout, rank, axis)) ++members[machine_of(member, machine.devices)];
     auto next = members.upper_bound(own);
     if (next == members.end()) next = members.begin();
     if (own / nodes == next->first / nodes) continue;
-    up[own / nodes] += 1.0 / members[own];
-    down[next->first / nodes] += 1.0 / members[own];
+    passes.add(stage_of(layout, rank), own / nodes, next->first / nodes, 1.0 / members[own]);
   }
-  double most = 0;
-  for (const auto& [border, passes] : up) most = std::max(most, passes);
-  for (const auto& [border, passes] : down) most = std::max(most, passes);
-  return most;
+  return passes.most();
+}
+
+// Neighbours on the axis stand so many ranks apart.
+int stride_of(const Layout& layout, MeshAxis axis) {
+  int stride = 1;
+  for (const MeshAxis inner : layout.order) {
+    if (inner == axis) break;
+    stride *= degree(layout, inner);
+  }
+  return stride;
 }
 
 }  // namespace
 
-GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage) {
+int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices) {
+  const int size = degree(layout, axis);
+  const int stride = stride_of(layout, axis);
+  const int span = stride * size;  // of the ranks among which a group is; its own stand `stride` apart
+  if (devices % span == 0) return size;
+  if (stride % devices == 0) return 1;
+  if (span % devices == 0 && devices % stride == 0) return devices / stride;
+  const auto period = std::lcm(std::int64_t{devices}, std::int64_t{span});
+  int fewest = size;
+  for (int first = 0; first < std::min<std::int64_t>(period, ranks(layout)); first += span) {
+    for (int offset = 0; offset < stride; ++offset) {
+      std::map<int, int> members;  // by machine
+      for (int i = 0; i < size; ++i) ++members[machine_of(first + offset + i * stride, devices)];
+      for (const auto& [machine, count] : members) fewest = std::min(fewest, count);
+    }
+  }
+  return fewest;
+}
+
+GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
   const Machine& machine = cluster.machine;
   GroupWays ways;
   if (degree(as_all(layout, stage), axis) <= 1) return ways;
-  ways.ranks_per_nic = has_stage_data(layout) ? stage_ranks_per_port(layout, stage, devices_per_nic(machine))
-                                              : port_sharing(layout, devices_per_nic(machine)).together;
-  if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine, stage);
-  const auto passes = [&](int nodes) { return nodes > 0 ? busiest_border(layout, axis, machine, nodes, stage) : 0.0; };
-  ways.leaf_passes = passes(cluster.nodes_per_leaf);
-  ways.site_passes = passes(cluster.nodes_per_site);
+  const int per_nic = devices_per_nic(machine);
+  const bool all = together == Together::all_stages;
+  if (has_stage_data(layout)) {
+    ways.ranks_per_nic = stage_ranks_per_port(layout, stage, per_nic);
+  } else {
+    ways.ranks_per_nic = all ? std::min(per_nic, ranks(layout)) : port_sharing(layout, per_nic).together;
+  }
+  if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine, together, stage);
+  const auto border = [&](int nodes) {
+    return nodes > 0 ? busiest_border(layout, axis, machine, nodes, together, stage) : 0.0;
+  };
+  ways.leaf_passes = border(cluster.nodes_per_leaf);
+  ways.site_passes = border(cluster.nodes_per_site);
   return ways;
 }
 

@@ -1,6 +1,8 @@
 // Which ranks of a layout use a NIC or the uplink of a PCIe switch at the same time.
 #pragma once
 
+#include <cstdint>
+
 #include "common/cluster/machine.hpp"
 #include "common/layout/layout.hpp"
 
@@ -25,7 +27,17 @@ struct PortSharing {
 // `devices` neighbouring ranks.
 [[nodiscard]] int stage_ranks_per_port(const Layout& layout, int stage, int devices);
 
-// What the collectives of one axis make of the ways out of a switch and a machine, all groups of a stage at once.
+// Ranks that a group has on a machine, of a group of the axis that is placed worst: a group that stands on several
+// machines before one that does not, then the one that has the fewest ranks on one of its machines. Equal to the degree
+// where every group stays in a machine. O(1) where groups and machines divide each other, else O(their common period).
+[[nodiscard]] int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices);
+
+// Whose groups run at the same time: those of any one stage, or of all stages (an upper bound for the reductions of
+// gradients, which end a stage's step at a time of its own).
+enum class Together : std::uint8_t { one_stage, all_stages };
+
+// What the collectives of one axis make of the ways out of a switch and a machine, all groups that run together at
+// once.
 struct GroupWays {
   int ranks_per_nic = 1;  // that send to other machines
   // How often what one rank sends to the next goes over the busiest uplink of a switch, in rings that take the ranks in
@@ -35,7 +47,8 @@ struct GroupWays {
   double site_passes = 0;
   bool operator==(const GroupWays&) const = default;
 };
-// Of the groups of one pipeline rank; without data degrees by stage those of all are alike.
-[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage = 0);
+// With data degrees by stage, of the groups of one pipeline rank; else of all.
+[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster,
+                                   Together together = Together::one_stage, int stage = 0);
 
 }  // namespace plumb

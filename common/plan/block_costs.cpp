@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "common/base/error.hpp"
-#include "common/layout/shared_ports.hpp"
 #include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
@@ -230,18 +230,25 @@ Bytes boundary_of_rank(const Scenario& scenario) {
   return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
-GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage) {
+namespace {
+
+// Ranks of a stage's group on a machine, of those that it stands on the least.
+int fewest_of_stage(const Layout& layout, MeshAxis axis, int devices, int stage) {
+  std::map<int, int> members;  // by machine
+  for (const int rank : group(layout, first_rank(layout, stage), axis)) ++members[machine_of(rank, devices)];
+  int fewest = degree(as_all(layout, stage), axis);
+  for (const auto& [machine, count] : members) fewest = std::min(fewest, count);
+  return fewest;
+}
+
+}  // namespace
+
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
   const int devices = cluster.machine.devices;
-  const bool by_stage = has_stage_data(layout);
-  const std::vector<int> ranks = group(layout, by_stage ? first_rank(layout, stage) : 0, axis);
-  const auto on_machine = [&](int machine) {
-    return std::ranges::count_if(ranks, [&](int rank) { return machine_of(rank, devices) == machine; });
-  };
-  auto here = on_machine(machine_of(ranks.front(), devices));
-  for (const int rank : ranks) here = by_stage ? std::min(here, on_machine(machine_of(rank, devices))) : here;
-  const GroupWays ways = group_ways(layout, axis, cluster, stage);
-  GroupPlacement placed{.ranks = static_cast<int>(ranks.size()),
-                        .per_machine = static_cast<int>(here),
+  const GroupWays ways = group_ways(layout, axis, cluster, together, stage);
+  GroupPlacement placed{.ranks = degree(as_all(layout, stage), axis),
+                        .per_machine = has_stage_data(layout) ? fewest_of_stage(layout, axis, devices, stage)
+                                                              : fewest_on_a_machine(layout, axis, devices),
                         .ranks_per_nic = ways.ranks_per_nic,
                         .uplink_passes = ways.uplink_passes};
   const auto limit = [&](BytesPerSecond bandwidth, double passes) {

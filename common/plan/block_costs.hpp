@@ -7,6 +7,7 @@
 #include "common/cost/collective_time.hpp"
 #include "common/cost/costs.hpp"
 #include "common/cost/kernels.hpp"
+#include "common/layout/shared_ports.hpp"
 #include "common/plan/scenario.hpp"
 
 namespace plumb {
@@ -51,10 +52,12 @@ namespace plumb {
 // its part.
 [[nodiscard]] Bytes boundary_of_rank(const Scenario& scenario);
 
-// Where the group of rank 0 on this axis stands, and what it shares with the other groups of its stage. With data
-// degrees by stage that of the stage's first rank; where machines have different numbers of its ranks, as if all had as
-// few as any.
-[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, int stage = 0);
+// Where the groups on this axis stand, by the one that is placed worst: where some of them cross the border of a
+// machine and others do not, all have the cost of those that do, for which the others wait. And what they share with
+// the other groups that run together. With data degrees by stage the group of that stage; where machines have different
+// numbers of its ranks, as if all had as few as any.
+[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster,
+                                       Together together = Together::one_stage, int stage = 0);
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.

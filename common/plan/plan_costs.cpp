@@ -38,7 +38,7 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
 Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage, int rank) {
-  const GroupPlacement group = placement(plan.layout, MeshAxis::data, plan.cluster, rank);
+  const GroupPlacement group = reduction_placement(plan, rank);
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
@@ -161,6 +161,10 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
     costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage));
   }
   return costs;
+}
+
+GroupPlacement reduction_placement(const Plan& plan, int rank) {
+  return placement(plan.layout, MeshAxis::data, plan.cluster, Together::all_stages, rank);
 }
 
 RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "common/cost/collective_time.hpp"
 #include "common/plan/plan.hpp"
 
 namespace plumb {
@@ -46,6 +47,11 @@ void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 // plan's schedule the placement counts.
 [[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
 [[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage);
+
+// How the ranks of a pipeline rank's stage that reduce their gradients stand. The reductions of other stages that share
+// ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data degrees
+// by stage those of other stages are not counted: all ranks of such a plan are simulated.
+[[nodiscard]] GroupPlacement reduction_placement(const Plan& plan, int rank);
 
 // The costs of the plan's stages and messages; its split and schedule are settled. `blocks`: those of plan_blocks;
 // where the first layers of each stage are redone, the split says which.

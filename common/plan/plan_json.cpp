@@ -202,6 +202,10 @@ Plan read_plan(const std::filesystem::path& path) {
             .schedule = known_schedule(file.at("schedule")),
             .costs = pipeline_costs_from_json(file.at("costs")),
             .boundary = boundary_from_json(file.at("boundary"))};
+  if (plan.software.post_validation) {
+    throw InputError(path.string(), "software.post_validation: only plumb validate and plumb fit count such steps",
+                     "\"post_validation\": false");
+  }
   require_consistent(plan, file);
   return plan;
 }

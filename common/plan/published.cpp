@@ -73,14 +73,17 @@ Seconds iteration_of(PublishedMetric metric, double at_one, double value) {
   return {at_one / (metric == PublishedMetric::gain_percent ? 1 + value / 100 : value)};
 }
 
-void read_goal(const YamlValue& goal, PublishedTable& table) {
-  goal.check_keys({"mean_percent", "max_percent", "max_points"});
+ErrorBounds read_bounds(const std::optional<YamlValue>& bounds) {
+  ErrorBounds result;
+  if (!bounds) return result;
+  bounds->check_keys({"mean_percent", "max_percent", "max_points"});
   const auto read = [&](const char* key, double& into) {
-    if (const auto value = goal.find(key)) into = value->number(1e-6, 1000);
+    if (const auto value = bounds->find(key)) into = value->number(1e-6, 1000);
   };
-  read("mean_percent", table.mean_goal_percent);
-  read("max_percent", table.worst_goal_percent);
-  read("max_points", table.worst_goal_points);
+  read("mean_percent", result.mean_percent);
+  read("max_percent", result.worst_percent);
+  read("max_points", result.worst_points);
+  return result;
 }
 
 void find_base(const YamlValue& row, const PublishedTable& table, PublishedRow& into) {
@@ -146,14 +149,15 @@ bool compares(PublishedMetric metric) {
 
 PublishedTable read_published(const std::filesystem::path& path) {
   const YamlValue file = YamlValue::load(path);
-  file.check_keys({"table", "measured", "goal", "fit", "common", "rows"});
+  file.check_keys({"table", "measured", "goal", "ratchet", "fit", "common", "rows"});
   PublishedTable table{
       .title = file.require("table").text(),
       .file = path,
       .metric = static_cast<PublishedMetric>(file.require("measured").choice(published_metric_names())),
       .free = {},
       .rows = {}};
-  if (const auto goal = file.find("goal")) read_goal(*goal, table);
+  table.goal = read_bounds(file.find("goal"));
+  table.ratchet = read_bounds(file.find("ratchet"));
   if (const auto fit = file.find("fit")) {
     fit->check_keys({"free"});
     table.free = read_free_numbers(fit->require("free"));

@@ -33,20 +33,27 @@ struct PublishedRow {
   std::optional<std::size_t> base = {};  // the row that this one is compared with
 };
 
+// Of a table's errors; 0: no bound.
+struct ErrorBounds {
+  double mean_percent = 0;  // of the errors' absolute values
+  double worst_percent = 0;
+  double worst_points = 0;  // of the difference in the table's metric
+  bool operator==(const ErrorBounds&) const = default;
+};
+
 struct PublishedTable {
   std::string title;
   std::filesystem::path file;
   PublishedMetric metric = PublishedMetric::iteration_s;
-  double mean_goal_percent = 0;  // of the errors' absolute values; 0: none
-  double worst_goal_percent = 0;
-  double worst_goal_points = 0;  // of the difference in the table's metric; 0: none
+  ErrorBounds goal = {};         // what is wanted; it may be missed
+  ErrorBounds ratchet = {};      // what was reached once, and a tenth: more is a step back
   std::vector<FreeNumber> free;  // of its own cluster, that a fit may change
   std::vector<PublishedRow> rows;
 };
 
-// A file with `table`, `measured` (a metric), `goal: {mean_percent, max_percent, max_points}`, `fit: {free: …}`, what
-// all rows have in common, and `rows`, each a scenario over it with `name`, `measured` and, of metrics that compare,
-// `base`. Throws InputError with file, line and column.
+// A file with `table`, `measured` (a metric), `goal` and `ratchet`, each `{mean_percent, max_percent, max_points}`,
+// `fit: {free: …}`, what all rows have in common, and `rows`, each a scenario over it with `name`, `measured` and, of
+// metrics that compare, `base`. Throws InputError with file, line and column.
 [[nodiscard]] PublishedTable read_published(const std::filesystem::path& path);
 
 // As in the file.

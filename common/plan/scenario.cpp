@@ -239,6 +239,14 @@ std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, c
 
 }  // namespace
 
+void refuse_post_validation(const YamlValue& software) {
+  const std::optional<YamlValue> key = software.is_map() ? software.find("post_validation") : std::nullopt;
+  (key ? *key : software)
+      .fail("post_validation: the step of ranks that do not wait for each other is known to published tables alone",
+            "plumb validate and plumb fit read it in the rows of a table; leave it out here: the step is then that of "
+            "ranks that start together");
+}
+
 // A name ("megatron-2022"), a file or a block; a block may change another: {like: megatron-2022, dropout: false}.
 Software read_software_of(const YamlValue& value) {
   if (value.is_text()) return read_software(software_file(value));
@@ -267,7 +275,10 @@ std::int64_t combinations(const Scenario& scenario) {
 }
 
 Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
-  return read_scenario(YamlValue::load(path), path.stem().string(), overrides);
+  const YamlValue file = YamlValue::load(path);
+  Scenario scenario = read_scenario(file, path.stem().string(), overrides);
+  if (scenario.software.post_validation) refuse_post_validation(file.require("software"));
+  return scenario;
 }
 
 Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {

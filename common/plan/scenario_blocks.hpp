@@ -15,6 +15,10 @@ namespace plumb {
 [[nodiscard]] Scenario read_scenario(const YamlValue& file, const std::string& name,
                                      const ScenarioOverrides& overrides = {});
 
+// Fails at the key: only tables of published measurements count a step from rank to rank (common/plan/published.hpp);
+// everything else lets all ranks start together.
+[[noreturn]] void refuse_post_validation(const YamlValue& software);
+
 // Fails at `value`: "… is planned and not built yet", for what design names and this version lacks.
 [[noreturn]] void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead = "");
 

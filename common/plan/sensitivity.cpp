@@ -95,7 +95,8 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
   const bool by_numbers = has_predicted_costs(plan);
   const std::vector<MachineNumber> numbers =
       by_numbers ? numbers_of(plan.cluster.machine) : std::vector<MachineNumber>{};
-  const auto total = static_cast<int>(classes.all().size() + numbers.size());
+  const std::vector<ClusterNumber> of_network = by_numbers ? numbers_of(plan.cluster) : std::vector<ClusterNumber>{};
+  const auto total = static_cast<int>(classes.all().size() + numbers.size() + of_network.size());
   std::vector<Sensitivity> result;
   const auto add = [&](Sensitivity found, const Evaluation& evaluation) {
     if (nominal.makespan.value > 0) found.change = evaluation.makespan / nominal.makespan - 1;
@@ -109,15 +110,23 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
     graph.nodes = before;
   }
   const StepModel model(plan);
-  for (const MachineNumber& number : numbers) {
+  const auto add_number = [&](const auto& number, const Cluster& cluster) {
     Plan changed = plan;
-    changed.cluster.machine = with_factor(plan.cluster.machine, number, number.more_is_faster ? better : faster);
+    changed.cluster = cluster;
     changed.costs = predicted_costs(changed);
     const ScheduleGraph other = build_graph(model.lowered(), changed.costs);
     add({.moved = Moved::number,
          .name = number.name,
          .slope = -model.elasticity(number) * (number.more_is_faster ? 1 : -1)},
         engine(other, changed.costs, {}).evaluation);
+  };
+  for (const MachineNumber& number : numbers) {
+    Cluster cluster = plan.cluster;
+    cluster.machine = with_factor(std::move(cluster.machine), number, number.more_is_faster ? better : faster);
+    add_number(number, cluster);
+  }
+  for (const ClusterNumber& number : of_network) {
+    add_number(number, with_factor(plan.cluster, number, number.more_is_faster ? better : faster));
   }
   std::ranges::stable_sort(result, [](const Sensitivity& a, const Sensitivity& b) {
     // Equal classes of a uniform pipeline differ in the last bits.

@@ -15,7 +15,7 @@ enum class Moved : std::uint8_t {
   stage,    // one kind of action of one stage, or its optimizer step
   message,  // messages inside a machine, or between machines; reductions
   kind,     // one kind of action of all stages: sums of the first
-  number,   // of the machine
+  number,   // of the machine, or of the network between machines
 };
 
 // Every node of a graph belongs to exactly one class of `stage` or `message`, so that their slopes add up to 1.

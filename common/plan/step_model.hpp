@@ -1,6 +1,7 @@
 // The step of a plan as a function of its machine's numbers, by the longest path.
 #pragma once
 
+#include "common/cluster/cluster_numbers.hpp"
 #include "common/cluster/machine_numbers.hpp"
 #include "common/plan/plan.hpp"
 
@@ -15,6 +16,9 @@ class StepModel {
   [[nodiscard]] Seconds step(const Machine& machine) const;
   // d ln(step) / d ln(number) at the plan's machine: the central difference of 0.1%.
   [[nodiscard]] double elasticity(const MachineNumber& number) const;
+  // The same of the network between the machines.
+  [[nodiscard]] Seconds step(const Cluster& cluster) const;
+  [[nodiscard]] double elasticity(const ClusterNumber& number) const;
   [[nodiscard]] const Schedule& lowered() const { return lowered_; }
 
  private:

@@ -50,6 +50,12 @@ void add_contributions(StepUncertainty& result, const Plan& plan, const StepMode
       result.taken_as_exact.push_back(contribution);
     }
   }
+  // Of the network between machines a scenario gives no uncertainties.
+  for (const ClusterNumber& number : numbers_of(plan.cluster)) {
+    Contribution contribution{.number = number.name, .slope = model.elasticity(number)};
+    contribution.step = std::abs(contribution.slope);
+    if (contribution.step >= worth_naming) result.taken_as_exact.push_back(contribution);
+  }
   result.deviation = std::sqrt(variance);
   sort_by_step(result.contributions);
   sort_by_step(result.taken_as_exact);

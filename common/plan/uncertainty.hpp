@@ -34,7 +34,8 @@ struct StepUncertainty {
   double high = 1;                               // 95%
   double deviation = 0;                          // one standard deviation, by linear propagation
   std::vector<Contribution> contributions = {};  // of the numbers that are not exact, the largest first
-  // Numbers without an uncertainty that move the step by more than 0.5% per 10%: the largest first.
+  // Numbers without an uncertainty that move the step by more than 0.5% per 10%, the largest first; those of the
+  // network between machines (sites.bandwidth, sites.latency, oversubscription) never have one.
   std::vector<Contribution> taken_as_exact = {};
 };
 

@@ -66,7 +66,7 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
                            .collectives = CollectiveTable(machine_in_training(scenario),
                                                           placement(plan.layout, MeshAxis::tensor, plan.cluster),
                                                           1.0 / plan.schedule.slices)};
-  const GroupPlacement data = placement(plan.layout, MeshAxis::data, plan.cluster);
+  const GroupPlacement data = reduction_placement(plan, 0);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     StageParts parts;
     if (plan.layout.tensor.degree > 1) parts = StageWriter(plan, scenario, details.collectives).write(stage);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/plan/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
 
 namespace plumb {
@@ -33,8 +34,7 @@ std::vector<int> slowest_ranks(const Layout& layout, const ScheduleGraph& graph,
 UnfoldedStages unfolded_stages(const Plan& plan, const ScheduleGraph& folded) {
   std::vector<CollectivePlan> reductions;
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
-    const GroupPlacement group =
-        placement(plan.layout, MeshAxis::data, plan.cluster, plan.schedule.rank_of_stage[stage]);
+    const GroupPlacement group = reduction_placement(plan, plan.schedule.rank_of_stage[stage]);
     reductions.push_back(fastest_collective(plan.cluster.machine, Collective::all_reduce,
                                             static_cast<double>(plan.costs.stages[stage].gradient_bytes.value), group));
   }

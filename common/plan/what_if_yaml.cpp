@@ -193,7 +193,7 @@ class VariantReader {
   // Whether ranks reduce gradients with data-parallel ones, at all or over machines.
   [[nodiscard]] bool reduces(bool over_machines) const {
     if (planned_.layout.data.degree == 1) return false;
-    const GroupPlacement group = placement(planned_.layout, MeshAxis::data, planned_.cluster);
+    const GroupPlacement group = reduction_placement(planned_, 0);
     return !over_machines || group.per_machine < group.ranks;
   }
 
@@ -327,6 +327,7 @@ class VariantReader {
     const bool whole = value.is_text() || value.find("like");
     const bool by_action = recomputes_by_action(variant_.plan);
     variant_.plan.software = whole ? read_software_of(value) : read_software(value, variant_.plan.software);
+    if (variant_.plan.software.post_validation) refuse_post_validation(value);
     if (splits_backward(variant_.plan.schedule)) variant_.plan.software.exchange = PipelineExchange::asynchronous;
     if (recomputes_by_action(variant_.plan) != by_action) {
       value.fail(

@@ -164,8 +164,7 @@ Study uncertainty_study(const Plan& plan, Seconds iteration, const DrawOptions& 
     exact.push_back(contribution.number);
     names += (names.empty() ? "" : ", ") + contribution.number;
   }
-  if (!names.empty())
-    text += fmt::format("  taken as exact, since the machine's file gives no uncertainty: {}\n", names);
+  if (!names.empty()) text += fmt::format("  taken as exact, since no file gives an uncertainty: {}\n", names);
   text += fmt::format("  {}\n", draws_text(options));
   return {.json = {{"iteration_low_s", (iteration * found.low).value},
                    {"iteration_median_s", (iteration * found.median).value},

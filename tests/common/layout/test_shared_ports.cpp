@@ -98,3 +98,56 @@ TEST_CASE("what a group's rings send over the borders of leaves and sites, all g
   CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).leaf_passes == 8);
   CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).site_passes == 0);
 }
+
+namespace {
+
+// By looking at every group.
+int counted_fewest(const Layout& layout, MeshAxis axis, int devices) {
+  int fewest = degree(layout, axis);
+  for (int rank = 0; rank < ranks(layout); ++rank) {
+    std::map<int, int> members;
+    for (const int member : group(layout, rank, axis)) ++members[member / devices];
+    for (const auto& [machine, count] : members) fewest = std::min(fewest, count);
+  }
+  return fewest;
+}
+
+}  // namespace
+
+TEST_CASE("the worst placed group of an axis is that of a look at all groups") {
+  std::mt19937 random(2);
+  const auto pick = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
+  int straddling = 0;
+  for (int round = 0; round < 1000; ++round) {
+    Layout layout = mesh(pick(4), pick(6), pick(6));
+    std::ranges::shuffle(layout.order, random);
+    const int devices = pick(12);
+    for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::data, MeshAxis::pipeline}) {
+      INFO(describe(layout) << ", " << axis_name(axis) << " on machines of " << devices);
+      const int fewest = counted_fewest(layout, axis, devices);
+      CHECK(fewest_on_a_machine(layout, axis, devices) == fewest);
+      const std::vector<int> first = group(layout, 0, axis);
+      straddling += std::ranges::count_if(first, [&](int rank) { return rank < devices; }) > fewest ? 1 : 0;
+    }
+  }
+  CHECK(straddling > 100);  // or the group of rank 0 would do
+  // Two racks of 72, groups of 16: {64 .. 79} has eight ranks on each.
+  CHECK(fewest_on_a_machine(mesh(1, 16, 9), MeshAxis::tensor, 72) == 8);
+}
+
+TEST_CASE("reductions of all stages at once pass the border so many times as they are stages") {
+  const Machine machine{.name = "eight", .devices = 8};
+  const Cluster cluster{.machine = machine, .nodes = 4, .nodes_per_site = 2};
+  Layout layout = mesh(2, 8, 2);
+  CHECK(group_ways(layout, MeshAxis::data, cluster).site_passes == 0);  // each stage has a site of its own
+  CHECK(group_ways(layout, MeshAxis::data, cluster, Together::all_stages).site_passes == 0);
+  layout.order = {MeshAxis::tensor, MeshAxis::pipeline, MeshAxis::data, MeshAxis::context, MeshAxis::expert};
+  CHECK(group_ways(layout, MeshAxis::data, cluster).site_passes == 8);
+  CHECK(group_ways(layout, MeshAxis::data, cluster, Together::all_stages).site_passes == 16);
+  // A NIC of two devices: one rank of each of two stages.
+  const Cluster shared{.machine = {.name = "four NICs", .devices = 8, .nics = 4}, .nodes = 4};
+  Layout inner = mesh(8, 1, 4);
+  inner.order = {MeshAxis::pipeline, MeshAxis::data, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert};
+  CHECK(group_ways(inner, MeshAxis::data, shared).ranks_per_nic == 1);
+  CHECK(group_ways(inner, MeshAxis::data, shared, Together::all_stages).ranks_per_nic == 2);
+}

@@ -183,3 +183,27 @@ TEST_CASE("a tied head on another rank has a copy of the table with all its stat
   CHECK(head.optimizer.value == Approx((blocks.back().optimizer + blocks.front().optimizer).value));
   CHECK(head.forward == blocks.back().forward);
 }
+
+// Groups of 16 on racks of 72: {64 .. 79} has eight ranks on each of two racks, and all others wait for it. A ring's
+// all-gather of n bytes takes half the start of 16 ranks and 15/16 n over eight NICs, which are slower than NVLink.
+TEST_CASE("groups of which one straddles two racks cost what that one does") {
+  Scenario scenario =
+      read_text(scenario_text("cluster: {machine: gb200-nvl72, nodes: 2}\nlayout: {pipeline: 1}\n"
+                              "training: {precision: bf16}\n"));
+  Layout layout;
+  layout.tensor.degree = 16;
+  layout.data.degree = 9;
+  const Cluster& cluster = scenario.cluster;
+  const Machine& machine = cluster.machine;
+  const GroupPlacement group = placement(layout, MeshAxis::tensor, cluster);
+  CHECK(group.ranks == 16);
+  CHECK(group.per_machine == 8);
+  const double bytes = 1e9;
+  const double start = machine.collective_latency.value.value + 16 * machine.collective_latency_per_rank.value.value;
+  CHECK(collective_time(machine, Collective::all_gather, bytes, group).value ==
+        Approx(start / 2 + 15.0 / 16 * bytes / (8 * machine.outside.bandwidth.value.value)));
+  layout.data.degree = 4;  // 64 ranks: on one rack
+  const GroupPlacement inside = placement(layout, MeshAxis::tensor, {.machine = machine, .ranks = 64});
+  CHECK(collective_time(machine, Collective::all_gather, bytes, inside).value ==
+        Approx(start / 2 + 15.0 / 16 * bytes / machine.collective_bandwidth.value.value));
+}

@@ -201,3 +201,9 @@ TEST_CASE("a scenario that is cut or has one byte changed is read or refused, ne
   }
   CHECK(refused > 200);
 }
+
+TEST_CASE("ranks that do not wait for each other are refused where a step is the time of all ranks") {
+  check({{"software: {like: plumb, post_validation: true}\n",
+          {"scenario.yaml:11:42: ", "post_validation", "published tables", "plumb validate"}}});
+  CHECK(message_for(scenario_text("software: {like: plumb, post_validation: false}\n")) == "no error");
+}

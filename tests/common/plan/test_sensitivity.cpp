@@ -158,3 +158,19 @@ TEST_CASE("what decides between two plans is the number that only one of them de
     CHECK((entry.correlation > 0) == (entry.number == "matmul_efficiency of dgx-a100"));
   }
 }
+
+// Two machines on two sites, tensor groups inside; only the reduction of gradients goes over the link between the
+// sites, and takes nearly all of the step: a step of twice the time at half the bandwidth has the slope −1.
+TEST_CASE("what decides of the network between machines is named and weighed") {
+  const Scenario scenario = read_text(
+      scenario_text("cluster: {machine: dgx-a100, nodes: 2, sites: {nodes: 1, bandwidth: 1 MB/s, latency: 1 us}}\n"
+                    "training: {sequence: 32, global_batch: 8, microbatch: 1, precision: bf16}\n"
+                    "layout: {pipeline: 1, tensor: {degree: 2}, data: {degree: 8}}\nsplit: uniform\n"));
+  const Plan plan = make_plan(scenario, {1, scenario.schedules.front(), scenario.splits.front()});
+  const StepUncertainty found = step_uncertainty(plan, {.draws = 2});
+  REQUIRE_FALSE(found.taken_as_exact.empty());
+  CHECK(found.taken_as_exact.front().number == "sites.bandwidth");
+  CHECK(found.taken_as_exact.front().slope == Approx(-1).epsilon(0.01));
+  CHECK(by_name(plan).at("sites.bandwidth").slope == Approx(1).epsilon(0.01));
+  CHECK(by_name(plan).at("sites.bandwidth").change == Approx(1 / 1.1 - 1).epsilon(0.01));
+}

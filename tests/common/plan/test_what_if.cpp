@@ -144,6 +144,7 @@ TEST_CASE("a variant's number takes along what it stands in for, unless the vari
   const Machine slow = variants("- {name: a, machine: {inside: {latency: 1 ms}}}", plan).front().plan.cluster.machine;
   CHECK(slow.collective_latency.value.value == 1e-3);
   CHECK_THAT(message("machine: {zzzzzz: 1}", plan), !ContainsSubstring("inside, inside"));
+  CHECK_THAT(message("software: {post_validation: true}", plan), ContainsSubstring("published tables"));
 }
 
 TEST_CASE("the costs of a plan that redoes some layers of each stage are those of the layers that its split says") {
