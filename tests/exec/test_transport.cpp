@@ -109,8 +109,8 @@ TEST_CASE("a parcel that nobody sends ends at its deadline, or with the reason t
     }
   };
   CHECK_THROWS_WITH(run_on_threads(transports, rank_main), ContainsSubstring("rank 0 has had enough"));
-  CHECK_THROWS_AS(transports[0]->send_parcel(1, {}), Stopped);
-  CHECK_THROWS_AS(transports[0]->has_parcel(1), Stopped);
+  CHECK_THROWS_AS(transports[0]->send_parcel(1, {}), exec::Stopped);
+  CHECK_THROWS_AS(transports[0]->has_parcel(1), exec::Stopped);
 }
 
 TEST_CASE("all ranks talk to all others at once") {
@@ -184,14 +184,14 @@ TEST_CASE("abort wakes every waiting rank, whatever it waits for, with the first
           transport.abort("rank 4 has had enough");
           transport.abort("a later reason");
       }
-    } catch (const Stopped& stopped) {
+    } catch (const exec::Stopped& stopped) {
       if (stopped.problem() == "rank 4 has had enough") ++woken;
       throw;
     }
   };
-  CHECK_THROWS_AS(run_on_threads(transports, rank_main), Stopped);
+  CHECK_THROWS_AS(run_on_threads(transports, rank_main), exec::Stopped);
   CHECK(woken == 4);
-  CHECK_THROWS_AS(transports[4]->send(0, Channel::forward, {}), Stopped);
+  CHECK_THROWS_AS(transports[4]->send(0, Channel::forward, {}), exec::Stopped);
 }
 
 TEST_CASE("a sum over a group adds in the order of its ranks, the same bits everywhere") {
