@@ -58,6 +58,11 @@ class FakeDeviceStream final : public Stream {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     stream_.put([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
+  void add(float* to, const float* from, std::size_t count) override {
+    stream_.put([to, from, count] {
+      for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+    });
+  }
   [[nodiscard]] void* native() const override { return &stream_; }
   void put(std::function<void()> work) { stream_.put(std::move(work)); }
 
