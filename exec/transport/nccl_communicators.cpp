@@ -41,6 +41,7 @@ struct Joining {
   int size = 0;
   int rank = 0;
   ncclComm_t communicator = {};
+  std::promise<void> entered;
   std::promise<ncclResult_t> result;
 };
 
@@ -109,13 +110,21 @@ void NcclCommunicators::make(int index, const NcclOptions& options, Transport& c
   joining->size = static_cast<int>(spec.ranks.size());
   joining->rank = static_cast<int>(self - spec.ranks.begin());
   std::future<ncclResult_t> result = joining->result.get_future();
+  std::future<void> entered = joining->entered.get_future();
   std::thread([joining, &device] {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // else every batch would be launched by a thread of NCCL's, made for it
-    device.enter();
+    try {
+      device.enter();
+      joining->entered.set_value();
+    } catch (...) {
+      joining->entered.set_exception(std::current_exception());
+      return;
+    }
     joining->result.set_value(joining->library->call.comm_init_rank_config(&joining->communicator, joining->size,
                                                                            joining->id, joining->rank, &config));
   }).detach();
+  entered.get();  // from here on it does not touch the device object, which may go before it does
   const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                         std::chrono::duration<double>(options.start_timeout.value));
   while (result.wait_for(look_every) != std::future_status::ready) {
@@ -145,7 +154,9 @@ NcclCommunicators::Member* NcclCommunicators::find(CommunicatorUse use, int peer
 
 void NcclCommunicators::abort() noexcept {
   try {
-    std::unique_lock lock(mutex_, time_to_let_go);
+    std::unique_lock lock(mutex_, std::defer_lock);
+    const Clock::time_point give_up = Clock::now() + time_to_let_go;
+    while (!lock.try_lock() && Clock::now() < give_up) std::this_thread::sleep_for(look_every);
     if (aborted_.exchange(true)) return;
     std::vector<std::thread> threads;
     for (Member& member : members_) {

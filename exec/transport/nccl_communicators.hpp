@@ -42,7 +42,7 @@ class NcclCommunicators {
     explicit Use(NcclCommunicators& all) : lock_(all.mutex_) {}
 
    private:
-    std::scoped_lock<std::timed_mutex> lock_;
+    std::scoped_lock<std::mutex> lock_;
   };
   [[nodiscard]] bool aborted() const { return aborted_; }
 
@@ -59,7 +59,7 @@ class NcclCommunicators {
   std::vector<CommunicatorSpec> specs_;
   int rank_ = 0;
   std::vector<Member> members_;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   std::atomic<bool> aborted_ = false;
 };
 

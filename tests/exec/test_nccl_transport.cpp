@@ -6,6 +6,7 @@
 #include "exec/transport/launch_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
+#include "tests/exec/fake_nccl/fake_step.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
 
 using namespace plumb;

@@ -1,9 +1,8 @@
-// Ranks as threads that talk through the fake library, and a rank's step as transport.hpp describes it.
+// Ranks as threads that talk through the fake library.
 #pragma once
 
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -11,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -96,122 +94,5 @@ inline void run_nccl_ranks(int ranks, const NcclRun& run, const NcclRankMain& ra
     }
   });
 }
-
-// What a message holds: all bytes tell which it is.
-inline std::byte mark_of(const Action& receive) {
-  const int number = receive.stage * 131 + receive.microbatch * 7 + (goes_forward(receive.kind) ? 1 : 64);
-  return static_cast<std::byte>(number & 0xff);
-}
-
-// One step of a rank of a lowered schedule whose compute only checks what it gets and writes what it hands on.
-class FakeStep {
- public:
-  FakeStep(const Schedule& lowered, Transport& transport, FakeDevice& device, std::size_t bytes)
-      : lowered_(lowered), transport_(transport), device_(device), bytes_(bytes) {}
-
-  // Returns how many inputs were not those that the schedule says.
-  int run(const RankLaunches& launches, double seconds) {
-    const auto& list = lowered_.actions[static_cast<std::size_t>(transport_.rank())];
-    transport_.begin_step(launches);
-    for (const Action& action : list) {
-      if (is_receive(action.kind)) transport_.expect(peer_of(action), channel_of(action), bytes_, 1);
-    }
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const auto index = static_cast<std::int32_t>(i);
-      transport_.reach(index);
-      transport_.poll();
-      perform(list[i], index);
-    }
-    transport_.reach(static_cast<std::int32_t>(list.size()));
-    for (const Launched& launched : transport_.end_step()) transport_.await(launched.end, in_seconds(seconds));
-    transport_.await(device_.compute().record(), in_seconds(seconds));
-    return wrong_;
-  }
-
- private:
-  using Key = std::tuple<bool, int, int>;  // forward, the consuming stage, the microbatch
-
-  [[nodiscard]] static Channel channel_of(const Action& action) {
-    return goes_forward(action.kind) ? Channel::forward : Channel::backward;
-  }
-  [[nodiscard]] int peer_of(const Action& action) const {
-    const int stage = is_send(action.kind) ? consumer_stage(action) : producer_stage(action);
-    return rank_of(lowered_, stage, action.microbatch);
-  }
-
-  void perform(const Action& action, std::int32_t index) {
-    if (is_send(action.kind)) {
-      Payload payload = take({goes_forward(action.kind), consumer_stage(action), action.microbatch});
-      transport_.send(peer_of(action), channel_of(action), std::move(payload));
-    } else if (is_receive(action.kind)) {
-      values_[{goes_forward(action.kind), action.stage, action.microbatch}] =
-          transport_.receive(peer_of(action), channel_of(action), in_seconds(20)).payload;
-    } else if (action.kind == ActionKind::reduce_tied) {
-      reduce(action);
-    } else if (is_compute(action.kind) && action.kind != ActionKind::weight_gradient &&
-               action.kind != ActionKind::recompute) {
-      compute(action, index);
-    } else if (is_compute(action.kind)) {
-      transport_.began(index, device_.compute().record());
-    }
-  }
-
-  void compute(const Action& action, std::int32_t index) {
-    const bool forward = goes_forward(action.kind);
-    const bool has_input = producer_stage(action) >= 0 && producer_stage(action) < stages(lowered_);
-    if (has_input) {
-      Payload input = take({forward, action.stage, action.microbatch});
-      device_.compute().wait(input.ready);
-      transport_.began(index, device_.compute().record());
-      const std::byte wanted = mark_of(
-          {forward ? ActionKind::receive_forward : ActionKind::receive_backward, action.stage, action.microbatch});
-      device_.compute().put([this, input, wanted] {
-        for (std::size_t i = 0; i < input.size; ++i) {
-          if (input.data[i] != wanted) {
-            ++wrong_;
-            return;
-          }
-        }
-      });
-    } else {
-      transport_.began(index, device_.compute().record());
-    }
-    const int consumer = consumer_stage(action);
-    if (consumer < 0 || consumer >= stages(lowered_)) return;
-    Payload output = device_.allocate(bytes_);
-    const std::byte mark =
-        mark_of({forward ? ActionKind::receive_forward : ActionKind::receive_backward, consumer, action.microbatch});
-    device_.compute().put([output, mark] { std::memset(output.data, static_cast<int>(mark), output.size); });
-    output.ready = device_.compute().record();
-    values_[{forward, consumer, action.microbatch}] = std::move(output);
-  }
-
-  void reduce(const Action& action) {
-    const int first = lowered_.rank_of_stage.front();
-    const int last = lowered_.rank_of_stage.back();
-    const std::vector<int> group{std::min(first, last), std::max(first, last)};
-    sum_.assign(8, action.stage == 0 ? 1.5F : 2.0F);
-    transport_.all_reduce(group, sum_, in_seconds(20));
-    device_.compute().put([this] {
-      for (const float value : sum_) wrong_ += value == 3.5F ? 0 : 1;
-    });
-  }
-
-  Payload take(const Key& key) {
-    const auto found = values_.find(key);
-    if (found == values_.end()) throw RunError("test", "a value is not there");
-    Payload payload = std::move(found->second);
-    values_.erase(found);
-    return payload;
-  }
-
-  const Schedule& lowered_;
-  Transport& transport_;
-  FakeDevice& device_;
-  std::size_t bytes_;
-  std::map<Key, Payload> values_;
-  std::vector<float> sum_;
-  std::atomic<int> wrong_ = 0;
-};
 
 }  // namespace plumb::exec
