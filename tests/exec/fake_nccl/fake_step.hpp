@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ class FakeStep {
     transport_.reach(static_cast<std::int32_t>(list.size()));
     for (const Launched& launched : transport_.end_step()) transport_.await(launched.end, in_seconds(seconds));
     transport_.await(device_.compute().record(), in_seconds(seconds));
-    return wrong_;
+    return *wrong_;
   }
 
  private:
@@ -82,10 +83,10 @@ class FakeStep {
       transport_.began(index, device_.compute().record());
       const std::byte wanted = mark_of(
           {forward ? ActionKind::receive_forward : ActionKind::receive_backward, action.stage, action.microbatch});
-      device_.compute().put([this, input, wanted] {
+      device_.compute().put([wrong = wrong_, input, wanted] {
         for (std::size_t i = 0; i < input.size; ++i) {
           if (input.data[i] != wanted) {
-            ++wrong_;
+            ++*wrong;
             return;
           }
         }
@@ -107,10 +108,10 @@ class FakeStep {
     const int first = lowered_.rank_of_stage.front();
     const int last = lowered_.rank_of_stage.back();
     const std::vector<int> group{std::min(first, last), std::max(first, last)};
-    sum_.assign(8, action.stage == 0 ? 1.5F : 2.0F);
-    transport_.all_reduce(group, sum_, in_seconds(20));
-    device_.compute().put([this] {
-      for (const float value : sum_) wrong_ += value == 3.5F ? 0 : 1;
+    const auto sum = std::make_shared<std::vector<float>>(8, action.stage == 0 ? 1.5F : 2.0F);
+    transport_.all_reduce(group, *sum, in_seconds(20));
+    device_.compute().put([wrong = wrong_, sum] {
+      for (const float value : *sum) *wrong += value == 3.5F ? 0 : 1;
     });
   }
 
@@ -127,8 +128,8 @@ class FakeStep {
   FakeDevice& device_;
   std::size_t bytes_;
   std::map<Key, Payload> values_;
-  std::vector<float> sum_;
-  std::atomic<int> wrong_ = 0;
+  // What is on the stream may come to its end after a step that was broken off.
+  std::shared_ptr<std::atomic<int>> wrong_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace plumb::exec
