@@ -37,6 +37,10 @@ void require_device(const SessionOptions& options) {
   }
   if (options.transport == "nccl") {
     (void)require_nccl();
+    if (options.device == "cuda") {
+      throw InputError("--transport", "'nccl' is built, but plumb-exec does not run on it yet",
+                       "--transport local: the ranks share one device");
+    }
     throw InputError("--transport", "'nccl' moves the memory of GPUs, and --device is " + options.device,
                      "local or gloo");
   }

@@ -19,7 +19,7 @@ TEST_CASE("a stop ends by its flag or by its time, and checks throw from then on
   CHECK_FALSE(Stop().ended());
 }
 
-TEST_CASE("a watch looks every few thousand turns; without a stop never") {
+TEST_CASE("a watch looks every few thousand turns, without a stop never") {
   const std::atomic<bool> flag = true;
   const Stop stop(&flag, std::nullopt);
   StopWatch watch(&stop);
