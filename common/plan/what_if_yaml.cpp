@@ -4,34 +4,19 @@
 #include <utility>
 
 #include "common/base/excerpt.hpp"
-#include "common/cluster/machine_numbers.hpp"
 #include "common/cost/software_yaml.hpp"
 #include "common/plan/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/scenario_numbers.hpp"
 #include "common/plan/what_if.hpp"
+#include "common/plan/what_if_numbers.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr double slowest = 1000;  // times as slow as planned
 constexpr std::int64_t most_sequences = std::int64_t{1} << 31;
-
-double read_number(const YamlValue& value, NumberUnit unit) {
-  switch (unit) {
-    case NumberUnit::fraction:
-      return value.number(1e-6, 1);
-    case NumberUnit::seconds:
-      return value.seconds().value;
-    case NumberUnit::bytes_per_second:
-      return value.bytes_per_second().value;
-    case NumberUnit::flops_per_second:
-      return value.flops_per_second().value;
-    default:
-      return value.number(0, 1e6);
-  }
-}
 
 // One block or a list of them.
 std::vector<YamlValue> one_or_more(const YamlValue& value) {
@@ -272,12 +257,13 @@ class VariantReader {
       changed = true;
     }
     if (!changed) return;
+    MachineChanges changes;
     if (const auto cluster = block_.find("cluster")) {
       cluster->check_keys({"inside", "outside"});
-      read_numbers(*cluster, "");
+      read_machine_changes(*cluster, changes);
     }
-    if (const auto machine = block_.find("machine")) read_numbers(*machine, "");
-    set_numbers();
+    if (const auto machine = block_.find("machine")) read_machine_changes(*machine, changes);
+    apply_changes(changes, variant_.plan.cluster.machine);
     if (const auto software = block_.find("software")) read_software_change(*software);
     if (const auto training = block_.find("training")) read_training_change(*training);
     if (const auto experts = block_.find("experts")) load = read_experts(*experts);
@@ -292,35 +278,6 @@ class VariantReader {
     block_.fail("variant '" + excerpt(variant_.name) + "': machine " + planned_.cluster.machine.name + " has no '" +
                     missing->key + "', which is needed " + missing->needed,
                 "plan with a machine whose file has " + missing->line);
-  }
-
-  // Numbers by name; `inside` and `outside` have their own. What a number stands in for goes with it, unless it has a
-  // value of its own here.
-  void read_numbers(const YamlValue& value, const std::string& prefix) {
-    std::vector<std::string> names;
-    for (const MachineNumber& number : machine_numbers()) {
-      if (!number.name.starts_with(prefix)) continue;
-      const std::string name = number.name.substr(prefix.size());
-      const std::string first = name.substr(0, name.find('.'));
-      if (std::ranges::find(names, first) == names.end()) names.push_back(first);
-    }
-    value.check_keys(names);
-    for (const std::string& key : value.keys()) {
-      const YamlValue given = value.require(key);
-      if (prefix.empty() && (key == "inside" || key == "outside")) {
-        read_numbers(given, key + ".");
-        continue;
-      }
-      const auto& all = machine_numbers();
-      const auto number = std::ranges::find(all, prefix + key, &MachineNumber::name);
-      numbers_.emplace_back(&*number, read_number(given, number->unit));
-    }
-  }
-
-  void set_numbers() {
-    Machine& machine = variant_.plan.cluster.machine;
-    for (const auto& [number, value] : numbers_) set_with_stand_ins(machine, *number, value);
-    for (const auto& [number, value] : numbers_) number->set(machine, value);
   }
 
   void read_software_change(const YamlValue& value) {
@@ -340,12 +297,7 @@ class VariantReader {
   void read_training_change(const YamlValue& value) {
     value.check_keys({"global_batch", "microbatch"});
     Plan& plan = variant_.plan;
-    const Scenario same{.name = planned_.name,
-                        .model = planned_.model,
-                        .cluster = planned_.cluster,
-                        .training = planned_.training,
-                        .layout = planned_.layout,
-                        .software = planned_.software};
+    const Scenario same = scenario_of(planned_);
     Scenario asked = same;
     asked.cluster = plan.cluster;
     asked.software = plan.software;
@@ -385,7 +337,6 @@ class VariantReader {
   const Plan& planned_;
   ScheduleGraph graph_;
   WhatIf variant_;
-  std::vector<std::pair<const MachineNumber*, double>> numbers_;  // that the variant changes
 };
 
 }  // namespace
