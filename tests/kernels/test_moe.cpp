@@ -37,9 +37,9 @@ Case make_case(const MoeShape& shape, bool drop) {
   return c;
 }
 
-// One of each; odd; several segments of the plan, whole packs; one expert.
-std::vector<Case> cases() {
-  return {make_case({1, 1, 1, 1}, false), make_case({7, 13, 3, 16}, true), make_case({700, 16, 4, 64}, true),
+// One of each; odd; many tokens of whole packs (from 700 on the plan has several segments); one expert.
+std::vector<Case> cases(std::int64_t many) {
+  return {make_case({1, 1, 1, 1}, false), make_case({7, 13, 3, 16}, true), make_case({many, 16, 4, 64}, true),
           make_case({40, 2064, 2, 1}, false), make_case({9, 64, 8, 128}, false)};
 }
 
@@ -74,7 +74,7 @@ struct Integers {
 }  // namespace
 
 TEST_CASE("The plan's reference sorts by expert and keeps the order within one") {
-  for (const Case& c : cases()) {
+  for (const Case& c : cases(700)) {
     const Planned p = by_reference(c);
     std::vector<std::pair<std::int32_t, std::size_t>> by_row(static_cast<std::size_t>(p.offsets.back()));
     for (std::size_t i = 0; i < p.row_of.size(); ++i) {
@@ -91,7 +91,7 @@ TEST_CASE("The plan's reference sorts by expert and keeps the order within one")
 
 TEST_CASE("The planning kernels give exactly the reference's rows") {
   need_device();
-  for (const Case& c : cases()) {
+  for (const Case& c : cases(700)) {
     INFO(c.shape.tokens << " tokens");
     const Planned expected = by_reference(c);
     each_way([&] {
@@ -114,7 +114,7 @@ TEST_CASE("The planning kernels give exactly the reference's rows") {
 TEST_CASE("Permute copies, and unpermute adds up as near to fp64 as its type allows, both ways") {
   need_device();
   for (const Type type : all_types) {
-    for (const Case& c : cases()) {
+    for (const Case& c : cases(60)) {
       INFO(c.shape.tokens << " tokens of " << c.shape.hidden << ", type " << static_cast<int>(type));
       const Planned p = by_reference(c);
       const auto wide = static_cast<std::size_t>(c.shape.tokens * c.shape.hidden);
