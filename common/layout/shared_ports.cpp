@@ -70,9 +70,7 @@ int stage_of(const Layout& layout, int rank) {
 }
 
 // Whether the groups of this stage are meant: without data degrees by stage those of all are.
-bool is_meant(const Layout& layout, int rank_stage, int stage) {
-  return !has_stage_data(layout) || rank_stage == stage;
-}
+bool is_meant(const Layout& layout, int of_rank, int meant) { return !has_stage_data(layout) || of_rank == meant; }
 
 // Over the uplinks of each switch: of the first machine, or with data degrees by stage of all that the stage is on.
 double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machine, Together together, int meant) {
