@@ -96,7 +96,7 @@ std::filesystem::path machine_file(const std::string& name) {
   std::error_code missing;
   if (std::filesystem::exists(name, missing)) return name;
   for (const auto& folder : shipped_scenarios()) {
-    const std::filesystem::path file = folder / "machines" / (name + ".yaml");
+    std::filesystem::path file = folder / "machines" / (name + ".yaml");
     if (std::filesystem::is_regular_file(file, missing)) return file;
   }
   throw InputError(name, "there is no such file, and no machine of that name", did_you_mean(name, machine_names()));
