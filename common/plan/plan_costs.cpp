@@ -56,8 +56,8 @@ std::vector<BoundaryCost> boundaries(const Plan& plan) {
     const int to = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage) + 1];
     const Bytes before = boundary_of_rank(plan, from);
     const Bytes behind = boundary_of_rank(plan, to);
-    all.push_back(boundary_between(plan.layout, plan.cluster, from, to, sent_of(plan, before), sent_of(plan, behind),
-                                   gathering_time(plan, std::max(before, behind))));
+    all.push_back(boundary_between(plan.layout, plan.cluster, from, to, sent_of(plan, before), sent_of(plan, behind)));
+    if (from != to) all.back().way.latency += gathering_time(plan, std::max(before, behind));
   }
   return all;
 }

@@ -73,7 +73,7 @@ class PortLoads {
 }  // namespace
 
 BoundaryCost boundary_between(const Layout& layout, const Cluster& cluster, int from_stage, int to_stage, Bytes before,
-                              Bytes behind, Seconds gathering) {
+                              Bytes behind) {
   BoundaryCost boundary{.before = before, .behind = behind, .way = {}};
   boundary.way.bandwidth = {std::numeric_limits<double>::infinity()};
   if (from_stage == to_stage) return boundary;  // two stages of one rank
@@ -82,7 +82,7 @@ BoundaryCost boundary_between(const Layout& layout, const Cluster& cluster, int 
   for (const MessageShare& share : message_shares(layout, from_stage, to_stage)) {
     loads.add(share.from, share.to, share.fraction * whole);
   }
-  boundary.way.latency = loads.latency() + gathering;
+  boundary.way.latency = loads.latency();
   if (loads.busiest_s() > 0) {
     boundary.way.bandwidth = {static_cast<double>(std::max(before, behind).value) / loads.busiest_s()};
   }

@@ -10,8 +10,8 @@ namespace plumb {
 // `before` and `behind`: of one microbatch, as a rank of each stage holds it. All ranks of the two stages send their
 // shares at once (common/layout/message_shares.hpp), and the way is as fast as its busiest port: of a device inside a
 // machine, a NIC, the uplink of a PCIe switch or a leaf, a site's link. Messages of other stages on the same ports are
-// not counted: all ranks simulated (common/plan/unfolded.hpp) have them. `gathering` takes its time on arrival.
+// not counted: all ranks simulated (common/plan/unfolded.hpp) have them.
 [[nodiscard]] BoundaryCost boundary_between(const Layout& layout, const Cluster& cluster, int from_stage, int to_stage,
-                                            Bytes before, Bytes behind, Seconds gathering);
+                                            Bytes before, Bytes behind);
 
 }  // namespace plumb

@@ -24,9 +24,9 @@ struct StageCost {
 
 // A planner: how a message and a stage in front change what a suffix weighs, and what the whole is worth.
 struct Objective {
-  Weight (*of_message)(Weight behind, Seconds message, std::int64_t microbatches);
-  Weight (*of_stage)(std::optional<Weight> behind, const StageCost& stage);
-  Seconds (*worth)(Weight whole, std::int64_t microbatches);
+  Weight (*of_message)(Weight behind, Seconds message, std::int64_t microbatches) = nullptr;
+  Weight (*of_stage)(std::optional<Weight> behind, const StageCost& stage) = nullptr;
+  Seconds (*worth)(Weight whole, std::int64_t microbatches) = nullptr;
   bool first_decides = false;  // the second number only chooses between equal ones of the first
 };
 
