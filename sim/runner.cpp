@@ -89,10 +89,11 @@ class Run {
         waits_for_(graph.predecessor_count),
         parts_(graph.nodes.size(), 1),
         left_(graph.nodes.size()) {
+    std::map<int, std::vector<Disturbance>> of_rank;
     for (const Disturbance& disturbance : disturbances) {
-      if (disturbance.what == Disturbed::reduction) reductions_[disturbance.rank].disturbances.push_back(disturbance);
+      if (disturbance.what == Disturbed::reduction) of_rank[disturbance.rank].push_back(disturbance);
     }
-    for (auto& [rank, reduction] : reductions_) reduction.changes = speed_changes(reduction.disturbances);
+    for (const auto& [rank, own] : of_rank) reductions_[rank] = speed_changes(own);
     for (const std::vector<int>& group : graph.groups) group_flows_.push_back(flows_of(group, platform));
     result_.start.resize(graph.nodes.size());
     result_.end.resize(graph.nodes.size());
@@ -151,7 +152,7 @@ class Run {
     const Node& node = graph_.nodes[id];
     const auto slowed = reductions_.find(node.rank);
     const Seconds time =
-        slowed == reductions_.end() ? node.duration : time_under(slowed->second.changes, engine_.now(), node.duration);
+        slowed == reductions_.end() ? node.duration : time_under(slowed->second, engine_.now(), node.duration);
     if (std::isfinite(time.value)) engine_.compute(id, node.rank, time);
   }
 
@@ -213,12 +214,8 @@ class Run {
   Platform platform_;
   FluidEngine engine_;
   bool may_fail_;
-  struct Reduction {
-    std::vector<Disturbance> disturbances = {};
-    std::vector<SpeedChange> changes = {};
-  };
-  std::map<int, Reduction> reductions_;  // by rank, those that are disturbed
-  std::vector<GroupFlows> group_flows_;  // by group
+  std::map<int, std::vector<SpeedChange>> reductions_;  // by rank, those that are disturbed
+  std::vector<GroupFlows> group_flows_;                 // by group
   std::vector<NodeId> waits_for_;
   std::vector<std::uint32_t> parts_;  // activities of a node that are still under way
   std::vector<NodeId> ready_;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <deque>
 #include <exception>
 
 #include "common/base/error.hpp"
@@ -99,18 +100,10 @@ class Worker {
     ::close(ends[1]);
     from_ = ends[0];
   }
-  Worker(Worker&& other) noexcept { *this = std::move(other); }
-  Worker& operator=(Worker&& other) noexcept {
-    std::swap(pid_, other.pid_);
-    std::swap(from_, other.from_);
-    std::swap(buffer_, other.buffer_);
-    next_ = other.next_;
-    step_ = other.step_;
-    count_ = other.count_;
-    return *this;
-  }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
+  Worker(Worker&&) = delete;
+  Worker& operator=(Worker&&) = delete;
   ~Worker() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -200,7 +193,7 @@ class Answers {
   std::string error_;
 };
 
-void read_all(std::vector<Worker>& list, const Workers& workers, Answers& answers) {
+void read_all(std::deque<Worker>& list, const Workers& workers, Answers& answers) {
   const auto stopped = [&] { return workers.stop != nullptr && *workers.stop; };
   while (!stopped()) {
     std::vector<pollfd> polled;
@@ -227,7 +220,7 @@ std::vector<std::optional<std::string>> in_workers(const Workers& workers, std::
     }
     return answers.all();
   }
-  std::vector<Worker> list;
+  std::deque<Worker> list;
   for (std::size_t n = 0; n < processes; ++n) list.emplace_back(n, processes, count, work);
   read_all(list, workers, answers);
   list.clear();

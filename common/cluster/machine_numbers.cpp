@@ -57,11 +57,6 @@ const MachineNumber& number_named(std::string_view name) {
   throw InputError("machine", "has no number '" + std::string(name) + "'", did_you_mean(name, machine_number_names()));
 }
 
-void multiply(Machine& machine, const MachineNumber& number, double factor) {
-  const double value = number.value(machine) * factor;
-  number.set(machine, number.unit == NumberUnit::fraction ? std::min(value, 1.0) : value);
-}
-
 }  // namespace
 
 const std::vector<MachineNumber>& machine_numbers() {
@@ -116,11 +111,8 @@ std::vector<MachineNumber> numbers_of(const Machine& machine) {
 }
 
 Machine with_factor(Machine machine, const MachineNumber& number, double factor) {
-  const Machine before = machine;
-  multiply(machine, number, factor);
-  for (const MachineNumber& other : machine_numbers()) {
-    if (stands_in(before, number.name, other.name)) multiply(machine, other, factor);
-  }
+  const double value = number.value(machine) * factor;
+  set_with_stand_ins(machine, number, number.unit == NumberUnit::fraction ? std::min(value, 1.0) : value);
   return machine;
 }
 

@@ -98,39 +98,55 @@ class KernelList {
            b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
   }
 
-  void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
+  // One rank's part of a matmul.
+  struct Part {
+    double outputs = 0;
+    double inputs = 0;
+    double matrices = 0;
+    double rows = 0;  // of each
+  };
+  [[nodiscard]] Part part_of(const Operation& operation, std::int64_t all_outputs) const {
     const MatmulShape& shape = operation.shape;
-    const bool by_outputs = operation.split == TensorSplit::outputs;
-    const double outputs = static_cast<double>(all_outputs) / (by_outputs ? ways_ : 1);
-    const double inputs = static_cast<double>(shape.inputs) / (operation.split == TensorSplit::inputs ? ways_ : 1);
     const double matrices = static_cast<double>(shape.matrices);
-    const double rows = tokens_ * shape.times / matrices / (operation.split == TensorSplit::none ? spread_ : 1);
-    Entry* entry = by_outputs && ways_ > 1 ? &enter(operation) : nullptr;
+    return {.outputs = static_cast<double>(all_outputs) / (operation.split == TensorSplit::outputs ? ways_ : 1),
+            .inputs = static_cast<double>(shape.inputs) / (operation.split == TensorSplit::inputs ? ways_ : 1),
+            .matrices = matrices,
+            .rows = tokens_ * shape.times / matrices / (operation.split == TensorSplit::none ? spread_ : 1)};
+  }
+
+  void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
+    const Part part = part_of(operation, all_outputs);
+    Entry* entry = operation.split == TensorSplit::outputs && ways_ > 1 ? &enter(operation) : nullptr;
     const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
-      sizes.batch = matrices;
+      sizes.batch = part.matrices;
       sizes.element_bytes = element_;
       if (sizes.output_bytes == 0) sizes.output_bytes = element_;
       return add({.name = name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
     };
-    product("", Phase::forward, {.m = rows, .n = outputs, .k = inputs, .output_bytes = 0});
+    product("", Phase::forward, {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0});
     if (operation.shape.bias && !operation.tuning.frozen) {
-      stream(name + ".bias.gradient", Phase::input_gradient,
-             element_ * rows * matrices * outputs / (operation.split == TensorSplit::inputs ? spread_ : 1));
+      stream(
+          name + ".bias.gradient", Phase::input_gradient,
+          element_ * part.rows * part.matrices * part.outputs / (operation.split == TensorSplit::inputs ? spread_ : 1));
     }
     if (operation.input_gradient.value > 0 && operation.tuning.gradient_below) {
-      const std::size_t at =
-          product(".input_gradient", Phase::input_gradient, {.m = rows, .n = inputs, .k = outputs, .output_bytes = 0});
+      const std::size_t at = product(".input_gradient", Phase::input_gradient,
+                                     {.m = part.rows, .n = part.inputs, .k = part.outputs, .output_bytes = 0});
       if (entry != nullptr) beside(entry->gather, at);
     }
     if (operation.tuning.frozen) return;
     const bool fused = context_.software.fused_weight_gradient;
     const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
-    const std::size_t at = product(
-        ".weight_gradient", Phase::weight_gradient,
-        {.m = outputs, .n = inputs, .k = rows, .output_bytes = fused ? gradient : element_, .accumulates = fused});
+    const std::size_t at = product(".weight_gradient", Phase::weight_gradient,
+                                   {.m = part.outputs,
+                                    .n = part.inputs,
+                                    .k = part.rows,
+                                    .output_bytes = fused ? gradient : element_,
+                                    .accumulates = fused});
     if (entry != nullptr) beside(entry->reduction, at);
     if (!fused) {
-      stream(name + ".accumulate", Phase::weight_gradient, (element_ + 2 * gradient) * matrices * outputs * inputs);
+      stream(name + ".accumulate", Phase::weight_gradient,
+             (element_ + 2 * gradient) * part.matrices * part.outputs * part.inputs);
     }
   }
 
@@ -140,40 +156,35 @@ class KernelList {
   // x·A is reduced.
   void add_adapter(const Operation& operation) {
     if (operation.tuning.adapter_rank == 0) return;
-    const MatmulShape& shape = operation.shape;
-    const bool by_outputs = operation.split == TensorSplit::outputs;
     const bool by_inputs = operation.split == TensorSplit::inputs;
-    const double outputs = static_cast<double>(shape.outputs) / (by_outputs ? ways_ : 1);
-    const double inputs = static_cast<double>(shape.inputs) / (by_inputs ? ways_ : 1);
-    const double matrices = static_cast<double>(shape.matrices);
-    const double rows = tokens_ * shape.times / matrices / (operation.split == TensorSplit::none ? spread_ : 1);
-    const double own = by_inputs ? rows / spread_ : rows;  // of the reduced output, each rank its tokens
+    const Part part = part_of(operation, operation.shape.outputs);
+    const double own = by_inputs ? part.rows / spread_ : part.rows;  // of the reduced output, each rank its tokens
     const auto rank = static_cast<double>(operation.tuning.adapter_rank);
     const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
     const auto product = [&](const char* suffix, Phase phase, MatmulSizes sizes) {
-      sizes.batch = matrices;
+      sizes.batch = part.matrices;
       sizes.element_bytes = element_;
       sizes.output_bytes = phase == Phase::weight_gradient ? gradient : element_;
       add({.name = operation.name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
     };
     const auto reduce = [&](const char* suffix, Phase phase) {
       if (ways_ > 1) {
-        collective(operation.name + suffix, phase, Collective::all_reduce, element_ * rows * matrices * rank);
+        collective(operation.name + suffix, phase, Collective::all_reduce, element_ * part.rows * part.matrices * rank);
       }
     };
-    product(".lora_a", Phase::forward, {.m = rows, .n = rank, .k = inputs});
+    product(".lora_a", Phase::forward, {.m = part.rows, .n = rank, .k = part.inputs});
     if (by_inputs) reduce(".lora_a.reduce", Phase::forward);
-    product(".lora_b", Phase::forward, {.m = own, .n = outputs, .k = rank, .accumulates = true});
-    product(".lora_b.input_gradient", Phase::input_gradient, {.m = rows, .n = rank, .k = outputs});
-    if (by_outputs) reduce(".lora_b.reduce_gradient", Phase::input_gradient);
+    product(".lora_b", Phase::forward, {.m = own, .n = part.outputs, .k = rank, .accumulates = true});
+    product(".lora_b.input_gradient", Phase::input_gradient, {.m = part.rows, .n = rank, .k = part.outputs});
+    if (operation.split == TensorSplit::outputs) reduce(".lora_b.reduce_gradient", Phase::input_gradient);
     if (operation.tuning.gradient_below) {
       product(".lora_a.input_gradient", Phase::input_gradient,
-              {.m = rows, .n = inputs, .k = rank, .accumulates = true});
+              {.m = part.rows, .n = part.inputs, .k = rank, .accumulates = true});
     }
     product(".lora_a.weight_gradient", Phase::weight_gradient,
-            {.m = rank, .n = inputs, .k = rows, .accumulates = true});
+            {.m = rank, .n = part.inputs, .k = part.rows, .accumulates = true});
     product(".lora_b.weight_gradient", Phase::weight_gradient,
-            {.m = outputs, .n = rank, .k = own, .accumulates = true});
+            {.m = part.outputs, .n = rank, .k = own, .accumulates = true});
   }
 
   void beside(std::size_t collective, std::size_t kernel) {

@@ -81,14 +81,15 @@ ExchangeSteps exchange_steps(const ScheduleGraph& graph, std::vector<bool> joins
   for (const std::vector<NodeId>& order : graph.rank_order) {
     std::vector<NodeId> turning;  // forwards right before a backward
     for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-      if (turns(action(order[i]), action(order[i + 1]))) turning.push_back(order[i]);
+      if (rules.joins_forward_and_backward && turns(action(order[i]), action(order[i + 1]))) {
+        turning.push_back(order[i]);
+      }
       if (rules.joins_recompute_and_backward && redoes(action(order[i]), action(order[i + 1]))) {
         joins_next[order[i]] = true;
       }
     }
-    const bool steady = turning.size() > 1;
-    for (const NodeId forward : turning) {
-      if (rules.joins_forward_and_backward && steady) joins_next[forward] = true;
+    if (turning.size() > 1) {
+      for (const NodeId forward : turning) joins_next[forward] = true;
     }
     for (std::size_t begin = 0; begin < order.size();) {
       std::size_t end = begin + 1;

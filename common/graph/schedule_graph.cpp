@@ -256,21 +256,21 @@ class GraphBuilder {
   // Receives stand just before the step that uses them, as Megatron-LM's 1F1B posts them; with several stages on a
   // rank, or where ranks would wait for each other in a circle, where they are sent. False if there is still a circle.
   bool settle_exchanges() {
-    const std::size_t own = edges_.size();
-    for (const bool in_lockstep : {false, true}) {
-      if (is_synchronous() && !in_lockstep && schedule_.chunks > 1) continue;
-      if (in_lockstep) receive_in_lockstep(graph_, steps_, exchanged_);
+    const auto settles = [this, own = edges_.size()] {
       edges_.resize(own);
       for (const ExchangedMessage& message : exchanged_) add_exchange(message);
       graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
                                           static_cast<NodeId>(graph_.nodes.size()));
-      if (sort_topologically(graph_)) {
-        share_ports();
-        return true;
-      }
-      if (!is_synchronous()) return false;
+      return sort_topologically(graph_);
+    };
+    if (!is_synchronous()) return settles();
+    bool settled = schedule_.chunks <= 1 && settles();
+    if (!settled) {
+      receive_in_lockstep(graph_, steps_, exchanged_);
+      settled = settles();
     }
-    return false;
+    if (settled) share_ports();
+    return settled;
   }
 
   // Both ranks have ended the step before, and neither goes on without the other.

@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/exchange_steps.hpp"
+#include "common/graph/unfolded_nodes.hpp"
 
 namespace plumb {
 namespace {
@@ -54,16 +55,9 @@ class Unfolder {
       for (const auto next : successors(folded_, id)) join(id, static_cast<NodeId>(next));
     }
     for (std::size_t at = 0; at < gates_.size(); ++at) {
-      if (gates_[at] != no_node) edge(gates_[at], result_.first[at]);
+      if (gates_[at] != no_node) nodes_.edge(gates_[at], result_.first[at]);
     }
-    ScheduleGraph& graph = result_.graph;
-    graph.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
-                                       static_cast<NodeId>(graph.nodes.size()));
-    graph.predecessor_count.assign(graph.nodes.size(), 0);
-    for (const auto& edge : edges_) ++graph.predecessor_count[edge.second];
-    // A graph's nodes follow those of the folded one in its topological order.
-    graph.topological_order.resize(graph.nodes.size());
-    for (NodeId id = 0; id < graph.nodes.size(); ++id) graph.topological_order[id] = id;
+    nodes_.finish();
     return std::move(result_);
   }
 
@@ -102,16 +96,6 @@ class Unfolder {
     return static_cast<std::size_t>(folded) * static_cast<std::size_t>(result_.lanes) + static_cast<std::size_t>(lane);
   }
 
-  void edge(NodeId from, NodeId to) {
-    if (from != no_node) edges_.emplace_back(from, to);
-  }
-
-  NodeId emit(const Node& node) {
-    if (result_.graph.nodes.size() >= no_node - 1) throw InputError("graph", "has more nodes than can be counted");
-    result_.graph.nodes.push_back(node);
-    return static_cast<NodeId>(result_.graph.nodes.size() - 1);
-  }
-
   // A reduction whose folded node has only what the action before does not hide starts together with that action.
   void find_hidden_reductions() {
     has_gate_.assign(folded_.nodes.size(), false);
@@ -138,11 +122,11 @@ class Unfolder {
   void add_gates(NodeId id) {
     const Node& node = folded_.nodes[id];
     for (int lane = 0; lane < result_.lanes; ++lane) {
-      gates_[index(id, lane)] = emit({.kind = NodeKind::compute,
-                                      .action = node.action,
-                                      .rank = rank_in_lane(result_, node.rank, lane),
-                                      .bytes = {},
-                                      .duration = {}});
+      gates_[index(id, lane)] = nodes_.emit({.kind = NodeKind::compute,
+                                             .action = node.action,
+                                             .rank = rank_in_lane(result_, node.rank, lane),
+                                             .bytes = {},
+                                             .duration = {}});
     }
   }
 
@@ -157,7 +141,7 @@ class Unfolder {
         return;
       }
     }
-    for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = emit(in(node, lane));
+    for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = nodes_.emit(in(node, lane));
   }
 
   // The folded node as a lane has it.
@@ -193,42 +177,18 @@ class Unfolder {
     return std::abs(factor - 1) < equal ? 1 : factor;
   }
 
-  // The phases of a collective after one another; `before` are what its first one waits for. Returns the last.
-  NodeId add_collective(const Node& folded, std::int32_t group, const CollectivePlan& plan, double factor,
-                        const std::vector<NodeId>& before) {
-    NodeId previous = no_node;
-    for (int i = 0; i < plan.count; ++i) {
-      const CollectivePhase& phase = plan.phases.at(static_cast<std::size_t>(i));
-      const std::vector<int>& members = result_.graph.groups[static_cast<std::size_t>(group)];
-      const Flow flow{phase.latency * factor, phase.inside * factor, phase.outside * factor};
-      Node node{.kind = NodeKind::collective,
-                .action = folded.action,
-                .rank = members.front(),
-                .bytes = {std::llround(std::max(flow.inside, flow.outside))},
-                .duration = phase.time * factor,
-                .group = group,
-                .flow = flow_index(result_.graph, flow)};
-      const NodeId id = emit(node);
-      if (i == 0) {
-        for (const NodeId one : before) edge(one, id);
-      }
-      edge(previous, id);
-      previous = id;
-    }
-    return previous;
-  }
-
   void add_reduction(NodeId id) {
     const Node& node = folded_.nodes[id];
     const CollectivePlan& plan = details_.stages[static_cast<std::size_t>(node.action.stage)].reduction;
     if (plan.count == 0) {  // nobody to reduce with
-      for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = emit(in(node, lane));
+      for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = nodes_.emit(in(node, lane));
       return;
     }
     const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, time_of(plan));
     for (const LaneGroup& group : data_groups_) {
       const auto begin = static_cast<NodeId>(result_.graph.nodes.size());
-      const NodeId end = add_collective(node, group.id_at_stage[static_cast<std::size_t>(node.rank)], plan, factor, {});
+      const NodeId end =
+          nodes_.add_collective(node, group.id_at_stage[static_cast<std::size_t>(node.rank)], plan, factor);
       for (const int lane : group.lanes) {
         first(id, lane) = begin;
         last(id, lane) = end;
@@ -253,13 +213,13 @@ class Unfolder {
   Front add_computing(const Node& folded, const LaneGroup& group, const Front& front, Seconds time) {
     Front next;
     for (std::size_t i = 0; i < group.lanes.size(); ++i) {
-      const NodeId id = emit({.kind = folded.kind,
-                              .action = folded.action,
-                              .rank = rank_in_lane(result_, folded.rank, group.lanes[i]),
-                              .bytes = {},
-                              .duration = time});
-      if (!front.computed.empty()) edge(front.computed[i], id);
-      edge(front.collective, id);
+      const NodeId id = nodes_.emit({.kind = folded.kind,
+                                     .action = folded.action,
+                                     .rank = rank_in_lane(result_, folded.rank, group.lanes[i]),
+                                     .bytes = {},
+                                     .duration = time});
+      if (!front.computed.empty()) nodes_.edge(front.computed[i], id);
+      nodes_.edge(front.collective, id);
       next.computed.push_back(id);
     }
     return next;
@@ -287,7 +247,7 @@ class Unfolder {
       if (part.collective < 0) continue;
       const Front& waits = part.beside ? before : front;
       const NodeId end =
-          add_collective(node, group_id, details_.collectives.at(part.collective), factor, waited_for(waits));
+          nodes_.add_collective(node, group_id, details_.collectives.at(part.collective), factor, waited_for(waits));
       if (!part.beside || part.compute.value == 0) front.computed.assign(group.lanes.size(), no_node);
       front.collective = end;
     }
@@ -299,7 +259,7 @@ class Unfolder {
     const bool beside = beside_[to] == from;
     for (int lane = 0; lane < result_.lanes; ++lane) {
       const NodeId gate = gates_[index(to, lane)];
-      edge(beside ? gates_[index(from, lane)] : last(from, lane), gate != no_node ? gate : first(to, lane));
+      nodes_.edge(beside ? gates_[index(from, lane)] : last(from, lane), gate != no_node ? gate : first(to, lane));
     }
   }
 
@@ -308,10 +268,10 @@ class Unfolder {
   const Layout& layout_;
   const UnfoldingDetails& details_;
   UnfoldedGraph result_;
+  UnfoldedNodes nodes_{result_.graph};
   std::vector<int> lane_of_rank_;
   std::vector<LaneGroup> tensor_groups_;
   std::vector<LaneGroup> data_groups_;
-  std::vector<std::pair<NodeId, NodeId>> edges_;
   std::vector<bool> has_gate_;  // by folded node
   std::vector<NodeId> beside_;  // of a reduction: the folded action that hides it
   std::vector<NodeId> gates_;   // as `first`

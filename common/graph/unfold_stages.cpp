@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/graph/exchange_steps.hpp"
+#include "common/graph/unfolded_nodes.hpp"
 #include "common/layout/message_shares.hpp"
 
 namespace plumb {
@@ -32,14 +32,7 @@ class StageUnfolder {
     for (NodeId id = 0; id < folded_.nodes.size(); ++id) {
       for (const auto next : successors(folded_, id)) join(id, static_cast<NodeId>(next));
     }
-    ScheduleGraph& graph = result_.graph;
-    graph.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
-                                       static_cast<NodeId>(graph.nodes.size()));
-    graph.predecessor_count.assign(graph.nodes.size(), 0);
-    for (const auto& edge : edges_) ++graph.predecessor_count[edge.second];
-    // The nodes follow the folded ones in their topological order.
-    graph.topological_order.resize(graph.nodes.size());
-    for (NodeId id = 0; id < graph.nodes.size(); ++id) graph.topological_order[id] = id;
+    nodes_.finish();
     return std::move(result_);
   }
 
@@ -49,12 +42,6 @@ class StageUnfolder {
     int rank = 0;
     std::size_t copy = 0;
   };
-
-  NodeId emit(const Node& node) {
-    if (result_.graph.nodes.size() >= no_node - 1) throw InputError("graph", "has more nodes than can be counted");
-    result_.graph.nodes.push_back(node);
-    return static_cast<NodeId>(result_.graph.nodes.size() - 1);
-  }
 
   void add_copy(NodeId id, const NodeCopy& copy, const std::vector<int>& ranks) {
     for (const int rank : ranks) of_rank_[id].push_back({rank, result_.copies[id].size()});
@@ -71,7 +58,7 @@ class StageUnfolder {
       for (int lane = 0; lane < stage_width(layout_, node.rank); ++lane) {
         Node own = node;
         own.rank = first_rank(layout_, node.rank) + lane;
-        const NodeId only = emit(own);
+        const NodeId only = nodes_.emit(own);
         add_copy(id, {own.rank, only, only}, {own.rank});
       }
     } else {
@@ -95,7 +82,7 @@ class StageUnfolder {
       part.peer = share.from;
       part.bytes = {std::llround(whole * share.fraction)};
       part.flow = flow;
-      const NodeId only = emit(part);
+      const NodeId only = nodes_.emit(part);
       add_copy(id, {share.to, only, only}, {share.from, share.to});
     }
   }
@@ -114,34 +101,15 @@ class StageUnfolder {
       if (plan.count == 0) {  // nobody to reduce with
         Node alone = node;
         alone.rank = rank;
-        const NodeId only = emit(alone);
+        const NodeId only = nodes_.emit(alone);
         add_copy(id, {rank, only, only}, members);
         continue;
       }
       result_.graph.groups.push_back(members);
       const auto group_id = static_cast<std::int32_t>(result_.graph.groups.size() - 1);
       const auto first = static_cast<NodeId>(result_.graph.nodes.size());
-      add_copy(id, {rank, first, add_phases(node, group_id, plan, factor)}, members);
+      add_copy(id, {rank, first, nodes_.add_collective(node, group_id, plan, factor)}, members);
     }
-  }
-
-  // One after the other; the last one.
-  NodeId add_phases(const Node& folded, std::int32_t group, const CollectivePlan& plan, double factor) {
-    NodeId previous = no_node;
-    for (int i = 0; i < plan.count; ++i) {
-      const CollectivePhase& phase = plan.phases.at(static_cast<std::size_t>(i));
-      const Flow flow{phase.latency * factor, phase.inside * factor, phase.outside * factor};
-      const NodeId id = emit({.kind = NodeKind::collective,
-                              .action = folded.action,
-                              .rank = result_.graph.groups[static_cast<std::size_t>(group)].front(),
-                              .bytes = {std::llround(std::max(flow.inside, flow.outside))},
-                              .duration = phase.time * factor,
-                              .group = group,
-                              .flow = flow_index(result_.graph, flow)});
-      if (previous != no_node) edges_.emplace_back(previous, id);
-      previous = id;
-    }
-    return previous;
   }
 
   // What a rank takes part in of one node, before what it does of the next one. One of the two is an action, of one
@@ -151,7 +119,7 @@ class StageUnfolder {
     for (auto at = of_rank_[to].begin(); at != of_rank_[to].end(); ++at) {
       while (before != of_rank_[from].end() && before->rank < at->rank) ++before;
       for (auto same = before; same != of_rank_[from].end() && same->rank == at->rank; ++same) {
-        edges_.emplace_back(result_.copies[from][same->copy].last, result_.copies[to][at->copy].first);
+        nodes_.edge(result_.copies[from][same->copy].last, result_.copies[to][at->copy].first);
       }
     }
   }
@@ -161,8 +129,8 @@ class StageUnfolder {
   const Layout& layout_;
   const std::vector<CollectivePlan>& reductions_;
   UnfoldedStages result_;
+  UnfoldedNodes nodes_{result_.graph};
   std::vector<std::vector<Part>> of_rank_;  // by folded node, ascending by rank
-  std::vector<std::pair<NodeId, NodeId>> edges_;
 };
 
 }  // namespace

@@ -100,15 +100,22 @@ double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machin
 double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes, Together together,
                       int meant) {
   Passes passes(together);
+  std::map<MeshCoordinates, std::map<int, int>> groups;  // by what a group has in common: its members by machine
   for (int rank = 0; rank < ranks(layout); ++rank) {
-    if (!is_meant(layout, stage_of(layout, rank), meant)) continue;
+    MeshCoordinates common = coordinates(layout, rank);
+    const int stage = common.at(static_cast<std::size_t>(MeshAxis::pipeline));
+    if (!is_meant(layout, stage, meant)) continue;
+    common.at(static_cast<std::size_t>(axis)) = 0;
+    const auto [found, is_new] = groups.try_emplace(common);
+    std::map<int, int>& members = found->second;
+    if (is_new) {
+      for (const int member : group(layout, rank, axis)) ++members[machine_of(member, machine.devices)];
+    }
     const int own = machine_of(rank, machine.devices);
-    std::map<int, int> members;  // by machine
-    for (const int member : group(layout, rank, axis)) ++members[machine_of(member, machine.devices)];
     auto next = members.upper_bound(own);
     if (next == members.end()) next = members.begin();
     if (own / nodes == next->first / nodes) continue;
-    passes.add(stage_of(layout, rank), own / nodes, next->first / nodes, 1.0 / members[own]);
+    passes.add(stage, own / nodes, next->first / nodes, 1.0 / members.at(own));
   }
   return passes.most();
 }

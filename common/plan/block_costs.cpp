@@ -31,15 +31,6 @@ void load_experts(std::vector<Operation>& operations, double load) {
   }
 }
 
-ParameterShare count(const std::vector<Parameter>& parameters) {
-  ParameterShare sum;
-  for (const Parameter& parameter : parameters) {
-    sum.all += elements(parameter);
-    sum.trained += parameter.frozen ? 0 : elements(parameter);
-  }
-  return sum;
-}
-
 // Of a matmul the adapter's own part, or itself: of a column-parallel one A is whole, of a row-parallel one B.
 TensorSplit split_of_part(TensorSplit split, std::string_view part) {
   if (part == "lora_a") return split == TensorSplit::inputs ? split : TensorSplit::none;
@@ -328,7 +319,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     if (scenario.profile) {
       ComputeCost cost = measured_cost(*scenario.profile, block_key(model, static_cast<int>(block)));
       // A tied head may have been measured together with its copy of the table.
-      const ParameterShare own = count(shapes.parameters);
+      const ParameterShare own = count_of_rank(shapes, 1);
       if (cost.parameters > own.all && !scenario.training.lora) {
         cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
       }

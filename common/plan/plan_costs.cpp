@@ -37,8 +37,7 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
 }
 
 // Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
-Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage, int rank) {
-  const GroupPlacement group = reduction_placement(plan, rank);
+Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage, const GroupPlacement& group) {
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
   return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
@@ -60,6 +59,11 @@ std::vector<BoundaryCost> boundaries(const Plan& plan) {
     if (from != to) all.back().way.latency += gathering_time(plan, std::max(before, behind));
   }
   return all;
+}
+
+bool made_for_times(const Schedule& schedule) {
+  return std::ranges::any_of(
+      schedule_entries(), [&](const ScheduleEntry& entry) { return entry.uses_times && entry.name == schedule.name; });
 }
 
 }  // namespace
@@ -94,9 +98,7 @@ std::vector<bool> layers_redone_inside(const Plan& plan) {
 }
 
 bool splits_backward(const Schedule& schedule) {
-  const bool made_for_times = std::ranges::any_of(
-      schedule_entries(), [&](const ScheduleEntry& entry) { return entry.uses_times && entry.name == schedule.name; });
-  if (made_for_times) return true;
+  if (made_for_times(schedule)) return true;
   return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
     return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
   });
@@ -145,20 +147,20 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   return costs;
 }
 
-ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage) {
+ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const GroupPlacement& reduction) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
-  blocks.gradient_reduction = gradient_reduction(plan, blocks, has_stage_data(plan.layout) ? rank : 0);
+  blocks.gradient_reduction = gradient_reduction(plan, blocks, reduction);
   // Every rank has it once; its steps follow one another.
   blocks.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
   return blocks;
 }
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
-  if (has_stage_data(plan.layout)) return stage_data_costs(plan, scenario, blocks_by_rank(plan, scenario));
   const std::vector<ComputeCost> run = as_split(plan, blocks, bytes(plan.boundary));
+  const GroupPlacement reduction = reduction_placement(plan, 0);
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage));
+    costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage, reduction));
   }
   return costs;
 }
@@ -191,10 +193,8 @@ void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
   const auto refuse = [](const std::string& what, const std::string& hint) {
     throw InputError("layout", "stages with different data degrees " + what, hint);
   };
-  const ScheduleEntry* entry = nullptr;
-  for (const ScheduleEntry& one : schedule_entries()) entry = one.name == plan.schedule.name ? &one : entry;
   if (scenario.profile) refuse("cannot take measured costs: a profile is of one microbatch", "leave the profile out");
-  if (entry != nullptr && entry->uses_times) {
+  if (made_for_times(plan.schedule)) {
     refuse("cannot be planned with a schedule that is made for times: " + plan.schedule.name, "schedule: zb-h1");
   }
   if (replicas(plan.schedule) > 1) {
@@ -212,13 +212,15 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   costs.boundaries = boundaries(plan);
   RankBlocks run;
+  std::vector<GroupPlacement> reductions;
   for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
+    reductions.push_back(reduction_placement(plan, rank));
     run.push_back(as_split(plan, blocks[static_cast<std::size_t>(rank)], boundary_of_rank(plan, rank)));
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    const int rank = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
-    const ComputeCost blocks_of_stage = stage_cost(run[static_cast<std::size_t>(rank)], plan.split, stage);
-    costs.stages.push_back(cost_of_stage(plan, blocks_of_stage, stage));
+    const auto rank = static_cast<std::size_t>(plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+    const ComputeCost blocks_of_stage = stage_cost(run[rank], plan.split, stage);
+    costs.stages.push_back(cost_of_stage(plan, blocks_of_stage, stage, reductions[rank]));
   }
   return costs;
 }
@@ -226,6 +228,7 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
 PipelineCosts predicted_costs(const Plan& plan, double expert_load) {
   Scenario scenario = scenario_of(plan);
   scenario.expert_load = expert_load;
+  if (has_stage_data(plan.layout)) return stage_data_costs(plan, scenario, blocks_by_rank(plan, scenario));
   return pipeline_costs(plan, scenario, plan_blocks(plan, scenario));
 }
 

@@ -43,22 +43,24 @@ using RankBlocks = std::vector<std::vector<ComputeCost>>;
 // made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 
-// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step. Of the
-// plan's schedule the placement counts.
+// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step.
+// `reduction`: the placement of its rank, see below. Of the plan's schedule the placement counts.
 [[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
-[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage);
+[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage,
+                                        const GroupPlacement& reduction);
 
 // How the ranks of a pipeline rank's stage that reduce their gradients stand. The reductions of other stages that share
 // ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data degrees
-// by stage those of other stages are not counted: all ranks of such a plan are simulated.
+// by stage those of other stages are not counted: all ranks of such a plan are simulated. Else that of rank 0 is that
+// of all.
 [[nodiscard]] GroupPlacement reduction_placement(const Plan& plan, int rank);
 
-// The costs of the plan's stages and messages; its split and schedule are settled. `blocks`: those of plan_blocks;
-// where the first layers of each stage are redone, the split says which.
+// The costs of the plan's stages and messages; its split and schedule are settled, its data degrees are one. `blocks`:
+// those of plan_blocks; where the first layers of each stage are redone, the split says which.
 [[nodiscard]] PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario,
                                            const std::vector<ComputeCost>& blocks);
 
-// The same of data degrees by stage, with which pipeline_costs leaves the blocks that it is given aside.
+// The same of data degrees by stage.
 [[nodiscard]] PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const RankBlocks& blocks);
 
 // What a plan's own costs would be by its model, cluster, training and software. `expert_load`: of the rank whose

@@ -1,7 +1,6 @@
 #include "common/plan/scenario_numbers.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "common/plan/block_costs.hpp"
 

@@ -1,6 +1,8 @@
 #include "common/plan/stage_data_choices.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -46,26 +48,31 @@ std::vector<std::vector<int>> all_vectors(int replicas, int most_stages) {
   return vectors;
 }
 
-// By what the planner thinks they take, over all microbatches and widest stages. `alone`: with messages as if each rank
-// had all of its NIC.
-std::vector<std::vector<int>> planned_vectors(const Scenario& scenario, const Layout& base, int replicas, bool alone) {
-  std::vector<ReplicaSplit> found;
-  for (const std::int64_t microbatch : scenario.microbatches) {
-    for (int widest = 1; widest <= replicas; ++widest) {
-      if (microbatches_of(scenario, microbatch, widest) == 0) continue;
-      ReplicaProblem problem = replica_problem(scenario, base, replicas, microbatch, widest);
-      if (alone) {
-        problem.message = [whole = problem.message(1, 1)](int from, int to) { return whole / std::min(from, to); };
-      }
-      for (ReplicaSplit& split : dapple_replicas(problem)) found.push_back(std::move(split));
-    }
-  }
+// Each once, by what the planner thinks they take.
+std::vector<std::vector<int>> vectors_of(std::vector<ReplicaSplit> found) {
   std::ranges::stable_sort(found, {}, &ReplicaSplit::time);
   std::vector<std::vector<int>> vectors;
   for (ReplicaSplit& split : found) {
     if (std::ranges::find(vectors, split.degrees) == vectors.end()) vectors.push_back(std::move(split.degrees));
   }
   return vectors;
+}
+
+// Over all microbatches and widest stages: with messages that share NICs, and as if each rank had all of its own.
+std::array<std::vector<std::vector<int>>, 2> planned_vectors(const Scenario& scenario, const Layout& base,
+                                                             int replicas) {
+  std::vector<ReplicaSplit> sharing;
+  std::vector<ReplicaSplit> alone;
+  for (const std::int64_t microbatch : scenario.microbatches) {
+    for (int widest = 1; widest <= replicas; ++widest) {
+      if (microbatches_of(scenario, microbatch, widest) == 0) continue;
+      ReplicaProblem problem = replica_problem(scenario, base, replicas, microbatch, widest);
+      for (ReplicaSplit& split : dapple_replicas(problem)) sharing.push_back(std::move(split));
+      problem.message = [whole = problem.message(1, 1)](int from, int to) { return whole / std::min(from, to); };
+      for (ReplicaSplit& split : dapple_replicas(problem)) alone.push_back(std::move(split));
+    }
+  }
+  return {vectors_of(std::move(sharing)), vectors_of(std::move(alone))};
 }
 
 bool is_divisible(const Model& model, const Layout& layout) {
@@ -96,7 +103,7 @@ std::int64_t microbatches_of(const Scenario& scenario, std::int64_t microbatch, 
 }
 
 int replicas_in_all(const Scenario& scenario, const Layout& base) {
-  const int of_each = base.tensor.degree * base.context * base.expert;
+  const int of_each = stage_width(base, 0);
   return scenario.cluster.ranks % of_each == 0 ? scenario.cluster.ranks / of_each : 0;
 }
 
@@ -153,10 +160,14 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
     const auto through_port = [&](int degree) { return states * std::min(degree, shared_by) / degree; };
     return transfer_time(way, std::max(through_port(from), through_port(to)));
   };
-  problem.reduction = [&scenario, base](int degree, Bytes gradients) -> Seconds {
+  std::map<int, GroupPlacement> groups;  // by degree
+  for (const int degree : problem.degrees) {
+    groups.emplace(degree, placement(layout_with(base, {degree}), MeshAxis::data, scenario.cluster));
+  }
+  problem.reduction = [&scenario, groups](int degree, Bytes gradients) -> Seconds {
     if (degree == 1 || scenario.software.data_overlap) return {};
     return collective_time(scenario.cluster.machine, Collective::all_reduce, static_cast<double>(gradients.value),
-                           placement(layout_with(base, {degree}), MeshAxis::data, scenario.cluster));
+                           groups.at(degree));
   };
   return problem;
 }
@@ -180,9 +191,8 @@ std::vector<Layout> stage_data_layouts(const Scenario& scenario) {
     };
     const std::vector<std::vector<int>> all = all_vectors(replicas, std::min(replicas, layers));
     add(all, all.size());
-    for (const bool alone : {false, true}) {
-      if (all.empty()) add(planned_vectors(scenario, base, replicas, alone), most_stage_data_layouts);
-    }
+    if (!all.empty()) continue;
+    for (const auto& vectors : planned_vectors(scenario, base, replicas)) add(vectors, most_stage_data_layouts);
   }
   return layouts;
 }

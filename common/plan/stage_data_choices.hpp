@@ -30,7 +30,8 @@ inline constexpr std::size_t most_stage_data_layouts = 12;  // for each tensor d
 // With a step of so many microbatches of `microbatch` on each of `widest` replicas; 0: they do not divide the batch.
 [[nodiscard]] std::int64_t microbatches_of(const Scenario& scenario, std::int64_t microbatch, int widest);
 
-// Ranks of the cluster for each rank of a tensor group (and context and expert): replicas of all stages together.
+// Ranks of the cluster for each rank of a tensor group (and context and expert): replicas of all stages together. The
+// data degree of `base` is 1.
 [[nodiscard]] int replicas_in_all(const Scenario& scenario, const Layout& base);
 
 // `base` with these degrees, ranks in the order of the stages.

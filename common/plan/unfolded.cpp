@@ -17,22 +17,23 @@ namespace {
 // The blocks of one stage, forward in order, backward against it.
 class StageWriter {
  public:
-  StageWriter(const Plan& plan, const Scenario& scenario, CollectiveTable& table)
-      : plan_(plan), scenario_(scenario), table_(table) {}
+  // `redone`: by layer, those whose forward is redone inside the backward.
+  StageWriter(const Plan& plan, const Scenario& scenario, const std::vector<bool>& redone, CollectiveTable& table)
+      : plan_(plan), scenario_(scenario), redone_(redone), table_(table) {}
 
   StageParts write(int stage) {
     const BlockRange range = blocks_of_stage(plan_.split, stage);
-    const std::vector<bool> redone = layers_redone_inside(plan_);
+    std::vector<bool> redone;  // by block of the stage
     for (int block = range.first; block < range.last; ++block) {
       const auto number = static_cast<std::size_t>(block);
       kernels_.push_back(kernels_of_block(scenario_, number));
-      redone_.push_back(number > 0 && number <= redone.size() && redone[number - 1]);
+      redone.push_back(number > 0 && number <= redone_.size() && redone_[number - 1]);
     }
     StageParts parts;
     for (const std::vector<Kernel>& kernels : kernels_) add(parts.forward, kernels, {Phase::forward});
     for (std::size_t i = kernels_.size(); i-- > 0;) {
-      if (redone_[i]) add(parts.input_gradient, kernels_[i], {Phase::forward});
-      if (redone_[i]) add(parts.backward, kernels_[i], {Phase::forward});
+      if (redone[i]) add(parts.input_gradient, kernels_[i], {Phase::forward});
+      if (redone[i]) add(parts.backward, kernels_[i], {Phase::forward});
       add(parts.input_gradient, kernels_[i], {Phase::input_gradient});
       add(parts.weight_gradient, kernels_[i], {Phase::weight_gradient});
       add(parts.backward, kernels_[i], {Phase::input_gradient, Phase::weight_gradient});
@@ -52,9 +53,9 @@ class StageWriter {
 
   const Plan& plan_;
   const Scenario& scenario_;
+  const std::vector<bool>& redone_;
   CollectiveTable& table_;
   std::vector<std::vector<Kernel>> kernels_;
-  std::vector<bool> redone_;  // by block: its forward, inside its backward
 };
 
 }  // namespace
@@ -67,9 +68,10 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
                                                           placement(plan.layout, MeshAxis::tensor, plan.cluster),
                                                           1.0 / plan.schedule.slices)};
   const GroupPlacement data = reduction_placement(plan, 0);
+  const std::vector<bool> redone = layers_redone_inside(plan);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     StageParts parts;
-    if (plan.layout.tensor.degree > 1) parts = StageWriter(plan, scenario, details.collectives).write(stage);
+    if (plan.layout.tensor.degree > 1) parts = StageWriter(plan, scenario, redone, details.collectives).write(stage);
     const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;
     parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
     details.stages.push_back(std::move(parts));

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/plan/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
 

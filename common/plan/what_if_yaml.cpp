@@ -5,7 +5,6 @@
 
 #include "common/base/excerpt.hpp"
 #include "common/cost/software_yaml.hpp"
-#include "common/plan/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/scenario_numbers.hpp"
@@ -163,14 +162,15 @@ class VariantReader {
     } else if (where == "between") {
       read_way(value.require("between"), link);
     } else {
-      if (machines() == 1 && !reduces(true)) {
+      const bool over_machines = reduces(true);
+      if (machines() == 1 && !over_machines) {
         value.fail(value.path() + ": the pipeline is on one machine, no message leaves it");
       }
       link.what = Disturbed::outside_ports;
       for (const int rank : ranks_of(read_machine(value.require("machine")))) {
         link.rank = rank;
         variant_.disturbances.push_back(link);
-        if (reduces(true)) add_reduction(link);
+        if (over_machines) add_reduction(link);
       }
     }
   }

@@ -72,8 +72,7 @@ void keep_submeshes(ReplicaProblem& problem, int per_machine) {
 std::vector<Proposal> proposals_of(const Scenario& scenario, const Layout& base, std::int64_t microbatch,
                                    const Baseline& baseline) {
   const int replicas = replicas_in_all(scenario, base);
-  const int per_replica = base.tensor.degree * base.context * base.expert;
-  const int per_machine = std::max(1, scenario.cluster.machine.devices / per_replica);
+  const int per_machine = std::max(1, scenario.cluster.machine.devices / stage_width(base, 0));
   std::vector<Proposal> proposals;
   if (baseline.name == "pipedream") {
     add(proposals, baseline.replicas(pipedream_problem(scenario, base, replicas, microbatch)), microbatch);

@@ -129,10 +129,7 @@ std::optional<std::vector<int>> AlikeLayers::largest(std::vector<LayerRange> ran
   try {
     const std::optional<std::vector<int>> found = counts(std::move(ranges));
     if (!found) return std::vector<int>{};
-    std::vector<int> cuts;
-    for (const int count : *found) cuts.push_back((cuts.empty() ? 1 : cuts.back()) + count);
-    ++cuts.back();
-    return cuts;
+    return cuts_of({.layers = *found});
   } catch (const Unknown&) {
     return std::nullopt;
   }

@@ -63,10 +63,11 @@ class BalancedSplit {
   // Looks among all cuts for any whose slowest rank is faster, and goes on from there.
   void search_all() {
     if (aim_ != BalanceAim::slowest_rank || order_.excess_bytes > 0) return;
+    const bool alike_layers = AlikeLayers::are(chain_);
     for (std::int64_t steps = 0; steps < most_steps_of_search;) {
       const CoupledLimits limits{.bytes = memory_limit_, .time = order_.pace - 1};
       if (!blocks_fit_in_ranks(chain_, order_.pace - 1)) return;
-      if (AlikeLayers::are(chain_)) {
+      if (alike_layers) {
         AlikeLayers alike(chain_, limits);
         if (alike.possible(alike.any()) == false) return;
       }

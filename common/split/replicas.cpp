@@ -65,10 +65,10 @@ class ReplicaSearch {
   std::vector<ReplicaSplit> run() {
     std::vector<ReplicaSplit> found;
     for (int stages = 1; stages <= problem_.most_stages; ++stages) {
+      if (stages > 1) add_messages();
       levels_.emplace_back(row() * columns());
       add_stages(stages);
       if (std::optional<ReplicaSplit> best = best_of(stages)) found.push_back(std::move(*best));
-      add_messages();
     }
     return found;
   }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <map>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -146,32 +148,11 @@ void weigh_all(benchmark::State& state, const std::string& software) {
   state.counters["refused"] = static_cast<double>(counts.refused) / static_cast<double>(state.iterations());
 }
 
-// The scenarios that plumb ships: all layouts, microbatches, recompute modes and mesh orders.
-const char* const open_530b = R"(
-model: {name: mt-nlg-530b, vocabulary: 51200, hidden: 20480, heads: 128, ffn: 81920, layers: "full/dense*105",
-        activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: true}
-cluster: {machine: dgx-a100, nodes: 315}
-training: {sequence: 2048, global_batch: 1920, microbatch: [1, 2, 4], precision: fp16, recompute: auto}
-layout: auto
-schedule: [1f1b, {name: interleaved-1f1b, chunks: [2, 3]}, zb-h1]
-software: megatron-2022
-split: [dynamic, uniform]
-)";
-const char* const open_175b = R"(
-model: {name: gpt-3-175b, vocabulary: 51200, hidden: 12288, heads: 96, ffn: 49152, layers: "full/dense*96",
-        activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: true}
-cluster: {machine: dgx-a100, nodes: 8}
-training: {sequence: 2048, global_batch: 64, microbatch: auto, precision: fp16, recompute: auto}
-layout: auto
-schedule: [1f1b, {name: interleaved-1f1b, chunks: auto}, zb-h1]
-software: megatron-2022
-split: [dynamic, uniform]
-)";
-
-// A whole search as the planner does it, its table predicted by the longest path. How each candidate was disposed of is
-// given apart: most are refused by their numbers alone.
-void search_all(benchmark::State& state, const char* yaml) {
-  const Scenario read = read_scenario(YamlValue::parse(yaml, "open.yaml"), "open");
+// A whole search of a scenario that plumb ships, as the planner does it: all layouts, microbatches, recompute modes and
+// mesh orders, its table predicted by the longest path. How each candidate was disposed of is given apart: most are
+// refused by their numbers alone.
+void search_all(benchmark::State& state, const char* file) {
+  const Scenario read = read_scenario(std::filesystem::path(PLUMB_SOURCE_DIR) / "scenarios" / file);
   const SearchSpace space(read);
   SearchResult found;
   for (auto _ : state) found = search(space, fast_weigher, predict_by_path, {.jobs = threads});
@@ -191,8 +172,12 @@ void search_all(benchmark::State& state, const char* yaml) {
   state.counters["disposed/s"] =
       benchmark::Counter(static_cast<double>(found.candidates), benchmark::Counter::kIsIterationInvariantRate);
 }
-BENCHMARK_CAPTURE(search_all, mt_nlg_530b_2520_gpus, open_530b)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(search_all, gpt_3_175b_64_gpus, open_175b)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(search_all, mt_nlg_530b_2520_gpus, "mt-nlg-530b-dgx-a100.yaml")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(search_all, gpt_3_175b_64_gpus, "gpt-3-175b-64-a100.yaml")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 BENCHMARK_CAPTURE(weigh_all, megatron_2022, "megatron-2022")
     ->Unit(benchmark::kMillisecond)

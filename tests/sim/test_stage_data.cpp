@@ -3,6 +3,7 @@
 #include "sim/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/sim/made_up_machine.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -38,17 +39,7 @@ TEST_CASE("through SimGrid two stages of different degrees take what the longest
 TEST_CASE("messages of neighbouring stages that share a port slow each other down where all ranks are simulated") {
   // One device a machine: what comes to the middle stage from both sides goes through its ports, and messages take
   // longer than what they are made by.
-  const std::string slow = R"({name: single, devices: 1,
-  device: {name: made up, type: cuda, peak: {bf16: {value: 100 TFLOP/s, source: made up}},
-    matmul_efficiency: {value: 0.8, source: made up}, memory_bandwidth: {value: 900 GB/s, source: made up},
-    memory_efficiency: {value: 0.8, source: made up}, attention_efficiency: {value: 0.5, source: made up},
-    multiprocessors: 82, matmul_depth: {value: 100, source: made up}, kernel_gap: {value: 2 us, source: made up},
-    launch_time: {value: 5 us, source: made up}, message_multiprocessors: {value: 4, source: made up},
-    memory: {value: 24 GB, source: made up}},
-  collective_bandwidth: {value: 20 GB/s, source: made up}, collective_latency: {value: 20 us, source: made up},
-  collective_latency_per_rank: {value: 2 us, source: made up},
-  inside: {latency: {value: 20 us, source: made up}, bandwidth: {value: 20 GB/s, source: made up}},
-  outside: {latency: {value: 30 us, source: made up}, bandwidth: {value: 0.1 GB/s, source: made up}}}, nodes: 4)";
+  const std::string slow = tests::made_up_machine("name: single, devices: 1", "0.1 GB/s") + ", nodes: 4";
   const Plan plan = plan_of(slow, "[1, 2, 1]", "schedule: 1f1b\n");
   CHECK(by_simgrid(plan) > by_path(plan) * 1.05);
 }

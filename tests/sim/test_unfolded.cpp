@@ -2,6 +2,7 @@
 #include "sim/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
+#include "tests/sim/made_up_machine.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -15,18 +16,8 @@ double unfolded_seconds(const Plan& plan) {
 }
 
 // Eight devices, four under each of two switches whose uplinks and one NIC they share.
-const std::string pcie_box = R"({name: box, devices: 8, nics: 1, devices_per_switch: 4,
-  uplink: {value: 20 GB/s, source: made up},
-  device: {name: made up, type: cuda, peak: {bf16: {value: 100 TFLOP/s, source: made up}},
-    multiprocessors: 82, matmul_depth: {value: 100, source: made up}, kernel_gap: {value: 2 us, source: made up},
-    launch_time: {value: 5 us, source: made up}, message_multiprocessors: {value: 4, source: made up},
-    matmul_efficiency: {value: 0.8, source: made up}, memory_bandwidth: {value: 900 GB/s, source: made up},
-    memory_efficiency: {value: 0.8, source: made up}, attention_efficiency: {value: 0.5, source: made up},
-    memory: {value: 24 GB, source: made up}},
-  inside: {latency: {value: 20 us, source: made up}, bandwidth: {value: 20 GB/s, source: made up}},
-  outside: {latency: {value: 30 us, source: made up}, bandwidth: {value: 20 GB/s, source: made up}},
-  collective_bandwidth: {value: 20 GB/s, source: made up}, collective_latency: {value: 20 us, source: made up},
-  collective_latency_per_rank: {value: 2 us, source: made up}})";
+const std::string pcie_box = tests::made_up_machine(
+    "name: box, devices: 8, nics: 1, devices_per_switch: 4, uplink: {value: 20 GB/s, source: made up}", "20 GB/s");
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "common/plan/planner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/common/split/all_splits.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -23,6 +24,12 @@ Model llama(int layers, std::int64_t kv_heads = 8, std::int64_t width = 14336) {
           .layers = std::vector<Layer>(static_cast<std::size_t>(layers),
                                        Layer{.mixer = attention, .mlp = DenseMlp{.width = width}})};
 }
+
+// Of llama, in formulas: hidden, what keys and values are, an MLP matrix; and the rank of the adapters.
+constexpr double h = 4096;
+constexpr double kv = 1024;
+constexpr double f = 14336;
+constexpr double r = 16;
 
 Lora lora_of(std::int64_t rank, const std::vector<std::string>& names, const Model& model) {
   Lora lora{.rank = rank, .alpha = 2.0 * static_cast<double>(rank), .targets = {}};
@@ -96,8 +103,7 @@ TEST_CASE("every adapted matrix has rank times the sum of its sides, experts eac
 
 TEST_CASE("F and I have the adapters on top, W has nothing else") {
   const Model model = llama(2);
-  const double r = 16;
-  const double sides = (4096 + 4096) + (4096 + 1024);  // of query and value
+  const double sides = (h + h) + (h + kv);  // of query and value
   const OperationTotals full = layer_totals(model, std::nullopt, true);
   const OperationTotals tuned = layer_totals(model, lora_of(16, {"query", "value"}, model), true);
   CHECK(tuned.forward.value == full.forward.value + 2 * r * sides);
@@ -107,10 +113,6 @@ TEST_CASE("F and I have the adapters on top, W has nothing else") {
 
 TEST_CASE("the first layer with adapters passes no gradient on to what is before them") {
   const Model model = llama(2);
-  const double h = 4096;
-  const double kv = 1024;
-  const double f = 14336;
-  const double r = 16;
   const double full = layer_totals(model, std::nullopt, true).input_gradient.value;
   // Of q, k and v nothing goes on: only dy · B of the adapters is made.
   const double attention_inputs = 2 * h * (h + 2 * kv);
@@ -130,10 +132,6 @@ TEST_CASE("the first layer with adapters passes no gradient on to what is before
 
 TEST_CASE("kept is what the adapters' W and the frozen layers' I need") {
   const Model model = llama(2);
-  const double h = 4096;
-  const double kv = 1024;
-  const double f = 14336;
-  const double r = 16;
   // bf16: inputs of both norms and their statistics; the first norm's output, which query and value multiply; q, k, v,
   // the attention's output and its sums; gate and up, not their product; x · A of both.
   const double common = 2 * 2 * h + 8 + (2 * h + 2 * 2 * kv + 2 * h + 4 * 32) + 4 * f;
@@ -270,11 +268,7 @@ TEST_CASE("with LoRA too no cut has a faster slowest stage than the dynamic spli
         return worst;
       };
       Seconds best{1e9};
-      for (int first = 0; first <= 9; ++first) {
-        for (int second = 1; first + second <= 10; ++second) {
-          best = std::min(best, slowest({.layers = {first, second, 10 - first - second}}));
-        }
-      }
+      for_all_splits(10, 3, [&](const Split& split) { best = std::min(best, slowest(split)); });
       PlanChoice choice = only_choice(scenario);
       choice.split = {.method = SplitMethod::dynamic};
       CAPTURE(layers, targets);

@@ -166,7 +166,7 @@ TEST_CASE("what decides of the network between machines is named and weighed") {
       scenario_text("cluster: {machine: dgx-a100, nodes: 2, sites: {nodes: 1, bandwidth: 1 MB/s, latency: 1 us}}\n"
                     "training: {sequence: 32, global_batch: 8, microbatch: 1, precision: bf16}\n"
                     "layout: {pipeline: 1, tensor: {degree: 2}, data: {degree: 8}}\nsplit: uniform\n"));
-  const Plan plan = make_plan(scenario, {1, scenario.schedules.front(), scenario.splits.front()});
+  const Plan plan = make_plan(scenario, only_choice(scenario));
   const StepUncertainty found = step_uncertainty(plan, {.draws = 2});
   REQUIRE_FALSE(found.taken_as_exact.empty());
   CHECK(found.taken_as_exact.front().number == "sites.bandwidth");

@@ -49,6 +49,16 @@ Plan plan_of(const Case& c) {
   return make_plan(scenario, only_choice(scenario));
 }
 
+template <class F>
+std::string problem_of(const F& refused) {
+  try {
+    refused();
+  } catch (const InputError& error) {
+    return error.problem();
+  }
+  return "no error";
+}
+
 Seconds step_of(const Timeline& timeline) { return timeline.steps.front().duration; }
 
 std::vector<Case> cases() {
@@ -256,14 +266,7 @@ TEST_CASE("what stages with different data degrees cannot be is refused with its
   CHECK_THAT(message_for("model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*4\"}\n"
                          "layout: {tensor: auto, data: {by_stage: [2, 1]}}\n"),
              ContainsSubstring("no other of its degrees, nor its order, can be open"));
-  const auto not_built = [](const Case& c) {
-    try {
-      (void)plan_of(c);
-    } catch (const InputError& error) {
-      return error.problem();
-    }
-    return std::string("no error");
-  };
+  const auto not_built = [](const Case& c) { return problem_of([&] { (void)plan_of(c); }); };
   CHECK_THAT(not_built({.schedule = "zb-auto"}), ContainsSubstring("made for times"));
   CHECK_THAT(not_built({.schedule = "chimera"}), ContainsSubstring("two replicas"));
   CHECK_THAT(not_built({.data = "{by_stage: [2, 1, 1, 1]}", .pipeline = 4, .schedule = "bpipe"}),
@@ -274,12 +277,7 @@ TEST_CASE("what stages with different data degrees cannot be is refused with its
 TEST_CASE("what befalls a machine or a link is refused of stages with different data degrees") {
   const Plan plan = plan_of({});
   const auto message_of = [&](const std::string& text) {
-    try {
-      (void)read_what_if(YamlValue::parse("- name: it\n  " + text, "what-if.yaml"), plan);
-    } catch (const InputError& error) {
-      return error.problem();
-    }
-    return std::string("no error");
+    return problem_of([&] { (void)read_what_if(YamlValue::parse("- name: it\n  " + text, "what-if.yaml"), plan); });
   };
   CHECK_THAT(message_of("link: {rank: 0, factor: 0.5}\n"), ContainsSubstring("not told apart yet"));
   CHECK_THAT(message_of("straggler: {machine: 0, slower: 2}\n"), ContainsSubstring("not told apart yet"));

@@ -134,7 +134,7 @@ TEST_CASE("a plan's costs are predicted again from what it holds, also through i
 TEST_CASE("a variant's number takes along what it stands in for, unless the variant gives that too") {
   const Scenario scenario =
       read_text(scenario_text("cluster: {ranks: 2, cores: 2}\nlayout: {pipeline: 2}\nsplit: uniform\n"));
-  const Plan plan = make_plan(scenario, {1, scenario.schedules.front(), scenario.splits.front()});
+  const Plan plan = make_plan(scenario, only_choice(scenario));
   const auto device = [&](const std::string& machine) {
     return variants("- {name: a, machine: " + machine + "}", plan).front().plan.cluster.machine.device;
   };

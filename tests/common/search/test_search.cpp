@@ -49,6 +49,16 @@ Scenario tight_scenario(unsigned seed) {
   return read_text(random_scenario(seed, ", memory: " + std::to_string(peaks[peaks.size() / 3].value) + " B"));
 }
 
+Scenario synchronous_scenario(unsigned seed) {
+  std::string text = random_scenario(seed);
+  if (const std::size_t at = text.find("software: plumb"); at != std::string::npos) {
+    text.replace(at, 15, "software: megatron-2022");
+  }
+  Scenario scenario = read_text(text);
+  REQUIRE(scenario.software.exchange == PipelineExchange::synchronous);
+  return scenario;
+}
+
 // Bounds that hold and are as tight as a seed makes them: a part of the least that any candidate of the family has.
 Weigher bounded_weigher(const Scenario& scenario, double tightness) {
   Weigher weigher = slow_weigher(scenario);
@@ -133,12 +143,7 @@ TEST_CASE(
   int below = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {
     CAPTURE(seed);
-    std::string text = random_scenario(seed);
-    if (const std::size_t at = text.find("software: plumb"); at != std::string::npos) {
-      text.replace(at, 15, "software: megatron-2022");
-    }
-    const Scenario scenario = read_text(text);
-    REQUIRE(scenario.software.exchange == PipelineExchange::synchronous);
+    const Scenario scenario = synchronous_scenario(seed);
     const SearchSpace space(scenario);
     const PlanningResult all = plan_scenario(scenario, around_path);
     const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 1); };
@@ -155,11 +160,7 @@ TEST_CASE("a family just above the best path is not left out where an engine may
   int overtaken = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {
     CAPTURE(seed);
-    std::string text = random_scenario(seed);
-    if (const std::size_t at = text.find("software: plumb"); at != std::string::npos) {
-      text.replace(at, 15, "software: megatron-2022");
-    }
-    const Scenario scenario = read_text(text);
+    const Scenario scenario = synchronous_scenario(seed);
     const SearchSpace space(scenario);
     const PlanningResult by_path = plan_scenario(scenario, predict_by_path);
     const Candidate* fastest = best_of(by_path);

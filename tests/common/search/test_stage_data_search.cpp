@@ -1,6 +1,5 @@
 // Data degrees by stage that a scenario leaves open: the planner against all cuts and degrees, and others' planners.
 #include <algorithm>
-#include <functional>
 
 #include "common/base/error.hpp"
 #include "common/plan/stage_data_choices.hpp"
@@ -8,6 +7,7 @@
 #include "common/search/search.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/common/split/all_splits.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -26,31 +26,12 @@ std::string text_of(const std::string& layers, int ranks, const std::string& res
 
 const std::string open = "layout: {data: {by_stage: auto}}\n";
 
-std::vector<std::vector<int>> sums_to(int whole, int parts) {
-  std::vector<std::vector<int>> all;
-  std::vector<int> now;
-  const std::function<void(int)> place = [&](int left) {
-    if (std::ssize(now) + 1 == parts) {
-      all.push_back(now);
-      all.back().push_back(left);
-      return;
-    }
-    for (int next = 0; next <= left; ++next) {
-      now.push_back(next);
-      place(left - next);
-      now.pop_back();
-    }
-  };
-  place(whole);
-  return all;
-}
-
 // All of them; without different data degrees the dynamic one, which then has the least slowest rank.
 std::vector<SplitChoice> splits_of(const Layout& layout, int layers) {
   std::vector<SplitChoice> splits;
-  for (std::vector<int>& counts : sums_to(layers, layout.pipeline)) {
-    splits.push_back({.method = SplitMethod::counts, .counts = std::move(counts)});
-  }
+  for_all_splits(layers, layout.pipeline, [&](const Split& split) {
+    splits.push_back({.method = SplitMethod::counts, .counts = split.layers});
+  });
   return has_stage_data(layout) ? splits : std::vector{SplitChoice{.method = SplitMethod::dynamic}};
 }
 
@@ -60,9 +41,9 @@ Seconds shortest(const Scenario& scenario) {
   const int layers = static_cast<int>(scenario.model.layers.size());
   const int replicas = scenario.cluster.ranks;
   for (int pipeline = 1; pipeline <= std::min(layers, replicas); ++pipeline) {
-    for (const std::vector<int>& degrees : sums_to(replicas, pipeline)) {
-      if (std::ranges::find(degrees, 0) != degrees.end()) continue;
-      const Layout layout = layout_with(Layout{}, degrees);
+    for_all_splits(replicas, pipeline, [&](const Split& degrees) {
+      if (std::ranges::find(degrees.layers, 0) != degrees.layers.end()) return;
+      const Layout layout = layout_with(Layout{}, degrees.layers);
       for (const std::int64_t microbatch : scenario.microbatches) {
         for (const SplitChoice& split : splits_of(layout, layers)) {
           const PlanChoice choice{
@@ -71,7 +52,7 @@ Seconds shortest(const Scenario& scenario) {
           if (candidate.fits) best = std::min(best, candidate.iteration);
         }
       }
-    }
+    });
   }
   return best;
 }

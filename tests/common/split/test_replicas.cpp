@@ -178,7 +178,6 @@ Stages stages_of(const ReplicaProblem& problem, const ReplicaSplit& split) {
   return stages;
 }
 
-// No gradient is reduced and no message is sent, and a step is one microbatch: what matters is a stage's pace.
 ReplicaProblem vgg_like() {
   // Convolutions that take long and have few parameters, then fully connected layers that are quick and have nearly all
   // (VGG-16: 1.4e7 of 1.38e8 parameters in the convolutions).

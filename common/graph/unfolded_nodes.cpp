@@ -1,0 +1,53 @@
+#include "common/graph/unfolded_nodes.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/error.hpp"
+#include "common/graph/exchange_steps.hpp"
+
+namespace plumb {
+
+NodeId UnfoldedNodes::emit(const Node& node) {
+  if (graph_.nodes.size() >= no_node - 1) throw InputError("graph", "has more nodes than can be counted");
+  graph_.nodes.push_back(node);
+  return static_cast<NodeId>(graph_.nodes.size() - 1);
+}
+
+void UnfoldedNodes::edge(NodeId from, NodeId to) {
+  if (from != no_node) edges_.emplace_back(from, to);
+}
+
+NodeId UnfoldedNodes::add_collective(const Node& folded, std::int32_t group, const CollectivePlan& plan, double factor,
+                                     const std::vector<NodeId>& before) {
+  NodeId previous = no_node;
+  for (int i = 0; i < plan.count; ++i) {
+    const CollectivePhase& phase = plan.phases.at(static_cast<std::size_t>(i));
+    const Flow flow{phase.latency * factor, phase.inside * factor, phase.outside * factor};
+    const NodeId id = emit({.kind = NodeKind::collective,
+                            .action = folded.action,
+                            .rank = graph_.groups[static_cast<std::size_t>(group)].front(),
+                            .bytes = {std::llround(std::max(flow.inside, flow.outside))},
+                            .duration = phase.time * factor,
+                            .group = group,
+                            .flow = flow_index(graph_, flow)});
+    if (i == 0) {
+      for (const NodeId one : before) edge(one, id);
+    }
+    edge(previous, id);
+    previous = id;
+  }
+  return previous;
+}
+
+void UnfoldedNodes::finish() {
+  graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
+                                      static_cast<NodeId>(graph_.nodes.size()));
+  graph_.predecessor_count.assign(graph_.nodes.size(), 0);
+  for (const auto& edge : edges_) ++graph_.predecessor_count[edge.second];
+  // Nodes follow those of the folded graph in its topological order.
+  graph_.topological_order.resize(graph_.nodes.size());
+  for (NodeId id = 0; id < graph_.nodes.size(); ++id) graph_.topological_order[id] = id;
+}
+
+}  // namespace plumb
