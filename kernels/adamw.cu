@@ -2,9 +2,6 @@
 // tensor that its chunk of elements belongs to.
 #include "kernels/adamw.hpp"
 
-#include <algorithm>
-#include <vector>
-
 #include "kernels/device/device.cuh"
 
 namespace plumb::kernels {
@@ -33,22 +30,15 @@ __device__ __forceinline__ float step(const AdamWNumbers& n, float gradient, flo
   return sum(product(n.keep, w), -product(n.rate, m / below));
 }
 
-template <class T>
-__device__ __forceinline__ void step_one(const AdamWNumbers& n, const AdamWTensor& tensor, std::int64_t at) {
-  const float w = step(n, tensor.gradient[at], tensor.first_moment[at], tensor.second_moment[at], tensor.weight[at]);
-  tensor.weight[at] = w;
-  if (tensor.copy != nullptr) static_cast<T*>(tensor.copy)[at] = from_float<T>(w);
-}
-
-template <class T>
+template <class T, int N>
 __device__ __forceinline__ void step_pack(const AdamWNumbers& n, const AdamWTensor& tensor, std::int64_t at) {
-  const Pack<float, pack> g = load<pack>(tensor.gradient + at);
-  Pack<float, pack> m = load<pack>(tensor.first_moment + at);
-  Pack<float, pack> v = load<pack>(tensor.second_moment + at);
-  Pack<float, pack> w = load<pack>(tensor.weight + at);
-  Pack<T, pack> copy;
+  const Pack<float, N> g = load<N>(tensor.gradient + at);
+  Pack<float, N> m = load<N>(tensor.first_moment + at);
+  Pack<float, N> v = load<N>(tensor.second_moment + at);
+  Pack<float, N> w = load<N>(tensor.weight + at);
+  Pack<T, N> copy;
 #pragma unroll
-  for (int i = 0; i < pack; ++i) {
+  for (int i = 0; i < N; ++i) {
     w.at[i] = step(n, g.at[i], m.at[i], v.at[i], w.at[i]);
     copy.at[i] = from_float<T>(w.at[i]);
   }
@@ -73,19 +63,16 @@ __global__ void __launch_bounds__(threads)
   }
   const AdamWTensor tensor = batch.tensors[low];
   const std::int64_t begin = static_cast<std::int64_t>(block - batch.first_chunk[low]) * chunk;
-  const bool aligned = (reinterpret_cast<std::uintptr_t>(tensor.gradient) % 16 == 0) &&
-                       (reinterpret_cast<std::uintptr_t>(tensor.weight) % 16 == 0) &&
-                       (reinterpret_cast<std::uintptr_t>(tensor.first_moment) % 16 == 0) &&
-                       (reinterpret_cast<std::uintptr_t>(tensor.second_moment) % 16 == 0) &&
-                       (reinterpret_cast<std::uintptr_t>(tensor.copy) % 16 == 0);
+  const bool aligned =
+      aligned_to<16>(tensor.gradient, tensor.weight, tensor.first_moment, tensor.second_moment, tensor.copy);
   if (aligned && begin + chunk <= tensor.size) {
 #pragma unroll
     for (int i = 0; i < packs_of_thread; ++i) {
-      step_pack<T>(numbers, tensor, begin + (i * threads + static_cast<int>(threadIdx.x)) * pack);
+      step_pack<T, pack>(numbers, tensor, begin + (i * threads + static_cast<int>(threadIdx.x)) * pack);
     }
   } else {
     const std::int64_t end = begin + chunk < tensor.size ? begin + chunk : tensor.size;
-    for (std::int64_t at = begin + threadIdx.x; at < end; at += threads) step_one<T>(numbers, tensor, at);
+    for (std::int64_t at = begin + threadIdx.x; at < end; at += threads) step_pack<T, 1>(numbers, tensor, at);
   }
 }
 

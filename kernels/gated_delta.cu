@@ -219,7 +219,7 @@ void gated_delta_forward(const GatedDeltaShape& shape, Type type, const GatedDel
   require(shape.key_dim > 0 && shape.key_dim <= 256, "keys of 1 to 256");
   require(shape.value_dim > 0 && shape.value_dim < (1 << 20), "values of 1 to 2^20");
   if (shape.sequences == 0) return;
-  const bool aligned = multiples_of(16, address(a.query), address(a.key), address(a.value), address(a.output));
+  const bool aligned = aligned_to<16>(a.query, a.key, a.value, a.output);
   const bool fits = (shape.key_dim == 64 || shape.key_dim == 128) && shape.value_dim % value_columns == 0 && aligned;
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.value_dim, value_columns)),
                   static_cast<unsigned>(shape.sequences));

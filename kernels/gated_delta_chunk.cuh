@@ -33,14 +33,6 @@ struct alignas(16) Tiles {
   float beta[chunk];
 };
 
-struct Lane {
-  int warp = static_cast<int>(threadIdx.x) / device::warp_size;
-  int group = static_cast<int>(threadIdx.x) % device::warp_size / 4;
-  int quad = static_cast<int>(threadIdx.x) % 4;
-
-  __device__ __forceinline__ Lane() {}
-};
-
 template <class T>
 __device__ __forceinline__ void put_pair(T* to, float low, float high) {
   device::store(to, device::Pack<T, 2>{{device::from_float<T>(low), device::from_float<T>(high)}});
@@ -97,23 +89,31 @@ __device__ __forceinline__ void scores_and_coupling(Tiles<T, Keys>& tiles) {
   }
 }
 
+// product[n] += rows · columns[n]ᵀ over `steps` runs of 16, of 16 rows and 8 columns each, all in rows of `stride`.
+template <class T, int N>
+__device__ __forceinline__ void multiply(const T* rows, const T* columns, int stride, int steps,
+                                         float (&product)[N][4]) {
+  using namespace device;
+#pragma unroll
+  for (int k = 0; k < steps; ++k) {
+    std::uint32_t a[4];
+    load_a(a, rows + k * 16, stride);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      std::uint32_t b[2];
+      load_b(b, columns + n * 8 * stride + k * 16, stride);
+      mma(product[n], a, b, T{});
+    }
+  }
+}
+
 // Warps 0 and 1, 16 value columns each: right[n], transposed, is [16 value columns, times 8n … 8n + 7].
 template <class T, int Keys>
 __device__ __forceinline__ void right_sides(const Tiles<T, Keys>& tiles, float (&right)[8][4]) {
   using namespace device;
   using Of = Tiles<T, Keys>;
   const Lane lane;
-#pragma unroll
-  for (int k = 0; k < Keys / 16; ++k) {
-    std::uint32_t state[4];
-    load_a(state, tiles.state + lane.warp * 16 * Of::wide + k * 16, Of::wide);
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      std::uint32_t key[2];
-      load_b(key, tiles.key + n * 8 * Of::wide + k * 16, Of::wide);
-      mma(right[n], state, key, T{});
-    }
-  }
+  multiply(tiles.state + lane.warp * 16 * Of::wide, tiles.key, Of::wide, Keys / 16, right);
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -149,17 +149,7 @@ __device__ __forceinline__ void from_state(const Tiles<T, Keys>& tiles, float (&
   using Of = Tiles<T, Keys>;
   const Lane lane;
   const int first = (lane.warp - 4) * 16;
-#pragma unroll
-  for (int k = 0; k < Keys / 16; ++k) {
-    std::uint32_t query[4];
-    load_a(query, tiles.query + first * Of::wide + k * 16, Of::wide);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      std::uint32_t state[2];
-      load_b(state, tiles.state + n * 8 * Of::wide + k * 16, Of::wide);
-      mma(out[n], query, state, T{});
-    }
-  }
+  multiply(tiles.query + first * Of::wide, tiles.state, Of::wide, Keys / 16, out);
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
 #pragma unroll
@@ -169,20 +159,9 @@ __device__ __forceinline__ void from_state(const Tiles<T, Keys>& tiles, float (&
 
 template <class T, int Keys>
 __device__ __forceinline__ void from_writes(const Tiles<T, Keys>& tiles, float (&out)[4][4]) {
-  using namespace device;
   using Of = Tiles<T, Keys>;
-  const Lane lane;
-  const int block = lane.warp - 4;
-  for (int k = 0; k <= block; ++k) {
-    std::uint32_t score[4];
-    load_a(score, tiles.score + block * 16 * Of::narrow + k * 16, Of::narrow);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      std::uint32_t writes[2];
-      load_b(writes, tiles.writes + n * 8 * Of::narrow + k * 16, Of::narrow);
-      mma(out[n], score, writes, T{});
-    }
-  }
+  const int block = device::Lane().warp - 4;
+  multiply(tiles.score + block * 16 * Of::narrow, tiles.writes, Of::narrow, block + 1, out);
 }
 
 // Two neighbouring accumulators of 8 columns are one operand of 16: the layouts of mma.m16n8k16 fit.

@@ -1,10 +1,11 @@
 // Fragments are loaded from global memory, 16 bytes a lane, without a stop in shared memory: the tensor core adds up
 // over k in any order, so which k a lane's numbers stand for is ours to choose, the same for both factors; likewise
-// which columns. Layouts: PTX ISA, "Matrix fragments for mma.m16n8k16". Lane = 4 · group + quad.
+// which columns. g and q are the group and the quad of a Lane.
 #include "kernels/lora.hpp"
 
 #include <algorithm>
 
+#include "kernels/add_parts.cuh"
 #include "kernels/device/device.cuh"
 #include "kernels/lora_plain.cuh"
 
@@ -26,10 +27,7 @@ constexpr int project_rows = 32;
 // run, a lane's 8 columns are k = 2q, 2q+1, 2q+8, 2q+9 of two steps.
 template <class T, int RankTiles>
 __global__ void __launch_bounds__(threads) project_kernel(const __grid_constant__ Project<T> a) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  const int group = lane / 4;
-  const int quad = lane % 4;
+  const auto [warp, group, quad] = Lane();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * project_rows;
   float total[2][RankTiles][4] = {};
 #pragma unroll 2
@@ -93,10 +91,8 @@ constexpr int add_rows = 32;
 // 8 (n / 2) + 2 j + n % 2, so that a lane has 8 neighbours.
 template <class T, int RankSteps>
 __global__ void __launch_bounds__(threads) add_kernel(const __grid_constant__ Add<T> a) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const int group = lane / 4;
-  const int quad = lane % 4;
-  const int begin = (static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / warp_size) * add_columns;
+  const auto [warp, group, quad] = Lane();
+  const int begin = (static_cast<int>(blockIdx.x) * warps + warp) * add_columns;
   const int column = begin + quad * 8;
   std::uint32_t factor[RankSteps][4][2];
 #pragma unroll
@@ -158,10 +154,7 @@ constexpr int gradient_columns = 64;  // of a warp
 // has 8 columns of them; product m's rows g and g + 8 are its columns 2m and 2m + 1.
 template <class T, int RankTiles>
 __global__ void __launch_bounds__(threads) gradient_kernel(const __grid_constant__ Gradient<T> a) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const int group = lane / 4;
-  const int quad = lane % 4;
-  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  const auto [warp, group, quad] = Lane();
   const int column = (static_cast<int>(blockIdx.x) * warps + warp) * gradient_columns + group * 8;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * a.tokens_of_part;
   const std::int64_t end = begin + a.tokens_of_part < a.tokens ? begin + a.tokens_of_part : a.tokens;
@@ -236,7 +229,7 @@ std::int64_t tokens_of_part(const LoraShape& shape) {
 void lora_project(const LoraShape& shape, Type type, const LoraProject<void>& a, Stream stream) {
   check(shape);
   if (shape.tokens == 0) return;
-  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && multiples_of(16, address(a.x), address(a.factor));
+  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && aligned_to<16>(a.x, a.factor);
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const Project<T> arguments = {.x = static_cast<const T*>(a.x),
@@ -266,7 +259,7 @@ void lora_project(const LoraShape& shape, Type type, const LoraProject<void>& a,
 void lora_add(const LoraShape& shape, Type type, const LoraAdd<void>& a, Stream stream) {
   check(shape);
   if (shape.tokens == 0) return;
-  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && multiples_of(16, address(a.x));
+  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && aligned_to<16>(a.x);
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const Add<T> arguments = {.z = static_cast<const T*>(a.z),
@@ -302,7 +295,7 @@ std::int64_t lora_part_count(const LoraShape& shape) {
 void lora_gradient(const LoraShape& shape, Type type, const LoraGradient<void>& a, Stream stream) {
   check(shape);
   if (shape.tokens == 0) return;
-  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && multiples_of(16, address(a.x), address(a.parts));
+  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && aligned_to<16>(a.x, a.parts);
   const std::int64_t parts = lora_part_count(shape);
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
@@ -316,22 +309,18 @@ void lora_gradient(const LoraShape& shape, Type type, const LoraGradient<void>& 
                                    .columns = static_cast<int>(shape.columns),
                                    .rank = static_cast<int>(shape.rank)};
     const auto rows = static_cast<unsigned>(parts);
-    const bool tensor_cores = wide && sizeof(T) == 2;
     if constexpr (sizeof(T) == 2) {
-      const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, warps * gradient_columns)), rows);
       if (wide) {
+        const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, warps * gradient_columns)), rows);
         with_tiles(shape.rank, 8,
                    [&](auto tiles) { launch(gradient_kernel<T, tiles()>, grid, threads, 0, stream, arguments); });
+        return;
       }
     }
-    if (!tensor_cores) {
-      const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, threads)), rows);
-      launch(plain_gradient_kernel<T>, grid, threads, 0, stream, arguments);
-    }
+    const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, threads)), rows);
+    launch(plain_gradient_kernel<T>, grid, threads, 0, stream, arguments);
   });
-  const auto blocks = static_cast<unsigned>(ceil_div(shape.rank * shape.columns, threads));
-  launch(add_parts_kernel, dim3(blocks), threads, 0, stream, shape.rank * shape.columns, static_cast<int>(parts),
-         static_cast<const float*>(a.parts), a.gradient);
+  add_parts(shape.rank * shape.columns, parts, a.parts, a.gradient, stream);
 }
 
 }  // namespace plumb::kernels

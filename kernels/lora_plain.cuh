@@ -118,15 +118,5 @@ __global__ void __launch_bounds__(threads) plain_gradient_kernel(const __grid_co
   }
 }
 
-__global__ void __launch_bounds__(threads)
-    add_parts_kernel(std::int64_t size, int count, const float* parts, float* gradient) {
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (at >= size) return;
-  float total = 0;
-#pragma unroll 8
-  for (int part = 0; part < count; ++part) total += parts[part * size + at];
-  gradient[at] += total;
-}
-
 }  // namespace
 }  // namespace plumb::kernels

@@ -204,24 +204,22 @@ Extent checked(const MoeShape& shape) {
   return {.tokens = shape.tokens, .hidden = static_cast<int>(shape.hidden), .top_k = static_cast<int>(shape.top_k)};
 }
 
-dim3 grid_of(const MoeShape& shape) { return {static_cast<unsigned>(std::min<std::int64_t>(shape.tokens, 1 << 20))}; }
-
 template <class T, class... Pointers>
 bool is_wide(const MoeShape& shape, Pointers... pointers) {
-  return shape.hidden % per_16_bytes<T> == 0 && multiples_of(16, address(pointers)...);
+  return shape.hidden % per_16_bytes<T> == 0 && aligned_to<16>(pointers...);
 }
 
-int segments_of(const MoeShape& shape) { return ceil_div(shape.tokens * shape.top_k, segment); }
+int segments_of(const MoeShape& shape) { return std::max(1, ceil_div(shape.tokens * shape.top_k, segment)); }
 
 }  // namespace
 
-std::int64_t moe_workspace(const MoeShape& shape) { return shape.experts * std::max(1, segments_of(shape)); }
+std::int64_t moe_workspace(const MoeShape& shape) { return shape.experts * segments_of(shape); }
 
 void moe_plan(const MoeShape& shape, const MoePlan& a, Stream stream) {
   (void)checked(shape);
   const std::int64_t choices = shape.tokens * shape.top_k;
   const auto experts = static_cast<int>(shape.experts);
-  const int segments = std::max(1, segments_of(shape));
+  const int segments = segments_of(shape);
   require(shape.experts * segments < (std::int64_t{1} << 31), "experts · segments below 2^31");
   const dim3 grid(static_cast<unsigned>(segments));
   const std::size_t shared = sizeof(std::int32_t) * static_cast<std::size_t>(experts);
@@ -236,8 +234,8 @@ void moe_permute(const MoeShape& shape, Type type, const MoePermute<void>& a, St
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const bool wide = is_wide<T>(shape, a.x, a.rows);
-    launch(wide ? permute_kernel<T, per_16_bytes<T>> : permute_kernel<T, 1>, grid_of(shape), threads, 0, stream, extent,
-           static_cast<const T*>(a.x), a.row_of, static_cast<T*>(a.rows));
+    launch(wide ? permute_kernel<T, per_16_bytes<T>> : permute_kernel<T, 1>, blocks_for(shape.tokens), threads, 0,
+           stream, extent, static_cast<const T*>(a.x), a.row_of, static_cast<T*>(a.rows));
   });
 }
 
@@ -247,8 +245,8 @@ void moe_unpermute(const MoeShape& shape, Type type, const MoeUnpermute<void>& a
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const bool wide = is_wide<T>(shape, a.rows, a.y);
-    launch(wide ? unpermute_kernel<T, per_16_bytes<T>> : unpermute_kernel<T, 1>, grid_of(shape), threads, 0, stream,
-           extent, static_cast<const T*>(a.rows), a.row_of, a.weight, static_cast<T*>(a.y));
+    launch(wide ? unpermute_kernel<T, per_16_bytes<T>> : unpermute_kernel<T, 1>, blocks_for(shape.tokens), threads, 0,
+           stream, extent, static_cast<const T*>(a.rows), a.row_of, a.weight, static_cast<T*>(a.y));
   });
 }
 
@@ -264,8 +262,8 @@ void moe_unpermute_backward(const MoeShape& shape, Type type, const MoeUnpermute
                                    .drows = static_cast<T*>(a.drows),
                                    .dweight = a.dweight};
     const bool wide = is_wide<T>(shape, a.dy, a.rows, a.drows);
-    launch(wide ? unpermute_backward_kernel<T, per_16_bytes<T>> : unpermute_backward_kernel<T, 1>, grid_of(shape),
-           threads, 0, stream, extent, arguments);
+    launch(wide ? unpermute_backward_kernel<T, per_16_bytes<T>> : unpermute_backward_kernel<T, 1>,
+           blocks_for(shape.tokens), threads, 0, stream, extent, arguments);
   });
 }
 

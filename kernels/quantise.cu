@@ -145,24 +145,24 @@ dim3 grid_of(const Extent& extent) {
 
 void quantise(const QuantiseShape& shape, Type type, const void* x, const QuantisedBlocks& to, Stream stream) {
   const Extent extent = checked(shape);
-  require(multiples_of(16, address(to.values)), "values at a multiple of 16 bytes");
+  require(aligned_to<16>(to.values), "values at a multiple of 16 bytes");
   if (shape.count == 0) return;
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     launch(shape.bits == 8 ? quantise_kernel<T, 8> : quantise_kernel<T, 4>, grid_of(extent), threads, 0, stream, extent,
-           static_cast<const T*>(x), multiples_of(16, address(x)), to.values, to.scales);
+           static_cast<const T*>(x), aligned_to<16>(x), to.values, to.scales);
   });
 }
 
 void dequantise_reduce(const QuantiseShape& shape, Type type, const QuantisedPieces& pieces, void* y, Stream stream) {
   const Extent extent = checked(shape);
-  require(multiples_of(16, address(pieces.values)), "values at a multiple of 16 bytes");
+  require(aligned_to<16>(pieces.values), "values at a multiple of 16 bytes");
   require(pieces.count >= 1, "one piece or more");
   if (shape.count == 0) return;
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     launch(shape.bits == 8 ? reduce_kernel<T, 8> : reduce_kernel<T, 4>, grid_of(extent), threads, 0, stream, extent,
-           pieces.count, pieces.values, pieces.scales, multiples_of(16, address(y)), static_cast<T*>(y));
+           pieces.count, pieces.values, pieces.scales, aligned_to<16>(y), static_cast<T*>(y));
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/add_parts.cuh"
 #include "kernels/device/device.cuh"
 
 namespace plumb::kernels {
@@ -205,16 +206,6 @@ __global__ void __launch_bounds__(threads, 2) backward_kernel(const __grid_const
   }
 }
 
-__global__ void __launch_bounds__(threads)
-    add_parts_kernel(int columns, int count, const float* parts, float* gradient) {
-  const int column = static_cast<int>(blockIdx.x * threads + threadIdx.x);
-  if (column >= columns) return;
-  float total = 0;
-#pragma unroll 8
-  for (int part = 0; part < count; ++part) total += parts[static_cast<std::int64_t>(part) * columns + column];
-  gradient[column] += total;
-}
-
 void check(const RmsNormShape& shape) {
   require(shape.rows >= 0 && shape.columns > 0 && shape.columns < (1 << 30), "rows >= 0, 0 < columns < 2^30");
 }
@@ -236,8 +227,7 @@ void rms_norm_forward(const RmsNormShape& shape, Type type, const RmsNormForward
   check(shape);
   require(a.residual == nullptr || a.h != nullptr, "an array for the sum with the residual");
   if (shape.rows == 0) return;
-  const bool aligned =
-      multiples_of(16, address(a.x), address(a.residual), address(a.weight), address(a.h), address(a.y));
+  const bool aligned = aligned_to<16>(a.x, a.residual, a.weight, a.h, a.y);
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const Forward<T> arguments = {
@@ -251,9 +241,8 @@ void rms_norm_forward(const RmsNormShape& shape, Type type, const RmsNormForward
         .columns = static_cast<int>(shape.columns),
         .epsilon = static_cast<float>(shape.epsilon),
     };
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(shape.rows, 1 << 20));
     with_packs<T>(shape.columns, aligned, [&](auto n, auto held) {
-      launch(forward_kernel<T, n(), held()>, dim3(blocks), threads, 0, stream, arguments);
+      launch(forward_kernel<T, n(), held()>, blocks_for(shape.rows), threads, 0, stream, arguments);
     });
   });
 }
@@ -265,8 +254,7 @@ std::int64_t rms_norm_part_count(const RmsNormShape& shape) {
 void rms_norm_input_gradient(const RmsNormShape& shape, Type type, const RmsNormInputGradient<void>& a, Stream stream) {
   check(shape);
   if (shape.rows == 0) return;
-  const bool aligned = multiples_of(16, address(a.dy), address(a.h), address(a.weight), address(a.dh), address(a.dx)) &&
-                       multiples_of(32, address(a.parts));
+  const bool aligned = aligned_to<16>(a.dy, a.h, a.weight, a.dh, a.dx) && aligned_to<32>(a.parts);
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const Backward<T> arguments = {
@@ -290,8 +278,7 @@ void rms_norm_input_gradient(const RmsNormShape& shape, Type type, const RmsNorm
 void rms_norm_weight_gradient(std::int64_t columns, std::int64_t count, const float* parts, float* gradient,
                               Stream stream) {
   check({.rows = count, .columns = columns});
-  launch(add_parts_kernel, dim3(static_cast<unsigned>(ceil_div(columns, threads))), threads, 0, stream,
-         static_cast<int>(columns), static_cast<int>(count), parts, gradient);
+  add_parts(columns, count, parts, gradient, stream);
 }
 
 }  // namespace plumb::kernels

@@ -2,8 +2,6 @@
 // left and one of right partners; interleaved, both lie in one run of twice the length.
 #include "kernels/rotary.hpp"
 
-#include <algorithm>
-
 #include "kernels/device/device.cuh"
 
 namespace plumb::kernels {
@@ -116,12 +114,11 @@ void rotary(const RotaryShape& shape, Type type, const Rotary<void>& a, Stream s
         .half = static_cast<int>(shape.half),
         .sign = a.backwards ? -1.0F : 1.0F,
     };
-    const bool wide = multiples_of(n, shape.size, shape.half, shape.x_stride, shape.y_stride) &&
-                      multiples_of(16, address(a.x), address(a.y));
+    const bool wide =
+        multiples_of(n, shape.size, shape.half, shape.x_stride, shape.y_stride) && aligned_to<16>(a.x, a.y);
     const auto narrow = shape.interleaved ? rotary_kernel<T, 1, true> : rotary_kernel<T, 1, false>;
     const auto fast = shape.interleaved ? rotary_kernel<T, n, true> : rotary_kernel<T, n, false>;
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(shape.tokens, 1 << 20));
-    launch(wide ? fast : narrow, dim3(blocks), threads, 0, stream, turn);
+    launch(wide ? fast : narrow, blocks_for(shape.tokens), threads, 0, stream, turn);
   });
 }
 

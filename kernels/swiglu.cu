@@ -100,8 +100,7 @@ void swiglu_forward(const SwigluShape& shape, Type type, const SwigluForward<voi
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = per_16_bytes<T>;
-    const bool wide =
-        multiples_of(n, shape.columns, shape.stride) && multiples_of(16, address(a.gate), address(a.up), address(a.y));
+    const bool wide = multiples_of(n, shape.columns, shape.stride) && aligned_to<16>(a.gate, a.up, a.y);
     launch(wide ? forward_kernel<T, n> : forward_kernel<T, 1>, grid_of(shape, wide ? n : 1), threads, 0, stream, extent,
            static_cast<const T*>(a.gate), static_cast<const T*>(a.up), static_cast<T*>(a.y));
   });
@@ -113,8 +112,8 @@ void swiglu_backward(const SwigluShape& shape, Type type, const SwigluBackward<v
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = per_16_bytes<T>;
-    const bool wide = multiples_of(n, shape.columns, shape.stride) &&
-                      multiples_of(16, address(a.dy), address(a.gate), address(a.up), address(a.dgate), address(a.dup));
+    const bool wide =
+        multiples_of(n, shape.columns, shape.stride) && aligned_to<16>(a.dy, a.gate, a.up, a.dgate, a.dup);
     launch(wide ? backward_kernel<T, n> : backward_kernel<T, 1>, grid_of(shape, wide ? n : 1), threads, 0, stream,
            extent, static_cast<const T*>(a.dy), static_cast<const T*>(a.gate), static_cast<const T*>(a.up),
            static_cast<T*>(a.dgate), static_cast<T*>(a.dup));

@@ -1,6 +1,7 @@
 // What our kernels are written in: by nvcc it is CUDA, by a C++ compiler with PLUMB_EMULATED it runs on the host.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -52,6 +53,15 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+// Where a thread stands in mma's fragments: PTX ISA, "Matrix fragments for mma.m16n8k16". Its lane is 4 · group + quad.
+struct Lane {
+  int warp = static_cast<int>(threadIdx.x) / warp_size;
+  int group = static_cast<int>(threadIdx.x) % warp_size / 4;
+  int quad = static_cast<int>(threadIdx.x) % warp_size % 4;
+
+  __device__ __forceinline__ Lane() {}
+};
+
 // Two narrow numbers as the tensor cores take them: `low` in the low half.
 template <class T>
 __device__ __forceinline__ std::uint32_t paired(T low, T high) {
@@ -66,14 +76,12 @@ __device__ __forceinline__ std::uint32_t paired(T low, T high) {
 template <int Warps>
 __device__ __forceinline__ float block_sum(float x, float* shared) {
   x = warp_sum(x);
-  if constexpr (Warps > 1) {
-    const int lane = static_cast<int>(threadIdx.x) % warp_size;
-    sync_block();  // what an earlier sum left there has been read
-    if (lane == 0) shared[static_cast<int>(threadIdx.x) / warp_size] = x;
-    sync_block();
-    x = 0;
-    for (int warp = 0; warp < Warps; ++warp) x += shared[warp];
-  }
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  sync_block();  // what an earlier sum left there has been read
+  if (lane == 0) shared[static_cast<int>(threadIdx.x) / warp_size] = x;
+  sync_block();
+  x = 0;
+  for (int warp = 0; warp < Warps; ++warp) x += shared[warp];
   return x;
 }
 
@@ -90,17 +98,22 @@ void with_type(Type type, const F& f) {
   }
 }
 
-// Whether all are multiples of `bytes`: rows' lengths, pointers.
 template <class... Number>
-bool multiples_of(std::int64_t bytes, Number... numbers) {
-  return ((static_cast<std::int64_t>(numbers) % bytes == 0) && ...);
+bool multiples_of(std::int64_t divisor, Number... numbers) {
+  return ((static_cast<std::int64_t>(numbers) % divisor == 0) && ...);
 }
-inline std::int64_t address(const void* pointer) { return reinterpret_cast<std::intptr_t>(pointer); }
+template <int Bytes, class... Element>
+__host__ __device__ __forceinline__ bool aligned_to(Element*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % Bytes == 0) && ...);
+}
 
 inline void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("kernels: expected ") + what);
 }
 
 inline int ceil_div(std::int64_t a, std::int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+// A block for each row, while the grid is not too large; a kernel goes over its rows in steps of the grid.
+inline dim3 blocks_for(std::int64_t rows) { return {static_cast<unsigned>(std::min<std::int64_t>(rows, 1 << 20))}; }
 
 }  // namespace plumb::kernels::device

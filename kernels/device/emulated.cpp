@@ -3,7 +3,6 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -217,7 +216,7 @@ void run_grid(Index grid, int threads, std::size_t shared, const std::function<v
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         for (Fiber& fiber : m.fibers) {
-          fiber.place = {.thread = {}, .block = {x, y, z}, .threads = {static_cast<unsigned>(threads)}, .grid = grid};
+          fiber.place = {.thread = {}, .block = {x, y, z}, .grid = grid};
         }
         run_block();
       }

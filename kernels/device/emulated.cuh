@@ -21,7 +21,6 @@
 #define __restrict__
 #define threadIdx (::plumb::kernels::emulated::here().thread)
 #define blockIdx (::plumb::kernels::emulated::here().block)
-#define blockDim (::plumb::kernels::emulated::here().threads)
 #define gridDim (::plumb::kernels::emulated::here().grid)
 
 namespace plumb::kernels::device {

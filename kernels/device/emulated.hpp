@@ -27,7 +27,6 @@ void set_order(Order order);
 struct Place {
   Index thread;
   Index block;
-  Index threads;
   Index grid;
 };
 [[nodiscard]] const Place& here();

@@ -25,6 +25,15 @@ State state_of(std::size_t size, unsigned seed) {
   return state;
 }
 
+AdamWTensor tensor_of(State& s) {
+  return {.size = static_cast<std::int64_t>(s.weight.size()),
+          .gradient = s.gradient.data(),
+          .weight = s.weight.data(),
+          .first_moment = s.first.data(),
+          .second_moment = s.second.data(),
+          .copy = s.copy.data()};
+}
+
 constexpr AdamWSettings settings = {.rate = 3e-3, .beta2 = 0.95, .decay = 0.1, .gradient_scale = 0.25, .step = 3};
 
 }  // namespace
@@ -38,14 +47,7 @@ TEST_CASE("AdamW over many tensors has the bits of its reference") {
   std::vector<AdamWTensor> by_reference;
   for (const std::size_t size : sizes) expected.push_back(state_of(size, static_cast<unsigned>(size)));
   const std::vector<State> before = expected;
-  for (State& s : expected) {
-    by_reference.push_back({.size = static_cast<std::int64_t>(s.weight.size()),
-                            .gradient = s.gradient.data(),
-                            .weight = s.weight.data(),
-                            .first_moment = s.first.data(),
-                            .second_moment = s.second.data(),
-                            .copy = s.copy.data()});
-  }
+  for (State& s : expected) by_reference.push_back(tensor_of(s));
   for (const Type type : {Type::bf16, Type::fp16}) {
     for (std::size_t i = 0; i < before.size(); ++i) {
       expected[i].weight = before[i].weight;  // keeps its address
@@ -88,12 +90,7 @@ TEST_CASE("AdamW over many tensors has the bits of its reference") {
 TEST_CASE("AdamW's reference is algorithm 2 of decoupled weight decay") {
   State s = state_of(50, 7);
   const State before = s;
-  const AdamWTensor tensor = {.size = 50,
-                              .gradient = s.gradient.data(),
-                              .weight = s.weight.data(),
-                              .first_moment = s.first.data(),
-                              .second_moment = s.second.data(),
-                              .copy = s.copy.data()};
+  const AdamWTensor tensor = tensor_of(s);
   adamw_reference(settings, Type::bf16, {&tensor, 1});
   for (std::size_t i = 0; i < 50; ++i) {
     const double g = 0.25 * before.gradient[i];

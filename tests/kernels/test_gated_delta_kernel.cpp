@@ -54,7 +54,7 @@ struct Result {
   Bytes raw;
 };
 
-Result by_kernel(const Case& c, Type type) {
+Result by_kernel(const Case& c, Type type, const float* first_state = nullptr, float* last_state = nullptr) {
   const Array query(type, c.query), key(type, c.key), value(type, c.value);
   const Array beta(Type::fp32, c.beta), log_decay(Type::fp32, c.log_decay);
   const Array output(type, c.value.size());
@@ -64,7 +64,9 @@ Result by_kernel(const Case& c, Type type) {
                        .value = value.data(),
                        .beta = beta.floats(),
                        .log_decay = log_decay.floats(),
-                       .output = output.data()},
+                       .first_state = first_state,
+                       .output = output.data(),
+                       .last_state = last_state},
                       {});
   return {output.read(), output.raw()};
 }
@@ -137,20 +139,7 @@ TEST_CASE("The gated delta rule goes on from a state that it left") {
       cut(c.value, whole.value_dim, part.value);
       cut(c.beta, 1, part.beta);
       cut(c.log_decay, 1, part.log_decay);
-      const Array query(type, part.query), key(type, part.key), value(type, part.value);
-      const Array beta(Type::fp32, part.beta), log_decay(Type::fp32, part.log_decay);
-      const Array out(type, part.value.size());
-      gated_delta_forward(part.shape, type,
-                          {.query = query.data(),
-                           .key = key.data(),
-                           .value = value.data(),
-                           .beta = beta.floats(),
-                           .log_decay = log_decay.floats(),
-                           .first_state = later ? state.floats() : nullptr,
-                           .output = out.data(),
-                           .last_state = state.floats()},
-                          {});
-      const Numbers found = out.read();
+      const Numbers found = by_kernel(part, type, later ? state.floats() : nullptr, state.floats()).output;
       for (std::int64_t s = 0; s < whole.sequences; ++s) {
         const std::int64_t size = part.shape.time * whole.value_dim;
         std::copy(found.begin() + s * size, found.begin() + (s + 1) * size,
