@@ -14,10 +14,7 @@ Evictions::Evictions(const Schedule& lowered, Transport& transport, StageOf stag
       rank_(transport.rank()),
       index_(index_actions(lowered)) {}
 
-void Evictions::on_device(Stream& compute, StepMoments& moments) {
-  compute_ = &compute;
-  moments_ = &moments;
-}
+void Evictions::on_device(Stream& compute, StepMoments& moments) { device_.emplace(OnDevice{compute, moments}); }
 
 void Evictions::begin_step(std::vector<Event>& events) {
   events_ = &events;
@@ -56,7 +53,7 @@ void Evictions::perform(Event& event) {
     return;
   }
   event.end = event.start;
-  if (moments_ != nullptr) (*moments_)[events_->size()].begin = compute_->record();
+  if (device_) device_->moments[events_->size()].begin = device_->compute.record();
   if (is_own(event.action)) transport_.expect_parcels(event.peer, 1);
   coming_.push_back({.action = event.action, .peer = event.peer, .event = events_->size()});
 }
@@ -66,8 +63,8 @@ void Evictions::send(Event& event) {
   Parcel parcel;
   if (is_own(action)) {
     parcel = stage_of_(action).evict(action.microbatch);
-    if (compute_ != nullptr) {
-      const MomentPtr ready = compute_->record();
+    if (device_) {
+      const MomentPtr ready = device_->compute.record();
       for (Payload& part : parcel) part.ready = ready;
     }
     // The room is free at once; what comes back counts from where its own rank takes it.
@@ -78,8 +75,8 @@ void Evictions::send(Event& event) {
     parcel = std::move(node.mapped());
   }
   event.bytes = bytes_of(parcel);
-  if (moments_ != nullptr && !parcel.empty()) {
-    (*moments_)[events_->size()] = {.begin = parcel.back().ready, .end = parcel.back().ready};
+  if (device_ && !parcel.empty()) {
+    device_->moments[events_->size()] = {.begin = parcel.back().ready, .end = parcel.back().ready};
   }
   transport_.send_parcel(event.peer, std::move(parcel));
 }
@@ -99,15 +96,15 @@ void Evictions::take_arrived() {
 void Evictions::take_oldest(Clock::time_point deadline) {
   const Coming coming = coming_.front();
   const Seconds waiting_since = seconds_of(Clock::now());
-  MomentPtr since = compute_ != nullptr ? compute_->record() : nullptr;
+  MomentPtr since = device_ ? device_->compute.record() : nullptr;
   ReceivedParcel received = transport_.receive_parcel(coming.peer, deadline);
   count_as(rank_, received.parcel);
   Event& event = (*events_)[coming.event];
   event.bytes = bytes_of(received.parcel);
   event.end = seconds_of(received.arrived);  // perhaps before its place
   event.waited = std::max(Seconds{0}, event.end - waiting_since);
-  if (moments_ != nullptr && !received.parcel.empty()) {
-    ActionMoments& moments = (*moments_)[coming.event];
+  if (device_ && !received.parcel.empty()) {
+    ActionMoments& moments = device_->moments[coming.event];
     moments.end = received.parcel.back().ready;
     moments.waiting_since = std::move(since);
   }
@@ -120,16 +117,13 @@ void Evictions::take_oldest(Clock::time_point deadline) {
 }
 
 void Evictions::load(const Action& action, Parcel parcel) {
-  if (compute_ != nullptr) {
-    for (const Payload& part : parcel) loaded_[{action.stage, action.microbatch}].push_back(part.ready);
-  }
+  if (device_ && !parcel.empty()) loaded_[{action.stage, action.microbatch}] = parcel.back().ready;
   stage_of_(action).load(action.microbatch, std::move(parcel));
 }
 
 void Evictions::wait_for_loaded(const Action& action) {
   const auto node = loaded_.extract({action.stage, action.microbatch});
-  if (node.empty()) return;
-  for (const MomentPtr& ready : node.mapped()) compute_->wait(ready);
+  if (!node.empty()) device_->compute.wait(node.mapped());
 }
 
 void Evictions::count_as(int rank, const Parcel& parcel) const {

@@ -46,6 +46,11 @@ class Evictions {
   void wait_for_loaded(const Action& action);
 
  private:
+  struct OnDevice {
+    Stream& compute;
+    StepMoments& moments;
+  };
+
   struct Coming {
     Action action;
     int peer = -1;
@@ -68,9 +73,8 @@ class Evictions {
   std::vector<Event>* events_ = nullptr;
   std::deque<Coming> coming_;                                                 // in the order of the list
   std::map<std::pair<std::int32_t, std::int32_t>, Parcel> kept_for_partner_;  // by stage and microbatch
-  Stream* compute_ = nullptr;  // null, as `moments_`: the device does everything at once
-  StepMoments* moments_ = nullptr;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<MomentPtr>> loaded_;  // when it is there, by the same
+  std::optional<OnDevice> device_;                                            // empty: it does everything at once
+  std::map<std::pair<std::int32_t, std::int32_t>, MomentPtr> loaded_;         // when it is there, by the same
 };
 
 }  // namespace plumb::exec

@@ -24,7 +24,6 @@ namespace {
 constexpr Seconds watchdog_grace{5};       // for the transport to notice its own deadline first
 constexpr std::size_t recent_actions = 6;  // named in an error
 constexpr std::chrono::microseconds device_poll{20};
-const RankLaunches no_launches;
 
 Clock::time_point after(Clock::time_point time, Seconds delay) {
   // Beyond a year nobody waits; the clock's own range ends not much later.
@@ -104,7 +103,7 @@ class RankRun {
     if (options_.memory.reset_peak) options_.memory.reset_peak(rank_);
     if (asynchronous_) {
       moments_.begin_step(actions_.size());
-      transport_.begin_step(options_.launches == nullptr ? no_launches : *options_.launches);
+      if (options_.launches != nullptr) transport_.begin_step(*options_.launches);
       device_.align_clock();
     }
     announce_receives();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "kernels/numbers.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -21,12 +21,6 @@ std::size_t count(const NamedTensor& tensor) {
 }
 
 }  // namespace
-
-std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 std::string to_safetensors(std::vector<NamedTensor> tensors, ElementType type,
                            const std::map<std::string, std::string>& metadata) {
@@ -53,7 +47,7 @@ std::string to_safetensors(std::vector<NamedTensor> tensors, ElementType type,
   text += json;
   for (const NamedTensor& tensor : tensors) {
     for (const float value : tensor.values) {
-      put(text, narrow ? to_bf16(value) : std::bit_cast<std::uint32_t>(value), static_cast<int>(width));
+      put(text, narrow ? kernels::bf16_bits(value) : std::bit_cast<std::uint32_t>(value), static_cast<int>(width));
     }
   }
   return text;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,9 +15,6 @@ struct NamedTensor {
   std::vector<std::int64_t> shape;
   std::vector<float> values;  // row by row
 };
-
-// fp32 rounded to the nearest bf16, ties to even; what is no number stays none.
-[[nodiscard]] std::uint16_t to_bf16(float value);
 
 // By name, each as `type` (fp32 or bf16), little endian, as the format's own description says
 // (https://github.com/huggingface/safetensors, "Format"); `metadata` stands in the header. Deterministic. Throws

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "exec/transport/launch_plan.hpp"
+
 namespace plumb::exec {
 
 void StepMoments::begin_step(std::size_t actions) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/schedule/reductions.hpp"
+#include "exec/transport/communicators.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -58,7 +59,7 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
     const Action theirs = other_half(action, stages(lowered));
     return Awaited{rank_in_replica(lowered, 0, theirs.stage), theirs};
   }
-  if (action.kind == ActionKind::reduce_gradient && replicas(lowered) == 2) {
+  if (is_sum_of_replicas(lowered, action)) {
     const int first = rank_in_replica(lowered, 0, action.stage);
     return Awaited{rank == first ? rank_in_replica(lowered, 1, action.stage) : first, action};
   }

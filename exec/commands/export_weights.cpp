@@ -1,6 +1,5 @@
 #include "exec/commands/export_weights.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -107,16 +107,14 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
     }
     all.ranks.push_back(std::move(of_plan));
   }
-  if (options_.check) {
-    for (const std::string& bytes : transport.gather(to_bytes(gradients(stages.front())), Clock::now() + start_time)) {
-      add_from_bytes(bytes, all.gradients);
+  const auto gather_into = [&](NamedGradients& named, const NamedGradients& mine) {
+    for (const std::string& bytes : transport.gather(to_bytes(mine), Clock::now() + start_time)) {
+      add_from_bytes(bytes, named);
     }
-  }
+  };
+  if (options_.check) gather_into(all.gradients, gradients(stages.front()));
   if (options_.gathers_weights) {
-    const std::string mine = to_bytes(merged_weights(stages.front(), plans_.front().plan.training));
-    for (const std::string& bytes : transport.gather(mine, Clock::now() + start_time)) {
-      add_from_bytes(bytes, all.weights);
-    }
+    gather_into(all.weights, merged_weights(stages.front(), plans_.front().plan.training));
   }
   return all;
 }

@@ -6,6 +6,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
@@ -115,10 +116,8 @@ class TorchStream final : public Stream {
   void on_this_stream(const Work& work) {
     on_device("", [&] {
       const c10::NoGradGuard no_grad;
-      const Guard guard(stream_.device_type());
-      const c10::Stream before = guard.exchangeStream(stream_);
+      const c10::StreamGuard guard(stream_);
       work(stream_.device());
-      guard.exchangeStream(before);
     });
   }
 
@@ -150,11 +149,9 @@ class TorchDevice final : public Device {
 
   [[nodiscard]] Payload allocate(std::size_t bytes) override {
     const auto tensor = on_device(name(), [&] {
-      const c10::Stream before = guard_.exchangeStream(compute_.stream());  // the allocator's order is its stream's
-      at::Tensor made =
-          at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device_));
-      guard_.exchangeStream(before);
-      return std::make_shared<at::Tensor>(std::move(made));
+      const c10::StreamGuard guard(compute_.stream());  // the allocator's order is its stream's
+      return std::make_shared<at::Tensor>(
+          at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device_)));
     });
     return {.owner = tensor,
             .data = static_cast<std::byte*>(tensor->data_ptr()),

@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/model/lora.hpp"
+#include "exec/stage/lora.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -18,14 +19,13 @@ namespace {
 Module make_module(const Model& model, int block, const Training& training, WeightStore& store,
                    const Numerics& numerics) {
   const bool is_layer = block > 0 && block < head_block(model);
-  const ModuleContext context{
-      .model = model,
-      .weights = store,
-      .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
-      .layer = block - 1,
-      .sequence = training.sequence,
-      .numerics = numerics,
-      .lora_scale = training.lora ? training.lora->alpha / static_cast<double>(training.lora->rank) : 1};
+  const ModuleContext context{.model = model,
+                              .weights = store,
+                              .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
+                              .layer = block - 1,
+                              .sequence = training.sequence,
+                              .numerics = numerics,
+                              .lora_scale = training.lora ? scale_of(*training.lora) : 1};
   Module module = block == 0 ? make_embedding(context)
                   : is_layer ? make_layer(context, model.layers[static_cast<std::size_t>(block - 1)])
                              : make_head(context);

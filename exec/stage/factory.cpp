@@ -113,7 +113,7 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
       const WeightPtr a = find(stage->weights(), owner + ".lora_a.weight");
       const WeightPtr b = find(stage->weights(), owner + ".lora_b.weight");
       const bool adapted = a && b && training.lora && weight->name.ends_with(".weight");
-      const double scale = adapted ? training.lora->alpha / static_cast<double>(training.lora->rank) : 1;
+      const double scale = adapted ? scale_of(*training.lora) : 1;
       put(named, weight->name, adapted ? merged(weight->value, a->value, b->value, scale) : weight->value);
     }
   }

@@ -1,7 +1,6 @@
 #include "exec/stage/lora.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
@@ -17,13 +16,7 @@ using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
-// Nothing that autograd knows is trained: an empty variable makes it come by, also where x has no gradient.
-at::Tensor anchor_of(const WeightPtr& weight) {
-  return at::empty({0}, weight->value.options()).requires_grad_(c10::GradMode::is_enabled());
-}
-
+// The adapters are no variables of autograd's, and x may have no gradient: so both take an anchor.
 struct AdaptedLinear : Function<AdaptedLinear> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const Variable& x,
                           const WeightPtr& weight, const WeightPtr& bias, const AdapterPtr& adapter,
@@ -130,12 +123,12 @@ AdapterPtr adapter_of(const ModuleContext& context, const std::string& name) {
 
 at::Tensor adapted_linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
                           const AdapterPtr& adapter, const WeightQueuePtr& queue) {
-  return AdaptedLinear::apply(anchor_of(weight), x, weight, bias, adapter, queue);
+  return AdaptedLinear::apply(anchor_of(*weight), x, weight, bias, adapter, queue);
 }
 
 at::Tensor adapted_expert_linear(const at::Tensor& x, const WeightPtr& weight, const AdapterPtr& adapter,
                                  const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
-  return AdaptedExpertLinear::apply(anchor_of(weight), x, weight, adapter, rows_of_expert, queue);
+  return AdaptedExpertLinear::apply(anchor_of(*weight), x, weight, adapter, rows_of_expert, queue);
 }
 
 at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {

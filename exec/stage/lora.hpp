@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/model/lora.hpp"
 #include "exec/stage/module.hpp"
 #include "exec/stage/weights.hpp"
 
@@ -31,6 +32,9 @@ using AdapterPtr = c10::intrusive_ptr<Adapter>;
 [[nodiscard]] at::Tensor adapted_expert_linear(const at::Tensor& x, const WeightPtr& weight, const AdapterPtr& adapter,
                                                const std::vector<std::int64_t>& rows_of_expert,
                                                const WeightQueuePtr& queue);
+
+// alpha / rank.
+[[nodiscard]] inline double scale_of(const Lora& lora) { return lora.alpha / static_cast<double>(lora.rank); }
 
 // W + scale · B · A, made in fp32 (fp64 for fp64): what a model without the adapter computes the same with.
 [[nodiscard]] at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale);

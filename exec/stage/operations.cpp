@@ -2,7 +2,6 @@
 #include "exec/stage/operations.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tuple>
@@ -18,8 +17,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 at::ScalarType statistics_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -214,7 +211,7 @@ struct LogDecay : Function<LogDecay> {
   }
 };
 
-// Token ids have no gradient: `anchor`, an empty variable, makes autograd come by.
+// Token ids have no gradient, so it takes an anchor.
 struct Embed : Function<Embed> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const at::Tensor& tokens,
                           const WeightPtr& table, const WeightPtr& positions, std::int64_t first_token,
@@ -279,9 +276,7 @@ at::Tensor log_decay(const at::Tensor& x, const WeightPtr& a_log, const WeightPt
 
 at::Tensor embed(const at::Tensor& tokens, const WeightPtr& table, const WeightPtr& positions, std::int64_t first_token,
                  const WeightQueuePtr& queue) {
-  const bool trained = table->is_trained() && c10::GradMode::is_enabled();
-  const at::Tensor anchor = at::empty({0}, table->value.options()).requires_grad_(trained);
-  return Embed::apply(anchor, tokens, table, positions, first_token, queue);
+  return Embed::apply(anchor_of(*table, table->is_trained()), tokens, table, positions, first_token, queue);
 }
 
 }  // namespace plumb::exec

@@ -118,24 +118,18 @@ void TorchStage::put_batch_on_device() {
   if (device.is_cpu()) return;
   made_losses_.resize(static_cast<std::size_t>(settings_.microbatches));
   for (int microbatch = 0; microbatch < settings_.microbatches; ++microbatch) {
-    const TokenRange range = tokens_of(microbatch);
-    if (is_first()) {
-      inputs_[microbatch] =
-          batch_inputs(*corpus_, settings_.model, settings_.training, range, settings_.numerics.compute).to(device);
-    }
-    if (is_last()) {
-      targets_[microbatch] = batch_targets(*corpus_, settings_.model, settings_.training, range).to(device);
-    }
+    if (is_first()) inputs_.emplace(microbatch, inputs_of(microbatch).to(device));
+    if (is_last()) targets_.emplace(microbatch, targets_of(microbatch).to(device));
   }
 }
 
 at::Tensor TorchStage::inputs_of(int microbatch) const {
-  if (!inputs_.empty()) return inputs_.at(microbatch);
+  if (const auto found = inputs_.find(microbatch); found != inputs_.end()) return found->second;
   return batch_inputs(*corpus_, settings_.model, settings_.training, tokens_of(microbatch), settings_.numerics.compute);
 }
 
 at::Tensor TorchStage::targets_of(int microbatch) const {
-  if (!targets_.empty()) return targets_.at(microbatch);
+  if (const auto found = targets_.find(microbatch); found != targets_.end()) return found->second;
   return batch_targets(*corpus_, settings_.model, settings_.training, tokens_of(microbatch));
 }
 
@@ -184,8 +178,11 @@ std::vector<std::int64_t> TorchStage::boundary_shape() const {
   return {training.microbatch, training.sequence / settings_.slices, settings_.model.hidden};
 }
 
+at::TensorOptions TorchStage::boundary_options() const {
+  return at::TensorOptions().dtype(settings_.numerics.compute).device(settings_.numerics.device);
+}
+
 at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
-  const auto options = at::TensorOptions().dtype(settings_.numerics.compute).device(settings_.numerics.device);
   const std::vector<std::int64_t> shape = boundary_shape();
   const auto expected =
       static_cast<std::size_t>(shape[0] * shape[1] * shape[2]) * at::elementSize(settings_.numerics.compute);
@@ -195,7 +192,7 @@ at::Tensor TorchStage::received(Payload payload, const std::string& what) const 
   }
   void* const data = payload.data;
   at::Tensor tensor = at::from_blob(
-      data, shape, [owner = std::move(payload.owner)](void*) {}, options);
+      data, shape, [owner = std::move(payload.owner)](void*) {}, boundary_options());
   return is_aligned(data) ? tensor : tensor.clone();
 }
 
@@ -263,9 +260,7 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
   }
   if (is_first()) return {};
   // Nothing before is trained (LoRA): the message that the schedule has is sent all the same.
-  if (!gradient.defined())
-    gradient = at::zeros(boundary_shape(),
-                         at::TensorOptions().dtype(settings_.numerics.compute).device(settings_.numerics.device));
+  if (!gradient.defined()) gradient = at::zeros(boundary_shape(), boundary_options());
   return to_payload(std::move(gradient));
 }
 

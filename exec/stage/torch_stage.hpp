@@ -74,6 +74,7 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape() const;
+  [[nodiscard]] at::TensorOptions boundary_options() const;
   [[nodiscard]] at::Tensor received(Payload payload, const std::string& what) const;
   [[nodiscard]] int microbatches_of_update(int microbatch) const;
   void use_version_of(int microbatch);

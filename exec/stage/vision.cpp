@@ -1,6 +1,5 @@
 // First and last block of a model of images: patches, class token and positions; class head.
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "exec/stage/capsules.hpp"
@@ -16,8 +15,6 @@ using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
 // Reference-counted, so that one autograd node keeps them all.
 struct PatchWeights final : torch::CustomClassHolder {
   WeightPtr projection;  // [hidden, channels · patch²]: a convolution whose stride is its kernel
@@ -27,8 +24,7 @@ struct PatchWeights final : torch::CustomClassHolder {
 };
 using PatchWeightsPtr = c10::intrusive_ptr<PatchWeights>;
 
-// Pixels have no gradient: `anchor`, an empty variable, makes autograd come by. W needs the patches and the output's
-// gradient.
+// Pixels have no gradient, so it takes an anchor. W needs the patches and the output's gradient.
 struct EmbedPatches : Function<EmbedPatches> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const at::Tensor& patches,
                           const PatchWeightsPtr& weights, const WeightQueuePtr& queue) {
@@ -69,9 +65,8 @@ Module make_patch_embedding(const ModuleContext& context, const Vision& vision) 
   weights->class_token = context.weights.take("embedding.class_token", {hidden});
   weights->positions = context.weights.take("embedding.positions", {tokens(vision), hidden});
   return [weights](const at::Tensor& patches, const Pass& pass) -> at::Tensor {
-    const at::Tensor anchor = at::empty({0}, weights->positions->value.options())
-                                  .requires_grad_(weights->positions->is_trained() && c10::GradMode::is_enabled());
-    return EmbedPatches::apply(anchor, patches, weights, pass.queue);
+    const Weight& positions = *weights->positions;
+    return EmbedPatches::apply(anchor_of(positions, positions.is_trained()), patches, weights, pass.queue);
   };
 }
 

@@ -72,6 +72,12 @@ void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, 
   }
 }
 
+at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+at::Tensor anchor_of(const Weight& weight, bool trained) {
+  return at::empty({0}, weight.value.options()).requires_grad_(trained && c10::GradMode::is_enabled());
+}
+
 WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics) {
   const c10::NoGradGuard no_grad;
   for (const Parameter& parameter : parameters) {

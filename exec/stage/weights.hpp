@@ -58,6 +58,11 @@ using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
 void accumulate(const Weight& weight, const at::Tensor& part);
 // gradient += output_gradientᵀ · input, for rows [n, out] and [n, in]; fused into the main gradient if types agree.
 void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, const at::Tensor& input);
+// [n, last]: all dimensions before the last one as rows.
+[[nodiscard]] at::Tensor rows(const at::Tensor& x);
+// Where nothing that autograd knows is trained, an empty variable makes it come by; not if nothing is `trained`, nor
+// under NoGradGuard.
+[[nodiscard]] at::Tensor anchor_of(const Weight& weight, bool trained = true);
 
 // The weights of some blocks by name. A module takes each one by name and shape; none may be left over.
 class WeightStore {

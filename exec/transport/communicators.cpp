@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <set>
 
 #include "common/base/error.hpp"
@@ -26,7 +25,7 @@ PipelineNeeds needs_of(const Schedule& lowered) {
     for (const Action& action : list) {
       needs.evictions = needs.evictions || is_eviction(action.kind);
       needs.tied = needs.tied || action.kind == ActionKind::reduce_tied;
-      if (action.kind != ActionKind::reduce_gradient || replicas(lowered) != 2) continue;
+      if (!is_sum_of_replicas(lowered, action)) continue;
       const int first = rank_in_replica(lowered, 0, action.stage);
       const int second = rank_in_replica(lowered, 1, action.stage);
       if (first != second) needs.replicas.insert({std::min(first, second), std::max(first, second)});

@@ -29,6 +29,17 @@ enum class CommunicatorUse : std::uint8_t {
 };
 inline constexpr std::size_t communicator_uses = static_cast<std::size_t>(CommunicatorUse::gradients) + 1;
 
+// Sums of two ranks' values, which go both ways: no messages.
+[[nodiscard]] constexpr bool is_sum(CommunicatorUse use) {
+  return use == CommunicatorUse::tied || use == CommunicatorUse::replicas;
+}
+
+// REDUCE_GRAD over two pipelines in opposite directions. Of data-parallel ranks a schedule has one: their sums are not
+// its own.
+[[nodiscard]] inline bool is_sum_of_replicas(const Schedule& lowered, const Action& action) {
+  return action.kind == ActionKind::reduce_gradient && replicas(lowered) == 2;
+}
+
 // "down", "tensor": as in messages.
 [[nodiscard]] std::string_view name(CommunicatorUse use);
 

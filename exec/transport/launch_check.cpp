@@ -11,8 +11,6 @@
 namespace plumb::exec {
 namespace {
 
-bool is_sum(CommunicatorUse use) { return use == CommunicatorUse::tied || use == CommunicatorUse::replicas; }
-
 // Whether the rank's list has it launched by a communicator.
 bool is_launched(const Schedule& lowered, const Action& action) {
   return is_send(action.kind) || is_receive(action.kind) || is_eviction(action.kind) ||
@@ -184,13 +182,9 @@ class LaunchCheck {
   // What an item that has not started waits for on its own rank, in words; empty: nothing.
   std::string held_up_by(std::size_t rank, std::size_t i) const {
     const Item& item = items_[rank][i];
-    const auto pending = [&](const Item& earlier, std::size_t place) {
-      return earlier.done ? std::string() : words(rank, place);
-    };
     for (std::size_t before = 0; before < i; ++before) {
       const Item& earlier = items_[rank][before];
-      if (earlier.done || !follows(rank, item, earlier)) continue;
-      return pending(earlier, before);
+      if (!earlier.done && follows(rank, item, earlier)) return words(rank, before);
     }
     if (item.compute) return {};
     const std::int32_t not_before = batch_at(rank, item.number).not_before;

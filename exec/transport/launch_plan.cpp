@@ -102,17 +102,12 @@ class Walk {
     }
     if (is_send(action.kind) || is_eviction(action.kind)) {
       depart(rank, action, is_send(action.kind) ? other_end(action) : action);
-    } else if (action.kind == ActionKind::reduce_tied || is_sum_of_replicas(action)) {
+    } else if (action.kind == ActionKind::reduce_tied || is_sum_of_replicas(lowered_, action)) {
       return sum(rank, action);
     } else {
       compute(rank, action);
     }
     return true;
-  }
-
-  // Of data-parallel ranks a schedule has one: their sums are not its messages.
-  [[nodiscard]] bool is_sum_of_replicas(const Action& action) const {
-    return action.kind == ActionKind::reduce_gradient && replicas(lowered_) == 2;
   }
 
   void compute(std::size_t rank, const Action& action) {
@@ -190,8 +185,6 @@ class Walk {
   Nanoseconds shortest_ = std::numeric_limits<Nanoseconds>::max();
   std::int32_t done_ = 0;  // sends and sums
 };
-
-bool is_sum(CommunicatorUse use) { return use == CommunicatorUse::tied || use == CommunicatorUse::replicas; }
 
 // Hands the transfers, in their order, to both their ranks.
 class Builder {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -128,17 +127,14 @@ class LocalTransport : public Transport {
   }
 
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) override {
-    const auto self = std::find(group.begin(), group.end(), rank_);
-    if (self == group.end() || !std::is_sorted(group.begin(), group.end())) {
-      throw failure("a reduction's group must be ascending and hold this rank");
-    }
+    const std::size_t position = position_in(group, rank_);
     const std::vector<int> key(group.begin(), group.end());
     std::unique_lock lock(world_->mutex);
     // A result that is still being taken belongs to the previous reduction of this group.
     wait(lock, deadline, "an earlier reduction to end", [&] { return !world_->reductions[key].done; });
     Reduction& reduction = world_->reductions[key];
     reduction.parts.resize(key.size());
-    reduction.parts[static_cast<std::size_t>(self - group.begin())] = values;
+    reduction.parts[position] = values;
     if (++reduction.arrived == key.size()) {
       add_in_order(reduction);
       world_->changed.notify_all();

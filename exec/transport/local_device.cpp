@@ -2,7 +2,6 @@
 // to.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -119,13 +118,10 @@ class LocalDeviceTransport final : public Transport {
 
   // Each rank makes the sum for itself; nobody writes it into its values before all have read these.
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) override {
-    const auto self = std::find(group.begin(), group.end(), rank());
-    if (self == group.end() || !std::is_sorted(group.begin(), group.end())) {
-      throw failure("a reduction's group must be ascending and hold this rank");
-    }
+    const std::size_t position = position_in(group, rank());
     const std::vector<int> key(group.begin(), group.end());
     const auto exchanged = [&](MomentPtr ready) {
-      return meetings_->exchange(key, static_cast<std::size_t>(self - group.begin()),
+      return meetings_->exchange(key, position,
                                  {.data = values.data(), .count = values.size(), .ready = std::move(ready)}, deadline,
                                  [this] { hosts_->poll(); });
     };

@@ -9,8 +9,10 @@
 #include <thread>
 #include <utility>
 
+#include "exec/transport/launch_plan.hpp"
 #include "exec/transport/nccl_collectives.hpp"
 #include "exec/transport/nccl_communicators.hpp"
+#include "exec/transport/receive_buffers.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -19,7 +21,6 @@ using namespace std::chrono_literals;
 
 constexpr auto look_every = 20us;
 
-bool is_sum(CommunicatorUse use) { return use == CommunicatorUse::tied || use == CommunicatorUse::replicas; }
 CommunicatorUse use_of(Channel channel) {
   return channel == Channel::forward ? CommunicatorUse::down : CommunicatorUse::up;
 }
@@ -47,8 +48,9 @@ class NcclTransport final : public Transport {
       : options_(options),
         control_(std::move(control)),
         device_(device),
-        communicators_(load_nccl(options.library), options, *control_, device, rendezvous),
-        call_(communicators_.library().call) {}
+        communicators_(load_nccl(options.library_file), options, *control_, device, rendezvous),
+        call_(communicators_.library().call),
+        buffers_(device) {}
 
   // What is under way ends first, unless the run was stopped.
   ~NcclTransport() override {
@@ -291,7 +293,7 @@ class NcclTransport final : public Transport {
     if (expected.empty()) throw failure(to_string(operation.action) + " is not expected");
     const std::size_t bytes = expected.front();
     expected.pop_front();
-    return options_.allocate ? options_.allocate(bytes) : device_.allocate(bytes);
+    return buffers_.take(bytes);
   }
 
   // Both sides know that a message is empty.
@@ -354,6 +356,7 @@ class NcclTransport final : public Transport {
   Device& device_;
   NcclCommunicators communicators_;
   const NcclFunctions& call_;
+  ReceiveBuffers buffers_;
   std::map<std::pair<CommunicatorUse, int>, Line> lines_;
   const RankLaunches* launches_ = nullptr;
   std::size_t next_ = 0;  // batch of the step
@@ -367,10 +370,8 @@ class NcclTransport final : public Transport {
 
 }  // namespace
 
-bool nccl_is_built() { return true; }
-
-std::string require_nccl(const std::string& library) {
-  const auto loaded = load_nccl(library);
+std::string require_nccl(const std::string& library_file) {
+  const auto loaded = load_nccl(library_file);
   return fmt::format("NCCL {} ({})", nccl_version_text(loaded->version), loaded->path);
 }
 

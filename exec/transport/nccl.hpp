@@ -23,16 +23,12 @@ struct NcclOptions {
   std::vector<CommunicatorSpec> communicators;  // of the run, the same list on all ranks (plan_communicators)
   std::size_t message_bytes = 0;                // of each message between stages: NCCL notices no difference
   Seconds start_timeout{60};                    // for each communicator to be complete
-  std::function<Payload(std::size_t bytes)> allocate = {};  // buffers of receives; empty: the device's memory
-  std::string library = {};                                 // file of libnccl; empty: searched (load_nccl)
+  std::string library_file = {};                // libnccl; empty: searched (load_nccl)
 };
-
-// Whether this plumb was built where NCCL's header was found.
-[[nodiscard]] bool nccl_is_built();
 
 // Throws InputError (where = "--transport") in one line with a hint when `nccl` cannot be used here: not built, no
 // library, too old. Returns the library's version and file, to be said.
-std::string require_nccl(const std::string& library = "");
+std::string require_nccl(const std::string& library_file = "");
 
 // Makes all communicators that this rank is a member of, in the order of the list, and waits until they are complete.
 // `control` carries what is not payload (barrier, gather, stops, signs of life) and decides rank and size; `device`

@@ -55,6 +55,11 @@ std::string missing_members(const CommunicatorSpec& spec, int index, const Rende
                      missing.size() == 1 ? "has" : "have");
 }
 
+Clock::time_point start_deadline(const NcclOptions& options) {
+  const std::chrono::duration<double> timeout(options.start_timeout.value);
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
+}
+
 }  // namespace
 
 NcclCommunicators::NcclCommunicators(std::shared_ptr<const NcclLibrary> library, const NcclOptions& options,
@@ -73,26 +78,30 @@ NcclCommunicators::~NcclCommunicators() {
   for (Member& member : members_) library_->call.comm_destroy(member.communicator);
 }
 
+RunError NcclCommunicators::not_complete(int index, const NcclOptions& options, const Rendezvous& rendezvous,
+                                         const std::string& hint) const {
+  const CommunicatorSpec& spec = specs_[static_cast<std::size_t>(index)];
+  return RunError(fmt::format("rank {}", rank_),
+                  fmt::format("communicator {} was not complete after {:.0f} s: {}", describe(spec),
+                              options.start_timeout.value, missing_members(spec, index, rendezvous)),
+                  hint);
+}
+
 ncclUniqueId NcclCommunicators::unique_id(int index, const NcclOptions& options, Transport& control,
                                           const Rendezvous& rendezvous) {
   const CommunicatorSpec& spec = specs_[static_cast<std::size_t>(index)];
-  const std::string where = fmt::format("rank {}", rank_);
   if (rank_ == spec.ranks.front()) {
     ncclUniqueId id{};
     const ncclResult_t result = library_->call.get_unique_id(&id);
-    if (result != ncclSuccess) throw nccl_error(*library_, where, describe(spec), result);
+    if (result != ncclSuccess) throw nccl_error(*library_, fmt::format("rank {}", rank_), describe(spec), result);
     rendezvous.put(id_key(index), to_hex(id));
     return id;
   }
-  const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                        std::chrono::duration<double>(options.start_timeout.value));
+  const Clock::time_point deadline = start_deadline(options);
   while (true) {
     if (const auto text = rendezvous.find(id_key(index))) return from_hex(*text);
     control.poll();
-    if (Clock::now() > deadline) {
-      throw RunError(where, fmt::format("communicator {} was not complete after {:.0f} s: {}", describe(spec),
-                                        options.start_timeout.value, missing_members(spec, index, rendezvous)));
-    }
+    if (Clock::now() > deadline) throw not_complete(index, options, rendezvous, "");
     std::this_thread::sleep_for(look_every);
   }
 }
@@ -125,15 +134,12 @@ void NcclCommunicators::make(int index, const NcclOptions& options, Transport& c
                                                                            joining->id, joining->rank, &config));
   }).detach();
   entered.get();  // from here on it does not touch the device object, which may go before it does
-  const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                        std::chrono::duration<double>(options.start_timeout.value));
+  const Clock::time_point deadline = start_deadline(options);
   while (result.wait_for(look_every) != std::future_status::ready) {
     control.poll();
     if (Clock::now() <= deadline) continue;
-    throw RunError(fmt::format("rank {}", rank_),
-                   fmt::format("communicator {} was not complete after {:.0f} s: {}", describe(spec),
-                               options.start_timeout.value, missing_members(spec, index, rendezvous)),
-                   "NCCL_DEBUG=INFO tells more; NCCL_SOCKET_IFNAME names the network to use");
+    throw not_complete(index, options, rendezvous,
+                       "NCCL_DEBUG=INFO tells more; NCCL_SOCKET_IFNAME names the network to use");
   }
   const ncclResult_t made = result.get();
   if (made != ncclSuccess) throw nccl_error(*library_, fmt::format("rank {}", rank_), describe(spec), made);
@@ -148,8 +154,10 @@ NcclCommunicators::Member* NcclCommunicators::find(int index) {
   return found == members_.end() ? nullptr : &*found;
 }
 
-NcclCommunicators::Member* NcclCommunicators::find(CommunicatorUse use, int peer) {
-  return find(find_communicator(specs_, use, rank_, peer));
+NcclCommunicators::Member* NcclCommunicators::find(CommunicatorUse use) {
+  const auto found = std::ranges::find(
+      members_, use, [this](const Member& member) { return specs_[static_cast<std::size_t>(member.index)].use; });
+  return found == members_.end() ? nullptr : &*found;
 }
 
 void NcclCommunicators::abort() noexcept {

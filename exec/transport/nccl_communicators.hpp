@@ -32,9 +32,9 @@ class NcclCommunicators {
   [[nodiscard]] const NcclLibrary& library() const { return *library_; }
   [[nodiscard]] const std::vector<CommunicatorSpec>& specs() const { return specs_; }
   [[nodiscard]] std::vector<Member>& members() { return members_; }
-  // Null: this rank is not a member, or there is no such communicator.
+  // Null: this rank is not a member, or there is no such communicator. Of a use: the first.
   [[nodiscard]] Member* find(int index);
-  [[nodiscard]] Member* find(CommunicatorUse use, int peer = -1);
+  [[nodiscard]] Member* find(CommunicatorUse use);
 
   // Held while work is put on communicators: after an abort they are gone.
   class Use {
@@ -52,6 +52,9 @@ class NcclCommunicators {
 
  private:
   void make(int index, const NcclOptions& options, Transport& control, Device& device, const Rendezvous& rendezvous);
+  // Past the start's deadline.
+  [[nodiscard]] RunError not_complete(int index, const NcclOptions& options, const Rendezvous& rendezvous,
+                                      const std::string& hint) const;
   [[nodiscard]] ncclUniqueId unique_id(int index, const NcclOptions& options, Transport& control,
                                        const Rendezvous& rendezvous);
 

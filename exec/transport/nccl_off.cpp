@@ -4,16 +4,14 @@
 
 namespace plumb::exec {
 
-bool nccl_is_built() { return false; }
-
-std::string require_nccl(const std::string& /*library*/) {
+std::string require_nccl(const std::string& /*library_file*/) {
   throw InputError("--transport", "'nccl' is not in this plumb-exec: it was built where there is no nccl.h",
                    "./bootstrap --cuda, or configure with -DNCCL_INCLUDE_DIR=FOLDER");
 }
 
 std::unique_ptr<Transport> make_nccl_transport(const NcclOptions& options, std::unique_ptr<Transport> /*control*/,
                                                Device& /*device*/, const Rendezvous& /*rendezvous*/) {
-  (void)require_nccl(options.library);
+  (void)require_nccl(options.library_file);
   return nullptr;
 }
 

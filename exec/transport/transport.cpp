@@ -1,11 +1,20 @@
 #include "exec/transport/transport.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace plumb::exec {
 
 MomentPtr Transport::collective(const CollectiveCall& /*call*/) {
   throw RunError("rank " + std::to_string(rank()), "this transport has no streams, so no collectives on them");
+}
+
+std::size_t position_in(std::span<const int> group, int rank) {
+  const auto self = std::ranges::find(group, rank);
+  if (self == group.end() || !std::ranges::is_sorted(group)) {
+    throw RunError("rank " + std::to_string(rank), "a reduction's group must be ascending and hold this rank");
+  }
+  return static_cast<std::size_t>(self - group.begin());
 }
 
 }  // namespace plumb::exec

@@ -11,9 +11,12 @@
 #include "common/base/error.hpp"
 #include "common/base/units.hpp"
 #include "exec/payload.hpp"
-#include "exec/transport/launch_plan.hpp"
 
 namespace plumb::exec {
+
+struct CollectiveCall;  // exec/transport/communicators.hpp
+struct LaunchBatch;     // exec/transport/launch_plan.hpp
+using RankLaunches = std::vector<LaunchBatch>;
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient.
 enum class Channel : std::uint8_t { forward, backward };
@@ -79,7 +82,8 @@ class Transport {
   // Whether the oldest expected parcel is here, so that receiving it takes no time.
   [[nodiscard]] virtual bool has_parcel(int peer) = 0;
 
-  // Waits for the oldest expected parcel.
+  // Waits for the oldest expected parcel. Where messages move on streams its parts come in their order: once the last
+  // one is ready, all are.
   [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
 
   // Element-wise sum over `group` (ascending ranks, this one among them), in place, added in the order of the group:
@@ -135,5 +139,8 @@ class Transport {
   // streams.
   [[nodiscard]] virtual MomentPtr collective(const CollectiveCall& call);
 };
+
+// Where `rank` stands in the group of a sum. Throws RunError for a group that is not ascending or does not hold it.
+[[nodiscard]] std::size_t position_in(std::span<const int> group, int rank);
 
 }  // namespace plumb::exec

@@ -1,6 +1,7 @@
 #include "tests/exec/async_device.hpp"
 
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace plumb::exec::test {
@@ -31,43 +32,8 @@ void AsyncMoment::come() {
   changed_.notify_all();
 }
 
-AsyncStream::AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness)
-    : slowness_(slowness), random_(seed), thread_([this] { work_off(); }) {}
-
-AsyncStream::~AsyncStream() {
-  {
-    const std::scoped_lock lock(mutex_);
-    closing_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void AsyncStream::put(std::function<void()> work) {
-  {
-    const std::scoped_lock lock(mutex_);
-    work_.push_back(std::move(work));
-  }
-  changed_.notify_all();
-}
-
-void AsyncStream::work_off() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return closing_ || !work_.empty(); });
-    if (work_.empty()) return;
-    {
-      const std::function<void()> work = std::move(work_.front());
-      work_.pop_front();
-      lock.unlock();
-      work();
-    }
-    lock.lock();
-  }
-}
-
 void AsyncStream::run(std::function<void()> work) {
-  put([this, work = std::move(work)] {
+  stream_.put([this, work = std::move(work)] {
     const auto late = static_cast<std::uint32_t>(slowness_.count());
     if (late > 0) std::this_thread::sleep_for(std::chrono::microseconds(late / 2 + random_() % (late / 2 + 1)));
     work();
@@ -75,12 +41,12 @@ void AsyncStream::run(std::function<void()> work) {
 }
 
 void AsyncStream::wait(const MomentPtr& moment) {
-  if (moment) put([moment] { dynamic_cast<const AsyncMoment&>(*moment).wait(); });
+  if (moment) stream_.put([moment] { dynamic_cast<const AsyncMoment&>(*moment).wait(); });
 }
 
 MomentPtr AsyncStream::record() {
   const auto moment = std::make_shared<AsyncMoment>();
-  put([moment] { moment->come(); });
+  stream_.put([moment] { moment->come(); });
   return moment;
 }
 
@@ -93,11 +59,6 @@ void AsyncStream::add(float* to, const float* from, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
   });
 }
-
-AsyncDevice::AsyncDevice(std::uint32_t seed, const Speeds& speeds)
-    : seed_(seed), speeds_(speeds), compute_(seed, speeds.compute) {}
-
-AsyncDevice::~AsyncDevice() = default;
 
 std::unique_ptr<Stream> AsyncDevice::make_stream(bool urgent) {
   return std::make_unique<AsyncStream>(++seed_, urgent ? speeds_.copies : speeds_.unhurried);

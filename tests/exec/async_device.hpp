@@ -5,7 +5,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,12 +12,12 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "exec/device/device.hpp"
 #include "exec/transport/transport.hpp"
+#include "tests/exec/fake_nccl/fake_stream.hpp"
 
 namespace plumb::exec::test {
 
@@ -38,27 +37,19 @@ class AsyncMoment final : public Moment {
 class AsyncStream final : public Stream {
  public:
   // Each piece of work but moments and waits begins up to `slowness` late.
-  AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness);
-  ~AsyncStream() override;  // after all its work
+  AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness) : slowness_(slowness), random_(seed) {}
 
   void run(std::function<void()> work);
   void wait(const MomentPtr& moment) override;
   [[nodiscard]] MomentPtr record() override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   void add(float* to, const float* from, std::size_t count) override;
-  [[nodiscard]] void* native() const override { return nullptr; }
+  [[nodiscard]] void* native() const override { return &stream_; }  // as the fake NCCL takes it
 
  private:
-  void put(std::function<void()> work);
-  void work_off();
-
   std::chrono::microseconds slowness_;
   std::mt19937 random_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> work_;
-  bool closing_ = false;
-  std::thread thread_;
+  mutable FakeStream stream_;
 };
 
 // How late the work of each kind of stream begins, at most.
@@ -70,8 +61,8 @@ struct Speeds {
 
 class AsyncDevice final : public Device {
  public:
-  AsyncDevice(std::uint32_t seed, const Speeds& speeds);
-  ~AsyncDevice() override;
+  explicit AsyncDevice(std::uint32_t seed = 0, const Speeds& speeds = {})
+      : seed_(seed), speeds_(speeds), compute_(seed, speeds.compute) {}
 
   [[nodiscard]] std::string name() const override { return "test"; }
   [[nodiscard]] bool is_asynchronous() const override { return true; }

@@ -61,10 +61,10 @@ TEST_CASE("the real library, where it is here and no driver is, says so in one l
     WARN("there is a driver here: nothing to see");
     return;
   }
-  FakeDevice device;
+  test::AsyncDevice device;
   Board board;
   auto control = std::move(make_local_transports(1).front());
-  const NcclOptions options{.communicators = {{CommunicatorUse::down, {0}}}, .library = PLUMB_REAL_NCCL};
+  const NcclOptions options{.communicators = {{CommunicatorUse::down, {0}}}, .library_file = PLUMB_REAL_NCCL};
   try {
     (void)make_nccl_transport(options, std::move(control), device, board.rendezvous());
     FAIL("a communicator was made without a driver");

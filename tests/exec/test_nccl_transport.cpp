@@ -1,5 +1,4 @@
 // The NCCL transport over a fake library that keeps NCCL's rules: pairing, sums, mismatch, errors, aborts, deadlines.
-#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -11,6 +10,7 @@
 
 using namespace plumb;
 using namespace plumb::exec;
+using test::AsyncDevice;
 
 namespace {
 
@@ -29,7 +29,7 @@ int run_schedule(const Schedule& lowered, int steps, double seconds = 20, std::s
   const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
   std::atomic<int> wrong = 0;
   const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(lowered.ranks)), .message_bytes = bytes};
-  run_nccl_ranks(lowered.ranks, run, [&](Transport& transport, FakeDevice& device) {
+  run_nccl_ranks(lowered.ranks, run, [&](Transport& transport, AsyncDevice& device) {
     for (int step = 0; step < steps; ++step) {
       FakeStep one(lowered, transport, device, bytes);
       wrong += one.run(plan.ranks[static_cast<std::size_t>(transport.rank())], seconds);
@@ -83,7 +83,7 @@ TEST_CASE("collectives run on the communicator that they name") {
   const FakeNccl fake;
   std::atomic<int> wrong = 0;
   const NcclRun run{.communicators = {{CommunicatorUse::tensor, {0, 2, 3}}, {CommunicatorUse::data, {0, 1}}}};
-  run_nccl_ranks(4, run, [&](Transport& transport, FakeDevice& device) {
+  run_nccl_ranks(4, run, [&](Transport& transport, AsyncDevice&) {
     if (transport.rank() == 1) {
       CHECK_THROWS_WITH(transport.collective({.communicator = 0}), ContainsSubstring("is not in communicator 0"));
       return;
@@ -107,7 +107,6 @@ TEST_CASE("collectives run on the communicator that they name") {
     wrong += exchanged[2] == (position == 0 ? 2.0F : static_cast<float>(position)) ? 0 : 1;
     transport.await(call(Collective::all_reduce, own, 3), in_seconds(20));
     wrong += own == std::vector<float>{3, 3, 6} ? 0 : 1;
-    (void)device;
   });
   CHECK(wrong == 0);
 }
@@ -138,7 +137,7 @@ TEST_CASE("a stop by another rank, or a signal, aborts what waits on the device"
   const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
   const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(2))};
   const auto start = Clock::now();
-  const auto rank_main = [&](Transport& transport, FakeDevice& device) {
+  const auto rank_main = [&](Transport& transport, AsyncDevice& device) {
     if (transport.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       throw RunError("rank 1", "has had enough");
@@ -154,12 +153,13 @@ TEST_CASE("a stop by another rank, or a signal, aborts what waits on the device"
 TEST_CASE("a communicator whose ranks do not all come is given up, and those that are missing are named") {
   const FakeNccl fake({.faulty_rank = 1, .hang_in_init = true});
   const NcclRun run{.communicators = {{CommunicatorUse::down, {0, 1, 2}}}, .start_timeout = {0.3}};
-  CHECK_THROWS_WITH(run_nccl_ranks(3, run, [](Transport&, FakeDevice&) {}),
+  CHECK_THROWS_WITH(run_nccl_ranks(3, run, [](Transport&, AsyncDevice&) {}),
                     ContainsSubstring("communicator down (ranks 0-2) was not complete"));
   Board board;
-  FakeDevice device;
+  AsyncDevice device;
   auto controls = make_local_transports(3);
-  const NcclOptions options{.communicators = run.communicators, .start_timeout = {0.2}, .library = PLUMB_FAKE_NCCL};
+  const NcclOptions options{
+      .communicators = run.communicators, .start_timeout = {0.2}, .library_file = PLUMB_FAKE_NCCL};
   CHECK_THROWS_WITH(make_nccl_transport(options, std::move(controls[1]), device, board.rendezvous()),
                     ContainsSubstring("rank 1: communicator down (ranks 0-2) was not complete after") &&
                         ContainsSubstring("ranks 0, 2 have not come"));
@@ -177,7 +177,7 @@ TEST_CASE("messages of another size, unknown peers, what was not launched and ev
       if (error.problem().find(text) != std::string::npos) ++right;
     }
   };
-  run_nccl_ranks(2, run, [&](Transport& transport, FakeDevice&) {
+  run_nccl_ranks(2, run, [&](Transport& transport, AsyncDevice&) {
     const int peer = 1 - transport.rank();
     says([&] { transport.send(peer, Channel::forward, pattern(0, Channel::forward, 0, 12)); }, "sends 12 bytes");
     says([&] { transport.expect(7, Channel::forward, 16, 1); }, "has no peer 7");

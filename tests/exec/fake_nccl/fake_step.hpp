@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/exec/fake_nccl/fake_device.hpp"
+#include "tests/exec/async_device.hpp"
 #include "tests/exec/transports.hpp"
 
 namespace plumb::exec {
@@ -24,7 +24,7 @@ inline std::byte mark_of(const Action& receive) {
 // One step of a rank of a lowered schedule whose compute only checks what it gets and writes what it hands on.
 class FakeStep {
  public:
-  FakeStep(const Schedule& lowered, Transport& transport, FakeDevice& device, std::size_t bytes)
+  FakeStep(const Schedule& lowered, Transport& transport, test::AsyncDevice& device, std::size_t bytes)
       : lowered_(lowered), transport_(transport), device_(device), bytes_(bytes) {}
 
   // Returns how many inputs were not those that the schedule says.
@@ -83,7 +83,7 @@ class FakeStep {
       transport_.began(index, device_.compute().record());
       const std::byte wanted = mark_of(
           {forward ? ActionKind::receive_forward : ActionKind::receive_backward, action.stage, action.microbatch});
-      device_.compute().put([wrong = wrong_, input, wanted] {
+      device_.compute().run([wrong = wrong_, input, wanted] {
         for (std::size_t i = 0; i < input.size; ++i) {
           if (input.data[i] != wanted) {
             ++*wrong;
@@ -99,7 +99,7 @@ class FakeStep {
     Payload output = device_.allocate(bytes_);
     const std::byte mark =
         mark_of({forward ? ActionKind::receive_forward : ActionKind::receive_backward, consumer, action.microbatch});
-    device_.compute().put([output, mark] { std::memset(output.data, static_cast<int>(mark), output.size); });
+    device_.compute().run([output, mark] { std::memset(output.data, static_cast<int>(mark), output.size); });
     output.ready = device_.compute().record();
     values_[{forward, consumer, action.microbatch}] = std::move(output);
   }
@@ -110,7 +110,7 @@ class FakeStep {
     const std::vector<int> group{std::min(first, last), std::max(first, last)};
     const auto sum = std::make_shared<std::vector<float>>(8, action.stage == 0 ? 1.5F : 2.0F);
     transport_.all_reduce(group, *sum, in_seconds(20));
-    device_.compute().put([wrong = wrong_, sum] {
+    device_.compute().run([wrong = wrong_, sum] {
       for (const float value : *sum) *wrong += value == 3.5F ? 0 : 1;
     });
   }
@@ -125,7 +125,7 @@ class FakeStep {
 
   const Schedule& lowered_;
   Transport& transport_;
-  FakeDevice& device_;
+  test::AsyncDevice& device_;
   std::size_t bytes_;
   std::map<Key, Payload> values_;
   // What is on the stream may come to its end after a step that was broken off.

@@ -17,7 +17,7 @@
 #include "exec/launch.hpp"
 #include "exec/transport/local.hpp"
 #include "exec/transport/nccl.hpp"
-#include "tests/exec/fake_nccl/fake_device.hpp"
+#include "tests/exec/async_device.hpp"
 #include "tests/exec/fake_nccl/fake_nccl.hpp"
 #include "tests/exec/transports.hpp"
 
@@ -66,14 +66,14 @@ struct NcclRun {
   Seconds start_timeout{20};
 };
 
-using NcclRankMain = std::function<void(Transport& transport, FakeDevice& device)>;
+using NcclRankMain = std::function<void(Transport& transport, test::AsyncDevice& device)>;
 
 // One thread per rank, each with its device; errors as run_on_threads throws them.
 inline void run_nccl_ranks(int ranks, const NcclRun& run, const NcclRankMain& rank_main) {
   Board board;
   auto controls = make_local_transports(ranks);
-  std::vector<std::unique_ptr<FakeDevice>> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(std::make_unique<FakeDevice>());
+  std::vector<std::unique_ptr<test::AsyncDevice>> devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(std::make_unique<test::AsyncDevice>());
   const auto outer = make_local_transports(ranks);
   run_on_threads(outer, [&](Transport& place) {
     const auto rank = static_cast<std::size_t>(place.rank());
@@ -82,7 +82,7 @@ inline void run_nccl_ranks(int ranks, const NcclRun& run, const NcclRankMain& ra
       NcclOptions options{.communicators = run.communicators,
                           .message_bytes = run.message_bytes,
                           .start_timeout = run.start_timeout,
-                          .library = PLUMB_FAKE_NCCL};
+                          .library_file = PLUMB_FAKE_NCCL};
       transport = make_nccl_transport(options, std::move(controls[rank]), *devices[rank], board.rendezvous());
       rank_main(*transport, *devices[rank]);
     } catch (const Stopped&) {

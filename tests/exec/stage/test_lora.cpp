@@ -10,6 +10,7 @@
 #include "common/plan/block_costs.hpp"
 #include "exec/commands/export_weights.hpp"
 #include "exec/stage/lora.hpp"
+#include "kernels/numbers.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -226,6 +227,6 @@ TEST_CASE("bf16 is rounded to the nearest, ties to even") {
     std::uint16_t bits = 0;
     std::memcpy(&bits, rounded.const_data_ptr(), sizeof bits);
     CAPTURE(value);
-    CHECK(to_bf16(value) == bits);
+    CHECK(kernels::bf16_bits(value) == bits);
   }
 }
