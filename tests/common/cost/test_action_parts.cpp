@@ -75,6 +75,36 @@ TEST_CASE("a forward reduces twice, each time after computing, and adds the last
   CHECK(parts[2].collective == -1);
 }
 
+// Two blocks of a layer: X, a collective a behind it, Y, a collective b behind it. The gradient comes from the end.
+TEST_CASE("a forward goes through its kernels in their order, a backward against it") {
+  const auto stream = [](Phase phase, double bytes) {
+    return Kernel{.name = "", .phase = phase, .kind = KernelKind::stream, .bytes = bytes};
+  };
+  const auto collective = [](Phase phase, double bytes) {
+    return Kernel{.name = "", .phase = phase, .kind = KernelKind::collective, .bytes = bytes};
+  };
+  Machine free_gaps = machine();
+  free_gaps.device.kernel_gap.value = {};
+  const double rate = 1e12 * 0.7;
+  std::vector<Kernel> kernels;
+  for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
+    kernels.insert(kernels.end(), {stream(phase, 1 * rate), collective(phase, 1e6), stream(phase, 2 * rate),
+                                   collective(phase, 2e6), stream(phase, 4 * rate)});
+  }
+  const auto check = [&](Phase phase, std::vector<double> computing, std::vector<double> bytes) {
+    CollectiveTable table(free_gaps, {.ranks = 4, .per_machine = 4}, 1);
+    const std::vector<ActionPart> parts = action_parts(kernels, std::vector{phase}, table);
+    REQUIRE(parts.size() == computing.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      CHECK(parts[i].compute.value == Approx(computing[i]));
+      CHECK(parts[i].collective == (i < bytes.size() ? static_cast<std::int32_t>(i) : -1));
+      if (i < bytes.size()) CHECK(table.at(parts[i].collective).phases[0].inside == Approx(2 * 3.0 / 4 * bytes[i]));
+    }
+  };
+  check(Phase::forward, {1, 2, 4}, {1e6, 2e6});
+  check(Phase::input_gradient, {4, 2, 1}, {2e6, 1e6});
+}
+
 TEST_CASE("slices have their part of times and bytes") {
   const GroupPlacement group{.ranks = 4, .per_machine = 4};
   CollectiveTable whole(machine(), group, 1);

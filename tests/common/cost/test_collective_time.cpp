@@ -171,3 +171,66 @@ TEST_CASE("between sites a ring waits for their latency at each step, a tree on 
   CHECK(seconds(CollectiveAlgorithm::tree, machine(), S, group) == Approx(alpha(1 + 4) + 2 * 5e-3 + 2 * S / 1e9));
   CHECK(fastest_collective(machine(), Collective::all_reduce, S, group).algorithm == CollectiveAlgorithm::tree);
 }
+
+// Of k groups' worth of messages each carries a k-th of the bytes, and each has a k-th of a way that all of them share.
+TEST_CASE("hierarchically the ranks of a machine divide what a switch's uplink, a leaf or a site passes") {
+  const double S = 1e8;
+  const double gather = alpha(8) / 2 + 7.0 / 8 * S / bus;
+  const double share = 2 * 3.0 / 4 * (S / 8);  // that a rank sends between four machines
+  const GroupPlacement bordered{.ranks = 32, .per_machine = 8, .border = {40e9}};
+  CHECK(seconds(CollectiveAlgorithm::hierarchical, machine(), S, bordered) ==
+        Approx(2 * (alpha(8) / 2 + 7.0 / 8 * S / bus) + alpha(4) + share / (40e9 / 8)).epsilon(1e-12));
+  Machine box = machine();
+  box.devices_per_switch = 4;
+  box.inside.bandwidth.value = {1e12};  // so that ports limit nothing
+  box.uplink.value = {64e9};
+  const GroupPlacement switched{.ranks = 32, .per_machine = 8, .uplink_passes = 0.5};
+  const double inside = alpha(8) / 2 + 7.0 / 8 * S / (64e9 / 0.5);
+  CHECK(seconds(CollectiveAlgorithm::hierarchical, box, S, switched) ==
+        Approx(2 * inside + alpha(4) + share / (64e9 / (0.5 * 8))).epsilon(1e-12));
+  // Sites are between machines alone: of the three parts only the middle one waits for them, at each of 2(M−1) steps.
+  const GroupPlacement far{.ranks = 32, .per_machine = 8, .step_latency = {1e-3}};
+  CHECK(seconds(CollectiveAlgorithm::hierarchical, machine(), S, far) ==
+        Approx(2 * gather + alpha(4) + 6 * 1e-3 + share / nic).epsilon(1e-12));
+}
+
+// A device's one PCIe port takes its flow to the next device and, of the k that leave the machine in as many rings, a
+// k-th: 1 + 1/k of what it sends.
+TEST_CASE("behind a PCIe switch what leaves a machine shares the port with what stays inside") {
+  Machine box = machine();
+  box.devices_per_switch = 8;
+  box.uplink.value = {1e12};
+  box.outside.bandwidth.value = {1e12};
+  const double S = 1e9;
+  const double port = box.inside.bandwidth.value.value;
+  const auto rate = [&](const GroupPlacement& group) {
+    const double n = group.ranks;
+    return 2 * (n - 1) / n * S / (seconds(CollectiveAlgorithm::ring, box, S, group) - alpha(n));
+  };
+  CHECK(rate({.ranks = 16, .per_machine = 8}) == Approx(port / (1 + 1.0 / 8)));
+  CHECK(rate({.ranks = 16, .per_machine = 2}) == Approx(port / (1 + 1.0 / 2)));
+  CHECK(rate({.ranks = 16, .per_machine = 1}) == Approx(port));  // nothing stays inside
+  CHECK(rate({.ranks = 8, .per_machine = 8}) == Approx(bus));    // nothing leaves
+}
+
+// An all-to-all by pairs of ranks has n − 1 steps.
+TEST_CASE("between sites an all-to-all waits for their latency n - 1 times") {
+  const double S = 1e8;
+  const GroupPlacement group{.ranks = 16, .per_machine = 1, .step_latency = {5e-3}};
+  CHECK(seconds(CollectiveAlgorithm::ring, machine(), S, group, Collective::all_to_all) ==
+        Approx(alpha(16) + 15 * 5e-3 + 15.0 / 16 * S / nic).epsilon(1e-12));
+}
+
+// A tree over two machines is the ring of two with more bytes.
+TEST_CASE("trees begin at three machines, counting one that is not full") {
+  const auto has_tree = [](int ranks, int per_machine) {
+    return applies(CollectiveAlgorithm::tree, machine(), Collective::all_reduce,
+                   {.ranks = ranks, .per_machine = per_machine});
+  };
+  CHECK_FALSE(has_tree(2, 1));
+  CHECK_FALSE(has_tree(16, 8));
+  CHECK_FALSE(has_tree(12, 8));
+  CHECK(has_tree(3, 1));
+  CHECK(has_tree(17, 8));
+  CHECK(has_tree(24, 8));
+}

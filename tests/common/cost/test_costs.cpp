@@ -89,6 +89,28 @@ TEST_CASE("blocks in sequence: sums, and the worst moment of walking over them o
   CHECK(in_sequence({}) == ComputeCost{});
 }
 
+// By hand: a layer with an input of 10 that keeps 40 until I and 15 until W; F needs 7 more, I 9, W 3.
+TEST_CASE("a layer that is redone inside its backward keeps its input, and I has all that F made") {
+  const ComputeCost layer{.forward = {2},
+                          .input_gradient = {3},
+                          .weight_gradient = {5},
+                          .kept_bytes = {40},
+                          .kept_for_weight_bytes = {15},
+                          .forward_workspace_bytes = {7},
+                          .input_gradient_workspace_bytes = {9},
+                          .weight_gradient_workspace_bytes = {3}};
+  const ComputeCost redone = redone_in_backward(layer, {10});
+  CHECK(redone.forward == layer.forward);
+  CHECK(redone.input_gradient.value == 2 + 3);
+  CHECK(redone.weight_gradient == layer.weight_gradient);
+  CHECK(redone.kept_bytes.value == 10);
+  // F still makes all 40 of them, of which it has kept 10 at its end.
+  CHECK(redone.forward_workspace_bytes.value == 40 + 7 - 10);
+  CHECK(redone.input_gradient_workspace_bytes.value == 40 + 9);
+  CHECK(redone.kept_for_weight_bytes.value == 15);
+  CHECK(redone.weight_gradient_workspace_bytes.value == 3);
+}
+
 TEST_CASE("a stage costs what its blocks do, the first with the embedding and the last with the head") {
   std::mt19937 random(2);
   std::vector<ComputeCost> blocks(5);  // embedding, three layers, head

@@ -271,6 +271,28 @@ TEST_CASE("synchronous interleaved pairs expose four transfer times a pair, two 
   CHECK(slope(2) == Approx(2 * (30 + 1)));
 }
 
+// By hand: three ranks of two stages. In the sixth exchange rank 1 takes in 3F2 from rank 0 and 5B0 from rank 2, each
+// the only message of its sender; in the seventh it sends 4F2 and 4B0, each the only one of its receiver.
+TEST_CASE("a message takes as many turns as the busier of its two ports has messages") {
+  const Schedule schedule =
+      lower(generate_schedule("interleaved-1f1b", {.ranks = 3, .microbatches = 6, .chunks = 2}), {});
+  PipelineCosts costs =
+      even_costs(6, {.forward = {10}, .input_gradient = {10}, .weight_gradient = {10}, .hop = {1}, .chunks = 2});
+  costs.exchange = PipelineExchange::synchronous;
+  costs.ranks_per_machine = 1;
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  std::map<std::string, double> turns;
+  for (NodeId node = 0; node < graph.nodes.size(); ++node) turns[name_of(graph, node)] = durations(graph)[node].value;
+  for (const char* alone : {"1RECV_F0", "2RECV_F0", "3RECV_F0", "4RECV_F0", "4RECV_F1", "5RECV_F0"}) {
+    CAPTURE(alone);
+    CHECK(turns.at(alone) == 1);
+  }
+  for (const char* shared : {"4RECV_F2", "4RECV_B0", "5RECV_F2", "3RECV_B0"}) {
+    CAPTURE(shared);
+    CHECK(turns.at(shared) == 2);
+  }
+}
+
 // A system redoes the forward inside its backward: one step, before which the gradient is there.
 TEST_CASE("with synchronous exchanges a recompute is part of its backward's step") {
   const auto makespan = [](const std::string& name, int chunks, double input, bool recompute) {

@@ -109,6 +109,57 @@ TEST_CASE("workspace is in bytes, by hand") {
   CHECK(blocks[9].forward_workspace_bytes == Bytes{boundary + 2 * 32 * (4 * 512 + 8)});
 }
 
+// arXiv 2205.05198, section 5: 5as²b bytes of probabilities, their mask and what it leaves are freed by F and made
+// again within I, whose gradients then need all of them.
+TEST_CASE("selective recompute keeps 5as²b bytes less, and I has them beside what it had") {
+  const auto costs_with = [](const std::string& recompute) {
+    return block_costs(read_text("model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*2\"}\n"
+                                 "training: {sequence: 32, global_batch: 8, microbatch: 2, precision: bf16, "
+                                 "recompute: " +
+                                 recompute + "}\nsoftware: megatron-2022\ncluster: {ranks: 1}\n"),
+                       2);
+  };
+  const std::vector<ComputeCost> none = costs_with("none");
+  const std::vector<ComputeCost> selective = costs_with("selective");
+  const Bytes freed{5 * 4 * 32 * 32 * 2};
+  for (const std::size_t layer : {1, 2}) {
+    CHECK(none[layer].kept_bytes - selective[layer].kept_bytes == freed);
+    CHECK(selective[layer].input_gradient_workspace_bytes - none[layer].input_gradient_workspace_bytes == freed);
+    CHECK(selective[layer].forward_workspace_bytes == none[layer].forward_workspace_bytes);
+    CHECK(selective[layer].input_gradient > none[layer].input_gradient);
+    CHECK(selective[layer].weight_gradient == none[layer].weight_gradient);
+  }
+  CHECK(none[0] == selective[0]);
+  CHECK(none[3] == selective[3]);
+}
+
+// Experts that each token goes to four of, instead of two, have twice the tokens too.
+TEST_CASE("experts that are chosen twice as often take as long as with twice as many choices, and keep twice as much") {
+  const auto costs_of = [](int top_k, double load) {
+    Scenario scenario =
+        read_text("model:\n  {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, experts: {count: 8, top_k: " +
+                  std::to_string(top_k) +
+                  ", ffn: 128}, layers: \"full/moe\"}\ntraining: {sequence: 32, global_batch: 8, microbatch: 2}\n"
+                  "cluster: {ranks: 1}\n");
+    scenario.cluster.machine.device.memory_bandwidth.value = {1e30};  // matmuls alone take time
+    scenario.cluster.machine.device.kernel_gap.value = {};
+    scenario.expert_load = load;
+    return block_costs(scenario, 2)[1];
+  };
+  const ComputeCost mean = costs_of(2, 1);
+  const ComputeCost busiest = costs_of(2, 2);
+  const ComputeCost four = costs_of(4, 1);
+  CHECK(busiest.forward.value == Approx(four.forward.value));
+  CHECK(busiest.input_gradient.value == Approx(four.input_gradient.value));
+  CHECK(busiest.weight_gradient.value == Approx(four.weight_gradient.value));
+  CHECK(busiest.forward > mean.forward * 1.1);
+  // fp32, 64 tokens, two choices of each: gate, up and their product of SwiGLU until I; until W the product and the
+  // gradients of gate, up and down.
+  CHECK(busiest.kept_bytes - mean.kept_bytes == Bytes{4 * 64 * 2 * (3 * 128)});
+  CHECK(busiest.kept_for_weight_bytes - mean.kept_for_weight_bytes == Bytes{4 * 64 * 2 * (3 * 128 + 64)});
+  CHECK(busiest.parameters == mean.parameters);
+}
+
 TEST_CASE("times and kept bytes grow with the microbatch, states do not") {
   Scenario scenario = small();
   scenario.cluster.machine.device.memory_bandwidth.value = {1e30};  // weights are read once, whatever the microbatch

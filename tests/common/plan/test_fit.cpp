@@ -123,6 +123,11 @@ TEST_CASE("a number of a table's own network is fitted on that table alone") {
   CHECK(found.numbers[3].table == "b");
   CHECK(found.numbers[3].value == Approx(5e9).epsilon(0.01));
   CHECK(found.left_out[1].values[3] == Approx(5e9).epsilon(0.02));
+  // Where another table is left out it is found on its own table all the same, wherever that then stands.
+  for (const std::size_t other : {0, 2}) {
+    check_found(found.left_out[other].values, truth);
+    CHECK(found.left_out[other].values[3] == Approx(5e9).epsilon(0.02));
+  }
 }
 
 // Fixing one number at one standard deviation and fitting the other anew raises χ² by 1, if the covariance is right.

@@ -95,3 +95,26 @@ TEST_CASE("when no change helps, that is said") {
   CHECK_THROWS_WITH(best_fitting(plan_scenario(scenario, predict_by_path), scenario),
                     ContainsSubstring("no single change fits"));
 }
+
+// What a rank holds at its peak, each of another size and none of them alike.
+TEST_CASE("what takes a rank's memory is named with its own bytes, the largest first, down to a twentieth") {
+  Candidate candidate;
+  candidate.plan.cluster.machine.device.memory.value = Bytes{std::int64_t{10} << 30};
+  const auto gib = [](std::int64_t number) { return Bytes{number << 30}; };
+  const RankSummary full{.parameter_bytes = gib(2),
+                         .gradient_bytes = gib(3),
+                         .optimizer_bytes = gib(1),
+                         .activation_bytes = gib(20),
+                         .peak_bytes = gib(26),
+                         .received_bytes = {},
+                         .peak = PeakMoment{.held = {.kept = gib(4), .messages = gib(9), .workspace = gib(7)},
+                                            .time = {},
+                                            .action = {ActionKind::backward, 1, 3}}};
+  RankSummary roomier;
+  roomier.peak_bytes = gib(25);
+  candidate.ranks = {roomier, full, roomier};
+  CHECK(
+      describe_misfit(candidate) ==
+      "rank 1 needs 26.00 GiB of 10.00 GiB, 16.00 GiB too much, in 1B3: messages 9.000 GiB, workspace 7.000 GiB, kept "
+      "activations 4.000 GiB, gradients 3.000 GiB, parameters 2.000 GiB");
+}

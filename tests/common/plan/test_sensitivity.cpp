@@ -94,6 +94,30 @@ TEST_CASE("the step scales with all times and against all rates of the machine")
   CHECK(sum == Approx(1).epsilon(1e-4));
 }
 
+// As one that shares links: a message takes its bytes over what is left of a link, whatever the graph says. Compute is
+// free, so that a chain of messages is all of the step.
+TEST_CASE("an engine that looks at bytes sees faster messages too") {
+  const StepEngine by_bytes = [](const ScheduleGraph& graph, const PipelineCosts&, const std::vector<Disturbance>&) {
+    std::vector<Seconds> times;
+    for (const Node& node : graph.nodes) {
+      const bool message = node.kind == NodeKind::transfer;
+      times.push_back({message ? static_cast<double>(node.bytes.value) * 1e-9 : 0});
+    }
+    return StepOutcome{.evaluation = evaluate(graph, times), .unfinished = {}};
+  };
+  int messages = 0;
+  for (const Sensitivity& entry : sensitivities(plan_of("1f1b", 4), by_bytes)) {
+    if (entry.name == "messages inside a machine") {
+      ++messages;
+      CHECK(entry.change == Approx(-0.1).epsilon(1e-4));  // whole bytes
+      CHECK(entry.slope == Approx(1));
+    } else if (entry.moved != Moved::number) {
+      CHECK(entry.change == 0);
+    }
+  }
+  CHECK(messages == 1);
+}
+
 TEST_CASE("numbers are left out where the costs do not follow from them") {
   Plan plan = plan_of("1f1b", 2);
   CHECK(by_name(plan).contains("matmul_efficiency"));
@@ -157,6 +181,19 @@ TEST_CASE("what decides between two plans is the number that only one of them de
     CHECK(std::abs(entry.correlation) == Approx(std::sqrt(0.5)).margin(0.1));
     CHECK((entry.correlation > 0) == (entry.number == "matmul_efficiency of dgx-a100"));
   }
+}
+
+// ln(step of A / step of B) is normal, of √2 · slope · 5%: its 5% and 95% are 1.645 of them from 0. Of 1 − A/B the
+// larger ratio gives the lower end.
+TEST_CASE("the range of how much faster a plan is runs from its 5% to its 95%, in this order") {
+  const Plan plan = with_open(plan_of("1f1b", 4), "matmul_efficiency", 0.05);
+  Plan other = plan;
+  other.cluster.machine.name = "other";
+  const Ranking found = rank_plans(plan, other, {.draws = 1000});
+  const StepUncertainty alone = step_uncertainty(plan, {.draws = 1});
+  const double reach = 1.645 * std::sqrt(2) * alone.deviation;
+  CHECK(found.faster_low == Approx(1 - std::exp(reach)).epsilon(0.15));
+  CHECK(found.faster_high == Approx(1 - std::exp(-reach)).epsilon(0.15));
 }
 
 // Two machines on two sites, tensor groups inside; only the reduction of gradients goes over the link between the

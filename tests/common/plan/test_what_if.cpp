@@ -2,6 +2,7 @@
 #include "common/plan/what_if.hpp"
 
 #include <cmath>
+#include <set>
 
 #include "common/base/error.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -117,6 +118,27 @@ TEST_CASE("jitter keeps the mean of each action and is the same for the same see
   CHECK(step({.jitter = Jitter{.spread = 0.05, .seed = 4}}) != step(variant));
   // Waiting for the slowest of several: the step gets longer than the mean of its parts.
   CHECK(step(variant) > step({}));
+}
+
+TEST_CASE("jitter draws each action of each rank apart") {
+  const ScheduleGraph graph = graph_of({.plan = uniform(), .jitter = Jitter{.spread = 0.05, .seed = 3}});
+  const ScheduleGraph planned = graph_of({.plan = uniform()});
+  std::vector<std::vector<double>> factors(rank_count);
+  std::set<double> all;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (planned.nodes[id].kind != NodeKind::compute) continue;
+    const double factor = graph.nodes[id].duration / planned.nodes[id].duration;
+    factors[static_cast<std::size_t>(graph.nodes[id].rank)].push_back(factor);
+    all.insert(factor);
+  }
+  CHECK(all.size() == static_cast<std::size_t>(2 * rank_count * microbatches));
+  // The mean of n independent factors lies within 4/√n standard deviations of 1; that of one shared by all does not.
+  for (const std::vector<double>& of_rank : factors) {
+    double sum = 0;
+    for (const double factor : of_rank) sum += factor;
+    const auto count = static_cast<double>(of_rank.size());
+    CHECK(std::abs(sum / count - 1) < 4 * 0.05 / std::sqrt(count));
+  }
 }
 
 TEST_CASE("a plan's costs are predicted again from what it holds, also through its file") {

@@ -1,0 +1,87 @@
+// What a plan's messages and reductions cost beside its stages, against closed forms of their parts.
+#include "common/plan/plan_costs.hpp"
+
+#include "common/plan/block_costs.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/layouts.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr double boundary = 512.0 * 1024 * 2;  // bytes: tokens of a microbatch × hidden × bf16
+
+// A ring's all-gather of the boundary over a tensor group on one machine.
+double gathering(const Machine& machine, int ranks) {
+  const double n = ranks;
+  const double start = machine.collective_latency.value.value + n * machine.collective_latency_per_rank.value.value;
+  return start / 2 + (n - 1) / n * boundary / machine.collective_bandwidth.value.value;
+}
+
+}  // namespace
+
+// arXiv 2104.04473, section 4.1: each rank of a tensor group sends its part, and what arrived is gathered.
+TEST_CASE("scattered messages carry a rank's part and arrive when they are gathered") {
+  for (const int tensor : {2, 4}) {
+    const Plan plan = plan_of({.nodes = tensor / 2, .pipeline = 4, .tensor = tensor, .software = "megatron-2022"});
+    const Machine& machine = plan.cluster.machine;
+    const double gathered = gathering(machine, tensor);
+    CHECK(plan.costs.boundary_bytes.value == static_cast<std::int64_t>(boundary) / tensor);
+    CHECK(plan.costs.inside.latency.value == Approx(machine.inside.latency.value.value + gathered));
+    CHECK(plan.costs.outside.latency.value == Approx(machine.outside.latency.value.value + gathered));
+  }
+}
+
+TEST_CASE("nothing is gathered where messages are sent whole, are divided already, or there is nobody to share with") {
+  for (const LayoutCase& c :
+       {LayoutCase{.nodes = 2, .pipeline = 4, .tensor = 4, .software = "plumb"},
+        LayoutCase{.pipeline = 8, .tensor = 1, .software = "megatron-2022"},
+        LayoutCase{.nodes = 2, .pipeline = 4, .tensor = 4, .sequence_parallel = true, .software = "megatron-2022"}}) {
+    CAPTURE(c.software, c.tensor, c.sequence_parallel);
+    const Plan plan = plan_of(c);
+    const Machine& machine = plan.cluster.machine;
+    const int parts = c.sequence_parallel ? c.tensor : 1;
+    CHECK(plan.costs.boundary_bytes.value == static_cast<std::int64_t>(boundary) / parts);
+    CHECK(plan.costs.inside.latency.value == machine.inside.latency.value.value);
+    CHECK(plan.costs.outside.latency.value == machine.outside.latency.value.value);
+  }
+}
+
+// Where stages have degrees of their own each boundary has its way: the wider share is gathered.
+TEST_CASE("scattered messages between stages of different data degrees are gathered too") {
+  const auto latency = [](const std::string& software) {
+    const Scenario scenario = read_text(
+        "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: "
+        "false}\ncluster: {machine: dgx-a100, ranks: 6}\n"
+        "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: 24}\n"
+        "layout: {pipeline: 2, tensor: {degree: 2}, data: {by_stage: [2, 1]}}\nsplit: uniform\nsoftware: " +
+        software + "\n");
+    const Plan plan = make_plan(scenario, only_choice(scenario));
+    REQUIRE(plan.costs.boundaries.size() == 1);
+    return plan.costs.boundaries[0].way.latency.value;
+  };
+  const Machine machine = plan_of({}).cluster.machine;
+  // Two replicas of one sequence each meet one that takes both.
+  const double start = machine.collective_latency.value.value + 2 * machine.collective_latency_per_rank.value.value;
+  const double gathered = start / 2 + 2 * boundary / 2 / machine.collective_bandwidth.value.value;
+  CHECK(latency("{like: plumb, scattered_messages: true}") - latency("plumb") == Approx(gathered));
+}
+
+TEST_CASE("messages and reductions that go from site to site wait for their latency, others do not") {
+  const std::string sites = ", sites: {nodes: 1, bandwidth: 10 GB/s, latency: 5 ms}";
+  const Plan two_stages = plan_of({.nodes = 2, .pipeline = 2, .tensor = 8, .network = sites});
+  const Machine& machine = two_stages.cluster.machine;
+  const TransferCost way = transfer_between(two_stages.costs, 0, 1);
+  CHECK(way.latency.value == Approx(machine.outside.latency.value.value + 5e-3));
+  CHECK(way.bandwidth.value == Approx(10e9 / 8));  // eight ranks of a stage at once
+
+  const Plan reduced = plan_of({.nodes = 2, .pipeline = 1, .tensor = 8, .data = 2, .network = sites});
+  const GroupPlacement data = reduction_placement(reduced, 0);
+  CHECK(data.step_latency.value == Approx(5e-3));
+  CHECK(placement(reduced.layout, MeshAxis::tensor, reduced.cluster).step_latency.value == 0);
+  // A ring of two takes two steps; each of eight groups has an eighth of the link.
+  const double bytes = static_cast<double>(reduced.costs.stages[0].gradient_bytes.value);
+  const double start = machine.collective_latency.value.value + 2 * machine.collective_latency_per_rank.value.value;
+  CHECK(reduced.costs.stages[0].gradient_reduction.value == Approx(start + 2 * 5e-3 + bytes / (10e9 / 8)));
+}
