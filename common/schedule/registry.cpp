@@ -5,6 +5,7 @@
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/schedule/generators.hpp"
+#include "common/schedule/interleaved_table.hpp"
 
 namespace plumb {
 namespace {
@@ -12,6 +13,23 @@ namespace {
 constexpr const char* interleaved_requirement =
     "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
     "rest or one of at least the ranks; any number of chunks";
+
+// "Memory" of the generators.
+int all_microbatches(const ScheduleShape& shape, int) { return shape.microbatches; }
+int up_to_last_rank(const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }
+
+int one_microbatch(const ScheduleShape&) { return 1; }
+
+// Whole groups, of more microbatches than ranks.
+int one_group(const ScheduleShape& shape) {
+  if (shape.microbatches <= shape.ranks) return 0;
+  try {
+    const int group = interleaved_table("interleaved-1f1b", shape).group;
+    return shape.microbatches % group == 0 ? group : 0;
+  } catch (const InputError&) {
+    return 0;  // said when it is generated
+  }
+}
 
 }  // namespace
 
@@ -24,6 +42,9 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "any number of ranks and microbatches, one chunk",
        .bubble = "(p−1)(F+B)",
        .memory = "m",
+       .most_held = all_microbatches,
+       .steady_turn = one_microbatch,
+       .has_warm_up = false,
        .generate = generate_gpipe},
       {.name = "1f1b",
        .title = "1F1B",
@@ -31,6 +52,8 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "any number of ranks and microbatches, one chunk",
        .bubble = "(p−1)(F+B)",
        .memory = "min(m, p)",
+       .most_held = up_to_last_rank,
+       .steady_turn = one_microbatch,
        .generate = generate_one_f_one_b},
       {.name = "eager-1f1b",
        .title = "Eager 1F1B",
@@ -38,6 +61,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "any number of ranks and microbatches, one chunk",
        .bubble = "(p−1)(F+B); hides message latency",
        .memory = "min(m, 2p−1)",
+       .steady_turn = one_microbatch,
        .generate = generate_eager_1f1b},
       {.name = "interleaved-1f1b",
        .title = "Interleaved 1F1B",
@@ -48,6 +72,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .uses_chunks = true,
        .uses_group = true,
        .uses_overlap = true,
+       .steady_turn = one_group,
        .generate = generate_interleaved_1f1b},
       {.name = "breadth-first",
        .title = "Breadth-first",
@@ -64,6 +89,8 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .bubble = "(p−1)(F+I−W)",
        .memory = "min(m, p)",
        .splits_backward = true,
+       .most_held = up_to_last_rank,
+       .steady_turn = one_microbatch,
        .generate = generate_zb_h1},
       {.name = "zb-h2",
        .title = "ZB-H2",
@@ -130,6 +157,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .bubble = "(p/2−1)(F&B + B − 3W) for F = I ≥ W",
        .memory = "p+1; parameters ×2",
        .splits_backward = true,
+       .trains_replicas = true,
        .generate = generate_dualpipe},
       {.name = "dualpipe-v",
        .title = "DualPipeV",
@@ -147,6 +175,7 @@ const std::vector<ScheduleEntry>& schedule_entries() {
        .requirement = "an even number of ranks, which divides the microbatches; one chunk",
        .bubble = "(p−2)[max(F, B) + (m/p−1)·abs(F−B)]",
        .memory = "p; parameters ×2",
+       .trains_replicas = true,
        .generate = generate_chimera},
       {.name = "hanayo",
        .title = "Hanayo",

@@ -1,7 +1,6 @@
 #include "common/search/fast_evaluator.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -20,15 +19,6 @@ namespace {
 
 // Microbatches that are left out make an error of at most this part of the makespan.
 constexpr double left_out_tolerance = 1e-10;
-
-// Microbatches that a rank holds at its fullest, where the order alone tells: "Memory" of the generators.
-const std::map<std::string, int (*)(const ScheduleShape&, int), std::less<>> held_by_order = {
-    {"gpipe", [](const ScheduleShape& shape, int) { return shape.microbatches; }},
-    {"1f1b", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
-    {"zb-h1", [](const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }},
-};
-
-bool trains_replicas(const ScheduleEntry& entry) { return entry.name == "dualpipe" || entry.name == "chimera"; }
 
 }  // namespace
 
@@ -215,9 +205,9 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
   bounded.splits_backward = given ? splits_backward(*given) : entry->splits_backward;
   bounded.redone = recomputes_by_action(plan_);
   bounded.overhead = plan_.software.step_overhead;
-  bounded.replicas = given ? replicas(*given) : trains_replicas(*entry) ? 2 : 1;
-  if (const auto held = held_by_order.find(family.schedule.name); held != held_by_order.end()) {
-    for (int rank = 0; rank < shape.ranks; ++rank) bounded.held.push_back(held->second(shape, rank));
+  bounded.replicas = given ? replicas(*given) : entry->trains_replicas ? 2 : 1;
+  if (entry != nullptr && entry->most_held) {
+    for (int rank = 0; rank < shape.ranks; ++rank) bounded.held.push_back(entry->most_held(shape, rank));
   }
   if (bounded.splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   return blocks_.blocks(scenario_, plan_, bounded.splits_backward).blocks();

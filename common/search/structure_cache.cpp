@@ -1,43 +1,33 @@
 #include "common/search/structure_cache.hpp"
 
-#include <array>
-#include <string_view>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/plan/plan_costs.hpp"
-#include "common/schedule/interleaved_table.hpp"
+#include "common/schedule/registry.hpp"
 
 namespace plumb {
 namespace {
 
-// Their lists for more microbatches are those for fewer with more of the same in the middle: see the orders that their
-// generators state.
-constexpr std::array<std::string_view, 5> regular = {"1f1b", "eager-1f1b", "gpipe", "zb-h1", "interleaved-1f1b"};
+ScheduleShape shape_of(const StructureKey& key, int microbatches) {
+  return {.ranks = key.ranks,
+          .microbatches = microbatches,
+          .chunks = key.chunks,
+          .slices = key.slices,
+          .group = key.group,
+          .update_every = key.update_every,
+          .overlap = key.overlap};
+}
 
-// Of a regular schedule, the microbatches of one turn of its steady state; 0: it is not regular.
+// Of a schedule with a steady state, the microbatches of one turn of it; 0: it has none.
 int period_of(const StructureKey& key) {
-  if (std::ranges::find(regular, key.schedule) == regular.end() || key.overlap || key.slices > 1) return 0;
-  if (key.schedule != "interleaved-1f1b") return 1;
-  if (key.microbatches <= key.ranks) return 0;
-  const ScheduleShape shape{
-      .ranks = key.ranks, .microbatches = key.microbatches, .chunks = key.chunks, .group = key.group};
-  try {
-    const int group = interleaved_table(key.schedule, shape).group;
-    return key.microbatches % group == 0 ? group : 0;
-  } catch (const InputError&) {
-    return 0;  // said when it is built
-  }
+  const ScheduleEntry& entry = find_schedule(key.schedule);
+  if (!entry.steady_turn || key.overlap || key.slices > 1) return 0;
+  return entry.steady_turn(shape_of(key, key.microbatches));
 }
 
 Schedule compute_schedule(const StructureKey& key, int microbatches) {
-  Schedule schedule = generate_schedule(key.schedule, {.ranks = key.ranks,
-                                                       .microbatches = microbatches,
-                                                       .chunks = key.chunks,
-                                                       .slices = key.slices,
-                                                       .group = key.group,
-                                                       .update_every = key.update_every,
-                                                       .overlap = key.overlap});
+  Schedule schedule = generate_schedule(key.schedule, shape_of(key, microbatches));
   return key.recompute ? with_recompute(std::move(schedule)) : schedule;
 }
 
@@ -102,11 +92,12 @@ StructureCache::Shorter StructureCache::shorter(const StructureKey& key, const P
   if (period == 0) return {.key = key};
   // Warm-up and cool-down take as many microbatches as there are ranks, of eager schedules twice as many; behind them a
   // few turns show that they are alike. Where all F come before all B, every turn is.
-  const int warm_up = key.schedule == "gpipe" ? 0 : key.ranks / period;
+  const ScheduleEntry& entry = find_schedule(key.schedule);
+  const int warm_up = entry.has_warm_up ? key.ranks / period : 0;
   for (const int turns : {warm_up + 6, 2 * warm_up + 6}) {
     StructureKey fewer = key;
     fewer.microbatches = turns * period;
-    if (key.schedule == "interleaved-1f1b") fewer.group = period;
+    if (entry.uses_group) fewer.group = period;
     if (fewer.microbatches + period > key.microbatches) break;
     if (structure(fewer, plan).skeleton.loops.empty()) continue;
     return {.key = fewer, .more = (key.microbatches - fewer.microbatches) / period};

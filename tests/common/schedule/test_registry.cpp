@@ -1,5 +1,7 @@
 #include "common/schedule/registry.hpp"
 
+#include <algorithm>
+
 #include "common/base/error.hpp"
 #include "common/schedule/interchange.hpp"
 #include "tests/catch.hpp"
@@ -45,4 +47,38 @@ TEST_CASE("a misspelt schedule is refused with a suggestion") {
   CHECK(find_schedule("zb-h1").splits_backward);
   CHECK(find_schedule("interleaved-1f1b").uses_chunks);
   CHECK_THROWS_WITH(find_schedule("1f1p"), ContainsSubstring("did you mean '1f1b'?"));
+}
+
+// What searches take from an entry instead of the lists, against the lists.
+TEST_CASE("entries say how many microbatches ranks hold and whether two replicas are trained as the lists do") {
+  int with_held = 0;
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    CAPTURE(entry.name);
+    for (const int ranks : {2, 4, 6}) {
+      for (const int microbatches : {1, 3, 12, 24}) {
+        const int chunks = entry.fixed_chunks > 0 ? entry.fixed_chunks : entry.chunk_multiple;
+        const ScheduleShape shape{.ranks = ranks, .microbatches = microbatches, .chunks = chunks};
+        Schedule schedule;
+        try {
+          schedule = entry.generate(shape);
+        } catch (const InputError&) {
+          continue;
+        }
+        CHECK(entry.trains_replicas == (replicas(schedule) == 2));
+        if (!entry.most_held) continue;
+        ++with_held;
+        for (int rank = 0; rank < ranks; ++rank) {
+          int held = 0;
+          int most = 0;
+          for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+            held += action.kind == ActionKind::forward ? 1 : 0;
+            most = std::max(most, held);
+            held -= action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient ? 1 : 0;
+          }
+          CHECK(entry.most_held(shape, rank) == most);
+        }
+      }
+    }
+  }
+  CHECK(with_held >= 3 * 12);
 }

@@ -121,3 +121,33 @@ TEST_CASE("no split of a family is faster or smaller than its bounds, and some c
   CHECK(nearest_time > 0.95);
   CHECK(nearest_memory > 0.7);
 }
+
+// The oracle is the whole plan's peak: what needs exactly the memory that there is fits, one byte less does not do.
+TEST_CASE("a candidate that needs the last byte of the memory fits, and none that needs one more") {
+  for (const int microbatches : {8, 512}) {
+    for (const std::string name : {"1f1b", "gpipe", "zb-h1"}) {
+      CAPTURE(name, microbatches);
+      Scenario scenario = read_text(hybrid_block("full/dense*6, full/moe*2") +
+                                    "training: {sequence: 128, global_batch: 8, microbatch: 1, precision: bf16}\n"
+                                    "layout: {pipeline: 4}\ncluster: {machine: dgx-a100, ranks: 4}\n");
+      scenario.training.global_batch = microbatches;
+      Family family;
+      family.layout.pipeline = 4;
+      family.schedule.name = name;
+      Bytes& memory = scenario.cluster.machine.device.memory.value;
+      memory = {std::int64_t{1} << 40};
+      for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::dynamic}) {
+        const Bytes needed = weigh_slowly(scenario, family, {.method = method}).peak_bytes;
+        for (const Bytes there : {needed, needed - Bytes{1}}) {
+          memory = there;
+          const Estimate whole = weigh_slowly(scenario, family, {.method = method});
+          const Estimate fast = FastEvaluator(scenario).weigh(family, {.method = method});
+          CHECK(fast.split == whole.split);
+          CHECK(fast.fits == (whole.peak_bytes <= there));
+          if (method == SplitMethod::uniform) CHECK(fast.fits == (there == needed));
+        }
+        memory = {std::int64_t{1} << 40};
+      }
+    }
+  }
+}

@@ -181,3 +181,98 @@ TEST_CASE("a schedule's moments are those of fewer microbatches, with what a loo
     }
   }
 }
+
+namespace {
+
+// Blocks of nodes that wait for nodes of earlier blocks, by hand: node n of a block takes `takes[n]` after the same
+// block's or an earlier one's node `from[n]`, `blocks_before[n]` blocks before. The first blocks wait for nothing and
+// end at `starts`. Behind the last stands a node that waits for the last two and takes nothing.
+struct Blocks {
+  std::vector<double> takes;
+  std::vector<std::size_t> from;
+  std::size_t blocks_before = 1;
+  std::vector<double> starts;  // of blocks_before blocks
+  std::size_t count = 40;      // blocks in the skeleton
+
+  [[nodiscard]] std::size_t size() const { return takes.size(); }
+
+  [[nodiscard]] Skeleton skeleton() const {
+    Skeleton result;
+    for (std::size_t at = 0; at < count * size(); ++at) {
+      const bool waits = at >= starts.size();
+      const std::size_t node = at % size();
+      const auto back = static_cast<std::uint32_t>(waits ? node + blocks_before * size() - from[node] : at + 1);
+      const std::size_t kind = waits ? node : size() + at;
+      result.nodes.push_back({.back_a = back, .back_b = back, .duration = static_cast<std::uint32_t>(kind)});
+    }
+    const auto end = static_cast<std::uint32_t>(count * size());
+    result.nodes.push_back({.back_a = 1, .back_b = 2, .duration = static_cast<std::uint32_t>(size() + starts.size())});
+    result.sinks = {end};
+    result.loops = {{.begin = end - static_cast<std::uint32_t>(size()),
+                     .size = static_cast<std::uint32_t>(size()),
+                     .blocks = static_cast<std::uint32_t>(count - blocks_before),
+                     .reach = static_cast<std::uint32_t>(blocks_before)}};
+    return result;
+  }
+
+  [[nodiscard]] std::vector<double> durations() const {
+    std::vector<double> result = takes;
+    result.insert(result.end(), starts.begin(), starts.end());
+    result.push_back(0);
+    return result;
+  }
+
+  // One block after the other.
+  [[nodiscard]] double makespan(int more) const {
+    std::vector<double> ends = starts;
+    while (ends.size() < (count + static_cast<std::size_t>(more)) * size()) {
+      const std::size_t node = ends.size() % size();
+      ends.push_back(ends[ends.size() - node - blocks_before * size() + from[node]] + takes[node]);
+    }
+    return std::max(ends[ends.size() - 1], ends[ends.size() - 2]);
+  }
+};
+
+}  // namespace
+
+// Two chains that change places in every block: only two blocks later does all end the same time after.
+TEST_CASE("periods of several blocks are left out, and what is no whole number of them is run") {
+  const Blocks crossed{.takes = {1, 3}, .from = {1, 0}, .starts = {0, 0}};
+  for (const auto& [more, run] : {std::pair{1000, 0}, {1001, 1}, {2, 0}, {1, 1}}) {
+    CAPTURE(more);
+    SkeletonTimes times;
+    times.time(crossed.skeleton(), crossed.durations(), more, 1e-10);
+    CHECK(times.makespan() == Approx(crossed.makespan(more)).epsilon(1e-9));
+    CHECK(times.more() == run);
+    CHECK(times.leaves_out() == (more > 1));
+    times.time(crossed.skeleton(), crossed.durations(), more, 0);
+    CHECK(times.makespan() == crossed.makespan(more));
+    CHECK(times.more() == more);
+  }
+}
+
+// The slower chains begin late, and overtake the others long after the loop; the nodes that are looked at first, the
+// last and the middle one, are of the faster chains.
+TEST_CASE("nothing is left out while some nodes of a block fall behind others") {
+  const Blocks apart{.takes = {2, 1, 2, 1}, .from = {0, 1, 2, 3}, .starts = {0, 500, 0, 500}};
+  SkeletonTimes times;
+  times.time(apart.skeleton(), apart.durations(), 2000, 1e-10);
+  CHECK_FALSE(times.leaves_out());
+  CHECK(times.more() == 2000);
+  CHECK(times.makespan() == apart.makespan(2000));
+  CHECK(times.makespan() == 2 * 2039);
+}
+
+// Every sixth block is late, so that for up to four blocks all seems to end 1 s after the block before.
+TEST_CASE("a period is held against as many blocks as what follows looks back to") {
+  for (std::size_t count = 40; count < 46; ++count) {
+    const Blocks rhythm{.takes = {6}, .from = {0}, .blocks_before = 6, .starts = {1, 2, 3, 4, 5, 7.5}, .count = count};
+    for (const int more : {999, 1000, 1001, 1002, 1003, 1004}) {
+      CAPTURE(count, more);
+      SkeletonTimes times;
+      times.time(rhythm.skeleton(), rhythm.durations(), more, 1e-10);
+      CHECK(times.makespan() == Approx(rhythm.makespan(more)).epsilon(1e-9));
+      CHECK(times.more() == more % 6);
+    }
+  }
+}
