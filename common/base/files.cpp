@@ -52,6 +52,19 @@ bool is_written_through(const std::filesystem::path& path) {
   return std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none);
 }
 
+std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+  return path.string() + ".part" + std::to_string(::getpid());
+}
+
+// By making it: what a folder's permissions say is not all, as of /proc or a file system that is mounted read-only.
+bool can_be_made(const std::filesystem::path& temporary) {
+  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  ::close(file);
+  ::unlink(temporary.c_str());
+  return true;
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -79,7 +92,7 @@ void require_writable(const std::filesystem::path& name, const std::vector<std::
     if (through || !std::filesystem::equivalent(path, input, none)) continue;
     throw InputError(path.string(), "is read and would be written over", "name another file with -o");
   }
-  if (::access(through ? path.c_str() : folder.c_str(), through ? W_OK : W_OK | X_OK) != 0) {
+  if (through ? ::access(path.c_str(), W_OK) != 0 : !can_be_made(temporary_beside(path))) {
     throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno),
                      "name a file in a folder that you may write to");
   }
@@ -92,7 +105,7 @@ void write_file(const std::filesystem::path& name, std::string_view content) {
     write_through(path, content);
     return;
   }
-  const std::filesystem::path temporary = path.string() + ".part" + std::to_string(::getpid());
+  const std::filesystem::path temporary = temporary_beside(path);
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) {
     throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno));

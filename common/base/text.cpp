@@ -64,6 +64,11 @@ std::string count_text(double count) {
 
 std::string percent_text(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }
 
+std::string change_text(double fraction) {
+  const double percent = std::round(fraction * 1000) / 10;
+  return fmt::format("{:+.1f}%", percent == 0 ? 0 : percent);
+}
+
 std::size_t text_width(std::string_view text) {
   const auto starts_code_point = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; };
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_code_point));

@@ -16,6 +16,8 @@ namespace plumb {
 [[nodiscard]] std::string to_text(Flops work);
 [[nodiscard]] std::string count_text(double count);
 [[nodiscard]] std::string percent_text(double fraction);
+// "+1.2%", "-10.0%", never "-0.0%": t / t_ref − 1, by what part of its reference something is more.
+[[nodiscard]] std::string change_text(double fraction);
 
 // Columns of the terminal that UTF-8 text takes: its code points.
 [[nodiscard]] std::size_t text_width(std::string_view text);

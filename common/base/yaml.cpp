@@ -16,6 +16,8 @@
 namespace plumb {
 namespace {
 
+constexpr const char* whole = "the file";  // the path of its outermost value
+
 struct Unit {
   std::string_view name;
   double factor;
@@ -138,7 +140,7 @@ YamlValue YamlValue::parse(std::string_view text, const std::string& file) {
     require_one_document(text, file);
     const YAML::Node document = YAML::Load(std::string(text));
     if (document.IsNull()) throw InputError(file, "is empty");
-    return {std::make_shared<const Content>(Content{document}), file, "the file"};
+    return {std::make_shared<const Content>(Content{document}), file, whole};
   } catch (const YAML::Exception& error) {
     const bool known = !error.mark.is_null();
     throw InputError(Place{file, known ? error.mark.line + 1 : 0, known ? error.mark.column + 1 : 0},
@@ -199,7 +201,7 @@ std::optional<YamlValue> YamlValue::find(std::string_view key) const {
       YamlValue(std::make_shared<const Content>(Content{entry.first}), place_.file, path_)
           .fail("key '" + std::string(key) + "' stands twice");
     }
-    const std::string name = (path_ == "the file" ? "" : path_ + ".") + std::string(key);
+    const std::string name = (path_ == whole ? "" : path_ + ".") + std::string(key);
     found = YamlValue(std::make_shared<const Content>(Content{entry.second}), place_.file, name);
     // A value left out ("key:") has no mark of its own.
     if (found->place_.line == 0 || entry.second.IsNull()) {
@@ -236,8 +238,9 @@ std::vector<YamlValue> YamlValue::items() const {
   if (!is_list()) fail(path_ + ": expected a list");
   std::vector<YamlValue> items;
   for (const auto& item : content_->node) {
-    items.push_back(YamlValue(std::make_shared<const Content>(Content{item}), place_.file,
-                              path_ + "[" + std::to_string(items.size()) + "]"));
+    const std::string name = path_ == whole ? "entry " + std::to_string(items.size() + 1)  // as a reader counts
+                                            : path_ + "[" + std::to_string(items.size()) + "]";
+    items.push_back(YamlValue(std::make_shared<const Content>(Content{item}), place_.file, name));
   }
   return items;
 }

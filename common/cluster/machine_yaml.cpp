@@ -1,6 +1,9 @@
 #include "common/cluster/machine_yaml.hpp"
 
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace plumb {
 namespace {
@@ -25,6 +28,11 @@ auto sourced(const YamlValue& block, std::string_view key, Read read) {
 }
 
 constexpr auto as_bytes = [](const YamlValue& value) { return value.bytes(); };
+// Nothing is also an amount: "0 GiB".
+constexpr auto as_bytes_or_none = [](const YamlValue& value) {
+  const bool none = value.text().starts_with("0 ");
+  return none ? Bytes{} : value.bytes();
+};
 constexpr auto as_seconds = [](const YamlValue& value) { return value.seconds(); };
 constexpr auto as_bytes_per_second = [](const YamlValue& value) { return value.bytes_per_second(); };
 constexpr auto as_flops_per_second = [](const YamlValue& value) { return value.flops_per_second(); };
@@ -55,10 +63,30 @@ void read_optional(const YamlValue& block, std::string_view key, Read read, Sour
   if (block.find(key)) into = sourced(block, key, read);
 }
 
+// Says all that are missing at once.
+void require_keys(const YamlValue& block, const std::vector<std::pair<std::string, std::string>>& keys) {
+  std::string missing;
+  std::string lines;
+  int count = 0;
+  for (const auto& [key, line] : keys) {
+    if (block.find(key)) continue;
+    missing += (count++ == 0 ? "'" : ", '") + key + "'";
+    lines += "\n    " + key + ": " + line;
+  }
+  if (count > 1) block.fail("keys " + missing + " are missing in " + block.path(), "add to " + block.path() + lines);
+}
+
 DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   block.check_keys({"name", "type", "multiprocessors", "peak", "matmul_efficiency", "matmul_depth", "memory_bandwidth",
                     "memory_efficiency", "attention_efficiency", "kernel_gap", "launch_time", "message_multiprocessors",
                     "memory", "framework_memory"});
+  require_keys(block, {{"name", "…"},
+                       {"type", "cuda"},
+                       {"peak", "{bf16: {value: … TFLOP/s, source: datasheet}}"},
+                       {"matmul_efficiency", "{value: 0.…, source: …}"},
+                       {"memory_bandwidth", "{value: … TB/s, source: datasheet}"},
+                       {"memory_efficiency", "{value: 0.…, source: …}"},
+                       {"memory", "{value: … GiB, source: datasheet}"}});
   DeviceProfile device = {.name = block.require("name").text(),
                           .type = static_cast<DeviceType>(block.require("type").choice({"cpu", "cuda"})),
                           .peak = read_peak(block.require("peak"), precision),
@@ -80,7 +108,7 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   }
   read_optional(block, "kernel_gap", as_seconds, device.kernel_gap);
   read_optional(block, "launch_time", as_seconds, device.launch_time);
-  read_optional(block, "framework_memory", as_bytes, device.framework_memory);
+  read_optional(block, "framework_memory", as_bytes_or_none, device.framework_memory);
   device.memory.value = device.memory.value - device.framework_memory.value;
   if (device.memory.value <= Bytes{}) {
     block.require("framework_memory").fail(block.path() + ".framework_memory: leaves nothing of the device's memory");
@@ -122,6 +150,9 @@ Machine read_machine(const YamlValue& block, ElementType precision) {
   block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
                     "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
                     "fit"});
+  const char* link = "{latency: {value: … us, source: …}, bandwidth: {value: … GB/s, source: …}}";
+  require_keys(block,
+               {{"name", "…"}, {"device", "a block, see docs/scenarios.md"}, {"inside", link}, {"outside", link}});
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),

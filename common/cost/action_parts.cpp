@@ -4,19 +4,9 @@
 
 namespace plumb {
 
-CollectivePlan scaled(CollectivePlan plan, double factor) {
-  for (CollectivePhase& phase : plan.phases) {
-    phase.latency = phase.latency * factor;
-    phase.inside *= factor;
-    phase.outside *= factor;
-    phase.time = phase.time * factor;
-  }
-  return plan;
-}
-
 std::int32_t CollectiveTable::index(Collective kind, double bytes) {
   const auto [found, is_new] = index_.try_emplace({kind, bytes}, static_cast<std::int32_t>(plans_.size()));
-  if (is_new) plans_.push_back(scaled(fastest_collective(machine_, kind, bytes, group_), scale_));
+  if (is_new) plans_.push_back(fastest_collective(machine_, kind, bytes, group_));
   return found->second;
 }
 
@@ -34,9 +24,7 @@ std::vector<ActionPart> action_parts(std::span<const Kernel> kernels, std::span<
   const auto contains = [&](Phase phase) { return std::ranges::find(phases, phase) != phases.end(); };
   const auto wanted = [&](const Kernel& kernel) { return contains(kernel.phase); };
   const bool forward = contains(Phase::forward);
-  const auto time = [&](const Kernel& kernel) {
-    return kernel_time(kernel, table.machine(), table.group()) * table.scale();
-  };
+  const auto time = [&](const Kernel& kernel) { return kernel_time(kernel, table.machine(), table.group()); };
   std::vector<bool> taken(kernels.size());  // beside a collective
   for (const Kernel& kernel : kernels) {
     if (!wanted(kernel)) continue;

@@ -15,25 +15,19 @@ namespace plumb {
 // The collectives that parts name by their index, each once.
 class CollectiveTable {
  public:
-  // `scale`: of latencies and bytes, where an action is one of several equal slices.
-  CollectiveTable(Machine machine, GroupPlacement group, double scale)
-      : machine_(std::move(machine)), group_(group), scale_(scale) {}
+  CollectiveTable(Machine machine, GroupPlacement group) : machine_(std::move(machine)), group_(group) {}
 
   [[nodiscard]] std::int32_t index(Collective kind, double bytes);
   [[nodiscard]] const CollectivePlan& at(std::int32_t index) const { return plans_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] const GroupPlacement& group() const { return group_; }
-  [[nodiscard]] double scale() const { return scale_; }
 
  private:
   Machine machine_;
   GroupPlacement group_;
-  double scale_;
   std::vector<CollectivePlan> plans_;
   std::map<std::pair<Collective, double>, std::int32_t> index_;
 };
-
-[[nodiscard]] CollectivePlan scaled(CollectivePlan plan, double factor);
 
 // One after the other: a rank computes, and then, or beside it, takes part in a collective.
 struct ActionPart {

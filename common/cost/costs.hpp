@@ -6,56 +6,11 @@
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/cost/compute_cost.hpp"
 #include "common/cost/software.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
-
-enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
-
-// By the value of the enumeration, as in scenarios and files.
-[[nodiscard]] const std::vector<std::string>& optimizer_names();
-
-// One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
-struct ComputeCost {
-  Seconds forward = {};
-  Seconds input_gradient = {};
-  Seconds weight_gradient = {};
-  // A full backward B takes so much less than I and W apart: collectives of I hide behind W.
-  Seconds hidden_in_backward = {};
-  // Once per step, over the data-parallel ranks, as far as nothing hides it.
-  Seconds gradient_reduction = {};
-  Seconds optimizer = {};  // once per step
-  std::int64_t parameters = 0;
-  Bytes parameter_bytes = {};
-  Bytes gradient_bytes = {};
-  Bytes optimizer_bytes = {};
-  // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
-  Bytes kept_bytes = {};             // after F, until I
-  Bytes kept_for_weight_bytes = {};  // after I, until W
-  // The worst moment inside an action, with all that this microbatch holds then, minus:
-  Bytes forward_workspace_bytes = {};          // … kept_bytes
-  Bytes input_gradient_workspace_bytes = {};   // … kept_bytes; the output gradient counts here
-  Bytes weight_gradient_workspace_bytes = {};  // … kept_for_weight_bytes
-  bool operator==(const ComputeCost&) const = default;
-};
-
-// A full backward, I and W in one.
-[[nodiscard]] Seconds backward_time(const ComputeCost& cost);
-
-// F, I and W of one microbatch, and R where F is redone.
-[[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
-
-// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps.
-[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, Bytes input);
-
-// Of one of the equal slices of a microbatch's sequences: times and bytes that grow with the tokens are shared out
-// evenly (attention does more for later slices; their mean is taken). What is counted once a step stays.
-[[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);
-
-// Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
-// goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
-[[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
 
 // How long a forward and a backward take as an overlapped pair: the longer one, and of the shorter what it does not
 // hide.

@@ -10,6 +10,14 @@ namespace plumb {
 static std::vector<std::string> enum_names(PipelineExchange) { return exchange_names(); }
 
 template <class Archive>
+static void fields(Archive& archive, ActionTimes& x) {
+  archive("forward_s", x.forward);
+  archive("input_gradient_s", x.input_gradient);
+  archive("weight_gradient_s", x.weight_gradient);
+  archive("hidden_in_backward_s", x.hidden_in_backward);
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -26,6 +34,10 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_workspace_bytes", x.forward_workspace_bytes);
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
+  std::optional<std::vector<ActionTimes>> slices;  // a key that only stages of unlike slices have
+  if (!x.slices.empty()) slices = x.slices;
+  archive("slices", slices);
+  if (slices) x.slices = *slices;
 }
 
 template <class Archive>

@@ -22,7 +22,8 @@ class KernelList {
  public:
   explicit KernelList(const KernelContext& context)
       : context_(context),
-        tokens_(static_cast<double>(context.sequence * context.microbatch)),
+        rows_(static_cast<double>(context.sequence / context.slice.of)),
+        tokens_(rows_ * static_cast<double>(context.microbatch)),
         ways_(context.tensor),
         spread_(context.sequence_parallel ? ways_ : 1),
         element_(static_cast<double>(element_bytes(context.precision))) {}
@@ -224,7 +225,6 @@ class KernelList {
 
   void add_attention_matmul(const Operation& operation) {
     const MatmulShape& shape = operation.shape;
-    const auto rows = static_cast<double>(context_.sequence);
     const auto outputs = static_cast<double>(shape.outputs);
     const auto inputs = static_cast<double>(shape.inputs);
     const double heads = static_cast<double>(context_.microbatch * shape.matrices) / ways_;
@@ -235,10 +235,10 @@ class KernelList {
            .matmul = {.m = m, .n = n, .k = k, .batch = heads, .element_bytes = element_, .output_bytes = element_},
            .redone = redone});
     };
-    product("", Phase::forward, rows, outputs, inputs, has_backward(operation));
+    product("", Phase::forward, rows_, outputs, inputs, has_backward(operation));
     if (!has_backward(operation)) return;
-    product(".left_gradient", Phase::input_gradient, rows, inputs, outputs, false);
-    product(".right_gradient", Phase::input_gradient, outputs, inputs, rows, false);
+    product(".left_gradient", Phase::input_gradient, rows_, inputs, outputs, false);
+    product(".right_gradient", Phase::input_gradient, outputs, inputs, rows_, false);
   }
 
   void add_core(const Operation& operation) {
@@ -267,6 +267,7 @@ class KernelList {
   }
 
   const KernelContext& context_;
+  double rows_;  // tokens of one sequence, or of a slice of it
   double tokens_;
   double ways_;
   double spread_;  // ranks that share the tokens outside of the divided parts
@@ -278,9 +279,13 @@ class KernelList {
 }  // namespace
 
 OperationContext operation_context(const KernelContext& context) {
-  return {.sequence = context.sequence,
+  const std::int64_t tokens = context.sequence / context.slice.of;
+  return {.sequence = tokens,
+          .before = tokens * context.slice.index,
+          .after = tokens * (context.slice.of - 1 - context.slice.index),
           .activations = context.precision,
           .flash_attention = context.software.flash_attention,
+          .composed = context.software.composed,
           .dropout = context.software.dropout};
 }
 

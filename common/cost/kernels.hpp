@@ -27,16 +27,24 @@ struct Kernel {
   std::vector<std::size_t> beside = {};
 };
 
+// One of the equal parts that a schedule cuts sequences into.
+struct Slice {
+  int index = 0;
+  int of = 1;
+};
+
 struct KernelContext {
-  std::int64_t sequence = 0;
+  std::int64_t sequence = 0;  // the whole one, also of a slice
   std::int64_t microbatch = 1;
   ElementType precision = ElementType::bf16;
   int tensor = 1;  // degree of the 1d layout
   bool sequence_parallel = false;
   const Software& software;
+  Slice slice = {};
 };
 
-// What `operations` of a model needs to describe the same kernels.
+// What `operations` of a model needs to describe the same kernels: those of a slice, over its own tokens, attention
+// over all keys up to its end.
 [[nodiscard]] OperationContext operation_context(const KernelContext& context);
 
 // Of one block's operations, in 1d tensor layout (arXiv 1909.08053), with sequence parallelism as in arXiv 2205.05198,

@@ -30,6 +30,8 @@ struct Software {
   std::string name = "plumb";
   std::string source = {};            // where the facts below are from
   bool flash_attention = true;        // else all scores are made: arXiv 2205.05198, section 4.1
+  bool composed = true;               // recurrences and expert routing are made of a framework's operations, each of
+                                      // which keeps what its gradient needs; else of kernels that keep little
   bool dropout = false;               // on embedding, attention and branches
   bool fused_projections = false;     // matmuls that read the same input are one: queries, keys and values; gate and up
   bool fused_weight_gradient = true;  // W adds to the main gradient within the matmul

@@ -19,19 +19,21 @@ const std::vector<std::string>& recompute_unit_names() {
 }
 
 Software read_software(const YamlValue& block) {
-  return read_software(block, {.name = block.require("name").text(), .source = block.require("source").text()});
+  return read_software(
+      block, {.name = block.require("name").text(), .source = block.require("source").text(), .composed = false});
 }
 
 Software read_software(const YamlValue& block, Software base) {
   Software software = std::move(base);
-  block.check_keys({"like", "name", "source", "attention", "dropout", "fused_projections", "fused_weight_gradient",
-                    "tensor_overlap", "scattered_messages", "data_overlap", "optimizer_bytes", "gradients", "exchange",
-                    "recompute_unit", "hidden_in_pairs", "post_validation", "step_overhead"});
+  block.check_keys({"like", "name", "source", "attention", "composed", "dropout", "fused_projections",
+                    "fused_weight_gradient", "tensor_overlap", "scattered_messages", "data_overlap", "optimizer_bytes",
+                    "gradients", "exchange", "recompute_unit", "hidden_in_pairs", "post_validation", "step_overhead"});
   if (const auto name = block.find("name")) software.name = name->text();
   if (const auto source = block.find("source")) software.source = source->text();
   const auto flag = [&](const char* key, bool& value) {
     if (const auto given = block.find(key)) value = given->boolean();
   };
+  flag("composed", software.composed);
   flag("dropout", software.dropout);
   flag("fused_projections", software.fused_projections);
   flag("fused_weight_gradient", software.fused_weight_gradient);

@@ -13,16 +13,17 @@
 
 namespace plumb {
 
-Seconds compute_time(const ComputeCost& cost, ActionKind kind) {
-  switch (kind) {
+Seconds compute_time(const ComputeCost& cost, const Action& action) {
+  const ActionTimes times = times_of(cost, action.microbatch);
+  switch (action.kind) {
     case ActionKind::backward:
-      return backward_time(cost);
+      return backward_time(times);
     case ActionKind::input_gradient:
-      return cost.input_gradient;
+      return times.input_gradient;
     case ActionKind::weight_gradient:
-      return cost.weight_gradient;
+      return times.weight_gradient;
     default:
-      return cost.forward;  // F, and R which redoes it
+      return times.forward;  // F, and R which redoes it
   }
 }
 
@@ -42,7 +43,7 @@ Bytes payload(const Node& node, const PipelineCosts& costs) {
 
 Seconds time_alone(const Node& node, const PipelineCosts& costs) {
   const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
-  if (node.kind == NodeKind::compute) return compute_time(cost, node.action.kind);
+  if (node.kind == NodeKind::compute) return compute_time(cost, node.action);
   if (node.kind == NodeKind::optimizer) return cost.optimizer;
   if (is_folded(node)) return cost.gradient_reduction;
   if (node.kind == NodeKind::transfer && !costs.boundaries.empty()) {

@@ -74,8 +74,8 @@ struct ScheduleGraph {
 // story.
 [[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
 
-// Of one compute action of a stage, alone.
-[[nodiscard]] Seconds compute_time(const ComputeCost& cost, ActionKind kind);
+// Of one compute action of a stage of this cost, alone.
+[[nodiscard]] Seconds compute_time(const ComputeCost& cost, const Action& action);
 
 // What a node's bytes are, and its duration before pairs and ports are shared, for other costs of the same graph.
 [[nodiscard]] Bytes payload(const Node& node, const PipelineCosts& costs);

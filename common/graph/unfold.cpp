@@ -22,7 +22,8 @@ class Unfolder {
   Unfolder(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
            const UnfoldingDetails& details)
       : folded_(folded), costs_(costs), layout_(layout), details_(details) {
-    if (folded.ranks != layout.pipeline || details.stages.size() != costs.stages.size()) {
+    if (folded.ranks != layout.pipeline ||
+        details.stages.size() != costs.stages.size() * static_cast<std::size_t>(details.slices)) {
       throw InputError("graph", "the folded graph is not of this layout's pipeline of " +
                                     std::to_string(layout.pipeline) + " ranks");
     }
@@ -106,7 +107,7 @@ class Unfolder {
       for (const auto next : successors(folded_, id)) {
         const Node& node = folded_.nodes[next];
         if (!is_folded(node)) continue;
-        const Seconds whole = time_of(details_.stages[static_cast<std::size_t>(node.action.stage)].reduction);
+        const Seconds whole = time_of(of_stage(node.action).reduction);
         const Seconds left = std::max(whole - action.duration, Seconds{});
         const double tolerance = equal * whole.value;
         const bool hidden = (whole - node.duration).value > tolerance;
@@ -157,8 +158,15 @@ class Unfolder {
     return node;
   }
 
+  // What is done once a step is the same in all slices.
+  const StageParts& of_stage(const Action& action) const {
+    const int slice = std::max(0, action.microbatch) % details_.slices;
+    return details_.stages[static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(details_.slices) +
+                           static_cast<std::size_t>(slice)];
+  }
+
   const std::vector<ActionPart>& parts_of(const Action& action) const {
-    const StageParts& stage = details_.stages[static_cast<std::size_t>(action.stage)];
+    const StageParts& stage = of_stage(action);
     switch (action.kind) {
       case ActionKind::input_gradient:
         return stage.input_gradient;
@@ -179,7 +187,7 @@ class Unfolder {
 
   void add_reduction(NodeId id) {
     const Node& node = folded_.nodes[id];
-    const CollectivePlan& plan = details_.stages[static_cast<std::size_t>(node.action.stage)].reduction;
+    const CollectivePlan& plan = of_stage(node.action).reduction;
     if (plan.count == 0) {  // nobody to reduce with
       for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = nodes_.emit(in(node, lane));
       return;

@@ -21,8 +21,9 @@ struct StageParts {
 
 // All that unfolding needs beside the folded graph.
 struct UnfoldingDetails {
-  std::vector<StageParts> stages = {};
-  CollectiveTable collectives;  // that parts name
+  std::vector<StageParts> stages = {};  // by stage, and of each by slice
+  CollectiveTable collectives;          // that parts name
+  int slices = 1;
 };
 
 // Ranks that differ from the pipeline's only on other axes are lanes, in the order of their ranks at the first stage.

@@ -37,6 +37,10 @@ class OperationList {
   [[nodiscard]] double hidden() const { return hidden_; }      // elements
   [[nodiscard]] double sequence() const { return sequence_; }  // tokens
   [[nodiscard]] std::int64_t tokens() const { return static_cast<std::int64_t>(sequence_); }
+  // That a query of a slice's last token can see, of a whole sequence all.
+  [[nodiscard]] std::int64_t keys() const { return context_.before + tokens(); }
+  // Of the two ends of a sequence, those that this part of it has.
+  [[nodiscard]] int ends() const { return (context_.before == 0 ? 1 : 0) + (context_.after == 0 ? 1 : 0); }
   [[nodiscard]] const OperationContext& context() const { return context_; }
   [[nodiscard]] bool has_rotary() const { return rotary_; }
 

@@ -1,5 +1,7 @@
 #include "common/model/operations.hpp"
 
+#include <algorithm>
+
 #include "common/base/error.hpp"
 #include "common/model/operation_list.hpp"
 
@@ -129,12 +131,15 @@ OperationTotals totals(const std::vector<Operation>& operations) {
   return sum;
 }
 
-double mean_keys(const SoftmaxAttention& attention, std::int64_t sequence) {
+double mean_keys(const SoftmaxAttention& attention, std::int64_t sequence, std::int64_t before) {
+  const std::int64_t end = before + sequence;
+  if (!attention.causal) return real(end);
   const double length = real(sequence);
-  if (!attention.causal) return length;
-  if (!attention.window || *attention.window >= sequence) return (length + 1) / 2;
+  if (!attention.window || *attention.window >= end) return real(before) + (length + 1) / 2;
   const double window = real(*attention.window);
-  return window - window * (window - 1) / (2 * length);
+  // Of the queries in front of which the window is not full yet, each misses one key less than the one before it.
+  const double first = std::max(window - real(before) - 1, 0.0);
+  return window - first * (first + 1) / (2 * length);
 }
 
 Flops model_flops(const Model& model, std::int64_t sequence, std::int64_t sequences) {

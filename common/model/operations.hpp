@@ -97,9 +97,12 @@ struct Operation {
 };
 
 struct OperationContext {
-  std::int64_t sequence = 0;
+  std::int64_t sequence = 0;  // tokens of a sequence, or of one slice of it
+  std::int64_t before = 0;    // tokens of the sequence before a slice, whose keys its attention sees
+  std::int64_t after = 0;     // … and behind it
   ElementType activations = ElementType::bf16;
   bool flash_attention = true;  // else all scores are made, kept, and masked afterwards
+  bool composed = false;        // recurrences and expert routing of a framework's operations, not of kernels
   bool dropout = false;         // on the embedding, the attention's probabilities and each branch; masks are kept
 };
 
@@ -126,8 +129,10 @@ struct OperationTotals {
 
 [[nodiscard]] OperationTotals totals(const std::vector<Operation>& operations);
 
-// Mean number of keys that a query sees: bidirectional T; causal (T+1)/2; window w: w − w(w−1)/(2T) for T ≥ w.
-[[nodiscard]] double mean_keys(const SoftmaxAttention& attention, std::int64_t sequence);
+// Mean number of keys that a query of `sequence` tokens behind `before` others sees: bidirectional all; causal, its own
+// and those in front of it, of which a window w has at most w. Of a whole sequence of T tokens (T+1)/2, and with a
+// window w − w(w−1)/(2T) for T ≥ w.
+[[nodiscard]] double mean_keys(const SoftmaxAttention& attention, std::int64_t sequence, std::int64_t before = 0);
 
 // Model FLOPs of one optimizer step, F + I + W over all tokens, MTP included: the numerator of MFU. Without recompute,
 // also without that inside flash attention, whose core then costs I = 2 F.

@@ -6,14 +6,15 @@ namespace {
 constexpr const char* softmax_name = "attention.softmax";
 constexpr const char* dropout_name = "attention.dropout";
 
-// With all scores made (arXiv 2205.05198, section 4.1): both products over all keys, masked or not; kept are queries,
+// With all scores made (arXiv 2205.05198, section 4.1): both products over all keys up to the end of the sequence or
+// slice, masked or not; kept are queries,
 // keys and values, the probabilities (5as² with dropout: also the mask, and what it leaves), and the output. Streams of
 // Megatron-LM's kernels: the masked softmax reads and writes, its gradient reads both; the permutes of the heads'
 // order.
 void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
   const double element = list.element();
   const double heads = real(attention.heads);
-  const double keys = list.sequence();
+  const double keys = real(list.keys());
   const double out = heads * real(attention.value_dim);
   const double projected =
       heads * real(attention.head_dim) + real(attention.kv_heads * (attention.head_dim + attention.value_dim));
@@ -27,14 +28,14 @@ void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
               .split = TensorSplit::inside,
               .shape = {.outputs = outputs, .inputs = inputs, .matrices = attention.heads}});
   };
-  product("attention.scores", list.tokens(), attention.head_dim, element * projected);
+  product("attention.scores", list.keys(), attention.head_dim, element * projected);
   list.pass(softmax_name, OperationKind::elementwise, {1.5 * heads * keys, 3 * heads * keys},
             {.until_input_gradient = element * heads * keys});
   if (list.context().dropout) {
     list.pass(dropout_name, OperationKind::elementwise, {2.5 * heads * keys, 2.5 * heads * keys},
               {.until_input_gradient = (element + 1) * heads * keys});
   }
-  product("attention.context", attention.value_dim, list.tokens(), 0);
+  product("attention.context", attention.value_dim, list.keys(), 0);
   list.pass("attention.permute", OperationKind::elementwise, {2 * out, 2 * projected},
             {.until_input_gradient = element * out,
              .until_weight_gradient = attention.output_gate ? 0 : element * out,
@@ -73,7 +74,7 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
     // q, k, v, the output, and the logarithm of each row's sum.
     Operation& core = list.core(
         "attention.core", OperationKind::attention,
-        flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens())),
+        flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens(), list.context().before)),
         {.until_input_gradient =
              list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
          .until_weight_gradient = attention.output_gate ? 0 : list.element() * out});
@@ -121,7 +122,7 @@ void add(OperationList& list, const LatentAttention& attention) {
       .split = TensorSplit::none;
   list.matmul("attention.kv_up").input = "attention.kv_norm";
   list.pass("attention.rotary", OperationKind::elementwise, {2 * (heads + 1) * rope, 2 * (heads + 1) * rope}, {});
-  const double keys = mean_keys(SoftmaxAttention{}, list.tokens());
+  const double keys = mean_keys(SoftmaxAttention{}, list.tokens(), list.context().before);
   Operation& core =
       list.core("attention.core", OperationKind::attention, flash_flops(heads, head_dim, value_dim, keys),
                 {.until_input_gradient = element * heads * 2 * (head_dim + value_dim) + fp32_bytes * heads,

@@ -45,8 +45,10 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
       .split = TensorSplit::none;
 }
 
-// Fused permute and combine. Kept: fp32 routing probabilities; per choice its weight, three index arrays, the
-// dispatched input, and the expert's output, which the gradient of the routing weight needs.
+// Fused permute and combine. Made of a framework's operations (exec/stage/moe.cpp) it also keeps the weighted outputs,
+// which their sum saves, and the chosen probabilities with their sum, in fp32. Kept: fp32 routing probabilities; per
+// choice its weight, three index arrays, the dispatched input, and the expert's output, which the gradient of the
+// routing weight needs.
 void add(OperationList& list, const MoeMlp& moe) {
   const double chosen = real(moe.top_k);
   const double dispatched = chosen * list.element() * list.hidden();
@@ -67,6 +69,11 @@ void add(OperationList& list, const MoeMlp& moe) {
   list.matmul("mlp.experts.up", moe.top_k).input = "mlp.dispatch";
   add_activation(list, "mlp.experts.activation", moe.activation, chosen * real(moe.width));
   list.reduced_matmul("mlp.experts.down", moe.top_k);
+  if (list.context().composed) {
+    list.pass("mlp.weighted", OperationKind::routing, {},
+              {.until_input_gradient = dispatched + fp32_bytes * (chosen + 1)})
+        .split = TensorSplit::none;
+  }
   Operation& combine = list.pass("mlp.combine", OperationKind::routing, {copies + list.hidden(), 3 * copies},
                                  {.until_input_gradient = dispatched});
   combine.message = exchange;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "common/model/operation_list.hpp"
 
@@ -7,6 +8,41 @@ namespace {
 
 // A sequence shorter than a chunk is one chunk.
 double chunk_length(const OperationList& list, std::int64_t chunk) { return std::min(real(chunk), list.sequence()); }
+
+// What autograd saves of the same chunked form made of matmuls, a triangular solve and elementwise operations, in fp32,
+// tensor by tensor as in exec/stage/delta_rule.cpp; the input and the output of the convolution, the gates, z and y are
+// counted with theirs. A batched matmul saves a copy of an operand whose heads stand behind its tokens. States are
+// carried over all chunks, but the first of a sequence begins with none.
+void keep_composed(OperationList& list, const GatedDelta& delta) {
+  const double element = list.element();
+  const double heads = real(delta.value_heads);
+  const double keys = heads * real(delta.key_dim);
+  const double values = heads * real(delta.value_dim);
+  const double chunk = chunk_length(list, delta.chunk);
+  const double carried = list.context().before > 0 ? 1 : 1 - 1 / std::ceil(list.sequence() / chunk);
+  const auto keep = [&](const char* name, double bytes) {
+    list.pass(name, OperationKind::elementwise, {}, {.until_input_gradient = bytes});
+  };
+  // Behind the convolution: an fp32 one is seen in parts, any other is widened; a key head is repeated for its values.
+  const bool widens = element < fp32_bytes;
+  const bool repeats = delta.key_heads != delta.value_heads;
+  const double mixed = real(2 * delta.key_heads * delta.key_dim) + values;
+  keep("linear.mixed", widens ? fp32_bytes * values : element * mixed);
+  for (const char* name : {"linear.query_in", "linear.key_in"}) keep(name, widens || repeats ? fp32_bytes * keys : 0);
+  for (const char* name : {"linear.query", "linear.query.copy", "linear.key", "linear.key.copy_of_solve",
+                           "linear.key.copy_of_scores", "linear.scaled_key", "linear.scaled_key.copy"}) {
+    keep(name, fp32_bytes * keys);
+  }
+  for (const char* name : {"linear.grown_query", "linear.fading_key"}) keep(name, fp32_bytes * keys * carried);
+  for (const char* name :
+       {"linear.within", "linear.coupling", "linear.coupling.faded", "linear.scores", "linear.scores.faded"}) {
+    keep(name, fp32_bytes * heads * chunk);
+  }
+  keep("linear.solved", fp32_bytes * (keys + values));
+  keep("linear.added", fp32_bytes * values * carried);
+  keep("linear.states", fp32_bytes * keys * real(delta.value_dim) / chunk * carried);
+  keep("linear.factors", (5 * fp32_bytes + element) * heads);  // norms of query and key, gates, decays
+}
 
 }  // namespace
 
@@ -24,15 +60,18 @@ void add_recurrence(OperationList& list, const GatedDelta& delta) {
   const double value_dim = real(delta.value_dim);
   const double products = chunk * (2 * key_dim + value_dim) + 3 * key_dim * value_dim;
   const double solve = chunk * (key_dim + value_dim);
-  const double ends = 8 * chunk * key_dim * value_dim / list.sequence();
+  const double ends = list.ends() * 4 * chunk * key_dim * value_dim / list.sequence();
   for (const char* name : {"linear.q", "linear.k", "linear.v", "linear.z", "linear.beta", "linear.decay"}) {
     list.matmul(name);
   }
-  list.convolution("linear.conv", 2 * keys + values, real(delta.conv_kernel));
-  // z, two fp32 gates per head, each chunk's C×C inverse, the output.
+  Operation& conv = list.convolution("linear.conv", 2 * keys + values, real(delta.conv_kernel));
+  if (list.context().composed) conv.kept_for_weight_bytes = 0;  // I leaves the gradient of its taps
+  if (list.context().composed) keep_composed(list, delta);
+  const double kernel_keeps = heads * (2 * fp32_bytes + element * chunk);
+  // z, the output; of a kernel besides two fp32 gates per head and each chunk's C×C inverse.
   list.core("linear.core", OperationKind::recurrence,
             {.forward = heads * (2 * products + solve), .backward = heads * (4 * products + 3 * solve - ends)},
-            {.until_input_gradient = 2 * element * values + heads * (2 * fp32_bytes + element * chunk)});
+            {.until_input_gradient = 2 * element * values + (list.context().composed ? 0 : kernel_keeps)});
   list.pass("linear.norm", OperationKind::norm, {3 * values, 7 * values},
             {.until_input_gradient = element * values + fp32_bytes * heads,
              .until_weight_gradient = element * values,
@@ -49,7 +88,7 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
   const double width = heads * head_dim;
   const double chunk = chunk_length(list, delta.chunk);
   const double forward = 2 * (5 * chunk * head_dim + 3 * head_dim * head_dim) + 2 * chunk * chunk / 3;
-  const double ends = 8 * chunk * head_dim * head_dim / list.sequence();
+  const double ends = list.ends() * 4 * chunk * head_dim * head_dim / list.sequence();
   for (const char* name : {"linear.q", "linear.k", "linear.v", "linear.beta"}) list.matmul(name);
   for (const char* name : {"linear.decay", "linear.gate"}) {
     const std::string low_rank = name;
@@ -83,7 +122,7 @@ void add_recurrence(OperationList& list, const Lightning& lightning) {
   const double width = heads * head_dim;
   const double block = chunk_length(list, lightning.block);
   const double forward = 2 * (2 * block * head_dim + 2 * head_dim * head_dim);
-  const double ends = 6 * block * head_dim * head_dim / list.sequence();
+  const double ends = list.ends() * 3 * block * head_dim * head_dim / list.sequence();
   for (const char* name : {"lightning.q", "lightning.k", "lightning.v"}) list.matmul(name);
   // q, k and v before and after their activation, and the output.
   list.core("lightning.core", OperationKind::recurrence,

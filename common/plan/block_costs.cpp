@@ -8,185 +8,12 @@
 #include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
+#include "common/plan/analytic_cost.hpp"
 #include "common/plan/block_shapes.hpp"
 #include "common/plan/boundary.hpp"
 
 namespace plumb {
 namespace {
-
-constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
-
-// Experts that are chosen `load` times as often as the mean see so many more tokens.
-void load_experts(std::vector<Operation>& operations, double load) {
-  for (Operation& operation : operations) {
-    if (!operation.name.starts_with("mlp.experts.")) continue;
-    operation.shape.times *= load;
-    for (Flops* flops : {&operation.forward, &operation.input_gradient, &operation.weight_gradient}) {
-      *flops = *flops * load;
-    }
-    for (double* bytes : {&operation.kept_bytes, &operation.kept_for_weight_bytes, &operation.streamed.forward,
-                          &operation.streamed.input_gradient, &operation.streamed.weight_gradient}) {
-      *bytes *= load;
-    }
-  }
-}
-
-// Of a matmul the adapter's own part, or itself: of a column-parallel one A is whole, of a row-parallel one B.
-TensorSplit split_of_part(TensorSplit split, std::string_view part) {
-  if (part == "lora_a") return split == TensorSplit::inputs ? split : TensorSplit::none;
-  if (part == "lora_b") return split == TensorSplit::outputs ? split : TensorSplit::none;
-  return split;
-}
-
-// How a tensor group divides a parameter: as the operation of its name, whose weights or table it is. Biases of
-// row-parallel matmuls are whole on every rank, as are norms and what no operation names.
-TensorSplit split_of(const Parameter& parameter, const std::vector<Operation>& operations) {
-  if (parameter.name == "embedding.weight" || parameter.name == "head.weight") return TensorSplit::outputs;
-  const std::size_t dot = parameter.name.rfind('.');
-  std::string_view owner = std::string_view(parameter.name).substr(0, dot);
-  const std::string_view part = owner.substr(owner.rfind('.') + 1);
-  if (part == "lora_a" || part == "lora_b") owner = owner.substr(0, owner.rfind('.'));
-  const bool bias = std::string_view(parameter.name).substr(dot + 1) == "bias";
-  for (const Operation& operation : operations) {
-    const bool same = owner == operation.name || owner.ends_with("." + operation.name);
-    if (!same) continue;
-    return bias && operation.split == TensorSplit::inputs ? TensorSplit::none : split_of_part(operation.split, part);
-  }
-  return TensorSplit::none;
-}
-
-// Of one rank of a tensor group.
-ParameterShare count_of_rank(const BlockShapes& shapes, int tensor) {
-  ParameterShare sum;
-  for (const Parameter& parameter : shapes.parameters) {
-    const bool whole = tensor == 1 || split_of(parameter, shapes.operations) == TensorSplit::none;
-    const std::int64_t part = whole ? elements(parameter) : (elements(parameter) + tensor - 1) / tensor;
-    sum.all += part;
-    sum.trained += parameter.frozen ? 0 : part;
-  }
-  return sum;
-}
-
-// Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
-// and the weights are only written. Gradients are read and cleared, states read and written.
-Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
-  const std::int64_t weight_passes = training.precision == ElementType::fp32 ? 2 : 1;
-  return weight_passes * states.trained + std::int64_t{2} * states.gradients + std::int64_t{2} * states.optimizer;
-}
-
-void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients) {
-  const StateBytes states = state_bytes(parameters, training, gradients);
-  cost.parameters = parameters.all;
-  cost.parameter_bytes = states.parameters;
-  cost.gradient_bytes = states.gradients;
-  cost.optimizer_bytes = states.optimizer;
-}
-
-Bytes whole(double bytes) { return {static_cast<std::int64_t>(std::llround(bytes))}; }
-
-// Of one rank of a tensor group: what stands between the divided matmuls is divided too, the rest only with sequence
-// parallelism. The gradient of a row-parallel matmul's output is as wide as the layer.
-struct Shares {
-  double inside;
-  double outside;
-};
-double kept_share(const Operation& operation, const Shares& shares) {
-  return operation.split == TensorSplit::none ? shares.outside : shares.inside;
-}
-double kept_for_weight_share(const Operation& operation, const Shares& shares) {
-  const bool divided = operation.split == TensorSplit::outputs || operation.split == TensorSplit::inside;
-  return divided ? shares.inside : shares.outside;
-}
-
-KernelContext kernel_context(const Scenario& scenario) {
-  const TensorLayout& tensor = scenario.layout.tensor;
-  return {.sequence = scenario.training.sequence,
-          .microbatch = scenario.training.microbatch,
-          .precision = scenario.training.precision,
-          .tensor = tensor.degree,
-          .sequence_parallel = tensor.sequence_parallel && tensor.degree > 1,
-          .software = scenario.software};
-}
-
-// x·A of an adapter's matmul, whole on every rank unless its tokens are divided.
-double adapter_bytes(const Operation& operation) {
-  return operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
-}
-
-// The gradient of a table is made dense: cleared, written, added to the main one.
-Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
-  double rows = 0;
-  for (const Parameter& parameter : shapes.parameters) {
-    if (parameter.name == "embedding.weight" && !parameter.frozen) rows = static_cast<double>(elements(parameter));
-  }
-  const auto each = static_cast<double>(3 * element_bytes(scenario.software.gradients));
-  return streaming_time(scenario.cluster.machine.device, each * rows / scenario.layout.tensor.degree);
-}
-
-Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario) {
-  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters.trained);
-  const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
-  const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, scenario.training).value);
-  return streaming_time(scenario.cluster.machine.device, bytes);
-}
-
-// What of a block's times and bytes a recompute inside the backward changes.
-void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, Seconds redone, Bytes kept_of_redone) {
-  if (scenario.training.recompute.mode != RecomputeMode::selective) return;
-  cost.input_gradient += redone;
-  cost.kept_bytes -= kept_of_redone;
-  cost.input_gradient_workspace_bytes += kept_of_redone;
-}
-
-ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario) {
-  const Training& training = scenario.training;
-  const Machine machine = machine_in_training(scenario);
-  const int tensor = scenario.layout.tensor.degree;
-  const KernelContext context = kernel_context(scenario);
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
-  const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
-
-  const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
-  const double tokens = static_cast<double>(training.microbatch) * static_cast<double>(training.sequence);
-  double kept = 0;
-  double kept_for_weight = 0;
-  double kept_of_redone = 0;
-  double largest_kept = 0;
-  for (const Operation& operation : shapes.operations) {
-    const double adapter = adapter_bytes(operation);  // W also has its gradient
-    const double bytes = tokens * ((operation.kept_bytes - adapter) * kept_share(operation, shares) + adapter);
-    kept += bytes;
-    kept_for_weight +=
-        tokens *
-        ((operation.kept_for_weight_bytes - 2 * adapter) * kept_for_weight_share(operation, shares) + 2 * adapter);
-    if (makes_probabilities(operation)) kept_of_redone += bytes;
-  }
-  for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
-    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * kept_share(operation, shares));
-  }
-  std::int64_t largest_parameter = 0;
-  for (const Parameter& parameter : shapes.parameters) {
-    if (parameter.role != ParameterRole::lookup && !parameter.frozen)
-      largest_parameter = std::max(largest_parameter, elements(parameter));
-  }
-  const Bytes boundary = boundary_of_rank(scenario);
-
-  ComputeCost cost;
-  const ParameterShare parameters = count_of_rank(shapes, tensor);
-  set_states(cost, parameters, training, scenario.software.gradients);
-  cost.forward = times.forward;
-  cost.input_gradient = times.input_gradient;
-  cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario);
-  cost.hidden_in_backward = times.hidden;
-  cost.kept_bytes = whole(kept);
-  cost.kept_for_weight_bytes = whole(kept_for_weight);
-  cost.forward_workspace_bytes = boundary + whole(largest_kept);
-  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
-  cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter / tensor};
-  redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
-  cost.optimizer = optimizer_time(parameters, scenario);
-  return cost;
-}
 
 std::string describe(const ProfileShapes& shapes) {
   return shapes.model + " (" + shapes.model_digest + "), sequence " + std::to_string(shapes.sequence) +
@@ -265,21 +92,41 @@ Machine machine_in_training(const Scenario& scenario) {
   return machine;
 }
 
-std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block) {
-  const KernelContext context = kernel_context(scenario);
+std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
+  const KernelContext context = kernel_context(scenario, slice);
   return block_kernels(shapes_of_block(scenario, block, operation_context(context)).operations, context);
 }
 
-StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
-  const bool master_copy = training.precision != ElementType::fp32;
-  const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
-  return {.parameters = {parameters.all * element_bytes(training.precision)},
-          .gradients = {parameters.trained * element_bytes(gradients)},
-          .optimizer = {parameters.trained * fp32_bytes * (moments + (master_copy ? 1 : 0))},
-          .trained = {parameters.trained * element_bytes(training.precision)}};
+namespace {
+
+// Of one slice, or of the whole microbatch.
+ComputeCost analytic_cost_of(const Scenario& scenario, std::size_t block, Slice slice) {
+  BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario, slice)));
+  if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
+  return analytic_cost(shapes, scenario, slice);
 }
 
-std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch) {
+ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block, int slices) {
+  std::vector<ComputeCost> all;
+  for (int slice = 0; slice < slices; ++slice) all.push_back(analytic_cost_of(scenario, block, {slice, slices}));
+  return of_slices(all);
+}
+
+ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int slices) {
+  ComputeCost cost = measured_cost(*scenario.profile, block_key(scenario.model, static_cast<int>(block)));
+  const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
+  // A tied head may have been measured together with its copy of the table.
+  const ParameterShare own = count_of_rank(shapes, 1);
+  if (cost.parameters > own.all && !scenario.training.lora) {
+    cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
+  }
+  set_states(cost, own, scenario.training, scenario.software.gradients);
+  return per_slice(cost, slices);
+}
+
+}  // namespace
+
+std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices) {
   const Model& model = scenario.model;
   Scenario at = scenario;
   at.training.microbatch = microbatch;
@@ -296,7 +143,6 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .optimizer = scenario.training.optimizer,
                                             .lora = scenario.training.lora});
   }
-  const OperationContext context = operation_context(kernel_context(at));
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
@@ -314,23 +160,11 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       }
       kinds.push_back(block);
     }
-    BlockShapes shapes = shapes_of_block(at, block, context);
-    if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
-    if (scenario.profile) {
-      ComputeCost cost = measured_cost(*scenario.profile, block_key(model, static_cast<int>(block)));
-      // A tied head may have been measured together with its copy of the table.
-      const ParameterShare own = count_of_rank(shapes, 1);
-      if (cost.parameters > own.all && !scenario.training.lora) {
-        cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
-      }
-      set_states(cost, own, scenario.training, scenario.software.gradients);
-      costs.push_back(cost);
-    } else {
-      costs.push_back(analytic_cost(shapes, at));
-    }
+    costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
+                                     : analytic_cost_of_slices(at, block, slices));
     const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
     if (is_layer(block) && redoes_all && goes_back)
-      costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at));
+      costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at) / slices);
   }
   return costs;
 }

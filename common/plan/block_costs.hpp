@@ -24,9 +24,12 @@ namespace plumb {
 //
 // With LoRA as common/model/lora.hpp says; of a frozen tied table too there is no gradient.
 //
+// Of one of `slices` equal parts of the sequences, where there are more: analytic, each at its own shape, matmuls over
+// its tokens and attention over all keys up to its end, so that later slices take longer; measured, an even part.
+//
 // Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
 // table: without a copy or gradient of its own here, see `with_table_copy` and `with_table_gradient`.
-[[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch);
+[[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices = 1);
 
 // The head's cost where its tied table cannot be the embedding's own, because they stand in two stages: a copy with
 // gradient, optimizer states and optimizer time.
@@ -38,7 +41,7 @@ namespace plumb {
 
 // What the analytic costs of a block are sums over, and the machine on which they are: messages beside matmuls take
 // some of its multiprocessors.
-[[nodiscard]] std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block);
+[[nodiscard]] std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});
 [[nodiscard]] Machine machine_in_training(const Scenario& scenario);
 
 // "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".

@@ -9,11 +9,14 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/plan/divisible.hpp"
+#include "common/plan/scenario_numbers.hpp"
 
 namespace plumb {
 namespace {
 
-constexpr std::size_t most_proposals = 3;
+constexpr std::size_t most_proposals = 4;
+constexpr int most_tensor_factor = 64;
 
 struct Proposal {
   std::string text;
@@ -27,12 +30,13 @@ std::int64_t smallest_divisor_above_one(std::int64_t number) {
   return number;
 }
 
-Proposal with_ranks(Scenario scenario, int pipeline) {
-  scenario.layout.pipeline = pipeline;
-  scenario.layouts = {scenario.layout};
-  scenario.cluster.ranks = ranks(scenario.layout);
+// As many ranks as the layout then needs, which `text` says.
+Proposal with_layout(Scenario scenario, const Layout& layout, const std::string& text) {
+  scenario.layout = layout;
+  scenario.layouts = {layout};
+  if (ranks(layout) == scenario.cluster.ranks) return {text, std::move(scenario)};
+  scenario.cluster.ranks = ranks(layout);
   Machine& machine = scenario.cluster.machine;
-  const std::string text = "layout: {pipeline: " + std::to_string(pipeline) + "}";
   if (machine.device.type == DeviceType::cpu) {
     machine.devices = std::max(machine.devices, scenario.cluster.ranks);
     return {text + " with cluster: {ranks: " + std::to_string(scenario.cluster.ranks) + "}", std::move(scenario)};
@@ -42,6 +46,37 @@ Proposal with_ranks(Scenario scenario, int pipeline) {
   if (nodes <= scenario.cluster.nodes) return {text + " with cluster: {" + needed, std::move(scenario)};
   scenario.cluster.nodes = nodes;
   return {text + " with cluster: {nodes: " + std::to_string(nodes) + ", " + needed, std::move(scenario)};
+}
+
+Proposal with_pipeline(const Scenario& scenario, int pipeline) {
+  Layout layout = scenario.layout;
+  layout.pipeline = pipeline;
+  return with_layout(scenario, layout, "layout: {pipeline: " + std::to_string(pipeline) + "}");
+}
+
+// `factor` times as many ranks in a tensor group; they are data-parallel ones before, as far as there are so many.
+Proposal with_tensor(const Scenario& scenario, int factor) {
+  Layout layout = scenario.layout;
+  layout.tensor.degree *= factor;
+  std::string text = "layout: {tensor: {degree: " + std::to_string(layout.tensor.degree) + "}";
+  if (layout.data.degree % factor == 0) {
+    layout.data.degree /= factor;
+    text += ", data: {degree: " + std::to_string(layout.data.degree) + "}";
+  }
+  return with_layout(scenario, layout, text + "}");
+}
+
+// Groups that stay inside a machine, of degrees that divide the model's shapes; costs that were measured are not
+// divided, and a machine may lack the numbers of collectives.
+bool allows_tensor(const Scenario& scenario) {
+  if (scenario.profile || has_stage_data(scenario.layout)) return false;
+  if (scenario.layout.tensor.degree > scenario.cluster.machine.devices) return false;
+  try {
+    require_divisible(scenario.model, scenario.layout);
+  } catch (const InputError&) {
+    return false;
+  }
+  return missing_numbers(scenario).empty();
 }
 
 // The modes that redo more than the scenario does, from little to all.
@@ -104,9 +139,13 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
     list.back().scenario.layout.tensor.sequence_parallel = true;
     list.back().scenario.layouts = {list.back().scenario.layout};
   }
+  for (int factor = 2; factor <= most_tensor_factor; factor *= 2) {
+    Proposal proposal = with_tensor(scenario, factor);
+    if (allows_tensor(proposal.scenario)) list.push_back(std::move(proposal));
+  }
   const int most_ranks = has_stage_data(scenario.layout) ? 0 : layers;  // which data degrees would others have?
   for (int pipeline = scenario.layout.pipeline * 2; pipeline <= most_ranks; pipeline *= 2) {
-    list.push_back(with_ranks(scenario, pipeline));
+    list.push_back(with_pipeline(scenario, pipeline));
   }
   return list;
 }
@@ -121,9 +160,10 @@ std::optional<Candidate> fitting(const Scenario& scenario) {
 }
 
 // Of several sizes of one change the first that fits is enough.
-enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, ranks };
+enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, tensor, ranks };
 ChangeOf change_of(const Proposal& proposal, const Scenario& scenario) {
   if (proposal.scenario.microbatches != scenario.microbatches) return ChangeOf::microbatch;
+  if (proposal.scenario.layout.tensor.degree != scenario.layout.tensor.degree) return ChangeOf::tensor;
   if (proposal.scenario.layout.pipeline != scenario.layout.pipeline) return ChangeOf::ranks;
   const bool recomputes = proposal.scenario.training.recompute != scenario.training.recompute;
   return recomputes ? ChangeOf::recomputed_layers : ChangeOf::other;
@@ -141,15 +181,14 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
     if (!candidate) continue;
     const double longer = candidate->iteration / misfit.iteration - 1;
     text += (found.empty() ? "this would fit: " : "; or ") + proposal.text + " (" + to_text(candidate->peak_bytes) +
-            ", step " + (longer < 0 ? "" : "+") + percent_text(longer) + ")";
+            ", step " + change_text(longer) + ")";
     found.push_back(change);
   }
   if (!text.empty()) {
     return text + "; steps against the " + to_text(misfit.iteration) + " that this one would take if it fitted";
   }
-  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, sequence parallelism, more "
-         "pipeline "
-         "ranks were tried)";
+  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, sequence parallelism, a "
+         "larger tensor degree, more pipeline ranks were tried)";
 }
 
 }  // namespace

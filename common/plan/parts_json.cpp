@@ -143,6 +143,7 @@ static void fields(Archive& archive, Software& x) {
   archive("name", x.name);
   archive("source", x.source);
   archive("flash_attention", x.flash_attention);
+  archive("composed", x.composed);
   archive("dropout", x.dropout);
   archive("fused_projections", x.fused_projections);
   archive("fused_weight_gradient", x.fused_weight_gradient);

@@ -15,7 +15,7 @@
 
 namespace plumb {
 
-inline constexpr int plan_version = 5;
+inline constexpr int plan_version = 6;
 
 struct Plan {
   std::string name = {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/layout/message_shares.hpp"
@@ -36,11 +37,11 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
                          placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
 }
 
-// Over the data-parallel ranks of a stage, after its last backward, or beside that of its last microbatch.
+// Over the data-parallel ranks of a stage, after its last backward, or beside that: of slices the first one's.
 Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage, const GroupPlacement& group) {
   const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
                                        static_cast<double>(stage.gradient_bytes.value), group);
-  return plan.software.data_overlap ? std::max(time - backward_time(stage), Seconds{}) : time;
+  return plan.software.data_overlap ? std::max(time - backward_time(times_of(stage, 0)), Seconds{}) : time;
 }
 
 // Hidden states of the share of a microbatch that a pipeline rank's ranks take.
@@ -107,8 +108,7 @@ bool splits_backward(const Schedule& schedule) {
 std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario, std::vector<ComputeCost> blocks,
                                         bool backward_is_split) {
   for (ComputeCost& block : blocks) {
-    block = per_slice(block, plan.schedule.slices);
-    if (backward_is_split) block.hidden_in_backward = {};
+    if (backward_is_split) block = backward_in_two(std::move(block));
   }
   // Two stages hold two tables, also where one rank holds both stages.
   if (plan.model.tied_embeddings) {
@@ -119,7 +119,7 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
 }
 
 std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario) {
-  return settled_blocks(plan, scenario, block_costs(scenario, plan.training.microbatch),
+  return settled_blocks(plan, scenario, block_costs(scenario, plan.training.microbatch, plan.schedule.slices),
                         splits_backward(plan.schedule));
 }
 
@@ -183,7 +183,7 @@ RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
     Scenario at = scenario;
     at.layout = as_all(plan.layout, rank);
     const std::int64_t share = share_of_stage(plan.layout, rank, plan.training.microbatch);
-    blocks.push_back(settled_blocks(plan, at, block_costs(at, share), backward_is_split));
+    blocks.push_back(settled_blocks(plan, at, block_costs(at, share, plan.schedule.slices), backward_is_split));
   }
   return blocks;
 }

@@ -129,6 +129,13 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
            std::to_string(plan.model.max_positions) + " tokens"},
       {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
+      {std::ranges::all_of(plan.costs.stages,
+                           [&](const ComputeCost& cost) {
+                             return cost.slices.empty() ||
+                                    cost.slices.size() == static_cast<std::size_t>(plan.schedule.slices);
+                           }),
+       costs.at("stages"),
+       "have times of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},
       {recomputed_stages(plan.schedule) == std::vector<bool>(count, recomputes_by_action(plan)),
        training.at("recompute"), "does not agree with the schedule: full recompute means an R for every stage"},
       {plan.training.recompute.layers <= static_cast<int>(plan.model.layers.size()),

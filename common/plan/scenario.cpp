@@ -223,13 +223,10 @@ void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario
 
 // Nothing decisive is made up.
 void require_numbers(const Scenario& scenario, const YamlValue& machine) {
-  const std::optional<MissingNumber> missing = missing_number(scenario);
-  if (!missing) return;
-  const YamlValue place = missing->of_device ? machine.require("device") : machine;
-  place.fail(
-      "machine " + scenario.cluster.machine.name + " has no '" + missing->key + "', which is needed " + missing->needed,
-      "add to " + (missing->of_device ? std::string("its device block: ") : std::string("its top level: ")) +
-          missing->line);
+  const std::vector<MissingNumber> missing = missing_numbers(scenario);
+  if (missing.empty()) return;
+  const YamlValue place = missing.front().of_device ? machine.require("device") : machine;
+  place.fail(problem_of(missing, scenario.cluster.machine.name), "add to " + lines_of(missing));
 }
 
 // The value of a key, or what a command line gives in its place.

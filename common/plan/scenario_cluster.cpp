@@ -62,7 +62,7 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
   }
   if (const auto memory = block.find("memory")) {
     machine.device.memory = {.value = memory->bytes(), .source = "given in the scenario"};
-    machine.device.framework_memory = {};
+    machine.device.framework_memory = {.value = {}, .source = "the scenario gives what a rank may use"};
   }
 }
 

@@ -116,6 +116,12 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
     result.by_stage_open = result.data.any = true;
     return;
   }
+  if (!value.is_list()) {
+    const bool word = value.is_text();
+    value.fail(value.path() + ": expected auto, or a list with one degree for each pipeline rank" +
+                   (value.is_scalar() && !value.is_null() ? ", not '" + excerpt(value.text()) + "'" : ""),
+               word ? "auto, or [2, 1]" : "[2, 1]; the same degree everywhere is data: {degree: …}");
+  }
   result.by_stage_place = value;
   for (const YamlValue& item : value.items()) result.by_stage.push_back(read_degree(item));
   if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");

@@ -9,6 +9,13 @@ namespace {
 // arXiv 2106.09685, section 7.1: of one weight or several at the same number of parameters, query and value did best.
 const std::vector<LoraTarget> default_targets = {LoraTarget::query, LoraTarget::value};
 
+// With an alpha of 0 the adapters would add nothing, and get no gradient.
+double positive(const YamlValue& alpha, double most) {
+  const double value = alpha.number(0, most);
+  if (value == 0) alpha.fail(alpha.path() + ": with 0 the adapters would never change the model", "alpha: 16");
+  return value;
+}
+
 std::string names_of(const std::vector<LoraTarget>& targets) {
   std::string text;
   for (const LoraTarget target : targets) {
@@ -69,7 +76,7 @@ std::optional<Lora> read_lora(const std::optional<YamlValue>& given, const Model
   if (const auto rank = given->find("rank")) lora.rank = rank->integer(1, model.hidden);
   lora.alpha = static_cast<double>(lora.rank);
   constexpr double largest_alpha = 1e6;
-  if (const auto alpha = given->find("alpha")) lora.alpha = alpha->number(0, largest_alpha);
+  if (const auto alpha = given->find("alpha")) lora.alpha = positive(*alpha, largest_alpha);
   if (const auto targets = given->find("targets")) {
     lora.targets = read_targets(*targets, in_model);
     return lora;

@@ -19,8 +19,17 @@ Recompute read_one_recompute(const YamlValue& value) {
     if (every && value.find("layers")) {
       value.fail("both the first layers of each stage and every n-th of a rank", "{layers: 2}, or {every: 2}");
     }
-    if (every) return {.mode = RecomputeMode::every_nth_layer, .layers = static_cast<int>(every->integer(1))};
-    return {.mode = RecomputeMode::first_layers, .layers = static_cast<int>(value.require("layers").integer(1))};
+    const YamlValue number = every ? *every : value.require("layers");
+    if (number.is_list()) {
+      const std::string key = every ? "every" : "layers";
+      number.fail(number.path() + ": expected one number; several modes to choose from are a list of modes",
+                  "recompute: [{" + key + ": 1}, {" + key + ": 2}]");
+    }
+    return {.mode = every ? RecomputeMode::every_nth_layer : RecomputeMode::first_layers,
+            .layers = static_cast<int>(number.integer(1))};
+  }
+  if (value.is_text() && (value.text() == "every" || value.text() == "layers")) {
+    value.fail(value.path() + ": '" + value.text() + "' needs a number of layers", "{" + value.text() + ": 2}");
   }
   switch (value.choice({"none", "selective", "full"})) {
     case 0:

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/cluster/machine_numbers.hpp"
+#include "common/graph/longest_chains.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/step_model.hpp"
 
@@ -76,7 +77,21 @@ void speed_up(Node& node) {
   node.bytes = {std::llround(static_cast<double>(node.bytes.value) * faster)};
 }
 
+// Equal classes of a uniform pipeline differ in the last bits.
+std::int64_t rounded(double value) { return std::llround(std::abs(value) * 1e9); }
+
 }  // namespace
+
+bool is_tied(const Sensitivity& entry) {
+  constexpr double by_rounding = 1e-6;  // of differences of 0.1%, and of curves that are no straight lines
+  constexpr double by_curve = 1e-2;
+  const double apart = std::abs(entry.if_slower - entry.if_faster);
+  return apart > (entry.moved == Moved::number ? by_curve : by_rounding);
+}
+
+bool move_alike(const Sensitivity& a, const Sensitivity& b) {
+  return rounded(a.change) == rounded(b.change) && rounded(a.if_slower) == rounded(b.if_slower);
+}
 
 bool has_predicted_costs(const Plan& plan) {
   try {
@@ -92,6 +107,7 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
   ScheduleGraph graph = build_graph(lowered_schedule(plan), plan.costs);
   const Evaluation nominal = engine(graph, plan.costs, {}).evaluation;
   const Classes classes(graph, nominal, plan.costs);
+  const LongestChains chains(graph, nominal);
   const bool by_numbers = has_predicted_costs(plan);
   const std::vector<MachineNumber> numbers =
       by_numbers ? numbers_of(plan.cluster.machine) : std::vector<MachineNumber>{};
@@ -106,7 +122,14 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
   for (const auto& [key, members] : classes.all()) {
     const std::vector<Node> before = graph.nodes;
     for (const NodeId id : members.nodes) speed_up(graph.nodes[id]);
-    add({.moved = key.first, .name = key.second, .slope = members.slope}, engine(graph, plan.costs, {}).evaluation);
+    const ChainShare share = chains.share_of(members.nodes);
+    const auto part = [&](Seconds of) { return nominal.makespan.value > 0 ? of / nominal.makespan : 0; };
+    add({.moved = key.first,
+         .name = key.second,
+         .slope = members.slope,
+         .if_faster = part(share.least),
+         .if_slower = part(share.most)},
+        engine(graph, plan.costs, {}).evaluation);
     graph.nodes = before;
   }
   const StepModel model(plan);
@@ -115,9 +138,13 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
     changed.cluster = cluster;
     changed.costs = predicted_costs(changed);
     const ScheduleGraph other = build_graph(model.lowered(), changed.costs);
+    const double sign = number.more_is_faster ? -1 : 1;
+    const StepModel::Sides sides = model.elasticities(number);
     add({.moved = Moved::number,
          .name = number.name,
-         .slope = -model.elasticity(number) * (number.more_is_faster ? 1 : -1)},
+         .slope = sign * sides.both,
+         .if_faster = sign * (number.more_is_faster ? sides.more : sides.less),
+         .if_slower = sign * (number.more_is_faster ? sides.less : sides.more)},
         engine(other, changed.costs, {}).evaluation);
   };
   for (const MachineNumber& number : numbers) {
@@ -129,9 +156,8 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
     add_number(number, with_factor(plan.cluster, number, number.more_is_faster ? better : faster));
   }
   std::ranges::stable_sort(result, [](const Sensitivity& a, const Sensitivity& b) {
-    // Equal classes of a uniform pipeline differ in the last bits.
-    const auto rounded = [](double value) { return std::llround(std::abs(value) * 1e9); };
     if (rounded(a.change) != rounded(b.change)) return rounded(a.change) > rounded(b.change);
+    if (rounded(a.if_slower) != rounded(b.if_slower)) return rounded(a.if_slower) > rounded(b.if_slower);
     if (rounded(a.slope) != rounded(b.slope)) return rounded(a.slope) > rounded(b.slope);
     return std::pair(a.moved, a.name) < std::pair(b.moved, b.name);
   });

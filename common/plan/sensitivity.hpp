@@ -27,15 +27,27 @@ struct Sensitivity {
   double change = 0;
   // Of classes the share of the chain of nodes that ends last; of numbers the fraction by which the longest path gets
   // shorter for each fraction that the number gets better (central difference of 0.1%). Where several chains are
-  // equally long this is the slope of one of them.
+  // equally long this is the share of one of them.
   double slope = 0;
+  // The derivative to either side: by what the step gets shorter when this alone gets faster (better), and longer when
+  // it gets slower. Of classes the least and the most that they are of any of the longest chains. They differ where
+  // several chains are tied: what is not on all of them gains nothing alone, and costs in full.
+  double if_faster = 0;
+  double if_slower = 0;
   bool operator==(const Sensitivity&) const = default;
 };
 
-// By |change|, the largest first, then slope; ties by name. Numbers only for a plan whose costs follow from them
+// By |change|, the largest first, then if_slower, then slope; ties by name. Numbers only for a plan whose costs follow
+// from them
 // (`require_predicted_costs`). `progress(done, total)` after each.
 [[nodiscard]] std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engine,
                                                      const std::function<void(int, int)>& progress = {});
+
+// Whether several chains are equally long and this is not the same part of all.
+[[nodiscard]] bool is_tied(const Sensitivity& entry);
+
+// Whether they would stand in the same place of the list but for their names and the chain that `slope` is of.
+[[nodiscard]] bool move_alike(const Sensitivity& a, const Sensitivity& b);
 
 // Whether the plan's costs follow from its machine's numbers.
 [[nodiscard]] bool has_predicted_costs(const Plan& plan);

@@ -19,9 +19,16 @@ namespace {
 // How many stages the planner looks at: its time grows with them.
 constexpr int most_planned_stages = 16;
 
+constexpr int fewest_replicas = 3;  // that make two stages of different degrees
+
 bool allows(const Scenario& scenario, int pipeline) {
   const std::vector<int>& lengths = *scenario.stage_data_pipelines;
   return pipeline > 1 && (lengths.empty() || std::ranges::find(lengths, pipeline) != lengths.end());
+}
+
+// With LoRA the table is frozen: each of the two stages has a copy, and there is no gradient to add up.
+bool shares_trained_table(const Scenario& scenario) {
+  return scenario.model.tied_embeddings && !scenario.training.lora;
 }
 
 bool has_some_microbatch(const Scenario& scenario, const Layout& layout) {
@@ -172,13 +179,38 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
   return problem;
 }
 
+std::string why_no_stage_data(const Scenario& scenario) {
+  if (scenario.profile) return "a profile has measured costs of one microbatch: leave it out";
+  if (shares_trained_table(scenario)) {
+    return "a tied embedding, which is trained, would stand on two stages: model: {tied_embeddings: false}";
+  }
+  const std::vector<Layout> bases = tensor_layouts(scenario);
+  const bool enough = std::ranges::any_of(
+      bases, [&](const Layout& base) { return replicas_in_all(scenario, base) >= fewest_replicas; });
+  if (!enough) {
+    return "two stages of different degrees need at least three ranks for each rank of a tensor group: more ranks, or "
+           "a smaller tensor degree";
+  }
+  const std::vector<int>& lengths = scenario.stage_data_pipelines.value();
+  if (!lengths.empty() && std::ranges::none_of(lengths, [](int length) { return length > 1; })) {
+    return "a pipeline of one rank has one degree: pipeline: auto";
+  }
+  if (scenario.model.layers.size() < 2) return "a model of one layer has one stage";
+  std::string sizes;
+  for (const std::int64_t size : scenario.microbatches) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return "no microbatch of " + sizes + " divides among unequal degrees and the batch of " +
+         std::to_string(scenario.training.global_batch) +
+         " on so many ranks: a larger microbatch, or more to choose "
+         "from";
+}
+
 std::vector<Layout> stage_data_layouts(const Scenario& scenario) {
   std::vector<Layout> layouts;
-  if (!scenario.stage_data_pipelines || scenario.profile || scenario.model.tied_embeddings) return layouts;
+  if (!scenario.stage_data_pipelines || scenario.profile || shares_trained_table(scenario)) return layouts;
   const int layers = static_cast<int>(scenario.model.layers.size());
   for (const Layout& base : tensor_layouts(scenario)) {
     const int replicas = replicas_in_all(scenario, base);
-    if (replicas < 3) continue;  // fewer have no two stages of different degrees
+    if (replicas < fewest_replicas) continue;
     const auto add = [&](const std::vector<std::vector<int>>& vectors, std::size_t most) {
       for (const std::vector<int>& degrees : vectors) {
         if (most == 0) return;

@@ -1,6 +1,7 @@
 // Which data degrees by stage are worth weighing: what a scenario that leaves them open has for candidates.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/plan/scenario.hpp"
@@ -15,8 +16,11 @@ inline constexpr std::size_t most_stage_data_layouts = 12;  // for each tensor d
 
 // Layouts with data degrees by stage, for each tensor layout of the scenario's, as far as some of its microbatches
 // divide among the replicas of every stage. `scenario.stage_data_pipelines` says how long pipelines may be. None where
-// stages cannot have them: with a profile, or a table that two stages share.
+// stages cannot have them: with a profile, or a trained table that two stages share.
 [[nodiscard]] std::vector<Layout> stage_data_layouts(const Scenario& scenario);
+
+// Why there are none, and what would give some.
+[[nodiscard]] std::string why_no_stage_data(const Scenario& scenario);
 
 // The chain that planners of replicated stages weigh, for `replicas` of the tensor layout of `base` in all,
 // microbatches of so many sequences on each replica of the widest stage, which has `widest` of them, and any degree up

@@ -1,6 +1,7 @@
 #include "common/plan/step_model.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "common/graph/evaluate.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -27,6 +28,41 @@ Seconds StepModel::step(const Cluster& cluster) const {
   Plan plan = plan_;
   plan.cluster = cluster;
   return evaluate(build_graph(lowered_, predicted_costs(plan))).makespan;
+}
+
+// `changed` gives the machine or cluster with the number times a factor, and its value there.
+template <class Changed>
+StepModel::Sides StepModel::sides(double value, const Changed& changed) const {
+  const Seconds now = step(plan_.cluster);
+  struct Side {
+    double moved = 0;  // of the number, and of the step with it
+    double step = 0;
+  };
+  const auto side = [&](double factor) -> Side {
+    const auto [other, moved_to] = changed(factor);
+    return {.moved = std::log(moved_to / value), .step = std::log(step(other) / now)};
+  };
+  const Side more = side(up);
+  const Side less = side(down);
+  const double of_less = less.step / less.moved;
+  return {.both = (more.step - less.step) / (more.moved - less.moved),
+          .more = more.moved == 0 ? of_less : more.step / more.moved,  // a fraction of 1 cannot grow
+          .less = of_less};
+}
+
+StepModel::Sides StepModel::elasticities(const MachineNumber& number) const {
+  const Machine& machine = plan_.cluster.machine;
+  return sides(number.value(machine), [&](double factor) {
+    Machine other = with_factor(machine, number, factor);
+    const double value = number.value(other);
+    return std::pair(std::move(other), value);
+  });
+}
+
+StepModel::Sides StepModel::elasticities(const ClusterNumber& number) const {
+  return sides(number.value, [&](double factor) {
+    return std::pair(with_factor(plan_.cluster, number, factor), number.value * factor);
+  });
 }
 
 double StepModel::elasticity(const ClusterNumber& number) const {

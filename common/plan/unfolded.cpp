@@ -21,12 +21,12 @@ class StageWriter {
   StageWriter(const Plan& plan, const Scenario& scenario, const std::vector<bool>& redone, CollectiveTable& table)
       : plan_(plan), scenario_(scenario), redone_(redone), table_(table) {}
 
-  StageParts write(int stage) {
+  StageParts write(int stage, Slice slice) {
     const BlockRange range = blocks_of_stage(plan_.split, stage);
     std::vector<bool> redone;  // by block of the stage
     for (int block = range.first; block < range.last; ++block) {
       const auto number = static_cast<std::size_t>(block);
-      kernels_.push_back(kernels_of_block(scenario_, number));
+      kernels_.push_back(kernels_of_block(scenario_, number, slice));
       redone.push_back(number > 0 && number <= redone_.size() && redone_[number - 1]);
     }
     StageParts parts;
@@ -38,11 +38,11 @@ class StageWriter {
       add(parts.weight_gradient, kernels_[i], {Phase::weight_gradient});
       add(parts.backward, kernels_[i], {Phase::input_gradient, Phase::weight_gradient});
     }
-    const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(stage)];
-    stretch(parts.forward, cost.forward - time_of(parts.forward, table_));
-    stretch(parts.input_gradient, cost.input_gradient - time_of(parts.input_gradient, table_));
-    stretch(parts.weight_gradient, cost.weight_gradient - time_of(parts.weight_gradient, table_));
-    stretch(parts.backward, backward_time(cost) - time_of(parts.backward, table_));
+    const ActionTimes times = times_of(plan_.costs.stages[static_cast<std::size_t>(stage)], slice.index);
+    stretch(parts.forward, times.forward - time_of(parts.forward, table_));
+    stretch(parts.input_gradient, times.input_gradient - time_of(parts.input_gradient, table_));
+    stretch(parts.weight_gradient, times.weight_gradient - time_of(parts.weight_gradient, table_));
+    stretch(parts.backward, backward_time(times) - time_of(parts.backward, table_));
     return parts;
   }
 
@@ -65,16 +65,20 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
   const Machine& machine = plan.cluster.machine;
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario),
-                                                          placement(plan.layout, MeshAxis::tensor, plan.cluster),
-                                                          1.0 / plan.schedule.slices)};
+                                                          placement(plan.layout, MeshAxis::tensor, plan.cluster)),
+                           .slices = plan.schedule.slices};
   const GroupPlacement data = reduction_placement(plan, 0);
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    StageParts parts;
-    if (plan.layout.tensor.degree > 1) parts = StageWriter(plan, scenario, redone, details.collectives).write(stage);
     const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;
-    parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
-    details.stages.push_back(std::move(parts));
+    for (int slice = 0; slice < details.slices; ++slice) {
+      StageParts parts;
+      if (plan.layout.tensor.degree > 1) {
+        parts = StageWriter(plan, scenario, redone, details.collectives).write(stage, {slice, details.slices});
+      }
+      parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
+      details.stages.push_back(std::move(parts));
+    }
   }
   return details;
 }

@@ -273,11 +273,10 @@ class VariantReader {
 
   // Another software may stand on numbers that the plan's own did not need.
   void require_numbers() const {
-    const std::optional<MissingNumber> missing = missing_number(scenario_of(variant_.plan));
-    if (!missing) return;
-    block_.fail("variant '" + excerpt(variant_.name) + "': machine " + planned_.cluster.machine.name + " has no '" +
-                    missing->key + "', which is needed " + missing->needed,
-                "plan with a machine whose file has " + missing->line);
+    const std::vector<MissingNumber> missing = missing_numbers(scenario_of(variant_.plan));
+    if (missing.empty()) return;
+    block_.fail("variant '" + excerpt(variant_.name) + "': " + problem_of(missing, planned_.cluster.machine.name),
+                "plan with a machine whose file has in " + lines_of(missing));
   }
 
   void read_software_change(const YamlValue& value) {

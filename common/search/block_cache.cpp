@@ -45,8 +45,8 @@ BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool b
                 static_cast<int>(stages(plan.schedule) > 1),
                 layout.tensor.asynchronous};
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
-  std::vector<ComputeCost> blocks =
-      settled_blocks(plan, scenario, block_costs(scenario, scenario.training.microbatch), backward_is_split);
+  std::vector<ComputeCost> blocks = settled_blocks(
+      plan, scenario, block_costs(scenario, scenario.training.microbatch, plan.schedule.slices), backward_is_split);
   return cache_.try_emplace(key, std::move(blocks)).first->second;
 }
 

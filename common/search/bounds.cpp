@@ -43,7 +43,8 @@ Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& 
     work += time;
     optimizer += block.optimizer;
     heaviest = std::max(heaviest, time);
-    const Seconds before_next = family.splits_backward ? block.forward : block.forward + backward_time(block);
+    const ActionTimes ends = times_of(block, 0);  // the first F and the last B are of a first slice
+    const Seconds before_next = family.splits_backward ? ends.forward : ends.forward + backward_time(ends);
     if (time.value > 0) passing = std::min(passing, before_next / time);
   }
   const auto passes = static_cast<double>(family.passes);

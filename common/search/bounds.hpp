@@ -20,7 +20,8 @@ struct BoundedFamily {
 };
 
 // Let t be a block's F, I, W (and R), a the part of it that a microbatch must have done before the next stage can begin
-// it, or after that has ended: F and B, of a backward in two F alone (its W may come last). W = Σt, ρ = min a/t.
+// it, or after that has ended: F and B, of a backward in two F alone (its W may come last); of slices the first's, t
+// then their mean. W = Σt, ρ = min a/t.
 //   (1) The ranks together work passes · W and their optimizers; the longest does at least the mean.
 //   (2) All passes of the heaviest block are one rank's.
 //   (3) With a stage on each rank, stage s begins behind Σ F of those before it and these drain behind it:

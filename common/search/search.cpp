@@ -252,8 +252,8 @@ class Search {
     if (planning.candidates.empty()) {
       add_misfit(planning);
     } else {
-      add_uniform(planning);
       add_plain(planning);
+      add_uniform(planning);
     }
     LeftOutLog log = weighing_.log();
     for (const std::int64_t family : weighing_.waiting()) {
@@ -277,8 +277,12 @@ class Search {
     return weighed && !has_more_to_predict();
   }
 
+  // Of the best plan's layout. Where its stages have different data degrees, equal numbers of layers on unequal ones
+  // are nobody's uniform: that of the fastest layout without is.
   void add_uniform(PlanningResult& planning) {
-    PlanChoice choice = planning.candidates.front().choice;
+    const bool by_stage = has_stage_data(planning.candidates.front().plan.layout);
+    const auto plain = std::ranges::find_if(planning.candidates, is_plain);
+    PlanChoice choice = (by_stage && plain != planning.candidates.end() ? *plain : planning.candidates.front()).choice;
     choice.split = {.method = SplitMethod::uniform};
     for (const Candidate& candidate : planning.candidates) {
       if (candidate.choice == choice) return;
@@ -289,13 +293,12 @@ class Search {
     std::ranges::stable_sort(planning.candidates, stands_before);
   }
 
+  static bool is_plain(const Candidate& candidate) { return candidate.built && !has_stage_data(candidate.plan.layout); }
+
   // Beside stages of different data degrees the fastest layout without: of what is not weighed that with the least
   // bound.
   void add_plain(PlanningResult& planning) {
     if (!has_stage_data(planning.candidates.front().plan.layout)) return;
-    const auto is_plain = [](const Candidate& candidate) {
-      return candidate.built && !has_stage_data(candidate.plan.layout);
-    };
     if (std::ranges::any_of(planning.candidates, is_plain)) return;
     std::vector<std::int64_t> ids;
     for (const auto& [time, bytes, id] : pending_) ids.push_back(id);

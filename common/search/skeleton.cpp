@@ -23,7 +23,7 @@ class SkeletonBuilder {
     skeleton_.graph_nodes = graph_.nodes.size();
     skeleton_.durations.push_back({});
     messages_.assign(graph_.rank_order.size() * graph_.rank_order.size(), joining);
-    others_.assign(lowered.rank_of_stage.size() * action_kinds, joining);
+    others_.assign(lowered.rank_of_stage.size() * action_kinds * static_cast<std::size_t>(lowered.slices), joining);
   }
 
   Skeleton build(int period) {
@@ -65,14 +65,21 @@ class SkeletonBuilder {
     }
   }
 
+  // Of slices each has its own times.
+  [[nodiscard]] std::size_t place_of(const Action& action) const {
+    const int slice = std::max(0, action.microbatch) % schedule_.slices;
+    return (static_cast<std::size_t>(action.stage) * action_kinds + static_cast<std::size_t>(action.kind)) *
+               static_cast<std::size_t>(schedule_.slices) +
+           static_cast<std::size_t>(slice);
+  }
+
   // Messages between two ranks cost the same in both directions of the pipeline, reductions of a stage do not.
   std::uint32_t kind_of(const Node& node) {
     const auto turns = static_cast<std::uint32_t>(node.kind == NodeKind::transfer ? node.duration.value : 1.0);
     std::uint32_t& known = node.kind == NodeKind::transfer
                                ? messages_[static_cast<std::size_t>(node.peer) * graph_.rank_order.size() +
                                            static_cast<std::size_t>(node.rank)]
-                               : others_[static_cast<std::size_t>(node.action.stage) * action_kinds +
-                                         static_cast<std::size_t>(node.action.kind)];
+                               : others_[place_of(node.action)];
     const bool same = known != joining && skeleton_.durations[known].turns == static_cast<int>(turns);
     if (same) return known;
     const auto found = more_kinds_.find({&known, turns});
@@ -203,7 +210,7 @@ class SkeletonBuilder {
   std::vector<NodeId> predecessors_;
   std::vector<std::uint32_t> before_;    // of the node that is being placed
   std::vector<std::uint32_t> messages_;  // kinds, by sender and receiver
-  std::vector<std::uint32_t> others_;    // kinds, by stage and kind of action
+  std::vector<std::uint32_t> others_;    // kinds, by stage, kind of action and slice
   std::map<std::pair<const std::uint32_t*, std::uint32_t>, std::uint32_t> more_kinds_;  // of other turns
 };
 

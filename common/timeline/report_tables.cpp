@@ -157,10 +157,10 @@ std::string joined(const std::vector<std::string>& texts) {
 std::string waterfall(const TimelineDiff& diff) {
   const Scale scale = scale_of(diff);
   const auto part = [&](Seconds time) {
-    return diff.predicted.value > 0 ? typeset(fmt::format("{:+.2f}%", 100 * (time / diff.predicted))) : std::string();
+    return diff.measured.value > 0 ? typeset(fmt::format("{:+.2f}%", 100 * (time / diff.measured))) : std::string();
   };
   std::string table = fmt::format(
-      "<table class=\"waterfall\"><thead><tr><th class=\"left\">cause<th>time<th>of predicted<th class=\"fall\"><span "
+      "<table class=\"waterfall\"><thead><tr><th class=\"left\">cause<th>time<th>of measured<th class=\"fall\"><span "
       "class=\"quiet\">{} to {}</span><th class=\"left\">largest actions</tr></thead><tbody>\n",
       to_text(Seconds{scale.low}), to_text(Seconds{scale.high}));
   const auto total = [&](std::string_view name, Seconds time, const std::string& percentage) {

@@ -85,17 +85,17 @@ std::string largest_cause(const TimelineDiff& diff, bool slower) {
 }  // namespace
 
 std::string verdict(const TimelineDiff& diff) {
-  const double gap = diff.predicted.value > 0 ? (diff.measured - diff.predicted) / diff.predicted : 0;
+  const double gap = diff.measured.value > 0 ? (diff.predicted - diff.measured) / diff.measured : 0;
   const double replay_gap = diff.measured.value > 0 ? (diff.replay - diff.measured) / diff.measured : 0;
   std::string text;
   if (std::abs(gap) < 0.005) {
     text = "The run took as long as predicted, within half a percent. ";
-  } else if (gap > 1) {
-    text =
-        fmt::format("The run took <b>{:.1f} times as long</b> as predicted. {} ", 1 + gap, largest_cause(diff, true));
+  } else if (gap < -0.5) {
+    text = fmt::format("The run took <b>{:.1f} times as long</b> as predicted. {} ", 1 / (1 + gap),
+                       largest_cause(diff, true));
   } else {
-    text = fmt::format("The run took <b>{} {}</b> than predicted. {} ", percent_text(std::abs(gap)),
-                       gap > 0 ? "longer" : "less", largest_cause(diff, gap > 0));
+    text = fmt::format("The predicted step is <b>{} {}</b> than the measured one. {} ", percent_text(std::abs(gap)),
+                       gap > 0 ? "longer" : "shorter", largest_cause(diff, gap < 0));
   }
   text += fmt::format(
       "Replayed with nothing but its own durations, the schedule's graph gives {} ({} of the measured step): {}",

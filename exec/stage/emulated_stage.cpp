@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/base/error.hpp"
+#include "common/graph/schedule_graph.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -69,7 +70,8 @@ class EmulatedStage : public Stage {
   }
 
   Payload forward(int microbatch, Payload input) override {
-    const auto end = Clock::now() + duration(cost_.forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const auto end =
+        Clock::now() + duration(times(microbatch).forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, !shape_.first);
     Payload output = boundary(!shape_.last);
@@ -78,14 +80,14 @@ class EmulatedStage : public Stage {
   }
 
   void recompute(int microbatch) override {
-    const auto end = Clock::now() + duration(cost_.forward);
+    const auto end = Clock::now() + duration(times(microbatch).forward);
     advance(microbatch, Progress::input_kept, Progress::activations_kept);
     std::this_thread::sleep_until(end);
   }
 
   Payload input_gradient(int microbatch, Payload output_gradient) override {
-    const auto end =
-        Clock::now() + duration(cost_.input_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const auto end = Clock::now() + duration(times(microbatch).input_gradient *
+                                             backward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
     require_size(output_gradient, !shape_.last);
     Payload gradient = boundary(!shape_.first);
@@ -106,8 +108,8 @@ class EmulatedStage : public Stage {
   }
 
   void weight_gradient(int microbatch) override {
-    const auto end =
-        Clock::now() + duration(cost_.weight_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const auto end = Clock::now() + duration(times(microbatch).weight_gradient *
+                                             backward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::weight_work_kept, Progress::done);
     std::this_thread::sleep_until(end);
   }
@@ -133,6 +135,8 @@ class EmulatedStage : public Stage {
   static Clock::duration duration(Seconds time) {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value));
   }
+
+  [[nodiscard]] ActionTimes times(int microbatch) const { return times_of(cost_, microbatch); }
 
   void advance(int microbatch, Progress from, Progress to) {
     Progress& progress = progress_.at(static_cast<std::size_t>(microbatch));
@@ -169,10 +173,7 @@ class EmulatedStage : public Stage {
 // As the schedule's graph has it.
 void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& stage, const Action& action) {
   const auto time = [&](const Action& of) {
-    const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(of.stage)];
-    return of.kind == ActionKind::forward          ? cost.forward
-           : of.kind == ActionKind::input_gradient ? cost.input_gradient
-                                                   : backward_time(cost);
+    return compute_time(plan.costs.stages[static_cast<std::size_t>(of.stage)], of);
   };
   stage.set_share(action.kind, action.microbatch,
                   share_in_pair(time(pair.first), time(pair.second), plan.costs.hidden_in_pairs));

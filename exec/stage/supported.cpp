@@ -90,7 +90,11 @@ std::string missing(const Model& model) {
 void require_executed(const Model& model, const Training& training) {
   const std::string hint = "plumb simulates it; executed are full, sliding and linear attention with dense or moe";
   if (const std::string what = missing(model); !what.empty()) {
-    throw InputError("model " + model.name, what + " is not executed yet", hint);
+    const bool mtp = !model.vision && model.mtp_modules > 0;
+    throw InputError("model " + model.name, what + " is not executed yet",
+                     mtp ? "plumb simulates it; to run the model without it: mtp: 0 in its block, or "
+                           "num_nextn_predict_layers: 0 in its config.json"
+                         : hint);
   }
   for (std::size_t index = 0; index < model.layers.size(); ++index) {
     const Layer& layer = model.layers[index];

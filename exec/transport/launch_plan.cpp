@@ -116,7 +116,7 @@ class Walk {
       clock_[rank] += rounded(cost.optimizer);
     } else if (is_compute(action.kind)) {
       starts_[rank].emplace_back(static_cast<std::int32_t>(next_[rank]), clock_[rank]);
-      const Nanoseconds time = rounded(compute_time(cost, action.kind));
+      const Nanoseconds time = rounded(compute_time(cost, action));
       shortest_ = std::min(shortest_, time);
       clock_[rank] += time;
     }

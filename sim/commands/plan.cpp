@@ -18,6 +18,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/plan_references.hpp"
 #include "sim/commands/planning.hpp"
 #include "sim/predict.hpp"
 
@@ -102,19 +103,22 @@ Json to_json(const LeftOut& group) {
   return json;
 }
 
-// By how much more time than the best plan a baseline's takes.
-double gain_over(const Candidate& baseline, const Candidate& best) { return baseline.iteration / best.iteration - 1; }
-
 Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<BaselineRow>& baselines,
              const Scenario& scenario, const Options& options) {
   const PlanningResult& result = planned.planning;
   Json candidates = Json::array();
-  for (const Candidate& candidate : result.candidates) candidates.push_back(to_json(candidate, scenario));
+  for (const Candidate& candidate : result.candidates) {
+    const Candidate* uniform = candidate.built ? uniform_of(candidate, result) : nullptr;
+    candidates.push_back(to_json(candidate, scenario));
+    candidates.back()["to_uniform_fraction"] =
+        uniform == nullptr ? Json(nullptr) : Json(change_from(*uniform, candidate));
+  }
   Json json = {{"candidates", candidates},      {"chosen", &chosen - result.candidates.data()},
                {"pruned", result.pruned},       {"bounded", result.bounded},
                {"evaluated", result.evaluated}, {"simulated", result.simulated},
                {"left", planned.left},          {"finished", planned.finished},
                {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+  if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
   if (options.planning.pareto) {
     json["pareto"] = Json::array();
     for (const ParetoRow& row : planned.pareto) json["pareto"].push_back(to_json(row, scenario));
@@ -128,30 +132,10 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
   for (const BaselineRow& row : baselines) {
     Json entry = to_json(row.candidate, scenario);
     entry["name"] = row.name;
-    entry["gain_fraction"] = row.candidate.built ? Json(gain_over(row.candidate, chosen)) : Json(nullptr);
+    entry["best_to_it_fraction"] = row.candidate.built ? Json(change_from(row.candidate, chosen)) : Json(nullptr);
     json["baselines"].push_back(entry);
   }
   return json;
-}
-
-// With the uniform split, the same schedule and microbatch; none if that is this one or could not be built.
-const Candidate* uniform_of(const Candidate& candidate, const PlanningResult& result) {
-  if (candidate.choice.split.method == SplitMethod::uniform) return nullptr;
-  for (const Candidate& other : result.candidates) {
-    if (other.choice.split.method == SplitMethod::uniform && other.choice.schedule == candidate.choice.schedule &&
-        other.choice.microbatch == candidate.choice.microbatch && other.choice.layout == candidate.choice.layout &&
-        other.choice.recompute == candidate.choice.recompute && other.built) {
-      return &other;
-    }
-  }
-  return nullptr;
-}
-
-// How much faster than that.
-std::string against_uniform(const Candidate& candidate, const PlanningResult& result) {
-  const Candidate* uniform = uniform_of(candidate, result);
-  if (uniform == nullptr || !(uniform->iteration.value > 0)) return "";
-  return fmt::format("{:+.1f}%", (candidate.iteration / uniform->iteration - 1) * 100);
 }
 
 void print_bottlenecks(const PlanningResult& result, const Candidate& chosen) {
@@ -166,9 +150,9 @@ void print_faster_uniform(const PlanningResult& result, const Candidate& chosen)
   const Candidate& first = result.candidates.front();
   if (first.own || !first.fits || !(first.iteration < chosen.iteration)) return;
   std::cout << fmt::format(
-      "  The uniform split, which the scenario does not name, would be {:.1f}% faster: `split: uniform`, or `split: "
+      "  The uniform split, which the scenario does not name, would be shorter ({}): `split: uniform`, or `split: "
       "auto`.\n",
-      (1 - first.iteration / chosen.iteration) * 100);
+      change_text(change_from(chosen, first)));
 }
 
 // Layout and recompute have columns where they are open.
@@ -258,7 +242,7 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
               ? "\nhow others would cut the model: pipedream, dapple and alpa with replicas of their own choice, in "
                 "1F1B; the rest\nthe best plan's layout and schedule:\n"
               : "\nhow others would cut the best plan's layout and schedule:\n");
-  Table table{.header = {"", "layout", "layers", "microbatch", "step", "best is faster by", "peak", ""},
+  Table table{.header = {"", "layout", "layers", "microbatch", "step", "best to it", "peak", ""},
               .rows = {},
               .left_columns = 3,
               .left_last = true};
@@ -269,10 +253,11 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
       continue;
     }
     table.rows.push_back({name, layout, layers_text(candidate.plan.split), std::to_string(candidate.choice.microbatch),
-                          to_text(candidate.iteration), fmt::format("{:.1f}%", gain_over(candidate, chosen) * 100),
+                          to_text(candidate.iteration), change_text(change_from(candidate, chosen)),
                           to_text(candidate.peak_bytes), candidate.fits ? "fits" : candidate.reason});
   }
-  std::cout << to_text(table, colour_allowed(Stream::out));
+  std::cout << to_text(table, colour_allowed(Stream::out))
+            << "  best to it: the best plan's step against this one's, -10%: a tenth shorter.\n";
 }
 
 void print(const Planned& planned, const Candidate& chosen, const Scenario& scenario, const Options& options) {
@@ -289,15 +274,21 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
   const bool folded = std::any_of(result.candidates.begin(), result.candidates.end(), [](const Candidate& candidate) {
     return layers_text(candidate.plan.split) != describe(candidate.plan.split);
   });
+  const bool by_stage = has_stage_data(chosen.plan.layout);
   const std::size_t rows = planned.searched || !options.planning.top ? result.candidates.size()
                                                                      : static_cast<std::size_t>(*options.planning.top);
   std::cout << to_text(candidate_table(planned, chosen, scenario, rows), colour_allowed(Stream::out));
-  std::cout
-      << "\n  step: predicted time of one optimizer step; to uniform: against the uniform split of the same schedule;"
-         "\n  peak: memory of the fullest rank."
-      << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
+  std::cout << "\n  step: predicted time of one optimizer step; peak: memory of the fullest rank; to uniform: the step "
+               "against "
+               "that of\n  "
+            << (by_stage ? "the uniform split of the fastest layout in the table whose stages have the same data degree"
+                         : "the uniform split of the same schedule")
+            << ", -10%: a tenth shorter." << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
   print_bottlenecks(result, chosen);
   print_faster_uniform(result, chosen);
+  if (const std::string why = no_stage_data(scenario); !why.empty()) {
+    std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';
+  }
   print_counts(planned);
   if (options.explain) print_explanation(planned, scenario, chosen);
   if (options.planning.pareto) print_pareto(planned, scenario);

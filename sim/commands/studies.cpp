@@ -16,11 +16,17 @@ namespace plumb::sim {
 namespace {
 
 constexpr std::size_t most_shown = 12;
+constexpr std::size_t most_tied = 40;
 
-// "+1.2%", "-0.0%" without its sign.
-std::string signed_percent(double fraction) {
-  const double percent = std::round(fraction * 1000) / 10;
-  return fmt::format("{:+.1f}%", percent == 0 ? 0 : percent);
+// What a table that ends behind `shown` entries leaves out.
+std::string rest_of_sensitivities(const std::vector<Sensitivity>& found, std::size_t shown) {
+  if (shown >= found.size()) return "";
+  constexpr double smallest = 5e-4;  // as the table rounds
+  std::size_t on_chains = 0;
+  for (std::size_t n = shown; n < found.size(); ++n) on_chains += found[n].if_slower >= smallest ? 1 : 0;
+  std::string text = fmt::format("  and {} more in --json, none of which shortens the step more", found.size() - shown);
+  if (on_chains > 0) text += fmt::format("; {} of them lengthen it when slower", on_chains);
+  return text + ".\n";
 }
 
 constexpr std::array<const char*, 4> moved_names = {"stage", "message", "kind", "number"};
@@ -85,7 +91,7 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
                   {"bounding_rank", outcome.bounding.rank},
                   {"bounding_fraction", outcome.bounding.fraction}});
       table.rows.push_back(
-          {variant.name, to_text(outcome.iteration), signed_percent(change),
+          {variant.name, to_text(outcome.iteration), change_text(change),
            percent_text(outcome.bubble_makespan_fraction),
            fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction))});
     }
@@ -108,24 +114,37 @@ Study sensitivity_study(const Plan& plan, const StepEngine& engine) {
     found = sensitivities(plan, engine, updates(progress));
   }
   Study study{.json = {{"sensitivity", Json::array()}}};
-  Table table{.header = {"10% faster or better", "step", "slope"}, .rows = {}};
+  Table table{.header = {"10% faster or better", "step", "if faster", "if slower"}, .rows = {}};
+  bool any_tied = false;
   for (const Sensitivity& entry : found) {
     study.json["sensitivity"].push_back({{"of", moved_names.at(static_cast<std::size_t>(entry.moved))},
                                          {"name", entry.name},
                                          {"change_fraction", entry.change},
-                                         {"slope_fraction", entry.slope}});
-    if (table.rows.size() < most_shown) {
-      table.rows.push_back({entry.name, signed_percent(entry.change), fmt::format("{:.3f}", entry.slope)});
-    }
+                                         {"slope_fraction", entry.slope},
+                                         {"if_faster_fraction", entry.if_faster},
+                                         {"if_slower_fraction", entry.if_slower}});
+    // Those that move it as much as the last one shown stand beside it.
+    const std::size_t shown = table.rows.size();
+    const bool shows = shown < most_shown || (shown == study.json["sensitivity"].size() - 1 && shown < most_tied &&
+                                              move_alike(entry, found[shown - 1]));
+    if (!shows) continue;
+    any_tied = any_tied || is_tied(entry);
+    table.rows.push_back({entry.name, change_text(entry.change), fmt::format("{:.3f}", entry.if_faster),
+                          fmt::format("{:.3f}{}", entry.if_slower, is_tied(entry) ? " tied" : "     ")});
   }
-  study.text = to_text(table, colour_allowed(Stream::out));
-  if (found.size() > most_shown) {
-    study.text += fmt::format("  and {} more in --json, none of them larger.\n", found.size() - most_shown);
+  study.text =
+      to_text(table, colour_allowed(Stream::out)) + rest_of_sensitivities(found, table.rows.size()) +
+      "  step: evaluated anew. if faster, if slower: the part of the step by which it gets shorter or longer "
+      "for each part\n"
+      "  that this one does; of actions and messages what they are of the step's longest chain, of a machine's "
+      "number the\n"
+      "  relative change of the longest path for that of the number.\n";
+  if (any_tied) {
+    study.text +=
+        "  tied: several chains are equally long, and this is on some of them: faster alone it gains only what it is "
+        "of all\n"
+        "  of them, slower it costs what it is of one. Make what is tied faster together.\n";
   }
-  study.text +=
-      "  step: evaluated anew; slope: the part of the step's longest chain that it is (those of stages and messages "
-      "add\n"
-      "  up to 1), of a machine's number the relative change of the longest path for that of the number.\n";
   if (!has_predicted_costs(plan)) {
     study.text += "  The plan's costs are measured or edited, so that no number of the machine moves them.\n";
   }
@@ -194,8 +213,8 @@ Study ranking_study(const Plan& plan, const Plan& other, const DrawOptions& opti
   const std::string loser = first_leads ? other.name : plan.name;
   std::string text = fmt::format("  {} beats {} in {:.0f}% of draws.\n", leader, loser, 100 * wins);
   text += fmt::format("  {} takes {}, {} {}: {} by the numbers as they stand, {} to {} (5% to 95%) of the latter.\n",
-                      plan.name, to_text(found.first), other.name, to_text(found.second), signed_percent(-found.faster),
-                      signed_percent(-found.faster_high), signed_percent(-found.faster_low));
+                      plan.name, to_text(found.first), other.name, to_text(found.second), change_text(-found.faster),
+                      change_text(-found.faster_high), change_text(-found.faster_low));
   if (!found.decisive.empty()) {
     text += fmt::format("  Measure {} to decide: its draws go with the difference (correlation {:+.2f}).\n",
                         found.decisive.front().number, found.decisive.front().correlation);

@@ -61,7 +61,7 @@ TEST_CASE("damaged plans are refused") {
     return run_plumb(folder, "simulate " + folder.file("bad.json", content) + " -o " + folder.file("trace.json"));
   };
   refuses(simulate(whole.substr(0, whole.size() / 2)), {"bad.json", "truncated"});
-  refuses(simulate(replaced(whole, "\"version\": 5", "\"version\": 1")), {"bad.json", "version 1", "version 5"});
+  refuses(simulate(replaced(whole, "\"version\": 6", "\"version\": 1")), {"bad.json", "version 1", "version 6"});
   refuses(simulate(replaced(whole, "0F0 ", "")), {"bad.json", "0F0"});
   CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
   refuses(run_plumb(folder, "simulate " + plan + " -o " + folder.file("missing/trace.json")), {"cannot be written"});

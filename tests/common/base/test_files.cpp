@@ -34,6 +34,9 @@ TEST_CASE("whether a file can be written is known before it is") {
   CHECK_THROWS_WITH(require_writable(folder / "missing/a.json"), ContainsSubstring("mkdir -p "));
   CHECK_THROWS_WITH(require_writable(folder), ContainsSubstring("is a folder"));
   CHECK_THROWS_AS(require_writable(""), InputError);
+  if (std::filesystem::is_directory("/proc/self")) {  // in which nobody makes files, whatever its permissions say
+    CHECK_THROWS_WITH(require_writable("/proc/self/x.json"), ContainsSubstring("cannot be written"));
+  }
   // Whose folder belongs to somebody else; root may write to it nevertheless.
   std::filesystem::permissions(folder, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   if (::access(folder.c_str(), W_OK) != 0) {

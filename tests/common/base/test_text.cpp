@@ -21,6 +21,9 @@ TEST_CASE("times and sizes come in the unit that fits") {
   CHECK(count_text(128) == "128");
   CHECK(count_text(79.7e9) == "79.70 B");
   CHECK(percent_text(0.4567) == "45.7%");
+  CHECK(change_text(-0.1) == "-10.0%");
+  CHECK(change_text(0.0123) == "+1.2%");
+  CHECK(change_text(-1e-5) == "+0.0%");
 }
 
 TEST_CASE("a number that rounds up to the next power of ten keeps four digits") {

@@ -28,6 +28,7 @@ TEST_CASE("values carry their place, counted from 1, and the path of their keys"
   CHECK(four.path() == "b.c[1]");
   CHECK(error_of([&] { (void)four.integer(0); }) ==
         "run.yaml:3:10: b.c[1]: expected a whole number from 0 to 2147483647, not 'four'");
+  CHECK(YamlValue::parse("[a, b, {c: 1}]", "run.yaml").items()[2].require("c").path() == "entry 3.c");
   CHECK(file.find("missing") == std::nullopt);
   CHECK_THAT(error_of([&] { (void)file.require("missing"); }), ContainsSubstring("key 'missing' is missing"));
 }

@@ -48,7 +48,7 @@ TEST_CASE("parts take as long as the phases whose kernels they are, hidden colle
     for (const bool overlap : {false, true}) {
       const std::vector<Kernel> kernels = layer(sequence_parallel, overlap);
       const PhaseTimes times = phase_times(kernels, machine(), group);
-      CollectiveTable table(machine(), group, 1);
+      CollectiveTable table(machine(), group);
       const auto seconds = [&](const std::vector<Phase>& phases) {
         return time_of(action_parts(kernels, phases, table), table).value;
       };
@@ -63,7 +63,7 @@ TEST_CASE("parts take as long as the phases whose kernels they are, hidden colle
 }
 
 TEST_CASE("a forward reduces twice, each time after computing, and adds the last branch") {
-  CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4}, 1);
+  CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4});
   const std::vector<ActionPart> parts = action_parts(layer(false, false), std::vector{Phase::forward}, table);
   REQUIRE(parts.size() == 3);
   for (const ActionPart& part : parts) {
@@ -92,7 +92,7 @@ TEST_CASE("a forward goes through its kernels in their order, a backward against
                                    collective(phase, 2e6), stream(phase, 4 * rate)});
   }
   const auto check = [&](Phase phase, std::vector<double> computing, std::vector<double> bytes) {
-    CollectiveTable table(free_gaps, {.ranks = 4, .per_machine = 4}, 1);
+    CollectiveTable table(free_gaps, {.ranks = 4, .per_machine = 4});
     const std::vector<ActionPart> parts = action_parts(kernels, std::vector{phase}, table);
     REQUIRE(parts.size() == computing.size());
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -105,18 +105,8 @@ TEST_CASE("a forward goes through its kernels in their order, a backward against
   check(Phase::input_gradient, {4, 2, 1}, {2e6, 1e6});
 }
 
-TEST_CASE("slices have their part of times and bytes") {
-  const GroupPlacement group{.ranks = 4, .per_machine = 4};
-  CollectiveTable whole(machine(), group, 1);
-  CollectiveTable half(machine(), group, 0.5);
-  const std::vector<Kernel> kernels = layer(true, true);
-  const std::vector<Phase> phases{Phase::input_gradient, Phase::weight_gradient};
-  const Seconds all = time_of(action_parts(kernels, phases, whole), whole);
-  CHECK(time_of(action_parts(kernels, phases, half), half).value == Approx(all.value / 2).epsilon(1e-12));
-}
-
 TEST_CASE("stretching changes what only computes, and never below zero") {
-  CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4}, 1);
+  CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4});
   const std::int32_t all_reduce = table.index(Collective::all_reduce, 1e8);
   std::vector<ActionPart> parts{{.compute = {1}, .collective = all_reduce},
                                 {.compute = {2}, .collective = all_reduce, .beside = true},

@@ -75,6 +75,25 @@ TEST_CASE("mean keys equal a count of the mask") {
   }
 }
 
+TEST_CASE("mean keys of slices equal a count of their rows of the mask") {
+  const std::int64_t sequence = 60;
+  for (const std::int64_t window : {1, 2, 9, 10, 11, 14, 15, 16, 29, 30, 31, 59, 60, 1000}) {
+    for (const int slices : {1, 2, 3, 4, 6}) {
+      const std::int64_t tokens = sequence / slices;
+      const SoftmaxAttention attention{.window = window};
+      for (int slice = 0; slice < slices; ++slice) {
+        std::int64_t count = 0;
+        for (std::int64_t query = slice * tokens; query < (slice + 1) * tokens; ++query) {
+          for (std::int64_t key = 0; key <= query; ++key) count += query - key < window ? 1 : 0;
+        }
+        INFO("window " << window << ", slice " << slice << " of " << slices);
+        const double mean = static_cast<double>(count) / static_cast<double>(tokens);
+        CHECK(mean_keys(attention, tokens, slice * tokens) == Approx(mean).epsilon(1e-12));
+      }
+    }
+  }
+}
+
 TEST_CASE("a GPT model costs 72 B L s h² (1 + n/(6h) + V/(12 L h)), n the mean keys (arXiv 2104.04473, eq. 3)") {
   Model model = with_layer(gpt_layer);
   model.layers.assign(6, gpt_layer);

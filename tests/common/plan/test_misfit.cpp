@@ -83,10 +83,43 @@ TEST_CASE("more ranks than the machines hold are proposed with the machines that
     (void)best_fitting(plan_scenario(tight, predict_by_path), tight);
     FAIL("six ranks do not fit");
   } catch (const InputError& error) {
-    CHECK_THAT(error.hint(),
-               ContainsSubstring("this would fit: layout: {pipeline: 12} with cluster: {nodes: 2, ranks: 12} (" +
-                                 to_text(needed) + ", step -"));
+    CHECK_THAT(error.hint(), ContainsSubstring("layout: {pipeline: 12} with cluster: {nodes: 2, ranks: 12} (" +
+                                               to_text(needed) + ", step -"));
   }
+}
+
+// Half of each matrix is on each of two ranks of a tensor group, instead of two replicas of all of it.
+TEST_CASE("a larger tensor degree is proposed for data-parallel ranks, or for more ranks, with what it comes to") {
+  const auto scenario_with = [](int tensor, int data, const std::string& memory) {
+    return read_text(
+        "model: {vocabulary: 512, hidden: 1024, heads: 8, ffn: 4096, layers: \"full/dense*2\", tied_embeddings: "
+        "false}\n"
+        "training: {sequence: 64, global_batch: 8, microbatch: 1, recompute: full}\n"
+        "cluster: {machine: dgx-a100" +
+        memory + "}\nlayout: {pipeline: 2, tensor: {degree: " + std::to_string(tensor) +
+        "}, data: {degree: " + std::to_string(data) + "}}\nschedule: 1f1b\nsplit: [dynamic, uniform]\n");
+  };
+  const auto hint_of = [](const Scenario& scenario) -> std::string {
+    try {
+      (void)best_fitting(plan_scenario(scenario, predict_by_path), scenario);
+    } catch (const InputError& error) {
+      return error.hint();
+    }
+    return "it fits";
+  };
+  const Scenario halved = scenario_with(2, 1, "");
+  const Candidate found = best_fitting(plan_scenario(halved, predict_by_path), halved);
+  const std::string limit = ", " + memory_line(found.peak_bytes);
+  const std::string comes_to = " (" + to_text(found.peak_bytes) + ", step ";
+  const Scenario replicated = scenario_with(1, 2, limit);
+  const std::string hint = hint_of(replicated);
+  CHECK_THAT(hint, ContainsSubstring("layout: {tensor: {degree: 2}, data: {degree: 1}}" + comes_to));
+  // By how much: of the step as it would be if it fitted.
+  const Scenario roomy = scenario_with(1, 2, "");
+  const Candidate before = best_fitting(plan_scenario(roomy, predict_by_path), roomy);
+  CHECK_THAT(hint, ContainsSubstring(comes_to + change_text(found.iteration / before.iteration - 1) + ")"));
+  CHECK_THAT(hint_of(scenario_with(1, 1, limit)),
+             ContainsSubstring("layout: {tensor: {degree: 2}} with cluster: {ranks: 4}" + comes_to));
 }
 
 TEST_CASE("when no change helps, that is said") {

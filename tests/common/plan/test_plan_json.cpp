@@ -117,11 +117,11 @@ TEST_CASE("digests tell plans and costs apart") {
 
 TEST_CASE("a plan of another version, and another kind of file") {
   const std::string text = to_json(small_plan());
-  const std::string message = message_for_plan(replaced(text, "\"version\": 5", "\"version\": 7"));
-  CHECK_THAT(message, ContainsSubstring("plan of version 7") && ContainsSubstring("expected version 5"));
+  const std::string message = message_for_plan(replaced(text, "\"version\": 6", "\"version\": 7"));
+  CHECK_THAT(message, ContainsSubstring("plan of version 7") && ContainsSubstring("expected version 6"));
   CHECK_THAT(message_for_plan("{}"), ContainsSubstring("is not a plan"));
   CHECK_THAT(message_for_plan("[]"), ContainsSubstring("expected an object"));
-  CHECK_THAT(message_for_plan(replaced(text, "  \"version\": 5,\n", "")), ContainsSubstring("version"));
+  CHECK_THAT(message_for_plan(replaced(text, "  \"version\": 6,\n", "")), ContainsSubstring("version"));
 }
 
 TEST_CASE("a truncated plan is an input error with its position, wherever it was cut") {

@@ -145,6 +145,14 @@ TEST_CASE("one word where a block belongs") {
   check({{"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
          {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}"}},
          {"layout: {tensor: 2}\n", {"scenario.yaml:11:18: ", "tensor: {degree: 2}"}},
+         {"layout: {data: {by_stage: 4}}\n",
+          {"scenario.yaml:11:27: ", "by_stage: expected auto, or a list", "not '4'", "hint: [2, 1]"}},
+         {"layout: {data: {by_stage: atuo}}\n", {"scenario.yaml:11:27: ", "'atuo'", "hint: auto, or [2, 1]"}},
+         {"training: {recompute: every}\n", {"scenario.yaml:11:23: ", "needs a number", "hint: {every: 2}"}},
+         {"training: {recompute: layers}\n", {"scenario.yaml:11:23: ", "hint: {layers: 2}"}},
+         {"training: {recompute: {every: [1, 2]}}\n",
+          {"scenario.yaml:11:", "expected one number", "hint: recompute: [{every: 1}, {every: 2}]"}},
+         {"training: {lora: {alpha: 0}}\n", {"scenario.yaml:11:26: ", "never change the model"}},
          {"cluster: dgx-h100\n", {"scenario.yaml:11:10: ", "hint: cluster: {machine: dgx-h100}"}},
          {"cluster: 8\n", {"scenario.yaml:11:10: ", "hint: cluster: {ranks: 8}"}}});
 }

@@ -53,7 +53,7 @@ TEST_CASE("a decisive number that a GPU machine lacks is named, with its file an
                           ContainsSubstring("collectives") && ContainsSubstring("top level: " + key + ": {value: "));
   }
   for (const std::string key : {"attention_efficiency", "matmul_depth", "kernel_gap", "launch_time",
-                                "message_multiprocessors", "multiprocessors"}) {
+                                "message_multiprocessors", "multiprocessors", "framework_memory"}) {
     CAPTURE(key);
     const bool too_many = key == "multiprocessors";  // messages cannot take four of none
     const std::vector<std::string> keys = {key};
@@ -61,6 +61,42 @@ TEST_CASE("a decisive number that a GPU machine lacks is named, with its file an
     CHECK_THAT(found, ContainsSubstring("m.yaml:") && ContainsSubstring("has no '" + key + "'") &&
                           ContainsSubstring("device block: " + key + ": " + (too_many ? "" : "{value: ")));
   }
+}
+
+TEST_CASE("all numbers that are missing are named at once, each with its line and where that goes") {
+  const std::string found =
+      message({"kernel_gap", "framework_memory", "collective_latency"}, all_axes, "megatron-2024");
+  CHECK_THAT(found, ContainsSubstring("has no 'kernel_gap'") && ContainsSubstring("no 'framework_memory'") &&
+                        ContainsSubstring("no 'collective_latency'"));
+  const std::size_t device = found.find("its device block:");
+  const std::size_t top = found.find("its top level:");
+  CHECK(device < found.find("kernel_gap: {value"));
+  CHECK(found.find("framework_memory: {value") < top);
+  CHECK(top < found.find("collective_latency: {value"));
+}
+
+TEST_CASE("keys that every machine has are asked for at once") {
+  const std::string found = message({"matmul_efficiency", "memory_bandwidth", "memory"}, all_axes, "megatron-2024");
+  CHECK_THAT(found, ContainsSubstring("keys 'matmul_efficiency', 'memory_bandwidth', 'memory' are missing in") &&
+                        ContainsSubstring("memory_bandwidth: {value"));
+}
+
+TEST_CASE("what the framework takes may be nothing, if the file or the scenario says so") {
+  const TemporaryFolder folder;
+  const std::string machine = dgx_a100_without({"framework_memory"});
+  const std::size_t type = machine.find("  type: cuda\n");
+  REQUIRE(type != std::string::npos);
+  std::string stated = machine;
+  stated.insert(type, "  framework_memory: {value: 0 GiB, source: \"a made-up device\"}\n");
+  (void)folder.write("silent.yaml", machine);
+  (void)folder.write("stated.yaml", stated);
+  const auto read = [&](const std::string& cluster) {
+    return read_scenario(folder.write("s.yaml", scenario_text("cluster: " + cluster + "\nlayout: {pipeline: 2}\n")));
+  };
+  CHECK_THROWS_WITH(read("{machine: silent.yaml}"), ContainsSubstring("has no 'framework_memory'"));
+  CHECK(read("{machine: stated.yaml}").cluster.machine.device.memory.value == Bytes{std::int64_t{80} << 30});
+  CHECK(read("{machine: silent.yaml, memory: 40 GiB}").cluster.machine.device.memory.value ==
+        Bytes{std::int64_t{40} << 30});
 }
 
 TEST_CASE("a number that the scenario does not stand on may be left out") {
@@ -75,7 +111,7 @@ TEST_CASE("a number that the scenario does not stand on may be left out") {
 TEST_CASE("a CPU machine has stand-ins, and a GPU none") {
   const Scenario cpu =
       read_text(scenario_text("cluster: {ranks: 4, cores: 4}\nlayout: {pipeline: 2, data: {degree: 2}}\n"));
-  CHECK_FALSE(missing_number(cpu));
+  CHECK(missing_numbers(cpu).empty());
   CHECK(cpu.cluster.machine.collective_bandwidth == cpu.cluster.machine.inside.bandwidth);
   CHECK(cpu.cluster.machine.device.attention_efficiency == cpu.cluster.machine.device.matmul_efficiency);
   const TemporaryFolder folder;

@@ -65,7 +65,7 @@ TEST_CASE("slopes of all stages and messages add up to 1, and kinds to those of 
       if (entry.moved == Moved::stage) kinds[name.substr(0, name.find(' '))] += entry.slope;
       if (entry.moved == Moved::kind) kinds[name.substr(0, name.find(' '))] -= entry.slope;
       // The longest chain alone gets no shorter than by its share.
-      if (entry.moved != Moved::number) CHECK(entry.change >= -0.1 * entry.slope - 1e-12);
+      if (entry.moved != Moved::number) CHECK(entry.change >= -0.1 * entry.if_faster - 1e-12);
       CHECK(entry.change <= 1e-12);
     }
     CHECK(sum == Approx(1));
@@ -81,6 +81,40 @@ TEST_CASE("on one rank a class moves the step by exactly its share") {
   CHECK(found.at("F of stage 0").change == Approx(-0.1 * 16 * stage.forward.value / step));
   CHECK(found.at("B of stage 0").slope == Approx(16 * backward_time(stage).value / step));
   CHECK(found.at("STEP of stage 0").change == Approx(-0.1 * stage.optimizer.value / step));
+}
+
+// A step of several equally long chains has a derivative to each side; the oracle makes the class a little faster, and
+// a little slower, and evaluates the path.
+TEST_CASE("tied classes have the derivative of the step to either side") {
+  for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    Plan plan = plan_of(schedule, 4);
+    plan.costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+    const auto step = [&](int stage, Seconds ComputeCost::*time, double factor) {
+      PipelineCosts costs = plan.costs;
+      Seconds& changed = costs.stages[static_cast<std::size_t>(stage)].*time;
+      changed = changed * factor;
+      return evaluate(build_graph(lowered_schedule(plan), costs)).makespan.value;
+    };
+    const auto found = by_name(plan);
+    constexpr double little = 1e-4;
+    int tied = 0;
+    for (int stage = 0; stage < 4; ++stage) {
+      for (const auto& [kind, time] :
+           {std::pair{"F", &ComputeCost::forward}, std::pair{"I", &ComputeCost::input_gradient},
+            std::pair{"W", &ComputeCost::weight_gradient}}) {
+        const auto entry = found.find(kind + std::string(" of stage ") + std::to_string(stage));
+        if (entry == found.end()) continue;  // a backward in one
+        INFO(schedule << ", " << entry->first);
+        const double now = step(stage, time, 1);
+        CHECK(entry->second.if_faster == Approx((now - step(stage, time, 1 - little)) / little / now).margin(1e-6));
+        CHECK(entry->second.if_slower == Approx((step(stage, time, 1 + little) - now) / little / now).margin(1e-6));
+        CHECK(entry->second.slope >= entry->second.if_faster - 1e-12);
+        CHECK(entry->second.slope <= entry->second.if_slower + 1e-12);
+        tied += is_tied(entry->second) ? 1 : 0;
+      }
+    }
+    CHECK(tied > 0);
+  }
 }
 
 TEST_CASE("the step scales with all times and against all rates of the machine") {

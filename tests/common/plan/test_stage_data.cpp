@@ -7,6 +7,7 @@
 #include "common/layout/message_shares.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/planner.hpp"
+#include "common/plan/stage_data_choices.hpp"
 #include "common/plan/stage_ways.hpp"
 #include "common/plan/unfolded.hpp"
 #include "common/plan/unfolded_stages.hpp"
@@ -272,6 +273,36 @@ TEST_CASE("what stages with different data degrees cannot be is refused with its
   CHECK_THAT(not_built({.data = "{by_stage: [2, 1, 1, 1]}", .pipeline = 4, .schedule = "bpipe"}),
              ContainsSubstring("evicts"));
   CHECK_THAT(not_built({.tied = "true"}), ContainsSubstring("tied"));
+}
+
+// A frozen table has no gradient that two stages would have to add up.
+TEST_CASE(
+    "a tied table stands in the way of degrees by stage only where it is trained, and why there are none is said") {
+  const auto scenario_with = [](const std::string& tied, const std::string& training, const std::string& layout,
+                                int ranks) {
+    return read_text(
+        "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*4\", tied_embeddings: " +
+        tied + "}\ncluster: {machine: dgx-a100, ranks: " + std::to_string(ranks) +
+        "}\ntraining: {sequence: 128, precision: bf16, " + training + "}\nlayout: " + layout + "\nschedule: 1f1b\n");
+  };
+  const std::string open = "{pipeline: auto, data: {by_stage: auto}}";
+  const std::string batch = "global_batch: 12, microbatch: 1";
+  const auto by_stage = [](const Scenario& scenario) {
+    return std::ranges::count_if(scenario.layouts, has_stage_data);
+  };
+  const Scenario untied = scenario_with("false", batch, open, 4);
+  CHECK(by_stage(untied) > 0);
+  const Scenario tuned = scenario_with("true", batch + ", lora: {rank: 4}", open, 4);
+  CHECK(by_stage(tuned) == by_stage(untied));
+  const auto layout = std::ranges::find_if(tuned.layouts, has_stage_data);
+  REQUIRE(layout != tuned.layouts.end());
+  CHECK(weigh_candidate(tuned, {1, tuned.schedules.front(), tuned.splits.front(), *layout}, predict_by_path).built);
+  const Scenario trained = scenario_with("true", batch, open, 4);
+  CHECK(by_stage(trained) == 0);
+  CHECK_THAT(why_no_stage_data(trained), ContainsSubstring("tied_embeddings: false"));
+  const Scenario few = scenario_with("false", batch, open, 2);
+  CHECK(by_stage(few) == 0);
+  CHECK_THAT(why_no_stage_data(few), ContainsSubstring("at least three"));
 }
 
 TEST_CASE("what befalls a machine or a link is refused of stages with different data degrees") {

@@ -37,6 +37,16 @@ std::vector<LayoutCase> cases() {
   all.push_back({.machine = "dgx-a100-4nic", .nodes = 2, .pipeline = 2, .tensor = 2, .data = 4});
   all.push_back({.nodes = 3, .pipeline = 2, .tensor = 4, .data = 3});  // a stage on one machine and a half
   all.push_back({.pipeline = 2, .tensor = 2, .schedule = "{name: seq-1f1b, slices: 2}"});
+  for (const char* recompute : {"none", "full", "{layers: 1}"}) {
+    all.push_back({.nodes = 2,
+                   .pipeline = 2,
+                   .tensor = 4,
+                   .data = 2,
+                   .sequence_parallel = true,
+                   .schedule = "{name: seq-1f1b, slices: 4}",
+                   .software = overlapping,
+                   .recompute = recompute});
+  }
   all.push_back({.pipeline = 4, .tensor = 2, .schedule = "{name: dualpipe-v, chunks: 2}"});
   return all;
 }

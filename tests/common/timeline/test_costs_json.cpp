@@ -21,6 +21,7 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   for (int i = 0; i < 5; ++i) {
     costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(),
                             bytes(), bytes(), bytes(), bytes(), bytes(), bytes()});
+    if (i == 3) costs.stages.back().slices = {{seconds(), seconds(), seconds(), seconds()}, {seconds()}};
   }
   costs.boundary_bytes = bytes();
   costs.tied_bytes = bytes();

@@ -87,7 +87,7 @@ TEST_CASE("Kinds that are not executed yet are refused with their layer") {
   CHECK_THAT(refusal(model), ContainsSubstring("2 norms"));
   model = test::llama(1);
   model.mtp_modules = 1;
-  CHECK_THAT(refusal(model), ContainsSubstring("multi-token"));
+  CHECK_THAT(refusal(model), ContainsSubstring("multi-token") && ContainsSubstring("mtp: 0"));
   model = test::vit(1);
   model.positions = Positions::rope;
   CHECK_THAT(refusal(model, training_of(17)), ContainsSubstring("images"));

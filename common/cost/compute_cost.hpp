@@ -1,0 +1,81 @@
+// Seconds and bytes of one block or one stage: of its actions on a microbatch, and once a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/units.hpp"
+
+namespace plumb {
+
+enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
+
+// By the value of the enumeration, as in scenarios and files.
+[[nodiscard]] const std::vector<std::string>& optimizer_names();
+
+// Of one microbatch, or of one slice of its sequences.
+struct ActionTimes {
+  Seconds forward = {};
+  Seconds input_gradient = {};
+  Seconds weight_gradient = {};
+  Seconds hidden_in_backward = {};
+  bool operator==(const ActionTimes&) const = default;
+};
+
+// One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
+struct ComputeCost {
+  Seconds forward = {};
+  Seconds input_gradient = {};
+  Seconds weight_gradient = {};
+  // A full backward B takes so much less than I and W apart: collectives of I hide behind W.
+  Seconds hidden_in_backward = {};
+  // Once per step, over the data-parallel ranks, as far as nothing hides it.
+  Seconds gradient_reduction = {};
+  Seconds optimizer = {};  // once per step
+  std::int64_t parameters = 0;
+  Bytes parameter_bytes = {};
+  Bytes gradient_bytes = {};
+  Bytes optimizer_bytes = {};
+  // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
+  Bytes kept_bytes = {};             // after F, until I
+  Bytes kept_for_weight_bytes = {};  // after I, until W
+  // The worst moment inside an action, with all that this microbatch holds then, minus:
+  Bytes forward_workspace_bytes = {};          // … kept_bytes
+  Bytes input_gradient_workspace_bytes = {};   // … kept_bytes; the output gradient counts here
+  Bytes weight_gradient_workspace_bytes = {};  // … kept_for_weight_bytes
+  // Of each slice of a sequence, where a schedule cuts it and they differ: times above are then the mean of these, kept
+  // bytes the mean, workspaces the largest.
+  std::vector<ActionTimes> slices = {};
+  bool operator==(const ComputeCost&) const = default;
+};
+
+// Of the actions with this number, which counts slices where a schedule cuts sequences.
+[[nodiscard]] ActionTimes times_of(const ComputeCost& cost, int microbatch);
+
+// A full backward, I and W in one; of a cost that is the mean of slices, the mean.
+[[nodiscard]] Seconds backward_time(const ActionTimes& times);
+[[nodiscard]] Seconds backward_time(const ComputeCost& cost);
+
+// F, I and W of one microbatch, and R where F is redone; of slices the mean.
+[[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
+
+// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps.
+[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, Bytes input);
+
+// The same backward in two actions: nothing of I hides behind W.
+[[nodiscard]] ComputeCost backward_in_two(ComputeCost cost);
+
+// One block's costs, each of one slice of its microbatch, as one cost: its means, and each slice's times if they
+// differ. What is counted once a step is the same in all.
+[[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices);
+
+// Where only the whole was measured: a slice has an even part of all times and bytes that grow with the tokens. That is
+// too little for matmuls, whose rate falls with fewer tokens, and takes attention of all slices for the mean.
+[[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);
+
+// Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
+// goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
+[[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
+
+}  // namespace plumb
