@@ -14,8 +14,9 @@
 namespace plumb {
 namespace {
 
-// Without a terminal, if asked for: a line of a log now and then.
-constexpr std::chrono::milliseconds log_every{5000};
+// Without a terminal: a line of a log now and then, so that what takes long is seen to be alive; oftener if asked for.
+constexpr std::chrono::milliseconds log_every{10'000};
+constexpr std::chrono::milliseconds asked_log_every{5000};
 
 // Of a daemon they may be closed: the next files and sockets would take their numbers.
 void open_standard_streams() {
@@ -84,9 +85,9 @@ Progress::~Progress() {
 void Progress::update(std::int64_t done, std::int64_t total, std::string_view note) {
   using namespace std::chrono_literals;
   const auto now = std::chrono::steady_clock::now();
+  if (now - state_->begin < 1s || now - state_->shown < 100ms) return;
   const bool terminal = is_terminal(Stream::err);
-  if (!terminal && !progress_asked_for()) return;
-  if (now - state_->begin < 1s || now - state_->shown < (terminal ? 100ms : log_every)) return;
+  if (!terminal && now - state_->shown < (progress_asked_for() ? asked_log_every : log_every)) return;
   state_->visible = terminal;
   state_->shown = now;
   std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (note.empty() ? "" : ", ")

@@ -19,11 +19,11 @@ enum class Stream { out, err };
 [[nodiscard]] bool colour_allowed(Stream stream);
 [[nodiscard]] bool is_terminal(Stream stream);
 
-// True if PLUMB_PROGRESS is set: progress is wanted in a log, too.
+// True if PLUMB_PROGRESS is set: progress is wanted in a log oftener.
 [[nodiscard]] bool progress_asked_for();
 
-// On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere nothing, or if
-// asked for a line now and then.
+// On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere a line every ten
+// seconds, if asked for every five.
 class Progress {
  public:
   explicit Progress(std::string_view what);

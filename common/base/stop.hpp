@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "common/base/error.hpp"
 
@@ -14,12 +16,23 @@ struct Stopped : RunError {
   Stopped();
 };
 
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+// So many seconds from now; none where that is later than the clock goes, or not a number.
+[[nodiscard]] Deadline deadline_after(std::chrono::duration<double> seconds);
+
 // Asked by the threads that work; the flag may be set by any other, or by a signal.
 class Stop {
  public:
   Stop() = default;  // never
-  Stop(const std::atomic<bool>* flag, std::optional<std::chrono::steady_clock::time_point> deadline)
-      : flag_(flag), deadline_(deadline) {}
+  Stop(const std::atomic<bool>* flag, Deadline deadline) : flag_(flag), deadline_(deadline) {}
+
+  // The same, which calls `look` whenever it is asked, on the thread that asks: work that goes on shows it there.
+  [[nodiscard]] Stop looked_at_by(std::function<void()> look) const {
+    Stop same = *this;
+    same.look_ = std::move(look);
+    return same;
+  }
 
   [[nodiscard]] bool ended() const;
   // Throws Stopped if it has.
@@ -27,7 +40,8 @@ class Stop {
 
  private:
   const std::atomic<bool>* flag_ = nullptr;
-  std::optional<std::chrono::steady_clock::time_point> deadline_ = {};
+  Deadline deadline_ = {};
+  std::function<void()> look_ = {};
 };
 
 // A loop's look at it, every few thousand turns: the clock costs more than a turn does.

@@ -194,7 +194,7 @@ class Answers {
 };
 
 void read_all(std::deque<Worker>& list, const Workers& workers, Answers& answers) {
-  const auto stopped = [&] { return workers.stop != nullptr && *workers.stop; };
+  const auto stopped = [&] { return workers.stop != nullptr && workers.stop->ended(); };
   while (!stopped()) {
     std::vector<pollfd> polled;
     for (const Worker& worker : list) polled.push_back({.fd = worker.from(), .events = POLLIN, .revents = 0});
@@ -215,7 +215,7 @@ std::vector<std::optional<std::string>> in_workers(const Workers& workers, std::
   const std::size_t processes = std::min(static_cast<std::size_t>(std::max(1, workers.processes)), count);
   if (processes <= 1) {
     for (std::size_t item = 0; item < count; ++item) {
-      if (workers.stop != nullptr && *workers.stop) break;
+      if (workers.stop != nullptr && workers.stop->ended()) break;
       answers.take({.item = item}, work(item));
     }
     return answers.all();

@@ -1,7 +1,6 @@
 // Work on independent items by worker processes: for engines of which a process can have one at a time.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -10,11 +9,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/base/stop.hpp"
+
 namespace plumb {
 
 struct Workers {
   int processes = 1;                           // one: the caller's own process does it all
-  const std::atomic<bool>* stop = nullptr;     // true: workers are ended, what is missing stays missing
+  const Stop* stop = nullptr;                  // once it has: workers are ended, what is missing stays missing
   std::function<void(std::size_t)> done = {};  // called with the number of answers so far
 };
 

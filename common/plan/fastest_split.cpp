@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
+#include "common/split/chain.hpp"
+#include "common/split/weighed_chain.hpp"
 
 namespace plumb {
 namespace {
@@ -17,25 +20,48 @@ constexpr double clearly = 1 - 1e-9;
 
 class FastestSplit {
  public:
-  explicit FastestSplit(const WeighSplit& weigh) : weigh_(weigh) {}
+  FastestSplit(const WeighSplit& weigh, const SplitSearch& search)
+      : weigh_(weigh), most_nodes_(search.most_nodes), most_nodes_misfit_(search.most_nodes_misfit) {}
 
-  // Keeps the split if it fits and its step is shorter than the best.
+  // Keeps the split if it fits and its step is shorter than the best; while none fits, the nearest to fitting.
   bool consider(const Split& split) {
     const WeighedSplit weighed = weigh_(split, step_ * clearly);
     nodes_ += weighed.nodes;
-    if (!weighed.step) return false;
+    nodes_of_one_ = weighed.nodes;
+    if (!weighed.step) {
+      const bool nearer = !found() && (best_.layers.empty() || weighed.over < over_);
+      if (!nearer) return false;
+      over_ = weighed.over;
+    } else {
+      step_ = *weighed.step;
+    }
     best_ = split;
-    step_ = *weighed.step;
     return true;
   }
 
-  // Until no move of one block makes the step shorter.
-  void improve() {
-    while (found() && move_one_block()) {
+  // Each once, whatever their paths take; or as long as there are nodes left or none fits.
+  void consider_new(const std::vector<Split>& splits) {
+    for (const Split& split : splits) {
+      if (seen_.insert(split.layers).second) consider(split);
+    }
+  }
+  void consider_affordable(const std::vector<Split>& splits) {
+    for (const Split& split : splits) {
+      if (!exhausted() || !found()) consider_new({split});
     }
   }
 
-  [[nodiscard]] bool exhausted() const { return nodes_ > most_weighed_nodes; }
+  // Until no move of one block makes the step shorter, or brings it nearer to fitting.
+  void improve() {
+    while (!best_.layers.empty() && move_one_block()) {
+    }
+  }
+
+  [[nodiscard]] bool exhausted() const { return nodes_ > (found() ? most_nodes_ : most_nodes_misfit_); }
+  // Whether so many more paths like the last are within the budget.
+  [[nodiscard]] bool affords(double paths) const {
+    return paths * static_cast<double>(nodes_of_one_) + static_cast<double>(nodes_) <= static_cast<double>(most_nodes_);
+  }
   [[nodiscard]] bool found() const { return step_.value < std::numeric_limits<double>::infinity(); }
   [[nodiscard]] std::optional<Split> best() const { return found() ? std::optional(best_) : std::nullopt; }
 
@@ -58,37 +84,108 @@ class FastestSplit {
   }
 
   const WeighSplit& weigh_;
-  Split best_;  // empty until one is found
+  std::size_t most_nodes_;
+  std::size_t most_nodes_misfit_;
+  Split best_;  // empty until one is weighed
+  Bytes over_;  // while none fits
   Seconds step_{std::numeric_limits<double>::infinity()};
   std::size_t nodes_ = 0;  // of all paths so far
+  std::size_t nodes_of_one_ = 0;
+  std::set<std::vector<int>> seen_;
 };
 
-}  // namespace
+// How many splits there are; of one stage one.
+double number_of_splits(int layers, int stage_count) {
+  double number = 1;
+  for (int cut = 1; cut < stage_count; ++cut) number *= static_cast<double>(layers + 2 - cut) / cut;
+  return number;
+}
 
-std::optional<Split> fastest_split(SplitProblem problem, Bytes device_memory, const WeighSplit& weigh) {
-  FastestSplit fastest(weigh);
-  std::vector<Split> seen;
-  const int layers = static_cast<int>(problem.block_times.size()) - 2;
-  const int stage_count = static_cast<int>(problem.rank_of_stage.size());
-  if (layers >= stage_count) {
-    seen.push_back(uniform_split(layers, stage_count));
-    fastest.consider(seen.front());
+// Every split that fits the problem, in lexicographic order.
+std::vector<Split> all_splits_within(const SplitProblem& problem) {
+  const WeighedChain chain(problem);
+  std::vector<Split> splits;
+  std::vector<int> cuts(problem.rank_of_stage.size(), chain.blocks());
+  const auto fitting = [&] {
+    for (int rank = 0; rank < chain.ranks(); ++rank) {
+      if (chain.rank_bytes(rank, cuts) > problem.memory_per_rank->value) return false;
+    }
+    return true;
+  };
+  const auto extend = [&](const auto& self, int stage) -> void {
+    if (stage + 1 == chain.stages()) {
+      if (fitting()) splits.push_back(split_from_cuts(cuts));
+      return;
+    }
+    int& end = cuts[static_cast<std::size_t>(stage)];
+    for (end = start_of(cuts, stage) + 1; end <= chain.blocks() - (chain.stages() - stage - 1); ++end) {
+      self(self, stage + 1);
+    }
+  };
+  extend(extend, 0);
+  return splits;
+}
+
+// The least slowest stage within the lesser problem, evened; and within the other, where that is too large for it.
+// False: nothing fits, proven.
+bool consider_fast_stages(const SplitProblems& problems, std::int64_t microbatches, FastestSplit& fastest) {
+  for (const SplitProblem* problem : {&problems.least, &problems.sure}) {
+    const std::vector<Split> splits = fast_splits(*problem);
+    if (splits.empty()) return problem == &problems.sure;
+    fastest.consider_new({splits.front(), pivot_split(*problem, splits.front(), microbatches)});
+    if (fits(problems.sure, splits.front())) break;
   }
+  return true;
+}
+
+// The same where ranks hold several stages. Throws what was thrown for either of them, unless something fits.
+bool consider_fast_ranks(const SplitProblems& problems, FastestSplit& fastest) {
   std::exception_ptr unproven;
-  for (const Bytes memory : {problem.memory_per_rank.value(), device_memory}) {
-    problem.memory_per_rank = memory;
+  bool possible = true;
+  for (const SplitProblem* problem : {&problems.sure, &problems.least}) {
     try {
-      for (const Split& split : fast_splits(problem)) {
-        if (std::ranges::find(seen, split) != seen.end() || (fastest.exhausted() && fastest.found())) continue;
-        seen.push_back(split);
-        fastest.consider(split);
-      }
+      const std::vector<Split> splits = fast_splits(*problem);
+      possible = !splits.empty();
+      fastest.consider_affordable(splits);
     } catch (const InputError&) {
       unproven = std::current_exception();
     }
   }
-  fastest.improve();
   if (!fastest.found() && unproven) std::rethrow_exception(unproven);
+  return possible || fastest.found();
+}
+
+}  // namespace
+
+SplitSearch split_search(const Plan& plan, bool thorough) {
+  const bool several = stages(plan.schedule) > plan.schedule.ranks || costs_depend_on_split(plan.training.recompute);
+  const std::size_t of_effort = thorough ? thoroughly_weighed_nodes : quickly_weighed_nodes;
+  return {.microbatches = whole_microbatches(plan.schedule),
+          .most_nodes = several ? most_weighed_nodes : of_effort,
+          .most_nodes_misfit = of_effort};
+}
+
+std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSplit& weigh, const SplitSearch& search) {
+  FastestSplit fastest(weigh, search);
+  const int layers = static_cast<int>(problems.sure.block_times.size()) - 2;
+  const int stage_count = static_cast<int>(problems.sure.rank_of_stage.size());
+  const std::vector<Split> uniform = {uniform_split(layers, stage_count)};
+  if (WeighedChain(problems.sure).most_stages_of_a_rank() == 1) {
+    if (!consider_fast_stages(problems, search.microbatches, fastest)) return std::nullopt;
+    fastest.consider_new(uniform);
+  } else {
+    fastest.consider_new(uniform);
+    if (!consider_fast_ranks(problems, fastest)) return std::nullopt;
+  }
+  if (fastest.affords(number_of_splits(layers, stage_count))) {
+    fastest.consider_new(all_splits_within(problems.least));
+    return fastest.best();
+  }
+  fastest.improve();
+  if (search.others) {
+    fastest.consider_new(search.others());
+    fastest.improve();
+  }
   return fastest.best();
 }
 
@@ -101,22 +198,18 @@ WeighSplit weigh_by_path(const Plan& plan, const CostsOf& costs_of) {
     const Evaluation evaluation = evaluate(graph);
     WeighedSplit weighed{.nodes = graph.nodes.size()};
     if (evaluation.makespan >= below) return weighed;
-    const std::vector<RankMemory> memory = memory_over_time(graph, evaluation, with_split.costs, lowered);
-    const auto exceeds = [&](const RankMemory& rank) { return rank.peak_bytes > limit; };
-    if (std::ranges::none_of(memory, exceeds)) weighed.step = evaluation.makespan;
+    for (const RankMemory& rank : memory_over_time(graph, evaluation, with_split.costs, lowered)) {
+      weighed.over = std::max(weighed.over, rank.peak_bytes - limit);
+    }
+    if (weighed.over <= Bytes{0}) weighed.step = evaluation.makespan;
     return weighed;
   };
 }
 
-std::optional<Split> fastest_split(const Plan& plan, SplitProblem problem, const CostsOf& costs_of) {
-  return fastest_split(std::move(problem), plan.cluster.machine.device.memory.value, weigh_by_path(plan, costs_of));
-}
-
 std::optional<Split> fastest_split(const std::vector<Split>& starts, const WeighSplit& weigh) {
-  FastestSplit fastest(weigh);
-  for (const Split& start : starts) {
-    if (!(fastest.exhausted() && fastest.found())) fastest.consider(start);
-  }
+  const SplitSearch search;
+  FastestSplit fastest(weigh, search);
+  fastest.consider_affordable(starts);
   fastest.improve();
   return fastest.best();
 }

@@ -85,13 +85,13 @@ Weighed not_worse_than_fixed(Weighed best) {
 
 // The limits of the search leave room for the worst workspace and messages at once, which rarely meet. What is left in
 // the end is given to it once more, then half of it.
-Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
-  Weighed best = weighed(plan_on(scenario, choice, placement));
+Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort, Placement placement) {
+  Weighed best = weighed(plan_on(scenario, choice, effort, placement));
   if (choice.schedule.in_flight > 0 || has_room_for_all(best)) return best;
   for (const std::int64_t part : {1, 2}) {
     std::vector<Bytes> room = best.room;
     for (Bytes& bytes : room) bytes = bytes / part;
-    Weighed roomier = weighed(plan_on(scenario, choice, placement, room));
+    Weighed roomier = weighed(plan_on(scenario, choice, effort, placement, room));
     if (!better(roomier, best)) continue;
     best = std::move(roomier);
     break;
@@ -101,23 +101,23 @@ Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, Placement
 
 }  // namespace
 
-Plan make_plan(const Scenario& scenario, const PlanChoice& choice) {
+Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort) {
   if (choice.layout || choice.recompute) {
     Scenario settled = scenario;
     settled.layout = choice.layout.value_or(scenario.layout);
     settled.training.recompute = choice.recompute.value_or(scenario.training.recompute);
-    return make_plan(settled, {choice.microbatch, choice.schedule, choice.split});
+    return make_plan(settled, {choice.microbatch, choice.schedule, choice.split}, effort);
   }
   if (choice.schedule.given || !find_schedule(choice.schedule.name).uses_times) {
-    return plan_on(scenario, choice, nullptr);
+    return plan_on(scenario, choice, effort, nullptr);
   }
   const std::vector<Placement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
-  if (placements.size() == 1) return weighed_on(scenario, choice, placements.front()).plan;
+  if (placements.size() == 1) return weighed_on(scenario, choice, effort, placements.front()).plan;
   std::optional<Weighed> best;
   std::exception_ptr problem;
   for (const Placement placement : placements) {
     try {
-      Weighed plan = weighed_on(scenario, choice, placement);
+      Weighed plan = weighed_on(scenario, choice, effort, placement);
       if (!best || better(plan, *best)) best = std::move(plan);
     } catch (const InputError&) {  // one placement may fit where another does not
       if (!problem) problem = std::current_exception();

@@ -11,6 +11,7 @@
 #include "common/graph/memory.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/model/model_json.hpp"
+#include "common/plan/cut_problem.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -83,12 +84,12 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
 namespace {
 
 // `placement`: of a schedule that is made for times; none: the schedule's own.
-Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement) {
+Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement, const Stop* stop) {
   const ScheduleShape shape = schedule_shape(scenario, choice);
   if (choice.schedule.given) return *choice.schedule.given;
   if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
   require_stages(static_cast<int>(scenario.model.layers.size()), shape.ranks * shape.chunks);  // before a long search
-  return even_zb_auto(shape, {placement});
+  return even_zb_auto(shape, {placement}, stop);
 }
 
 }  // namespace
@@ -113,18 +114,23 @@ std::string_view name_of(SplitMethod method) { return split_names.at(static_cast
 
 namespace {
 
+Bytes worst_workspace(const ComputeCost& stage) {
+  return std::max(
+      {stage.forward_workspace_bytes, stage.input_gradient_workspace_bytes, stage.weight_gradient_workspace_bytes});
+}
+
 // What a schedule that is made for the stages' own times is made for. R counts as part of I, before which it stands.
-AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, int in_flight,
-                         const std::vector<Bytes>& room) {
+// Of a rank's memory two messages on their way in and two out are left out, and the worst workspace of its stages.
+AutoProblem auto_problem(const Plan& plan, int in_flight, const std::vector<Bytes>& room) {
   const bool recompute = recomputes_by_action(plan);
-  AutoProblem problem{.ranks = plan.schedule.ranks,
-                      .microbatches = plan.schedule.microbatches,
-                      .rank_of_stage = plan.schedule.rank_of_stage,
-                      .stages = {},
-                      .hop = {},
-                      .limit = std::vector<Bytes>(
-                          static_cast<std::size_t>(plan.schedule.ranks),
-                          plan.cluster.machine.device.memory.value - reserve(plan, blocks, held_moments(plan).inputs))};
+  AutoProblem problem{
+      .ranks = plan.schedule.ranks,
+      .microbatches = plan.schedule.microbatches,
+      .rank_of_stage = plan.schedule.rank_of_stage,
+      .stages = {},
+      .hop = {},
+      .limit = std::vector<Bytes>(static_cast<std::size_t>(plan.schedule.ranks),
+                                  plan.cluster.machine.device.memory.value - plan.costs.boundary_bytes * 4)};
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
     problem.stages.push_back({.forward = cost.forward,
@@ -142,7 +148,11 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
   }
   for (std::size_t rank = 0; rank < problem.limit.size(); ++rank) {
     Bytes& limit = problem.limit[rank];
-    limit = std::max(limit, Bytes{0});
+    Bytes largest;
+    for (const int stage : stages_of_rank(plan.schedule, static_cast<int>(rank))) {
+      largest = std::max(largest, worst_workspace(plan.costs.stages[static_cast<std::size_t>(stage)]));
+    }
+    limit = std::max(limit - largest, Bytes{0});
     if (!room.empty()) limit += room[rank];
     if (in_flight == 0) continue;
     Bytes of_microbatch;
@@ -156,7 +166,43 @@ AutoProblem auto_problem(const Plan& plan, const std::vector<ComputeCost>& block
 
 }  // namespace
 
-Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placement, const std::vector<Bytes>& room) {
+namespace {
+
+struct DynamicAsked {
+  const PlanEffort& effort;
+  const CostsOf& costs_of;
+  bool for_times = false;  // the schedule will be made for the split
+};
+
+// By the plan's schedule; where that is only like the one that will be, the least slowest stage decides.
+Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks,
+                 const DynamicAsked& asked) {
+  SplitProblems problems = split_problems(plan, blocks, held_moments(plan));
+  problems.sure.stop = asked.effort.stop;
+  problems.least.stop = asked.effort.stop;
+  if (asked.for_times && stages(plan.schedule) == plan.schedule.ranks) {
+    for (const SplitProblem* problem : {&problems.sure, &problems.least}) {
+      const std::vector<Split> splits = fast_splits(*problem);
+      if (!splits.empty()) return splits.front();
+    }
+    return split_without_limit(problems.least);
+  }
+  SplitSearch search = split_search(plan, asked.effort.thorough);
+  if (asked.effort.thorough) {
+    search.others = [&] {
+      Plan chain = plan;
+      chain.costs = costs_beside_stages(plan, scenario);
+      return cuts_of_planners(cut_problem(scenario, chain));
+    };
+  }
+  const std::optional<Split> split = fastest_split(problems, weigh_by_path(plan, asked.costs_of), search);
+  return split ? *split : split_without_limit(problems.least);
+}
+
+}  // namespace
+
+Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort, Placement placement,
+             const std::vector<Bytes>& room) {
   Plan plan{.name = asked.name,
             .model = asked.model,
             .cluster = asked.cluster,
@@ -164,7 +210,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
             .layout = asked.layout,
             .software = asked.software,
             .split_method = std::string(name_of(choice.split.method)),
-            .schedule = compute_schedule(asked, choice, placement)};
+            .schedule = compute_schedule(asked, choice, placement, effort.stop)};
   plan.training.microbatch = choice.microbatch;
   plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (recomputes_by_action(plan)) {
@@ -183,14 +229,15 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placemen
   };
   plan.split = choose_split(plan, choice.split, blocks, [&] {
     if (!of_ranks.empty()) return split_by_stage_data(plan, of_ranks, costs_of);
-    const bool several = stages(plan.schedule) > plan.schedule.ranks || costs_depend_on_split(plan.training.recompute);
-    return dynamic_of(split_problem(plan, blocks), several,
-                      [&](const SplitProblem& problem) { return fastest_split(plan, problem, costs_of); });
+    return dynamic_of(plan, scenario, blocks,
+                      {.effort = effort, .costs_of = costs_of, .for_times = placement != nullptr});
   });
   plan.costs = costs_of(plan);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
-    plan.schedule.actions = schedule_zb_auto(auto_problem(plan, blocks, choice.schedule.in_flight, room)).actions;
+    AutoProblem problem = auto_problem(plan, choice.schedule.in_flight, room);
+    problem.stop = effort.stop;
+    plan.schedule.actions = schedule_zb_auto(problem).actions;
     if (recomputes_by_action(plan)) {
       plan.schedule = with_recompute(std::move(plan.schedule));
     }

@@ -48,12 +48,20 @@ struct PlanChoice {
 [[nodiscard]] PlanChoice only_choice(const Scenario& scenario);
 // What a schedule was asked for; of one from a file itself.
 [[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
-// The dynamic split keeps every rank within its memory where that is possible; otherwise it is the one without a limit.
-// Of several fast ones it is that with the shortest longest path.
-[[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice);
+// How much is tried for one plan.
+struct PlanEffort {
+  bool thorough = true;        // false: as a search weighs its candidates, in a small part of the time; never better
+  const Stop* stop = nullptr;  // tells long searches to end: they throw Stopped
+};
+
+// The dynamic split keeps every rank within its memory where such a split is found; otherwise it is the one without a
+// limit. By the longest path it is no slower than the uniform split, and thoroughly not than the cuts of the published
+// planners either, as far as these fit; a schedule that is made for times is made for the split with the least slowest
+// stage, of several stages per rank for the shortest path of the same schedule for equal stages.
+[[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort = {});
 
 // What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
-// may hold most. What is left of a rank's memory without workspaces, messages and inputs of recomputed stages.
+// may hold most, with all that it may need beside.
 [[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks);
 
 // Whether the schedule's own actions redo the forward: full recompute, stage by stage.

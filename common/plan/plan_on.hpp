@@ -14,8 +14,8 @@ namespace plumb {
 
 // `placement`: of a schedule that is made for times; none: the schedule's own. `room`: what each rank may keep beside
 // what is left without the worst workspace and messages at once; empty: nothing.
-[[nodiscard]] Plan plan_on(const Scenario& asked, const PlanChoice& choice, Placement placement,
-                           const std::vector<Bytes>& room = {});
+[[nodiscard]] Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort,
+                           Placement placement, const std::vector<Bytes>& room = {});
 
 // What the choice's schedule is asked for. Throws InputError when the batch does not divide, the sequence does not into
 // its slices, a given schedule is for another shape, or it would be too large.
@@ -26,20 +26,29 @@ namespace plumb {
 struct HeldMoments {
   std::vector<int> rank_of_stage;
   std::vector<std::vector<Moment>> moments;
-  std::int64_t inputs = 0;  // of microbatches whose F is redone: the most that a rank holds
+  // The same without what only waits for W, where I and W are apart (there a microbatch keeps less than before I);
+  // empty: as above.
+  std::vector<std::vector<Moment>> moments_until_input = {};
+  std::vector<std::int64_t> inputs = {};  // by rank, of microbatches whose F is redone: the most that it keeps
 };
 [[nodiscard]] HeldMoments held_moments(const Plan& plan);
-// What the ranks need besides the sums that a split problem knows; `inputs` as above.
-[[nodiscard]] Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks, std::int64_t inputs);
-[[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks,
-                                         const HeldMoments& held);
+
+// What the dynamic split is searched within. `sure`: what fits it fits, unless messages pile up; two of them on their
+// way in and two out, inputs of recomputed stages and workspaces are all counted at once. `least`: what does not fit it
+// cannot fit; of a rank with several stages without workspaces, for it is not known which of them works at its fullest
+// moment.
+struct SplitProblems {
+  SplitProblem sure;
+  SplitProblem least;
+};
+[[nodiscard]] SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks,
+                                           const HeldMoments& held);
 
 // The split that was chosen; `dynamic` finds the dynamic one. Of the plan's schedule the number of stages counts.
 [[nodiscard]] Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,
                                  const std::function<Split()>& dynamic);
 
-// The dynamic split; `several`: ranks hold several stages, and `fastest` is fastest_split.
-using FastestOf = std::function<std::optional<Split>(const SplitProblem&)>;
-[[nodiscard]] Split dynamic_of(SplitProblem problem, bool several, const FastestOf& fastest);
+// Where no split is known to fit: the dynamic one without a limit of memory.
+[[nodiscard]] Split split_without_limit(SplitProblem problem);
 
 }  // namespace plumb

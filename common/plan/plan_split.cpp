@@ -1,51 +1,49 @@
 // How the layers of a plan are shared out to its stages.
 #include <algorithm>
-#include <numeric>
+#include <set>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/plan/plan_on.hpp"
 
 namespace plumb {
 namespace {
 
-Bytes workspace(const ComputeCost& block) {
-  return std::max(
-      {block.forward_workspace_bytes, block.input_gradient_workspace_bytes, block.weight_gradient_workspace_bytes});
-}
-
-// The most inputs of microbatches that a rank holds whose F is redone later.
-std::int64_t held_inputs(Schedule schedule) {
+// Of each rank the most inputs of microbatches that it keeps whose F is redone later. The first stage's weighs nothing.
+std::vector<std::int64_t> held_inputs(Schedule schedule) {
   for (auto& list : schedule.actions) {
     std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::recompute; });
   }
-  std::int64_t most = 0;
+  std::vector<std::int64_t> inputs;
   for (const auto& moments : fullest_moments(schedule)) {
+    const std::vector<int> own = stages_of_rank(schedule, static_cast<int>(inputs.size()));
+    std::int64_t& most = inputs.emplace_back(0);
     for (const auto& moment : moments) {
-      most = std::max(most, std::accumulate(moment.begin(), moment.end(), std::int64_t{0}));
+      std::int64_t sum = 0;
+      for (std::size_t n = 0; n < moment.size(); ++n) sum += own[n] > 0 ? moment[n] : 0;
+      most = std::max(most, sum);
     }
   }
-  return most;
+  return inputs;
+}
+
+// What is there until I ends, instead of until W does.
+Schedule freed_by_input_gradient(Schedule schedule) {
+  for (auto& list : schedule.actions) {
+    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::weight_gradient; });
+    for (Action& action : list) {
+      if (action.kind == ActionKind::input_gradient) action.kind = ActionKind::backward;
+    }
+  }
+  schedule.overlapped.clear();
+  return schedule;
 }
 
 }  // namespace
 
-// What the ranks need besides the sums that the split problem knows: the worst workspace, two messages on their way in
-// and two out, and the inputs that recomputed stages keep.
-Bytes reserve(const Plan& plan, const std::vector<ComputeCost>& blocks, std::int64_t inputs) {
-  Bytes largest;
-  for (const ComputeCost& block : blocks) largest = std::max(largest, workspace(block));
-  return largest + bytes(plan.boundary) * (4 + inputs);
-}
-
-Split dynamic_of(SplitProblem problem, bool several, const FastestOf& fastest) {
-  if (several) {
-    if (const std::optional<Split> split = fastest(problem)) return *split;
-  } else if (const std::vector<Split> splits = fast_splits(problem); !splits.empty()) {
-    return splits.front();
-  }
-  // Nothing fits: the first of the fast splits without a limit, without the search for the others.
+Split split_without_limit(SplitProblem problem) {
   problem.memory_per_rank.reset();
   return evened(problem, dynamic_split(problem).value());
 }
@@ -105,34 +103,64 @@ std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
   return moments;
 }
 
+// Messages that a rank may have at once: of each neighbour one on its way in and one out, if there is such a neighbour.
+int messages_of(const Schedule& schedule, const std::vector<int>& rank_of_stage, int rank) {
+  if (replicas(schedule) > 1) return 4;
+  int messages = 0;
+  for (std::size_t stage = 0; stage + 1 < rank_of_stage.size(); ++stage) {
+    if (rank_of_stage[stage] == rank || rank_of_stage[stage + 1] == rank) messages += 2;
+  }
+  return std::min(messages, 4);
+}
+
 }  // namespace
 
 HeldMoments held_moments(const Plan& plan) {
-  return {.rank_of_stage = weighed_rank_of_stage(plan.schedule),
-          .moments = weighed_moments(plan.schedule),
-          .inputs = recomputes_by_action(plan) ? held_inputs(plan.schedule) : 0};
+  HeldMoments held{.rank_of_stage = weighed_rank_of_stage(plan.schedule), .moments = weighed_moments(plan.schedule)};
+  if (splits_backward(plan.schedule)) {
+    held.moments_until_input = weighed_moments(freed_by_input_gradient(plan.schedule));
+  }
+  if (recomputes_by_action(plan)) held.inputs = held_inputs(plan.schedule);
+  return held;
 }
 
 SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
-  return split_problem(plan, blocks, held_moments(plan));
+  return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
-SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks, const HeldMoments& held) {
+SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, const HeldMoments& held) {
   const bool recompute = recomputes_by_action(plan);
-  SplitProblem problem{
-      .block_times = {},
-      .block_fixed_bytes = {},
-      .block_kept_bytes = {},
-      .rank_of_stage = held.rank_of_stage,
-      .moments = held.moments,
-      .memory_per_rank = plan.cluster.machine.device.memory.value - reserve(plan, blocks, held.inputs)};
+  SplitProblem sure{.block_times = {},
+                    .block_fixed_bytes = {},
+                    .block_kept_bytes = {},
+                    .rank_of_stage = held.rank_of_stage,
+                    .moments = held.moments,
+                    .memory_per_rank = plan.cluster.machine.device.memory.value};
   for (const ComputeCost& block : blocks) {
-    problem.block_times.push_back(microbatch_time(block, recompute));
-    problem.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
-    problem.block_kept_bytes.push_back(block.kept_bytes);
+    sure.block_times.push_back(microbatch_time(block, recompute));
+    sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
+    sure.block_kept_bytes.push_back(block.kept_bytes);
+    sure.block_workspaces.push_back({.forward = block.forward_workspace_bytes,
+                                     .input_gradient = block.input_gradient_workspace_bytes,
+                                     .weight_gradient = block.weight_gradient_workspace_bytes,
+                                     .kept_for_weight = block.kept_for_weight_bytes});
   }
-  problem.memory_per_rank = std::max(*problem.memory_per_rank, Bytes{0});
-  return problem;
+  SplitProblem least = sure;
+  const Bytes message = sent_boundary_bytes(plan);
+  for (int rank = 0; rank < std::ssize(held.moments); ++rank) {
+    const std::int64_t inputs = held.inputs.empty() ? 0 : held.inputs[static_cast<std::size_t>(rank)];
+    sure.rank_reserve.push_back(message * (messages_of(plan.schedule, held.rank_of_stage, rank) + inputs));
+  }
+  if (!held.moments_until_input.empty()) {
+    least.moments = held.moments_until_input;
+    for (BlockWorkspace& of : least.block_workspaces) of.weight_gradient = {};
+  }
+  // Layers that are redone in their backward, which depends on the split, keep less than these blocks.
+  if (costs_depend_on_split(plan.training.recompute)) least.block_kept_bytes.assign(blocks.size(), Bytes{});
+  const std::set<int> ranks(held.rank_of_stage.begin(), held.rank_of_stage.end());
+  const bool several = ranks.size() < held.rank_of_stage.size();
+  if (several || costs_depend_on_split(plan.training.recompute)) least.block_workspaces.clear();
+  return {.sure = std::move(sure), .least = std::move(least)};
 }
 
 }  // namespace plumb

@@ -9,6 +9,7 @@
 #include "common/plan/misfit.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/split/coupled.hpp"
 
 namespace plumb {
 namespace {
@@ -104,12 +105,15 @@ std::vector<PlanChoice> all_choices(const Scenario& scenario) {
 
 }  // namespace
 
-Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice) {
+Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort) {
   Candidate candidate{.choice = choice, .own = holds(scenario.splits, choice.split)};
   try {
     if (choice.layout && scenario.layouts.size() > 1) require_divisible(scenario.model, *choice.layout);
-    candidate.plan = make_plan(scenario, choice);
+    candidate.plan = make_plan(scenario, choice, effort);
     candidate.built = true;
+  } catch (const TooLongToProve& error) {
+    candidate.reason = error.problem();
+    candidate.unproven = true;
   } catch (const InputError& error) {
     candidate.reason = error.problem();
   }
@@ -129,8 +133,9 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction) {
   if (!candidate.fits) candidate.reason = describe_misfit(candidate);
 }
 
-Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator) {
-  Candidate candidate = build_candidate(scenario, choice);
+Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,
+                          const PlanEffort& effort) {
+  Candidate candidate = build_candidate(scenario, choice, effort);
   if (!candidate.built) return candidate;
   try {
     add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
@@ -183,21 +188,33 @@ Timeline predict_by_path(const Plan& plan) {
 }
 
 PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
-                             const std::function<void(int, int)>& progress) {
+                             const std::function<void(int, int)>& progress, const Stop* stop) {
   PlanningResult result;
   const std::vector<PlanChoice> choices = all_choices(scenario);
   for (const PlanChoice& choice : choices) {
-    result.candidates.push_back(weigh_candidate(scenario, choice, evaluator));
+    if (stop != nullptr && stop->ended()) break;
+    try {
+      result.candidates.push_back(weigh_candidate(scenario, choice, evaluator, {.stop = stop}));
+    } catch (const Stopped&) {
+      break;
+    }
     const Candidate& candidate = result.candidates.back();
     if (!candidate.built) {
-      ++result.pruned;
+      ++(candidate.unproven ? result.unproven : result.pruned);
     } else {
       ++(candidate.engine == path_engine ? result.evaluated : result.simulated);
     }
     if (progress) progress(static_cast<int>(result.candidates.size()), static_cast<int>(choices.size()));
   }
+  result.left = std::ssize(choices) - std::ssize(result.candidates);
+  const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };
+  if (result.left > 0 && std::ranges::none_of(result.candidates, usable)) throw_ended_early();
   std::stable_sort(result.candidates.begin(), result.candidates.end(), stands_before);
   return result;
+}
+
+void throw_ended_early() {
+  throw RunError("search", "was ended before it found a candidate that fits", "give it more time");
 }
 
 const Candidate& best_fitting(const PlanningResult& result, const Scenario& scenario) {

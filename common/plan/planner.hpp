@@ -45,10 +45,12 @@ struct Candidate {
   Bytes peak_bytes = {};  // of the fullest rank
   bool fits = false;
   std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
+  bool unproven = false;    // not built: its split was neither found nor ruled out in time
 };
 
 // One combination, built and not yet predicted; or why it cannot be. And with what an engine predicts of its plan.
-[[nodiscard]] Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice);
+[[nodiscard]] Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice,
+                                        const PlanEffort& effort = {});
 struct CandidatePrediction {
   std::string engine = {};
   Seconds iteration = {};
@@ -58,7 +60,8 @@ struct CandidatePrediction {
 void add_prediction(Candidate& candidate, CandidatePrediction prediction);
 
 // One combination, built and predicted; or why it cannot be.
-[[nodiscard]] Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator);
+[[nodiscard]] Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,
+                                        const PlanEffort& effort = {});
 
 // Fitting ones by time and, as fast as each other, by memory; misfits by memory, then those that cannot be built.
 [[nodiscard]] bool stands_before(const Candidate& a, const Candidate& b);
@@ -67,16 +70,23 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction);
 struct PlanningResult {
   std::vector<Candidate> candidates;  // as they stand before each other
   std::int64_t pruned = 0;            // cannot be built, or cannot fit in memory
+  std::int64_t unproven = 0;          // whether a split of them fits took too long to prove
   std::int64_t bounded = 0;           // left out because a bound of theirs was worse than the best
   std::int64_t evaluated = 0;         // by the longest path
   std::int64_t simulated = 0;         // by another engine
+  std::int64_t left = 0;              // not looked at, because it was told to end
 };
 
 // All combinations of the scenario's layouts, microbatches, recompute modes, schedules and splits, and of the uniform
 // split, which is always weighed, also where it is not one of the scenario's own. `progress(done, total)` is called
-// after each.
+// after each. Told to end, it keeps what it has; throws RunError if that is no candidate of the scenario's own that
+// fits.
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
-                                           const std::function<void(int, int)>& progress = {});
+                                           const std::function<void(int, int)>& progress = {},
+                                           const Stop* stop = nullptr);
+
+// RunError: told to end too early.
+[[noreturn]] void throw_ended_early();
 
 // The first of the scenario's own that fits. Throws InputError that says by how much the smallest one exceeds the
 // memory of a rank, what takes most of it, and which one-line changes of the scenario (tried here) would fit.

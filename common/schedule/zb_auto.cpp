@@ -62,7 +62,7 @@ Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& pla
   return schedule.value();
 }
 
-Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements) {
+Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements, const Stop* stop) {
   const Schedule schedule = empty_schedule("zb-auto", shape);
   const std::size_t stages = schedule.rank_of_stage.size();
   const StageLoad alike{
@@ -73,7 +73,8 @@ Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& 
                            .rank_of_stage = {},
                            .stages = std::vector<StageLoad>(stages, alike),
                            .hop = {},
-                           .limit = limit},
+                           .limit = limit,
+                           .stop = stop},
                           placements, shape.chunks);
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/base/stop.hpp"
 #include "common/base/units.hpp"
 #include "common/schedule/schedule.hpp"
 
@@ -24,8 +25,9 @@ struct AutoProblem {
   int microbatches = 1;
   std::vector<int> rank_of_stage;
   std::vector<StageLoad> stages;
-  std::vector<Seconds> hop;  // from stage b to b+1 and back; inside a rank 0, whatever stands here; empty: all 0
-  std::vector<Bytes> limit;  // per rank, of what its stages keep; empty: none
+  std::vector<Seconds> hop;    // from stage b to b+1 and back; inside a rank 0, whatever stands here; empty: all 0
+  std::vector<Bytes> limit;    // per rank, of what its stages keep; empty: none
+  const Stop* stop = nullptr;  // tells the search to end: it throws Stopped
   bool operator==(const AutoProblem&) const = default;
 };
 
@@ -47,7 +49,8 @@ using Placement = std::vector<int> (*)(int ranks, int chunks);
 [[nodiscard]] Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& placements, int chunks);
 
 // For stages that are all alike, with the memory of 1F1B. Throws as empty_schedule does.
-[[nodiscard]] Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements);
+[[nodiscard]] Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements,
+                                    const Stop* stop = nullptr);
 
 // No schedule that keeps the microbatches' order and the limits can end its last W earlier. Each rank is taken alone
 // and may interrupt its work (Jackson's preemptive rule for one machine, which is exact); nothing starts before, and

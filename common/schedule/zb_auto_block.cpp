@@ -114,6 +114,7 @@ PeriodicBlock find_block(const Model& model, double period, int rounds) {
   std::vector<double> delay(model.steps(), 0);
   PeriodicBlock best = placer.place(delay);
   for (int round = 0; round < rounds; ++round) {
+    if (model.stop != nullptr) model.stop->check();
     std::vector<double> other = delay;
     const std::size_t changes = 1 + random.below(3);
     for (std::size_t change = 0; change < changes; ++change) {

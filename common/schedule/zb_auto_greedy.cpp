@@ -189,6 +189,9 @@ class ListScheduler {
 
 }  // namespace
 
-StepLists list_schedule(const Model& model, const Policy& policy) { return ListScheduler(model, policy).run(); }
+StepLists list_schedule(const Model& model, const Policy& policy) {
+  if (model.stop != nullptr) model.stop->check();
+  return ListScheduler(model, policy).run();
+}
 
 }  // namespace plumb::zb_auto

@@ -95,7 +95,8 @@ Model model_of(const AutoProblem& problem) {
               .after = std::vector<Step>(3 * stages, no_step),
               .change = std::vector<std::int64_t>(3 * stages),
               .limit = std::vector<std::int64_t>(static_cast<std::size_t>(problem.ranks),
-                                                 std::numeric_limits<std::int64_t>::max())};
+                                                 std::numeric_limits<std::int64_t>::max()),
+              .stop = problem.stop};
   for (std::size_t r = 0; r < problem.limit.size(); ++r) model.limit[r] = problem.limit[r].value;
   const auto connect = [&](Step from, Step to, double lag) {
     model.before[to] = from;
@@ -178,6 +179,7 @@ std::size_t Clock::advance(const StepLists& lists, std::size_t rank) {
 }
 
 const Times& Clock::run(const StepLists& lists) {
+  if (model_.stop != nullptr) model_.stop->check();
   std::ranges::fill(done_, 0U);
   std::ranges::fill(next_, std::size_t{0});
   std::ranges::fill(times_.end, 0.0);

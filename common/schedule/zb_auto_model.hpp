@@ -38,6 +38,7 @@ struct Model {
   std::vector<Step> after;           // of I the previous stage's I, not its own W
   std::vector<std::int64_t> change;  // of the bytes that its rank keeps
   std::vector<std::int64_t> limit;   // per rank
+  const Stop* stop = nullptr;        // looked at wherever lists are timed or made
 
   [[nodiscard]] std::size_t steps() const { return 3 * stages; }
   [[nodiscard]] std::size_t actions() const { return 3 * stages * microbatches; }

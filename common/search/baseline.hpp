@@ -6,10 +6,6 @@
 
 namespace plumb {
 
-// The chain that a plan cuts, with its stages, messages and microbatches; times of B with recompute. `scenario` is the
-// one that the plan is made of.
-[[nodiscard]] CutProblem cut_problem(const Scenario& scenario, const Plan& plan);
-
 // `best` with the split of the baseline; not built, with the reason, where the baseline has none. Where the scenario
 // leaves data degrees by stage open, a baseline that chooses replicas (Baseline::replicas) chooses cuts and degrees of
 // its own, for the tensor layout and the recompute mode of `best`, in 1F1B: see replica_baseline.

@@ -7,14 +7,26 @@
 
 namespace plumb {
 
-Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split) {
+namespace {
+
+Plan plan_of(const Scenario& scenario, const Family& family, const SplitChoice& split, const PlanEffort& effort) {
   Scenario of_family = settled(scenario, family);
   of_family.cluster.ranks = ranks(family.layout);
-  Plan plan = make_plan(of_family, {.microbatch = family.microbatch, .schedule = family.schedule, .split = split});
+  return make_plan(of_family, {.microbatch = family.microbatch, .schedule = family.schedule, .split = split}, effort);
+}
+
+}  // namespace
+
+Split refined_slowly(const Scenario& scenario, const Family& family, const Stop* stop) {
+  return plan_of(scenario, family, {.method = SplitMethod::dynamic}, {.stop = stop}).split;
+}
+
+Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split, const Stop* stop) {
+  Plan plan = plan_of(scenario, family, split, {.thorough = false, .stop = stop});
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
   const Evaluation evaluation = evaluate(graph);
-  Estimate estimate{.iteration = evaluation.makespan, .split = std::move(plan.split)};
+  Estimate estimate{.iteration = evaluation.makespan, .split = plan.split};
   const std::vector<RankMemory> memory = memory_over_time(graph, evaluation, plan.costs, lowered);
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     if (memory[rank].peak_bytes <= estimate.peak_bytes) continue;
@@ -22,6 +34,7 @@ Estimate weigh_slowly(const Scenario& scenario, const Family& family, const Spli
     estimate.fullest_rank = static_cast<int>(rank);
   }
   estimate.fits = estimate.peak_bytes <= scenario.cluster.machine.device.memory.value;
+  if (is_made_for_times(family.schedule)) estimate.plan = std::make_shared<const Plan>(std::move(plan));
   return estimate;
 }
 

@@ -1,7 +1,10 @@
 // What a candidate of a search takes, by the longest path; and how to weigh one through a whole plan.
 #pragma once
 
+#include <memory>
+
 #include "common/base/units.hpp"
+#include "common/plan/plan.hpp"
 #include "common/search/family.hpp"
 #include "common/split/split.hpp"
 
@@ -14,12 +17,17 @@ struct Estimate {
   Split split = {};        // that the choice came to
   bool fits = false;       // peak_bytes within the device's memory
   bool exact = true;       // false: peak_bytes may be above the true peak (never below); `fits` is right all the same
-  bool operator==(const Estimate&) const = default;
+  // Of a schedule that is made for times: to make the plan again takes seconds.
+  std::shared_ptr<const Plan> plan = {};
 };
 
 // Through the whole plan: make_plan, the graph, the longest path, memory over time. What FastEvaluator is held against,
 // and its way for schedules that it does not take. Throws InputError, as make_plan does, for what cannot be built. The
-// cluster's ranks are those of the layout.
-[[nodiscard]] Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split);
+// cluster's ranks are those of the layout. Splits are not searched thoroughly: a plan may come to a shorter step.
+[[nodiscard]] Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split,
+                                    const Stop* stop = nullptr);
+
+// The family's dynamic split as of a plan of its own.
+[[nodiscard]] Split refined_slowly(const Scenario& scenario, const Family& family, const Stop* stop = nullptr);
 
 }  // namespace plumb

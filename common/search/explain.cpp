@@ -7,8 +7,8 @@
 namespace plumb {
 
 std::string_view name_of(LeftOutWhy why) {
-  constexpr std::array<std::string_view, 4> names = {"cannot_be_built", "memory_bound", "does_not_fit",
-                                                     "slower_by_bound"};
+  constexpr std::array<std::string_view, 5> names = {"cannot_be_built", "memory_bound", "does_not_fit",
+                                                     "slower_by_bound", "unproven"};
   return names.at(static_cast<std::size_t>(why));
 }
 
@@ -31,7 +31,16 @@ LeftOut& LeftOutLog::entry(const LeftOut& key) {
 }
 
 void LeftOutLog::cannot_be_built(const std::string& reason, std::int64_t candidates) {
-  LeftOut& found = alike_[without_numbers(reason)];
+  add_alike(LeftOutWhy::cannot_be_built, reason, candidates);
+}
+
+void LeftOutLog::unproven(const std::string& reason, std::int64_t candidates) {
+  add_alike(LeftOutWhy::unproven, reason, candidates);
+}
+
+void LeftOutLog::add_alike(LeftOutWhy why, const std::string& reason, std::int64_t candidates) {
+  LeftOut& found = alike_[{why, without_numbers(reason)}];
+  found.why = why;
   found.reason = found.candidates == 0 ? reason : std::min(found.reason, reason);
   found.candidates += candidates;
 }
@@ -62,9 +71,7 @@ std::vector<LeftOut> LeftOutLog::sorted() const {
 
 std::int64_t LeftOutLog::candidates(LeftOutWhy why) const {
   std::int64_t sum = 0;
-  if (why == LeftOutWhy::cannot_be_built) {
-    for (const auto& [key, entry] : alike_) sum += entry.candidates;
-  }
+  for (const auto& [key, entry] : alike_) sum += entry.why == why ? entry.candidates : 0;
   for (const auto& [key, entry] : entries_) sum += entry.why == why ? entry.candidates : 0;
   return sum;
 }

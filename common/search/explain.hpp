@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/base/units.hpp"
@@ -18,6 +19,7 @@ enum class LeftOutWhy : std::uint8_t {
   memory_bound,  // not even weights, states and the least activations fit
   does_not_fit,  // weighed, and too large
   slower_by_bound,
+  unproven,  // its split was neither found nor ruled out in the steps that a proof may take
 };
 
 // "cannot_be_built": as in JSON.
@@ -26,7 +28,7 @@ enum class LeftOutWhy : std::uint8_t {
 // Candidates of one tensor and one pipeline degree, or of one reason that they cannot be built.
 struct LeftOut {
   LeftOutWhy why = LeftOutWhy::cannot_be_built;
-  std::string reason = {};  // why it cannot be built; of those that differ in numbers alone the first by letter
+  std::string reason = {};  // why not, where it was not weighed; of those that differ in numbers alone the first
   int tensor = 0;           // 0: of any layout
   int pipeline = 0;
   std::int64_t candidates = 0;
@@ -39,6 +41,7 @@ struct LeftOut {
 class LeftOutLog {
  public:
   void cannot_be_built(const std::string& reason, std::int64_t candidates);
+  void unproven(const std::string& reason, std::int64_t candidates);
   void too_large(LeftOutWhy why, const Layout& layout, Bytes bytes, std::int64_t candidates);
   void too_slow(const Layout& layout, Seconds time, std::int64_t candidates);
 
@@ -49,7 +52,8 @@ class LeftOutLog {
  private:
   LeftOut& entry(const LeftOut& key);
   std::map<std::tuple<LeftOutWhy, int, int>, LeftOut> entries_;
-  std::map<std::string, LeftOut> alike_;  // by reason without its numbers
+  void add_alike(LeftOutWhy why, const std::string& reason, std::int64_t candidates);
+  std::map<std::pair<LeftOutWhy, std::string>, LeftOut> alike_;  // by reason without its numbers
 };
 
 }  // namespace plumb

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/block_costs.hpp"
+#include "common/plan/cut_problem.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/search/block_cache.hpp"
@@ -25,7 +26,7 @@ constexpr double left_out_tolerance = 1e-10;
 class FastEvaluator::Impl {
  public:
   Impl(const Scenario& scenario, const Stop* stop)
-      : scenario_(scenario), exchange_(scenario.software.exchange), stop_(stop) {
+      : scenario_(scenario), exchange_(scenario.software.exchange), stop_(stop), structures_(stop) {
     plan_.name = scenario.name;
     plan_.model = scenario.model;
     plan_.cluster = scenario.cluster;
@@ -34,6 +35,7 @@ class FastEvaluator::Impl {
   Seconds time_bound(const Family& family);
   Bytes memory_bound(const Family& family);
   Estimate weigh(const Family& family, const SplitChoice& split);
+  Split refined(const Family& family);
 
  private:
   void set_family(const Family& family);
@@ -43,7 +45,9 @@ class FastEvaluator::Impl {
   [[nodiscard]] bool needs_whole_plan() const {
     return structure_->evicts || (structure_->has_pairs && plan_.software.hidden_in_pairs > 0);
   }
-  [[nodiscard]] Split dynamic_split();
+  [[nodiscard]] bool settles(const Family& family);
+  [[nodiscard]] Scenario asked() const;
+  [[nodiscard]] Split dynamic_split(bool thorough);
   void set_costs(const Split& split);
   [[nodiscard]] FullestOfSkeleton fullest_rank();
 
@@ -58,6 +62,7 @@ class FastEvaluator::Impl {
   std::optional<Family> family_;
   const Structure* structure_ = nullptr;
   int more_ = 0;  // blocks of each of its loops
+  std::int64_t microbatches_ = 1;
   BlockRuns* runs_ = nullptr;
   std::map<std::pair<std::size_t, std::size_t>, ComputeCost> stage_costs_;  // by run and stages on the rank
   std::vector<double> durations_;
@@ -115,6 +120,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .tied = trains_tied_table(plan_),
       .exchange = exchange_,
       .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};
+  microbatches_ = shape.microbatches;
   const StructureCache::Shorter shorter = structures_.shorter(key, plan_);
   structure_ = &structures_.structure(shorter.key, plan_);
   more_ = shorter.more;
@@ -148,7 +154,7 @@ FullestOfSkeleton FastEvaluator::Impl::fullest_rank() {
   return memory_.find(skeleton, times_, costs_, 0);
 }
 
-Split FastEvaluator::Impl::dynamic_split() {
+Split FastEvaluator::Impl::dynamic_split(bool thorough) {
   const Skeleton& skeleton = structure_->skeleton;
   const Bytes limit = plan_.cluster.machine.device.memory.value;
   std::size_t nodes = skeleton.graph_nodes;
@@ -157,26 +163,52 @@ Split FastEvaluator::Impl::dynamic_split() {
     set_costs(split);
     times_.time(skeleton, durations_, more_, left_out_tolerance);
     const Seconds step{times_.makespan()};
-    if (step >= below || fullest_rank().peak_bytes > limit) return {.nodes = nodes};
+    if (step >= below) return {.nodes = nodes};
+    const Bytes over = fullest_rank().peak_bytes - limit;
+    if (over > Bytes{0}) return {.over = over, .nodes = nodes};
     return {.step = step, .nodes = nodes};
   };
-  SplitProblem asked = split_problem(plan_, runs_->blocks(), held_with(*structure_, more_));
-  asked.stop = stop_;
-  return dynamic_of(std::move(asked), stages(plan_.schedule) > plan_.schedule.ranks,
-                    [&](const SplitProblem& problem) { return fastest_split(problem, limit, WeighSplit(weigh_one)); });
+  SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_));
+  problems.sure.stop = stop_;
+  problems.least.stop = stop_;
+  SplitSearch search = split_search(plan_, thorough);
+  search.microbatches = microbatches_;
+  if (thorough) {
+    search.others = [this] {
+      Plan chain = plan_;
+      chain.costs = costs_;
+      return cuts_of_planners(cut_problem(scenario_, chain));
+    };
+  }
+  const std::optional<Split> split = fastest_split(problems, WeighSplit(weigh_one), search);
+  return split ? *split : split_without_limit(problems.least);
+}
+
+// Whether the family can be weighed from parts; then it is settled.
+bool FastEvaluator::Impl::settles(const Family& family) {
+  if (family.schedule.given || is_made_for_times(family.schedule) || costs_depend_on_split(family.recompute) ||
+      has_stage_data(family.layout)) {
+    return false;
+  }
+  settle(family);
+  return !needs_whole_plan();
+}
+
+Scenario FastEvaluator::Impl::asked() const {
+  Scenario asked = scenario_;
+  asked.software.exchange = exchange_;
+  return asked;
+}
+
+Split FastEvaluator::Impl::refined(const Family& family) {
+  if (settles(family)) return dynamic_split(true);
+  return refined_slowly(asked(), family, stop_);
 }
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
-  const bool whole = family.schedule.given || find_schedule(family.schedule.name).uses_times ||
-                     costs_depend_on_split(family.recompute) || has_stage_data(family.layout);
-  if (!whole) settle(family);
-  if (whole || needs_whole_plan()) {
-    Scenario asked = scenario_;
-    asked.software.exchange = exchange_;
-    return weigh_slowly(asked, family, split);
-  }
+  if (!settles(family)) return weigh_slowly(asked(), family, split, stop_);
   Estimate estimate;
-  estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(); });
+  estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
   if (last_ && last_->split == estimate.split) return *last_;
   set_costs(estimate.split);
   times_.time(structure_->skeleton, durations_, more_, left_out_tolerance);
@@ -238,5 +270,6 @@ FastEvaluator& FastEvaluator::operator=(FastEvaluator&&) noexcept = default;
 Seconds FastEvaluator::time_bound(const Family& family) { return impl_->time_bound(family); }
 Bytes FastEvaluator::memory_bound(const Family& family) { return impl_->memory_bound(family); }
 Estimate FastEvaluator::weigh(const Family& family, const SplitChoice& split) { return impl_->weigh(family, split); }
+Split FastEvaluator::refined(const Family& family) { return impl_->refined(family); }
 
 }  // namespace plumb

@@ -24,6 +24,9 @@ class FastEvaluator {
   // As weigh_slowly: the same split, the step's time within 1e-9 of it, the peak as Estimate says.
   [[nodiscard]] Estimate weigh(const Family& family, const SplitChoice& split);
 
+  // The family's dynamic split, searched as thoroughly as for a plan of its own.
+  [[nodiscard]] Split refined(const Family& family);
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

@@ -71,6 +71,7 @@ class Search {
     do weigh_all_within_limit();
     while (predict_more());
     if (predictions_.empty()) weighing_.weigh_nearest_excluded();
+    refine_best();
     return result();
   }
 
@@ -173,15 +174,16 @@ class Search {
   // Plans are made by threads and predicted by processes. Told to end, it predicts one alone, if none was yet.
   void predict(const std::vector<Pending>& round) {
     std::vector<Candidate> candidates(round.size());
-    if (!weighing_.ended()) {
-      in_parallel(options_.jobs, std::ssize(round), 1, [&](int, std::int64_t item) {
+    in_parallel(options_.jobs, std::ssize(round), 1, [&](int thread, std::int64_t item) {
+      if (weighing_.ended()) return;
+      try {
         const auto n = static_cast<std::size_t>(item);
-        candidates[n] = build_candidate(space_.scenario(), space_.choice(id_of(round[n])));
-      });
-    }
-    const std::atomic<bool> ended = weighing_.ended();
-    const auto answers = in_workers({.processes = options_.processes, .stop = ended ? &ended : options_.stop},
-                                    round.size(), [&](std::size_t n) { return prediction_of(candidates[n]); });
+        candidates[n] = build_candidate(space_.scenario(), space_.choice(id_of(round[n])), effort(thread));
+      } catch (const Stopped&) {  // then the search has ended, and what is not predicted waits
+      }
+    });
+    const auto answers = in_workers({.processes = options_.processes, .stop = &weighing_.stop(0)}, round.size(),
+                                    [&](std::size_t n) { return prediction_of(candidates[n]); });
     for (std::size_t n = 0; n < round.size(); ++n) {
       if (!answers[n]) {
         pending_.insert(round[n]);
@@ -220,9 +222,35 @@ class Search {
     predictions_.push_back({id, std::move(candidate)});
   }
 
+  // As candidates are weighed.
+  [[nodiscard]] PlanEffort effort(int thread) const { return {.thorough = false, .stop = &weighing_.stop(thread)}; }
+
+  // The best one's dynamic split once more, thoroughly. A schedule that is made for times is not made again for that.
+  void refine_best() {
+    if (predictions_.empty() || weighing_.ended()) return;
+    Prediction& best = *std::ranges::min_element(
+        predictions_, [](const Prediction& a, const Prediction& b) { return stands_before(a.candidate, b.candidate); });
+    const PlanChoice& choice = best.candidate.choice;
+    const bool dynamic = choice.split.method == SplitMethod::dynamic;
+    if (!best.candidate.fits || !dynamic || is_made_for_times(choice.schedule)) return;
+    try {
+      const std::optional<Split> split = weighing_.refined(best.id / space_.splits());
+      if (!split || *split == best.candidate.plan.split) return;
+      Candidate refined = predict_as_weighed({.id = best.id, .split = *split});
+      if (stands_before(refined, best.candidate)) best.candidate = std::move(refined);
+    } catch (const Stopped&) {  // then it stays as it is
+    }
+  }
+
   // With the split that was found: to find it again may take seconds.
   [[nodiscard]] Candidate predict_as_weighed(const WeighedCandidate& weighed) const {
     const PlanChoice choice = space_.choice(weighed.id);
+    if (weighed.plan) {
+      Candidate candidate{.choice = choice, .built = true, .plan = *weighed.plan};
+      candidate.plan.cluster = space_.scenario().cluster;
+      add_prediction(candidate, candidate_prediction(engine_(candidate.plan)));
+      return candidate;
+    }
     PlanChoice same = choice;
     same.split = {.method = SplitMethod::counts, .counts = weighed.split.layers};
     Candidate candidate = weigh_candidate(space_.scenario(), same, engine_);
@@ -246,9 +274,7 @@ class Search {
       predictions_.resize(static_cast<std::size_t>(options_.top));
     }
     for (Prediction& prediction : predictions_) planning.candidates.push_back(std::move(prediction.candidate));
-    if (planning.candidates.empty() && !result.finished) {
-      throw RunError("search", "was ended before it found a candidate that fits", "give it more time");
-    }
+    if (planning.candidates.empty() && !result.finished) throw_ended_early();
     if (planning.candidates.empty()) {
       add_misfit(planning);
     } else {
@@ -263,8 +289,9 @@ class Search {
     }
     planning.bounded = log.candidates(LeftOutWhy::slower_by_bound);
     planning.pruned = log.candidates(LeftOutWhy::cannot_be_built) + log.candidates(LeftOutWhy::memory_bound);
+    planning.unproven = log.candidates(LeftOutWhy::unproven);
     planning.evaluated = weighing_.evaluated();
-    result.left = result.candidates - planning.pruned - planning.bounded - planning.evaluated;
+    planning.left = result.candidates - planning.pruned - planning.bounded - planning.unproven - planning.evaluated;
     result.explanation = log.sorted();
     result.pareto = std::move(front_);
     return result;
@@ -287,6 +314,7 @@ class Search {
     for (const Candidate& candidate : planning.candidates) {
       if (candidate.choice == choice) return;
     }
+    if (weighing_.ended() && is_made_for_times(choice.schedule)) return;  // seconds beyond the time limit
     Candidate uniform = weigh_candidate(space_.scenario(), choice, engine_);
     planning.simulated += uniform.built && uniform.engine != path_engine ? 1 : 0;
     planning.candidates.push_back(std::move(uniform));
@@ -339,7 +367,8 @@ Weigher slow_weigher(const Scenario& scenario) {
   return {.time_bound = [](const Family&) { return Seconds{}; },
           .memory_bound = [](const Family&) { return Bytes{}; },
           .weigh = [&scenario](const Family& family,
-                               const SplitChoice& split) { return weigh_slowly(scenario, family, split); }};
+                               const SplitChoice& split) { return weigh_slowly(scenario, family, split); },
+          .refined = [&scenario](const Family& family) { return refined_slowly(scenario, family); }};
 }
 
 namespace {
@@ -358,6 +387,7 @@ Weigher fast_weigher(const Scenario& scenario) {
       .time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
       .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
       .weigh = [fast](const Family& family, const SplitChoice& split) { return fast->evaluator.weigh(family, split); },
+      .refined = [fast](const Family& family) { return fast->evaluator.refined(family); },
       .watch = [fast](const Stop& stop) { fast->stop = stop; }};
 }
 

@@ -21,6 +21,8 @@ struct Weigher {
   std::function<Seconds(const Family&)> time_bound;  // no candidate of the family takes less
   std::function<Bytes(const Family&)> memory_bound;  // … needs less on its fullest rank
   std::function<Estimate(const Family&, const SplitChoice&)> weigh;
+  // The family's dynamic split, searched thoroughly; none: no better one is looked for.
+  std::function<Split(const Family&)> refined = {};
   // Told what ends the search, which outlives this: then long calls of weigh throw Stopped. None: they cannot.
   std::function<void(const Stop&)> watch = {};
 };
@@ -61,8 +63,7 @@ struct SearchResult {
   // different data degrees by stage, a layout without. Where nothing fits: what needs least on its fullest rank of the
   // whole space, or what cannot be built.
   PlanningResult planning = {};
-  std::int64_t candidates = 0;  // in the space; pruned + bounded + evaluated + left
-  std::int64_t left = 0;        // not looked at, because the search was ended
+  std::int64_t candidates = 0;  // in the space; pruned + unproven + bounded + evaluated + left
   bool finished = true;         // false: ended by time or by hand, so the best is only the best so far
   std::vector<LeftOut> explanation = {};
   std::vector<ParetoPoint> pareto = {};  // if asked for, by time
@@ -73,7 +74,7 @@ struct SearchResult {
 // prediction. Engines only add contention to the longest path, or stay 2% below it where messages are exchanged in
 // batches, so nothing that is left out can be better; families are bounded by the larger of the path time that the best
 // prediction may have and the last path time of the table. What fits is decided by the longest
-// path and must hold by the engine too.
+// path and must hold by the engine too. In the end the best one's dynamic split is searched thoroughly.
 //
 // The same result whatever the number of threads and processes: they work on rounds of families, and of candidates to
 // predict, whose size depends on neither, and bounds change between rounds. Ties go to less memory, then to the smaller

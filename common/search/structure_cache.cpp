@@ -31,10 +31,16 @@ Schedule compute_schedule(const StructureKey& key, int microbatches) {
   return key.recompute ? with_recompute(std::move(schedule)) : schedule;
 }
 
-std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given) {
+// Each of its parts may take seconds where the schedule is large: `stop` is asked between them.
+std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given, const Stop* stop) {
+  const auto look = [stop] {
+    if (stop != nullptr) stop->check();
+  };
   auto structure = std::make_unique<Structure>();
   Plan plan = given;
+  look();
   plan.schedule = compute_schedule(key, key.microbatches);
+  look();
   structure->splits_backward = splits_backward(plan.schedule);
   structure->evicts = evicts(plan.schedule);
   structure->has_pairs = !plan.schedule.overlapped.empty();
@@ -44,6 +50,7 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given) {
     costs.ranks_per_machine = key.ranks_per_machine;
     structure->skeleton = build_skeleton(lowered_schedule(plan), costs, period_of(key));
   }
+  look();
   structure->held = held_moments(plan);
   const bool piles_up = structure->skeleton.loops.size() > 1;
   structure->placement = std::exchange(plan.schedule, {});
@@ -57,19 +64,34 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given) {
 
 }  // namespace
 
+namespace {
+
+using RankMoments = std::vector<std::vector<Moment>>;
+
+// What grows from one to the next grows as much with each of `more`.
+void extend(std::vector<std::int64_t>& counts, const std::vector<std::int64_t>& next, int more) {
+  for (std::size_t n = 0; n < counts.size(); ++n) counts[n] += (next.at(n) - counts[n]) * more;
+}
+void extend(RankMoments& moments, const RankMoments& next, int more) {
+  for (std::size_t rank = 0; rank < moments.size(); ++rank) {
+    for (std::size_t moment = 0; moment < moments[rank].size(); ++moment) {
+      Moment& held = moments[rank][moment];
+      for (std::size_t stage = 0; stage < held.size(); ++stage) {
+        held[stage] += (next.at(rank).at(moment).at(stage) - held[stage]) * more;
+      }
+    }
+  }
+}
+
+}  // namespace
+
 HeldMoments held_with(const Structure& structure, int more) {
   HeldMoments held = structure.held;
   const HeldMoments& next = structure.held_by_next;
   if (next.moments.empty()) return held;
-  held.inputs += (next.inputs - held.inputs) * more;
-  for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {
-    for (std::size_t moment = 0; moment < held.moments[rank].size(); ++moment) {
-      for (std::size_t stage = 0; stage < held.moments[rank][moment].size(); ++stage) {
-        int& count = held.moments[rank][moment][stage];
-        count += (next.moments.at(rank).at(moment).at(stage) - count) * more;
-      }
-    }
-  }
+  extend(held.inputs, next.inputs, more);
+  extend(held.moments, next.moments, more);
+  extend(held.moments_until_input, next.moments_until_input, more);
   return held;
 }
 
@@ -78,9 +100,12 @@ const Structure& StructureCache::structure(const StructureKey& key, const Plan& 
   Entry& entry = found->second;
   if (is_new) {
     try {
-      entry.structure = build(key, plan);
+      entry.structure = build(key, plan, stop_);
     } catch (const InputError&) {
       entry.problem = std::current_exception();
+    } catch (const Stopped&) {
+      cache_.erase(found);
+      throw;
     }
   }
   if (entry.problem) std::rethrow_exception(entry.problem);

@@ -45,6 +45,9 @@ struct Structure {
 
 class StructureCache {
  public:
+  // `stop`: asked while a structure is built, which then throws Stopped.
+  explicit StructureCache(const Stop* stop) : stop_(stop) {}
+
   // Throws InputError where the generator, the lowering or the graph does. `plan` gives model, training, layout and
   // software.
   [[nodiscard]] const Structure& structure(const StructureKey& key, const Plan& plan);
@@ -62,6 +65,7 @@ class StructureCache {
     std::unique_ptr<Structure> structure = {};
     std::exception_ptr problem = {};
   };
+  const Stop* stop_;
   std::map<StructureKey, Entry> cache_;
 };
 

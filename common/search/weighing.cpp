@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/parallel.hpp"
+#include "common/split/coupled.hpp"
 
 namespace plumb {
 namespace {
@@ -20,31 +21,27 @@ void keep_smaller(std::optional<std::pair<Bytes, std::int64_t>>& kept, Bytes byt
   if (!kept || std::pair(bytes, id) < *kept) kept = {bytes, id};
 }
 
-std::optional<std::chrono::steady_clock::time_point> deadline(
-    const std::optional<std::chrono::duration<double>>& time_limit) {
-  if (!time_limit) return std::nullopt;
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(*time_limit);
-}
-
 }  // namespace
 
 Weighing::Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options)
-    : space_(space), options_(options), stop_(options.stop, deadline(options.time_limit)) {
+    : space_(space),
+      options_(options),
+      stop_(options.stop, options.time_limit ? deadline_after(*options.time_limit) : std::nullopt),
+      first_stop_(stop_.looked_at_by([this] { tell(); })) {
   for (int thread = 0; thread < std::max(1, options.jobs); ++thread) {
     weighers_.push_back(make_weigher(space.scenario()));
-    if (weighers_.back().watch) weighers_.back().watch(stop_);
+    if (weighers_.back().watch) weighers_.back().watch(stop(thread));
   }
   facts_.resize(index(space.families()));
 }
 
-void Weighing::tell(int thread, std::int64_t done) const {
-  if (thread == 0 && options_.progress) options_.progress({done, space_.candidates(), best});
+void Weighing::tell() const {
+  if (options_.progress) options_.progress({disposed_ + under_way_done_, space_.candidates(), best});
 }
 
 void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& refusals) {
   if (std::optional<std::string> refusal = space_.refusal(family)) {
-    refusals.emplace_back(family, std::move(*refusal));
+    refusals.push_back({.id = family, .reason = std::move(*refusal)});
     return;
   }
   const Family of = space_.family(family);
@@ -54,7 +51,7 @@ void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& re
     if (options_.bound) facts.time = weigher.time_bound(of);
     facts.known = true;
   } catch (const InputError& error) {
-    refusals.emplace_back(family, error.problem());
+    refusals.push_back({.id = family, .reason = error.problem()});
   }
 }
 
@@ -66,15 +63,16 @@ void Weighing::measure_bounds() {
                 if (family % bounds_at_once == 0 && ended()) ended_early = true;
                 if (ended_early) return;
                 measure(family, weighers_[index(thread)], refusals[index(thread)]);
-                tell(thread, 0);
+                if (thread == 0) tell();
               });
   measured_ = !ended_early;
   const Bytes memory = space_.scenario().cluster.machine.device.memory.value;
   for (const Refusals& list : refusals) {
-    for (const auto& [family, reason] : list) {
-      log_.cannot_be_built(reason, space_.splits());
+    for (const Refusal& refusal : list) {
+      log_.cannot_be_built(refusal.reason, space_.splits());
       disposed_ += space_.splits();
-      refused_ = std::min(refused_.value_or(family * space_.splits()), family * space_.splits());
+      const std::int64_t id = refusal.id * space_.splits();
+      refused_ = std::min(refused_.value_or(id), id);
     }
   }
   for (std::int64_t family = 0; family < space_.families(); ++family) {
@@ -97,9 +95,13 @@ bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::ve
     const std::int64_t id = family * space_.splits() + split;
     try {
       Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
-      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits, std::move(estimate.split)});
+      if (best && estimate.iteration >= *best) estimate.plan.reset();  // a round may weigh a thousand
+      found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits, std::move(estimate.split),
+                       std::move(estimate.plan)});
+    } catch (const TooLongToProve& error) {
+      refusals.push_back({.id = id, .reason = error.problem(), .unproven = true});
     } catch (const InputError& error) {
-      refusals.emplace_back(id, error.problem());
+      refusals.push_back({.id = id, .reason = error.problem()});
     } catch (const Stopped&) {
       return false;
     }
@@ -111,24 +113,27 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   std::vector<std::vector<WeighedCandidate>> found(round.size());
   std::vector<Refusals> refusals(round.size());
   std::vector<char> done(round.size(), 0);
-  std::atomic<std::int64_t> count = 0;
   std::atomic<bool> cut_short = false;
   in_parallel(static_cast<int>(weighers_.size()), std::ssize(round), 1, [&](int thread, std::int64_t item) {
     if (ended()) return;
     const Weigher& weigher = weighers_[index(thread)];
     if (!weigh_family(round[index(item)], weigher, found[index(item)], refusals[index(item)])) cut_short = true;
     done[index(item)] = 1;
-    count += space_.splits();
-    tell(thread, disposed_ + count);
+    under_way_done_ += space_.splits();
+    if (thread == 0) tell();
   });
-  disposed_ += count;
+  disposed_ += under_way_done_.exchange(0);
   cut_short_ = cut_short_ || cut_short;
   waiting_.clear();
   std::vector<WeighedCandidate> result;
   for (std::size_t item = 0; item < round.size(); ++item) {
     if (done[item] == 0) waiting_.push_back(round[item]);
-    for (const auto& [id, reason] : refusals[item]) {
-      log_.cannot_be_built(reason, 1);
+    for (const auto& [id, reason, unproven] : refusals[item]) {
+      if (unproven) {
+        log_.unproven(reason, 1);
+      } else {
+        log_.cannot_be_built(reason, 1);
+      }
       refused_ = std::min(refused_.value_or(id), id);
     }
     for (const WeighedCandidate& candidate : found[item]) {
@@ -158,6 +163,11 @@ void Weighing::weigh_nearest_excluded() {
     disposed_ -= static_cast<std::int64_t>(count) * space_.splits();
     static_cast<void>(weigh(round, waiting_));
   }
+}
+
+std::optional<Split> Weighing::refined(std::int64_t family) const {
+  const Weigher& weigher = weighers_.front();
+  return weigher.refined ? std::optional(weigher.refined(space_.family(family))) : std::nullopt;
 }
 
 LeftOutLog Weighing::log() const {

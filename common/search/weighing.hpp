@@ -1,6 +1,8 @@
 // The families of a search: their bounds, which of them wait to be weighed, and the threads that do it.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,7 +17,8 @@ struct WeighedCandidate {
   Seconds iteration = {};
   Bytes peak_bytes = {};
   bool fits = false;
-  Split split = {};  // that its choice came to
+  Split split = {};                       // that its choice came to
+  std::shared_ptr<const Plan> plan = {};  // as of Estimate, if it may be the best
 };
 
 class Weighing {
@@ -36,8 +39,13 @@ class Weighing {
 
   // Whether the search has been told to end, or its time is over.
   [[nodiscard]] bool ended() const { return stop_.ended(); }
+  // What a thread asks that works on something long; the first one, which is the caller's, shows progress by it.
+  [[nodiscard]] const Stop& stop(int thread) const { return thread == 0 ? first_stop_ : stop_; }
   // Whether that came while a family was being weighed: some of its candidates were not, and it waits no longer.
   [[nodiscard]] bool cut_short() const { return cut_short_; }
+
+  // None where the weigher does not refine.
+  [[nodiscard]] std::optional<Split> refined(std::int64_t family) const;
 
   [[nodiscard]] std::int64_t evaluated() const { return evaluated_; }
   // What was left out so far.
@@ -57,26 +65,33 @@ class Weighing {
     Bytes memory = {};
     bool known = false;
   };
-  // Of one thread: what it found that cannot be built.
-  using Refusals = std::vector<std::pair<std::int64_t, std::string>>;
+  // Of one thread: what it found that cannot be built, or not be proven.
+  struct Refusal {
+    std::int64_t id = 0;
+    std::string reason = {};
+    bool unproven = false;
+  };
+  using Refusals = std::vector<Refusal>;
 
   [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
   // False: ended before all were.
   [[nodiscard]] bool weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
                                   Refusals& refusals) const;
-  void tell(int thread, std::int64_t done) const;
+  void tell() const;
 
   const SearchSpace& space_;
   const SearchOptions& options_;
   Stop stop_;
+  Stop first_stop_;                // of the first thread, which tells the progress whenever it asks
   std::vector<Weigher> weighers_;  // by thread
   std::vector<Facts> facts_;       // by family
   std::vector<std::int64_t> waiting_;
   bool measured_ = false;
   bool cut_short_ = false;
   std::int64_t evaluated_ = 0;
-  std::int64_t disposed_ = 0;  // candidates
+  std::int64_t disposed_ = 0;                     // candidates
+  std::atomic<std::int64_t> under_way_done_ = 0;  // of the round that is being weighed
   LeftOutLog log_;
   std::optional<std::int64_t> refused_;                   // the first candidate that cannot be built
   std::vector<std::int64_t> excluded_;                    // families, by the memory bound

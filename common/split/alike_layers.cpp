@@ -7,10 +7,7 @@ namespace plumb {
 
 bool AlikeLayers::are(const WeighedChain& chain) {
   for (int block = 2; block + 1 < chain.blocks(); ++block) {
-    const bool same = chain.time(block, block + 1) == chain.time(1, 2) &&
-                      chain.fixed_bytes(block, block + 1) == chain.fixed_bytes(1, 2) &&
-                      chain.kept_bytes(block, block + 1) == chain.kept_bytes(1, 2);
-    if (!same) return false;
+    if (!chain.alike(block, 1)) return false;
   }
   return chain.blocks() > 2 && chain.stages() > 1;
 }
@@ -25,41 +22,99 @@ std::vector<LayerRange> AlikeLayers::any() const {
   return ranges;
 }
 
+void AlikeLayers::add_limits_of(int rank) {
+  moments_.clear();
+  working_.clear();
+  const auto add = [this](const Moment* moment, int working) {
+    moments_.push_back(moment);
+    working_.push_back(working);
+  };
+  if (limits_.bytes) {
+    for (const Moment& moment : chain_.moments_of(rank)) {
+      bool works = false;
+      for (std::size_t k = 0; chain_.has_workspaces() && k < moment.size(); ++k) {
+        if (moment[k] == 0) continue;
+        add(&moment, static_cast<int>(k));
+        works = true;
+      }
+      if (!works) add(&moment, WeighedChain::nobody);
+    }
+  }
+  if (limits_.time) add(nullptr, WeighedChain::nobody);
+}
+
+// Any run of so many layers will do, with the embedding or the head where they are the stage's.
+BlockRange AlikeLayers::blocks_of(int stage, int layers) const {
+  if (stage + 1 == chain_.stages()) return {chain_.blocks() - 1 - layers, chain_.blocks()};
+  return {stage == 0 ? 0 : 1, 1 + layers};
+}
+
+void AlikeLayers::collect_stage(int stage, std::size_t place, const LayerRange& range) {
+  const auto workspace = [&](int layers) {
+    const BlockRange run = blocks_of(stage, layers);
+    return chain_.workspace(run.first, run.last);
+  };
+  const BlockRange least = blocks_of(stage, range.least);
+  const std::int64_t of_least = workspace(range.least);
+  std::int64_t shrinks = 0;  // by a layer at most
+  more_.push_back(range.most - range.least);
+  std::vector<std::int64_t>& more = more_workspace_.emplace_back(1, 0);
+  for (int count = 1; chain_.has_workspaces() && count <= more_.back(); ++count) {
+    more.push_back(workspace(range.least + count) - of_least);
+    shrinks = std::max(shrinks, (-more.back() + count - 1) / count);
+  }
+  more.resize(static_cast<std::size_t>(more_.back()) + 1, 0);
+  for (std::size_t n = 0; n < moments_.size(); ++n) {
+    const bool works = working_[n] == static_cast<int>(place);
+    std::int64_t& left = rooms_.front()[n];
+    std::int64_t& takes = takes_[place][n];
+    if (moments_[n] == nullptr) {
+      takes = chain_.time(1, 2);
+      left -= chain_.time(least.first, least.last);
+    } else {
+      const int held = (*moments_[n])[place];
+      takes = chain_.fixed_bytes(1, 2) + held * chain_.kept_bytes(1, 2);
+      left -= chain_.fixed_bytes(least.first, least.last) + held * chain_.kept_bytes(least.first, least.last) +
+              (works ? of_least : 0);
+    }
+    least_takes_[place][n] = takes - (works ? shrinks : 0);
+  }
+}
+
 // What the least counts leave of each limit; false if they exceed one.
 bool AlikeLayers::collect_limits(int rank, const std::vector<LayerRange>& ranges) {
   const std::vector<int>& own = chain_.stages_of(rank);
-  const std::vector<Moment>& moments = chain_.moments_of(rank);
-  const std::size_t count = (limits_.bytes ? moments.size() : 0) + (limits_.time ? 1 : 0);
-  takes_.assign(own.size(), std::vector<std::int64_t>(count, 0));
-  rooms_.assign(own.size() + 1, std::vector<std::int64_t>(count, 0));
+  add_limits_of(rank);
+  takes_.assign(own.size(), std::vector<std::int64_t>(moments_.size(), 0));
+  least_takes_ = takes_;
+  rooms_.assign(own.size() + 1, std::vector<std::int64_t>(moments_.size(), 0));
   more_.clear();
-  std::vector<std::int64_t>& left = rooms_.front();
-  if (limits_.bytes) std::fill_n(left.begin(), moments.size(), *limits_.bytes);
-  if (limits_.time) left.back() = *limits_.time;
+  more_workspace_.clear();
+  for (std::size_t n = 0; n < moments_.size(); ++n) {
+    rooms_.front()[n] = moments_[n] == nullptr ? *limits_.time : *limits_.bytes - chain_.reserve(rank);
+  }
   for (std::size_t k = 0; k < own.size(); ++k) {
     const LayerRange& range = ranges[static_cast<std::size_t>(own[k])];
     if (range.most < range.least) return false;
-    more_.push_back(range.most - range.least);
-    const bool last = own[k] + 1 == chain_.stages();
-    // Any run of so many layers will do, with the embedding or the head where they are the stage's.
-    const int end = last ? chain_.blocks() : 1 + range.least;
-    const int start = last ? chain_.blocks() - 1 - range.least : own[k] == 0 ? 0 : 1;
-    for (std::size_t n = 0; limits_.bytes && n < moments.size(); ++n) {
-      takes_[k][n] = chain_.fixed_bytes(1, 2) + moments[n][k] * chain_.kept_bytes(1, 2);
-      left[n] -= chain_.fixed_bytes(start, end) + moments[n][k] * chain_.kept_bytes(start, end);
-    }
-    if (!limits_.time) continue;
-    takes_[k].back() = chain_.time(1, 2);
-    left.back() -= chain_.time(start, end);
+    collect_stage(own[k], k, range);
   }
-  return std::ranges::none_of(left, [](std::int64_t bytes) { return bytes < 0; });
+  return std::ranges::none_of(rooms_.front(), [](std::int64_t left) { return left < 0; });
 }
 
 // How many layers of the next stage alone, up to `most`, keep all limits.
 int AlikeLayers::fits_of(std::size_t next, int most) const {
   std::int64_t fit = most;
   for (std::size_t n = 0; n < takes_[next].size(); ++n) {
-    if (takes_[next][n] > 0) fit = std::min(fit, room(next, n) / takes_[next][n]);
+    if (working_[n] != static_cast<int>(next)) {
+      if (takes_[next][n] > 0) fit = std::min(fit, room(next, n) / takes_[next][n]);
+      continue;
+    }
+    // More layers never take less.
+    std::int64_t too_many = fit + 1;
+    for (fit = 0; too_many - fit > 1;) {
+      const std::int64_t middle = fit + (too_many - fit) / 2;
+      (taken(next, n, middle) <= room(next, n) ? fit : too_many) = middle;
+    }
   }
   return static_cast<int>(fit);
 }
@@ -69,8 +124,8 @@ int AlikeLayers::fits_of(std::size_t next, int most) const {
 int AlikeLayers::bound(std::size_t next) const {
   std::int64_t most = std::accumulate(more_.begin() + static_cast<std::ptrdiff_t>(next), more_.end(), std::int64_t{0});
   for (std::size_t n = 0; n < takes_[next].size(); ++n) {
-    std::int64_t least = takes_[next][n];
-    for (std::size_t k = next + 1; k < takes_.size(); ++k) least = std::min(least, takes_[k][n]);
+    std::int64_t least = least_takes_[next][n];
+    for (std::size_t k = next + 1; k < takes_.size(); ++k) least = std::min(least, least_takes_[k][n]);
     if (least > 0) most = std::min(most, room(next, n) / least);
   }
   return static_cast<int>(most);
@@ -88,7 +143,7 @@ void AlikeLayers::place(std::size_t next, int placed) {
   if (placed + bound(next) <= best_) return;
   for (int count = fit; count >= 0 && best_ < enough_; --count) {
     for (std::size_t n = 0; n < takes_[next].size(); ++n) {
-      rooms_[next + 1][n] = rooms_[next][n] - takes_[next][n] * count;
+      rooms_[next + 1][n] = rooms_[next][n] - taken(next, n, count);
     }
     place(next + 1, placed + count);
   }

@@ -47,14 +47,29 @@ CoupledCuts::CoupledCuts(const WeighedChain& chain, const CoupledLimits& limits,
       blocks_(chain.blocks()),
       budget_(budget),
       watch_(chain.stop()) {
-  const auto add = [&](int rank, const Moment* moment, std::int64_t most) {
+  for (int rank = 0; rank < chain.ranks(); ++rank) add_limits_of(rank);
+}
+
+void CoupledCuts::add_limits_of(int rank) {
+  const auto add = [&](const Moment* moment, int working, std::int64_t most) {
     const double scale = std::max(static_cast<double>(most), 1.0);
-    all_limits_.push_back({.rank = rank, .moment = moment, .most = static_cast<double>(most) / scale, .scale = scale});
+    all_limits_.push_back({.rank = rank,
+                           .moment = moment,
+                           .working = working,
+                           .most = static_cast<double>(most) / scale,
+                           .scale = scale});
   };
-  for (int rank = 0; rank < chain.ranks(); ++rank) {
-    if (limits.time) add(rank, nullptr, *limits.time);
-    if (!limits.bytes) continue;
-    for (const Moment& moment : chain.moments_of(rank)) add(rank, &moment, *limits.bytes);
+  if (limits_.time) add(nullptr, WeighedChain::nobody, *limits_.time);
+  if (!limits_.bytes) return;
+  const std::int64_t most = *limits_.bytes - chain_.reserve(rank);
+  for (const Moment& moment : chain_.moments_of(rank)) {
+    bool works = false;
+    for (std::size_t own = 0; chain_.has_workspaces() && own < moment.size(); ++own) {
+      if (moment[own] == 0) continue;
+      add(&moment, static_cast<int>(own), most);
+      works = true;
+    }
+    if (!works) add(&moment, WeighedChain::nobody, most);
   }
 }
 
@@ -137,6 +152,7 @@ void CoupledCuts::spread(const std::vector<double>& multipliers) {
   fixed_weight_.assign(static_cast<std::size_t>(chain_.ranks()), 0);
   time_weight_ = fixed_weight_;
   kept_weight_.assign(static_cast<std::size_t>(stages_), 0);
+  working_weight_ = kept_weight_;
   for (std::size_t n = 0; n < all_limits_.size(); ++n) {
     const Limit& limit = all_limits_[n];
     const double each = multipliers[n] / limit.scale;
@@ -149,6 +165,8 @@ void CoupledCuts::spread(const std::vector<double>& multipliers) {
     for (std::size_t k = 0; k < own.size(); ++k) {
       kept_weight_[static_cast<std::size_t>(own[k])] += each * (*limit.moment)[k];
     }
+    if (limit.working == WeighedChain::nobody) continue;
+    working_weight_[static_cast<std::size_t>(own[static_cast<std::size_t>(limit.working)])] += each;
   }
 }
 
@@ -156,6 +174,7 @@ double CoupledCuts::weight(int stage, int start, int end) const {
   const auto rank = static_cast<std::size_t>(chain_.rank_of(stage));
   return fixed_weight_[rank] * static_cast<double>(chain_.fixed_bytes(start, end)) +
          kept_weight_[static_cast<std::size_t>(stage)] * static_cast<double>(chain_.kept_bytes(start, end)) +
+         working_weight_[static_cast<std::size_t>(stage)] * static_cast<double>(chain_.workspace(start, end)) +
          time_weight_[rank] * static_cast<double>(chain_.time(start, end));
 }
 
@@ -175,7 +194,7 @@ CoupledCuts::Verdict CoupledCuts::weigh(const std::vector<double>& multipliers) 
   // The multipliers add up to 1. The margin covers the rounding of these sums.
   double most = 0;
   for (std::size_t n = 0; n < all_limits_.size(); ++n) most += multipliers[n] * all_limits_[n].most;
-  most *= 1 + 1e-9;
+  most += std::abs(most) * 1e-9;
   if (to_end_[at(0, 0)] > most) return Verdict::impossible;
   cuts_.clear();
   for (int stage = 0, start = 0; stage < stages_; ++stage) {
@@ -217,8 +236,10 @@ bool CoupledCuts::fits() const {
 std::vector<double> CoupledCuts::excess() const {
   std::vector<double> over;
   for (const Limit& limit : all_limits_) {
-    const std::int64_t taken = limit.moment == nullptr ? chain_.rank_time(limit.rank, cuts_)
-                                                       : chain_.moment_bytes(limit.rank, *limit.moment, cuts_);
+    const std::int64_t taken =
+        limit.moment == nullptr
+            ? chain_.rank_time(limit.rank, cuts_)
+            : chain_.working_bytes(limit.rank, *limit.moment, limit.working, cuts_) - chain_.reserve(limit.rank);
     over.push_back(static_cast<double>(taken) / limit.scale - limit.most);
   }
   return over;
@@ -245,10 +266,14 @@ bool CoupledCuts::place_stage(int rank, std::size_t next, int start, int end) {
   const std::vector<Moment>& moments = chain_.moments_of(rank);
   const std::int64_t fixed = chain_.fixed_bytes(start, end);
   const std::int64_t kept = chain_.kept_bytes(start, end);
+  const std::int64_t workspace = chain_.workspace(start, end);
+  const std::int64_t most = *limits_.bytes - chain_.reserve(rank);
   bool fits = true;
   for (std::size_t n = 0; n < moments.size(); ++n) {
-    with.bytes[n] = before.bytes[n] + fixed + moments[n][next] * kept;
-    fits = fits && with.bytes[n] <= *limits_.bytes;
+    const int held = moments[n][next];
+    with.bytes[n] = before.bytes[n] + fixed + held * kept;
+    with.workspace[n] = std::max(before.workspace[n], held > 0 ? workspace : 0);
+    fits = fits && with.bytes[n] + with.workspace[n] <= most;
   }
   steps_ += static_cast<std::int64_t>(moments.size() / moments_of_step);
   return fits;
@@ -290,7 +315,8 @@ CoupledCuts::Search CoupledCuts::walk_ranks() {
   std::unordered_map<Positions, Positions> ways{{Positions{}, none}};
   for (int rank = 0; rank < chain_.ranks(); ++rank) {
     const std::size_t moments = limits_.bytes ? chain_.moments_of(rank).size() : 0;
-    placed_.assign(chain_.stages_of(rank).size() + 1, {.bytes = std::vector<std::int64_t>(moments, 0)});
+    const std::vector<std::int64_t> nothing(moments, 0);
+    placed_.assign(chain_.stages_of(rank).size() + 1, {.bytes = nothing, .workspace = nothing});
     const std::vector<int> frontier = frontier_after(rank);
     std::unordered_map<Positions, Positions> further;
     for (auto& way : ways) {

@@ -31,11 +31,11 @@ using StageWindows = std::vector<std::vector<EndWindow>>;  // by stage and start
 // How many runs of blocks they allow.
 [[nodiscard]] std::int64_t runs_of(const StageWindows& windows);
 
-// Exact, in two steps. First Lagrange multipliers, one per limit (a rank has one for each of its moments and one for
-// its time): the lightest weighted cuts either exceed the weighted limits, which proves that nothing fits, or fit
-// themselves; and every run of blocks whose lightest weighted completion exceeds them is ruled out. Then, on the runs
-// that are left, a dynamic program over the ranks, whose state is where the stages of ranks that are done meet those of
-// ranks to come.
+// Exact, in two steps. First Lagrange multipliers, one per limit (a rank has one for each of its moments, of each stage
+// that may work then, and one for its time): the lightest weighted cuts either exceed the weighted limits, which proves
+// that nothing fits, or fit themselves; and every run of blocks whose lightest weighted completion exceeds them is
+// ruled out. Then, on the runs that are left, a dynamic program over the ranks, whose state is where the stages of
+// ranks that are done meet those of ranks to come.
 class CoupledCuts {
  public:
   struct Search {
@@ -59,20 +59,23 @@ class CoupledCuts {
 
   enum class Verdict { open, impossible, found };
 
-  // One rank's limit, at one of its moments or for its time.
+  // One rank's limit, for its time or at one of its moments, while one of its stages works: a sum over its stages.
   struct Limit {
     int rank = 0;
-    const Moment* moment = nullptr;  // none: its time
-    double most = 0;                 // in units of `scale`: 1, or 0 if nothing is allowed
-    double scale = 1;                // bytes, or units of time
+    const Moment* moment = nullptr;      // none: its time
+    int working = WeighedChain::nobody;  // by place among the rank's stages
+    double most = 0;                     // in units of `scale`: 1, or 0 if nothing is allowed
+    double scale = 1;                    // bytes, or units of time
   };
 
   // What the stages of the rank that is being placed take so far.
   struct Placed {
-    std::vector<std::int64_t> bytes;  // by moment
+    std::vector<std::int64_t> bytes;      // by moment, without workspaces
+    std::vector<std::int64_t> workspace;  // by moment, the largest
     std::int64_t time = 0;
   };
 
+  void add_limits_of(int rank);
   [[nodiscard]] bool collect_runs(const StageWindows& windows);
   [[nodiscard]] Verdict weigh(const std::vector<double>& multipliers);
   void spread(const std::vector<double>& multipliers);
@@ -100,6 +103,7 @@ class CoupledCuts {
   std::vector<double> fixed_weight_;    // by rank: the multipliers of its moments, per byte
   std::vector<double> time_weight_;     // by rank
   std::vector<double> kept_weight_;     // by stage: each multiplied with the microbatches held
+  std::vector<double> working_weight_;  // by stage, of the moments at which it works
   std::vector<std::vector<int>> ends_;  // by stage and start: the runs that are not ruled out, ascending
   std::vector<double> to_end_;          // by stage and start: least weight of what is behind
   std::vector<double> from_begin_;      // … and before

@@ -42,6 +42,16 @@ void require_stages(int layers, int stages);
 // What a rank holds at one moment: of each of its stages, in their order, the microbatches whose activations are alive.
 using Moment = std::vector<int>;
 
+// What a block needs while it works on a microbatch, as ComputeCost counts it: of a stage the worst moment of its
+// blocks in sequence.
+struct BlockWorkspace {
+  Bytes forward = {};
+  Bytes input_gradient = {};
+  Bytes weight_gradient = {};
+  Bytes kept_for_weight = {};  // of what is kept, from I until W
+  bool operator==(const BlockWorkspace&) const = default;
+};
+
 // What the dynamic split weighs.
 struct SplitProblem {
   std::vector<Seconds> block_times;      // F + I + W (+ R) of one microbatch; layers + 2 entries
@@ -51,6 +61,9 @@ struct SplitProblem {
   std::vector<std::vector<Moment>> moments;  // per rank: all at which it may need most memory, under some split
   std::optional<Bytes> memory_per_rank;      // none: no limit
   const Stop* stop = nullptr;                // tells the searches below to end: they throw Stopped
+  // At each moment one of the stages that hold a microbatch works; empty: none needs more for that than it keeps.
+  std::vector<BlockWorkspace> block_workspaces = {};
+  std::vector<Bytes> rank_reserve = {};  // by rank, what else it needs whatever the split; empty: nothing
 };
 
 // The slowest stage's time under a split: with one stage per rank, what bounds the step in steady state.
@@ -59,7 +72,8 @@ struct SplitProblem {
 // The slowest rank's, all its stages together: what bounds the step in steady state whatever the placement.
 [[nodiscard]] Seconds slowest_rank_time(const SplitProblem& problem, const Split& split);
 
-// Fixed and kept bytes of every rank under a split at the worst of its moments: what is held below the limit.
+// What every rank needs under a split at the worst of its moments: fixed and kept bytes, the workspace of the stage
+// that works, of all that may the largest, and its reserve. This is held below the limit.
 [[nodiscard]] std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split);
 [[nodiscard]] bool fits(const SplitProblem& problem, const Split& split);
 
@@ -69,6 +83,10 @@ struct SplitProblem {
 // stages couple these under a memory limit, Lagrange multipliers of the ranks' moments and a dynamic program over what
 // they leave open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
 [[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
+
+// With one stage per rank: from `split` on, which must fit, the least worst pivot of a step of so many microbatches, to
+// a few hundred-thousandths; see pivot.cpp.
+[[nodiscard]] Split pivot_split(const SplitProblem& problem, const Split& split, std::int64_t microbatches);
 
 // Among the splits whose slowest stage is no slower than under `split` and whose ranks fit, the one with the least sum
 // of squared stage times; the latest cuts of equal ones. Two neighbours as slow as the slowest expose their messages to

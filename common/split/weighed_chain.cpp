@@ -1,7 +1,10 @@
 #include "common/split/weighed_chain.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/split/chain.hpp"
@@ -67,6 +70,17 @@ void require_sound(const SplitProblem& problem) {
       std::ranges::any_of(problem.block_kept_bytes, bad_bytes)) {
     throw InputError("split", "a negative or infinite time or size of a block");
   }
+  const auto bad_workspace = [&](const BlockWorkspace& of) {
+    return std::ranges::any_of(std::array{of.forward, of.input_gradient, of.weight_gradient, of.kept_for_weight},
+                               bad_bytes);
+  };
+  const bool whole = (problem.block_workspaces.empty() || problem.block_workspaces.size() == blocks) &&
+                     (problem.rank_reserve.empty() || problem.rank_reserve.size() == problem.moments.size());
+  if (!whole || std::ranges::any_of(problem.block_workspaces, bad_workspace) ||
+      std::ranges::any_of(problem.rank_reserve, bad_bytes)) {
+    throw InputError("split", "workspaces and reserves are not those of " + std::to_string(blocks) + " blocks and " +
+                                  std::to_string(problem.moments.size()) + " ranks");
+  }
   require_moments(problem);
 }
 
@@ -88,6 +102,8 @@ WeighedChain::WeighedChain(const SplitProblem& problem)
       stages_of_rank_(stages_by_rank(problem)),
       moments_(&problem.moments),
       most_held_(problem.rank_of_stage.size(), 0),
+      reserve_(problem.rank_reserve),
+      workspaces_(problem.block_workspaces),
       stop_(problem.stop) {
   Seconds sum;
   for (const Seconds time : problem.block_times) sum += time;
@@ -105,6 +121,69 @@ WeighedChain::WeighedChain(const SplitProblem& problem)
       }
     }
   }
+  if (!workspaces_.empty()) add_workspaces(problem);
+}
+
+// As in_sequence adds them up. F of block i of a stage needs its own workspace and has not kept what the blocks behind
+// it will; I has for those behind what W needs instead of what F kept; W has nothing of them.
+void WeighedChain::add_workspaces(const SplitProblem& problem) {
+  for_weight_before_ = {0};
+  std::vector<std::int64_t> forward;
+  std::vector<std::int64_t> input;
+  std::vector<std::int64_t> weight;
+  for (std::size_t block = 0; block < workspaces_.size(); ++block) {
+    const BlockWorkspace& own = problem.block_workspaces[block];
+    for_weight_before_.push_back(for_weight_before_.back() + own.kept_for_weight.value);
+    const std::int64_t kept = kept_before_[block + 1];
+    const std::int64_t for_weight = for_weight_before_.back();
+    forward.push_back(kept + own.forward.value);
+    input.push_back(kept - for_weight + own.input_gradient.value);
+    weight.push_back(for_weight + own.weight_gradient.value);
+  }
+  forward_peaks_ = run_peaks(std::move(forward));
+  input_peaks_ = run_peaks(std::move(input));
+  weight_peaks_ = run_peaks(std::move(weight));
+}
+
+WeighedChain::RunPeaks WeighedChain::run_peaks(std::vector<std::int64_t> entries) {
+  RunPeaks peaks = {std::move(entries)};
+  for (std::size_t run = 1; 2 * run <= peaks.front().size(); run *= 2) {
+    const std::vector<std::int64_t>& half = peaks.back();
+    std::vector<std::int64_t> whole;
+    for (std::size_t first = 0; first + run < half.size(); ++first) {
+      whole.push_back(std::max(half[first], half[first + run]));
+    }
+    peaks.push_back(std::move(whole));
+  }
+  return peaks;
+}
+
+std::int64_t WeighedChain::largest(const RunPeaks& peaks, int start, int end) {
+  const auto count = static_cast<unsigned>(end - start);
+  const auto level = static_cast<std::size_t>(std::bit_width(count) - 1);
+  const std::vector<std::int64_t>& runs = peaks[level];
+  return std::max(runs[static_cast<std::size_t>(start)],
+                  runs[static_cast<std::size_t>(end) - (std::size_t{1} << level)]);
+}
+
+std::int64_t WeighedChain::workspace(int start, int end) const {
+  if (!has_workspaces() || start >= end) return 0;
+  const auto first = static_cast<std::size_t>(start);
+  const auto last = static_cast<std::size_t>(end);
+  const std::int64_t kept_until = kept_before_[last];
+  const std::int64_t forward = largest(forward_peaks_, start, end) - kept_until;
+  const std::int64_t input = largest(input_peaks_, start, end) - (kept_until - for_weight_before_[last]);
+  // W begins with what is kept for it alone.
+  const std::int64_t weight = largest(weight_peaks_, start, end) - for_weight_before_[first] - kept_bytes(start, end);
+  return std::max({forward, input, weight, std::int64_t{0}});
+}
+
+bool WeighedChain::alike(int block, int other) const {
+  return time(block, block + 1) == time(other, other + 1) &&
+         fixed_bytes(block, block + 1) == fixed_bytes(other, other + 1) &&
+         kept_bytes(block, block + 1) == kept_bytes(other, other + 1) &&
+         (workspaces_.empty() ||
+          workspaces_[static_cast<std::size_t>(block)] == workspaces_[static_cast<std::size_t>(other)]);
 }
 
 std::int64_t WeighedChain::rank_time(int rank, const std::vector<int>& cuts) const {
@@ -113,21 +192,42 @@ std::int64_t WeighedChain::rank_time(int rank, const std::vector<int>& cuts) con
   return sum;
 }
 
-std::int64_t WeighedChain::moment_bytes(int rank, const Moment& moment, const std::vector<int>& cuts) const {
+std::int64_t WeighedChain::working_bytes(int rank, const Moment& moment, int working,
+                                         const std::vector<int>& cuts) const {
   const std::vector<int>& own = stages_of(rank);
-  std::int64_t sum = 0;
+  std::int64_t sum = reserve(rank);
   for (std::size_t n = 0; n < own.size(); ++n) {
     const int start = start_of(cuts, own[n]);
     const int end = cuts[static_cast<std::size_t>(own[n])];
     sum += fixed_bytes(start, end) + moment[n] * kept_bytes(start, end);
+    if (static_cast<int>(n) == working) sum += workspace(start, end);
   }
   return sum;
 }
 
 std::int64_t WeighedChain::rank_bytes(int rank, const std::vector<int>& cuts) const {
+  const std::vector<int>& own = stages_of(rank);
+  // The searches ask for this most: what does not depend on the moment is added up once, without new memory.
+  thread_local std::vector<std::pair<std::int64_t, std::int64_t>> kept_and_workspace;
+  kept_and_workspace.clear();
+  std::int64_t fixed = reserve(rank);
+  for (const int stage : own) {
+    const int start = start_of(cuts, stage);
+    const int end = cuts[static_cast<std::size_t>(stage)];
+    fixed += fixed_bytes(start, end);
+    kept_and_workspace.emplace_back(kept_bytes(start, end), workspace(start, end));
+  }
   std::int64_t most = 0;
-  for (const Moment& moment : moments_of(rank)) most = std::max(most, moment_bytes(rank, moment, cuts));
-  return most;
+  for (const Moment& moment : moments_of(rank)) {
+    std::int64_t kept = 0;
+    std::int64_t working = 0;
+    for (std::size_t n = 0; n < own.size(); ++n) {
+      kept += moment[n] * kept_and_workspace[n].first;
+      if (moment[n] > 0) working = std::max(working, kept_and_workspace[n].second);
+    }
+    most = std::max(most, kept + working);
+  }
+  return own.empty() ? 0 : fixed + most;
 }
 
 std::vector<int> cuts_of(const Split& split) {

@@ -45,20 +45,42 @@ class WeighedChain {
   [[nodiscard]] std::int64_t fixed_bytes(int start, int end) const { return between(fixed_before_, start, end); }
   [[nodiscard]] std::int64_t kept_bytes(int start, int end) const { return between(kept_before_, start, end); }
 
+  // Whether blocks take the same time and bytes.
+  [[nodiscard]] bool alike(int block, int other) const;
+
+  // Beside what is kept of a microbatch, while a stage of these blocks works on it. Where a stage holds at least that
+  // microbatch, more blocks never need less together with what they keep, though their workspace alone may.
+  [[nodiscard]] bool has_workspaces() const { return !forward_peaks_.empty(); }
+  [[nodiscard]] std::int64_t workspace(int start, int end) const;
+  [[nodiscard]] std::int64_t reserve(int rank) const {
+    return reserve_.empty() ? 0 : reserve_[static_cast<std::size_t>(rank)].value;
+  }
+
   // Of a stage alone, at the worst of its rank's moments.
   [[nodiscard]] std::int64_t stage_bytes(int stage, int start, int end) const {
-    return fixed_bytes(start, end) + most_held_[static_cast<std::size_t>(stage)] * kept_bytes(start, end);
+    const int held = most_held_[static_cast<std::size_t>(stage)];
+    return reserve(rank_of(stage)) + fixed_bytes(start, end) + held * kept_bytes(start, end) +
+           (held > 0 ? workspace(start, end) : 0);
   }
   // Of all stages of a rank together.
   [[nodiscard]] std::int64_t rank_time(int rank, const std::vector<int>& cuts) const;
-  [[nodiscard]] std::int64_t moment_bytes(int rank, const Moment& moment, const std::vector<int>& cuts) const;
-  // At the worst of its moments.
+  // At one moment, while one of its stages works, by its place among them.
+  static constexpr int nobody = -1;
+  [[nodiscard]] std::int64_t working_bytes(int rank, const Moment& moment, int working,
+                                           const std::vector<int>& cuts) const;
+  // At the worst of its moments, while that of its stages works that needs most for it.
   [[nodiscard]] std::int64_t rank_bytes(int rank, const std::vector<int>& cuts) const;
 
  private:
   [[nodiscard]] static std::int64_t between(const std::vector<std::int64_t>& before, int start, int end) {
     return before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(start)];
   }
+
+  // The largest entry of any run of blocks: of 1, 2, 4, … blocks from each on.
+  using RunPeaks = std::vector<std::vector<std::int64_t>>;
+  [[nodiscard]] static RunPeaks run_peaks(std::vector<std::int64_t> entries);
+  [[nodiscard]] static std::int64_t largest(const RunPeaks& peaks, int start, int end);
+  void add_workspaces(const SplitProblem& problem);
 
   std::vector<std::int64_t> time_before_;  // of the blocks before each block
   std::vector<std::int64_t> fixed_before_;
@@ -67,7 +89,13 @@ class WeighedChain {
   std::vector<std::vector<int>> stages_of_rank_;
   const std::vector<std::vector<Moment>>* moments_;  // the problem's, per rank
   std::vector<int> most_held_;                       // per stage, at any moment
-  const Stop* stop_;                                 // the problem's
+  std::vector<Bytes> reserve_;                       // by rank
+  std::vector<BlockWorkspace> workspaces_;
+  std::vector<std::int64_t> for_weight_before_;
+  RunPeaks forward_peaks_;  // by block, what in_sequence takes the worst of, as if the chain began the stage
+  RunPeaks input_peaks_;
+  RunPeaks weight_peaks_;
+  const Stop* stop_;  // the problem's
 };
 
 [[nodiscard]] inline int start_of(const std::vector<int>& cuts, int stage) {

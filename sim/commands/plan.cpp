@@ -87,9 +87,13 @@ Json to_json(const ParetoRow& row, const Scenario& scenario) {
           {"peak_bytes", row.peak_bytes.value}};
 }
 
+bool has_reason(const LeftOut& group) {
+  return group.why == LeftOutWhy::cannot_be_built || group.why == LeftOutWhy::unproven;
+}
+
 Json to_json(const LeftOut& group) {
   Json json = {{"why", name_of(group.why)}, {"candidates", group.candidates}};
-  if (group.why == LeftOutWhy::cannot_be_built) {
+  if (has_reason(group)) {
     json["reason"] = group.reason;
     return json;
   }
@@ -113,11 +117,17 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
     candidates.back()["to_uniform_fraction"] =
         uniform == nullptr ? Json(nullptr) : Json(change_from(*uniform, candidate));
   }
-  Json json = {{"candidates", candidates},      {"chosen", &chosen - result.candidates.data()},
-               {"pruned", result.pruned},       {"bounded", result.bounded},
-               {"evaluated", result.evaluated}, {"simulated", result.simulated},
-               {"left", planned.left},          {"finished", planned.finished},
-               {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+  Json json = {{"candidates", candidates},
+               {"chosen", &chosen - result.candidates.data()},
+               {"pruned", result.pruned},
+               {"bounded", result.bounded},
+               {"evaluated", result.evaluated},
+               {"simulated", result.simulated},
+               {"left", result.left},
+               {"finished", planned.finished},
+               {"unproven", result.unproven},
+               {"engine", options.engine},
+               {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
   if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
   if (options.planning.pareto) {
     json["pareto"] = Json::array();
@@ -182,11 +192,20 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
   return table;
 }
 
+void print_ended_early(const Planned& planned) {
+  if (planned.finished) return;
+  std::cout << fmt::format("  ended early: the best so far, {} candidates were not looked at\n", planned.planning.left);
+}
+
 void print_counts(const Planned& planned) {
   const PlanningResult& result = planned.planning;
+  if (result.unproven > 0) {
+    std::cout << fmt::format("  of {} it took too long to prove whether a split fits\n", result.unproven);
+  }
   if (!planned.searched) {
     std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
                              result.evaluated, result.simulated, result.pruned);
+    print_ended_early(planned);
     return;
   }
   std::cout << fmt::format(
@@ -194,13 +213,11 @@ void print_counts(const Planned& planned) {
       "by "
       "simulation\n",
       planned.candidates, result.pruned, result.bounded, result.evaluated, result.simulated);
-  if (!planned.finished) {
-    std::cout << fmt::format("  ended early: the best so far, {} candidates were not looked at\n", planned.left);
-  }
+  print_ended_early(planned);
 }
 
 std::string left_out_text(const LeftOut& group, const Scenario& scenario, const Candidate& chosen) {
-  if (group.why == LeftOutWhy::cannot_be_built) return group.reason;
+  if (has_reason(group)) return group.reason;
   const Machine& machine = scenario.cluster.machine;
   const std::string of = fmt::format("tensor {}{}, pipeline {}", group.tensor,
                                      group.tensor > machine.devices ? " (crosses machines)" : "", group.pipeline);
@@ -364,7 +381,9 @@ void add_plan(CLI::App& program, Body& body) {
           "--jobs", planning.jobs,
           "Threads that search an open layout, and processes that simulate the best; default: the usable cores.")
       ->check(whole_number(1, 1024));
-  command.add_option("--time-limit", planning.time_limit, "Seconds after which the best so far is taken.")
+  command
+      .add_option("--time-limit", planning.time_limit,
+                  "Seconds after which the best so far is taken, as after Ctrl-C or SIGTERM; 0 ends at once.")
       ->check(number_from(0));
   command.add_flag("--no-prune", planning.all_sizes, "Weighs also what the memory bound excludes: the same answer.");
   command.add_flag("--no-bound", planning.all_times, "Weighs also what the time bound excludes: the same answer.");

@@ -1,6 +1,7 @@
 #include "sim/commands/planning.hpp"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "common/base/program.hpp"
@@ -14,7 +15,7 @@ constexpr int usual_rows = 10;
 std::atomic<bool> interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
-// Takes the first Ctrl-C as long as it lives.
+// Takes the first Ctrl-C and the first SIGTERM, as of a batch system whose time is over, as long as it lives.
 class InterruptWatch {
  public:
   InterruptWatch() {
@@ -22,15 +23,23 @@ class InterruptWatch {
     struct sigaction action = {};
     action.sa_handler = [](int) { interrupted = true; };
     action.sa_flags = SA_RESETHAND;
-    ::sigaction(SIGINT, &action, &before_);
+    for (std::size_t n = 0; n < taken.size(); ++n) ::sigaction(taken[n], &action, &before_[n]);
   }
-  ~InterruptWatch() { ::sigaction(SIGINT, &before_, nullptr); }
+  ~InterruptWatch() {
+    for (std::size_t n = 0; n < taken.size(); ++n) ::sigaction(taken[n], &before_[n], nullptr);
+  }
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
  private:
-  struct sigaction before_ = {};
+  static constexpr std::array<int, 2> taken = {SIGINT, SIGTERM};
+  std::array<struct sigaction, taken.size()> before_ = {};
 };
+
+std::optional<std::chrono::duration<double>> time_limit_of(const PlanningOptions& options) {
+  if (!options.time_limit) return std::nullopt;
+  return std::chrono::duration<double>(*options.time_limit);
+}
 
 Planned searched(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
   const SearchSpace space(scenario);
@@ -43,7 +52,7 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
                       .bound = !options.all_times,
                       .pareto = options.pareto,
                       .stop = &interrupted};
-  if (options.time_limit) asked.time_limit = std::chrono::duration<double>(*options.time_limit);
+  asked.time_limit = time_limit_of(options);
   asked.progress = [&](const SearchProgress& now) {
     progress.update(now.done, now.total, now.best ? "best so far " + to_text(*now.best) : "");
   };
@@ -52,7 +61,6 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
                   .searched = true,
                   .finished = found.finished,
                   .candidates = found.candidates,
-                  .left = found.left,
                   .explanation = std::move(found.explanation)};
   for (const ParetoPoint& point : found.pareto) {
     planned.pareto.push_back({space.choice(point.candidate), point.iteration, point.peak_bytes});
@@ -72,15 +80,29 @@ std::vector<ParetoRow> front_of(const std::vector<Candidate>& candidates) {
 }
 
 Planned all_weighed(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
+  const InterruptWatch watch;
   Progress progress("planning");
-  Planned planned{.planning =
-                      plan_scenario(scenario, engine, [&](int done, int total) { progress.update(done, total); })};
+  int done_so_far = 0;
+  int in_all = 0;
+  const auto limit = time_limit_of(options);
+  const Stop stop = Stop(&interrupted, limit ? deadline_after(*limit) : std::nullopt).looked_at_by([&] {
+    if (in_all > 0) progress.update(done_so_far, in_all);
+  });
+  const auto tell = [&](int done, int total) {
+    done_so_far = done;
+    in_all = total;
+    progress.update(done, total);
+  };
+  Planned planned{.planning = plan_scenario(scenario, engine, tell, &stop)};
   std::vector<Candidate>& candidates = planned.planning.candidates;
-  planned.candidates = std::ssize(candidates);
+  planned.candidates = std::ssize(candidates) + planned.planning.left;
+  planned.finished = planned.planning.left == 0;
   LeftOutLog log;
   for (const Candidate& candidate : candidates) {
     const Layout& layout = candidate.choice.layout.value_or(scenario.layout);
-    if (!candidate.built) {
+    if (candidate.unproven) {
+      log.unproven(candidate.reason, 1);
+    } else if (!candidate.built) {
       log.cannot_be_built(candidate.reason, 1);
     } else if (!candidate.fits) {
       log.too_large(LeftOutWhy::does_not_fit, layout, candidate.peak_bytes, 1);

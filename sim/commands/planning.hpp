@@ -29,13 +29,12 @@ struct Planned {
   bool searched = false;  // layouts or recompute modes were open
   bool finished = true;   // false: the best so far
   std::int64_t candidates = 0;
-  std::int64_t left = 0;  // not looked at, when ended early
   std::vector<LeftOut> explanation = {};
   std::vector<ParetoRow> pareto = {};  // by the longest path where it was searched, else by the engine
   double seconds = 0;                  // that it took
 };
 
-// Shows progress with the best so far. Of a search the first Ctrl-C keeps the best so far, the second ends the program.
+// Shows progress with the best so far. The first Ctrl-C or SIGTERM keeps the best so far, the second ends the program.
 [[nodiscard]] Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options);
 
 }  // namespace plumb::sim

@@ -163,6 +163,47 @@ TEST_CASE("a time limit of nothing still answers or says that there was no time"
   CHECK_THAT(outcome.err, ContainsSubstring("time"));
 }
 
+TEST_CASE("a time limit beyond the clock is no limit, and one that is no time is refused") {
+  const Folder folder;
+  const std::string plan = "plan " + folder.file("open.yaml", open_layouts) + " --json --time-limit ";
+  CHECK(json_of(run_plumb(folder, plan + "1e99"))["finished"] == true);
+  for (const std::string wrong : {"-1", "nan", "inf", "1e999", "soon"}) {
+    refuses(run_plumb(folder, plan + wrong), {"--time-limit", "expected a number from 0 on"});
+  }
+}
+
+TEST_CASE("with a settled layout a time limit ends between candidates, and within them") {
+  const Folder folder;
+  const std::string settled = replaced(replaced(open_layouts, "layout: auto", "layout: {pipeline: 8}"), "*6", "*16");
+  const std::string many = replaced(settled, "schedule: [1f1b, zb-h1]", "schedule: [1f1b, {name: zb-auto, chunks: 2}]");
+  const std::string file = folder.file("settled.yaml", replaced(many, "global_batch: 16", "global_batch: 4096"));
+  const Outcome outcome = run_plumb(folder, "plan " + file + " --engine path --json --time-limit 2");
+  const Json planned = json_of(outcome);
+  CHECK(planned["finished"] == false);
+  CHECK(planned["left"] > 0);
+  CHECK(planned["candidates"][0]["fits"] == true);
+}
+
+// A batch system sends SIGTERM when a job's time is over, and keeps what stands on stderr.
+TEST_CASE("SIGTERM keeps the best so far, and a long search says in a log that it goes on") {
+  const Folder folder;
+  const std::string many =
+      replaced(replaced(open_layouts, "ranks: 8}", "nodes: 8, ranks: 64}"), "layers: \"full/dense*6\"",
+               "layers: \"full/dense*3, (full/dense, none/dense)*14, full/dense*3\"");
+  const std::string slow =
+      replaced(replaced(many, "schedule: [1f1b, zb-h1]", "schedule: [1f1b, {name: zb-auto, chunks: [1, 2]}]"),
+               "global_batch: 16", "global_batch: 1024");
+  const Outcome outcome =
+      run_plumb(folder, "plan " + folder.file("slow.yaml", slow) + " --engine path --no-bound --jobs 1",
+                "timeout --preserve-status -s TERM 12");
+  INFO(outcome.err);
+  CHECK(outcome.status == 0);
+  CHECK_THAT(outcome.out, ContainsSubstring("ended early: the best so far"));
+  CHECK_THAT(outcome.err, ContainsSubstring("planning: "));
+  CHECK(outcome.err.find('\033') == std::string::npos);
+  CHECK(outcome.err.find('\r') == std::string::npos);
+}
+
 // Of software that waits for its messages and has an overhead: what a plan says of it holds with measured costs, too.
 TEST_CASE("a plan with a profile keeps its software: as the scenario with the profile") {
   const Folder folder;

@@ -78,8 +78,9 @@ TEST_CASE("a worker that crashes is named with its signal and the item") {
 }
 
 TEST_CASE("workers end when they are told to, and what they had not done is missing") {
-  std::atomic<bool> stop = false;
-  const auto answers = in_workers({.processes = 2, .stop = &stop, .done = [&](std::size_t) { stop = true; }}, 40,
+  std::atomic<bool> told = false;
+  const Stop stop(&told, std::nullopt);
+  const auto answers = in_workers({.processes = 2, .stop = &stop, .done = [&](std::size_t) { told = true; }}, 40,
                                   [](std::size_t item) -> std::string {
                                     if (item >= 2) std::this_thread::sleep_for(std::chrono::hours(1));
                                     return "good";

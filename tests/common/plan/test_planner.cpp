@@ -37,18 +37,18 @@ Bytes peak_by_hand(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("the dynamic split of a plan has the fastest slowest stage of all splits") {
+TEST_CASE("the dynamic split of a plan of two stages has the shortest step of all splits") {
   const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
-  const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
   const Plan plan = make_plan(scenario, {.microbatch = 1});
-  const SplitProblem problem = split_problem(plan, blocks);
   Seconds best{1e9};
-  for (int first = 0; first <= 8; ++first)
-    best = std::min(best, slowest_stage_time(problem, Split{{first, 8 - first}}));
-  CHECK(slowest_stage_time(problem, plan.split) == best);
+  for (int first = 0; first <= 8; ++first) {
+    const SplitChoice split{.method = SplitMethod::counts, .counts = {first, 8 - first}};
+    best = std::min(best, by_hand(make_plan(scenario, {.microbatch = 1, .split = split})));
+  }
+  CHECK(by_hand(plan) == best);
   const Plan uniform = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
   CHECK(uniform.split == Split{{4, 4}});
-  CHECK(predict_by_path(plan).steps.front().duration < predict_by_path(uniform).steps.front().duration);
+  CHECK(by_hand(plan) < by_hand(uniform));
 }
 
 TEST_CASE("all candidates are weighed, uniform among them, and the best is first") {
@@ -358,24 +358,6 @@ TEST_CASE("every n-th layer of a rank is redone inside its backward") {
   CHECK(plan_with("{every: 1}").costs.stages == plan_with("full").costs.stages);
   const TemporaryFolder folder;
   CHECK(read_plan(folder.write("plan.json", to_json(every))).training == every.training);
-}
-
-TEST_CASE("the split's memory limit leaves room for workspace, messages and the inputs of redone stages") {
-  const std::string training = "training: {sequence: 32, global_batch: 8, microbatch: 1, recompute: ";
-  const auto left_free = [&](const std::string& recompute) {
-    const Scenario scenario = read_text(scenario_text(two_ranks + training + recompute + "}\n"));
-    const Plan plan = make_plan(scenario, {.microbatch = 1});
-    const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
-    Bytes worst;
-    for (const ComputeCost& block : blocks) {
-      worst = std::max({worst, block.forward_workspace_bytes, block.input_gradient_workspace_bytes,
-                        block.weight_gradient_workspace_bytes});
-    }
-    return plan.cluster.machine.device.memory.value - *split_problem(plan, blocks).memory_per_rank - worst;
-  };
-  const Bytes boundary{32 * 64 * 4};
-  CHECK(left_free("none") == 4 * boundary);        // two messages on their way in and two out
-  CHECK(left_free("full") == (4 + 2) * boundary);  // 1F1B on two ranks: rank 0 holds two inputs
 }
 
 TEST_CASE("a dynamic split obeys memory where uniform does not") {

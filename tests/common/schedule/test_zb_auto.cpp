@@ -2,7 +2,9 @@
 #include "common/schedule/zb_auto.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <random>
 
 #include "common/base/error.hpp"
 #include "common/schedule/registry.hpp"
@@ -269,4 +271,27 @@ TEST_CASE("ZB auto says by how much one microbatch does not fit, and what else i
   CHECK_THROWS_WITH(schedule_zb_auto(problem), ContainsSubstring("3 ranks of stages, but expected 4"));
   problem.microbatches = 0;
   CHECK_THROWS_WITH(schedule_zb_auto(problem), ContainsSubstring("each must be at least 1"));
+}
+
+TEST_CASE(
+    "a search for a schedule that is told to end does so soon, and the same problem unhindered is solved as ever") {
+  std::mt19937 random(9);
+  AutoProblem problem{.ranks = 8, .microbatches = 512, .rank_of_stage = {}, .stages = {}, .hop = {}, .limit = {}};
+  for (int stage = 0; stage < 16; ++stage) {
+    const auto time = [&] { return Seconds{std::uniform_int_distribution<int>(5, 20)(random) * 1.0}; };
+    problem.rank_of_stage.push_back(stage % 8);
+    problem.stages.push_back(
+        {.forward = time(), .input_gradient = time(), .weight_gradient = time(), .kept = {2}, .kept_for_weight = {1}});
+  }
+  problem.limit.assign(8, Bytes{64});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto taken = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  const Stop soon(nullptr, deadline_after(std::chrono::duration<double>(0.05)));
+  problem.stop = &soon;
+  CHECK_THROWS_AS(schedule_zb_auto(problem), Stopped);
+  const double until_stopped = taken();
+  const Stop never;
+  problem.stop = &never;
+  CHECK(validate(schedule_zb_auto(problem)).empty());
+  CHECK(until_stopped < (taken() - until_stopped) / 2);
 }

@@ -10,6 +10,7 @@
 #include "common/base/digest.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"
+#include "tests/common/search/search_counts.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -99,17 +100,6 @@ void require_same_best(const PlanningResult& found, const PlanningResult& all) {
   CHECK(best->peak_bytes == true_best->peak_bytes);
 }
 
-void check_counts(const SearchResult& result, const SearchSpace& space) {
-  const PlanningResult& planning = result.planning;
-  CHECK(result.candidates == space.candidates());
-  CHECK(planning.pruned + planning.bounded + planning.evaluated + result.left == result.candidates);
-  std::int64_t explained = 0;
-  for (const LeftOut& group : result.explanation) {
-    if (group.why != LeftOutWhy::does_not_fit) explained += group.candidates;
-  }
-  CHECK(explained == planning.pruned + planning.bounded);
-}
-
 }  // namespace
 
 TEST_CASE("the best of a search is the best of all candidates, by path and by an engine with contention") {
@@ -128,7 +118,7 @@ TEST_CASE("the best of a search is the best of all candidates, by path and by an
     require_same_best(found.planning, all);
     check_counts(found, space);
     CHECK(found.finished);
-    CHECK(found.left == 0);
+    CHECK(found.planning.left == 0);
     bounded += found.planning.bounded > 0 ? 1 : 0;
     pruned += found.planning.pruned > 0 ? 1 : 0;
     with_answer += best_of(all) != nullptr ? 1 : 0;
@@ -253,21 +243,6 @@ TEST_CASE("the front of time against memory is that of all candidates that fit")
   }
 }
 
-TEST_CASE("a search that is told to end keeps the best so far and says that it is not finished") {
-  const Scenario scenario = read_text(random_scenario(3));
-  const SearchSpace space(scenario);
-  std::atomic<bool> stop = false;
-  SearchOptions options{.top = 1, .stop = &stop};
-  options.progress = [&](const SearchProgress& progress) {
-    if (progress.done >= progress.total / 2) stop = true;
-  };
-  const SearchResult half = search(space, slow_weigher, predict_by_path, options);
-  CHECK_FALSE(half.finished);
-  CHECK(half.left > 0);
-  CHECK(best_of(half.planning) != nullptr);
-  check_counts(half, space);
-}
-
 // By brute force: every candidate of the space, weighed by its whole plan.
 Bytes least_peak(const Scenario& scenario) {
   const SearchSpace space(scenario);
@@ -306,31 +281,6 @@ TEST_CASE("where nothing fits, the candidate that is nearest to fitting is named
   }
   CHECK(compared >= 20);
   CHECK(excluded > 0);
-}
-
-TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
-  const Scenario scenario = read_text(random_scenario(3));
-  const SearchSpace space(scenario);
-  std::atomic<bool> stop = false;
-  const SearchOptions options{.top = 1, .stop = &stop};
-  const MakeWeigher make = [&](const Scenario& of) {
-    Weigher weigher = slow_weigher(of);
-    const auto watched = std::make_shared<Stop>();
-    const auto calls = std::make_shared<int>(0);
-    weigher.watch = [=](const Stop& by) { *watched = by; };
-    weigher.weigh = [=, &of, &stop](const Family& family, const SplitChoice& split) {
-      if (++*calls == 5) stop = true;  // as if within a long search for a split
-      watched->check();
-      return weigh_slowly(of, family, split);
-    };
-    return weigher;
-  };
-  const SearchResult cut = search(space, make, predict_by_path, options);
-  CHECK_FALSE(cut.finished);
-  CHECK(cut.planning.evaluated <= 4);
-  CHECK(cut.left >= space.candidates() - 4 - cut.planning.pruned);
-  check_counts(cut, space);
-  for (const LeftOut& group : cut.explanation) CHECK(group.reason.find("told to end") == std::string::npos);
 }
 
 TEST_CASE("where nothing fits, the smallest candidate says why") {

@@ -89,7 +89,7 @@ struct Seen {
 
 void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
   CAPTURE(of.schedule, of.ranks, of.microbatches, of.chunks, static_cast<int>(of.exchange), of.recompute, of.reduced);
-  StructureCache cache;
+  StructureCache cache(nullptr);
   const Plan plan = plan_of(of);
   PipelineCosts costs = uneven_costs(of, random);
   // Some orders wait for themselves where messages are exchanged synchronously.
@@ -169,7 +169,7 @@ TEST_CASE("a schedule's moments are those of fewer microbatches, with what a loo
       const bool recompute = name.ends_with("recompute");
       const Case of{name.substr(0, name.find(' ')),     ranks, 12 * ranks,
                     name == "interleaved-1f1b" ? 2 : 1, {},    recompute};
-      StructureCache cache;
+      StructureCache cache(nullptr);
       const Plan plan = plan_of(of);
       const StructureCache::Shorter shorter = cache.shorter(key_of(of), plan);
       CAPTURE(name, ranks);

@@ -30,4 +30,22 @@ inline void for_all_splits(int layers, int stages, const std::function<void(cons
   extend(layers);
 }
 
+// Workspaces of all blocks, those of the layers alike or not, and something else that each rank needs.
+inline void add_workspaces(SplitProblem& problem, std::mt19937& random, bool alike, int most) {
+  const auto made_up = [&]() -> BlockWorkspace {
+    return {.forward = {pick(random, 0, most)},
+            .input_gradient = {pick(random, 0, most)},
+            .weight_gradient = {pick(random, 0, most)},
+            .kept_for_weight = {pick(random, 0, most / 2)}};
+  };
+  const BlockWorkspace of_all = made_up();
+  for (std::size_t block = 0; block < problem.block_times.size(); ++block) {
+    const bool layer = block > 0 && block + 1 < problem.block_times.size();
+    problem.block_workspaces.push_back(alike && layer ? of_all : made_up());
+  }
+  for (std::size_t rank = 0; rank < problem.moments.size(); ++rank) {
+    problem.rank_reserve.push_back({pick(random, 0, most / 2)});
+  }
+}
+
 }  // namespace plumb::testing

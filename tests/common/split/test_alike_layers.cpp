@@ -38,6 +38,7 @@ SplitProblem random_problem(std::mt19937& random) {
       for (int own = 0; own < stages / ranks; ++own) moment.push_back(pick(random, 0, 4));
     }
   }
+  if (pick(random, 0, 1) == 0) add_workspaces(problem, random, true, 60);
   problem.memory_per_rank = Bytes{pick(random, 20, 600)};
   return problem;
 }
@@ -112,12 +113,16 @@ TEST_CASE("layers with another size or time are not alike") {
   for (int n = 0; n < 100; ++n) {
     SplitProblem problem = random_problem(random);
     const auto layer = static_cast<std::size_t>(pick(random, 1, static_cast<int>(problem.block_times.size()) - 2));
-    switch (n % 3) {
+    switch (n % 4) {
       case 0:
         problem.block_times[layer] += Seconds{0.5};
         break;
       case 1:
         problem.block_fixed_bytes[layer] += Bytes{1};
+        break;
+      case 2:
+        problem.block_workspaces.resize(problem.block_times.size());
+        problem.block_workspaces[layer].forward += Bytes{1};
         break;
       default:
         problem.block_kept_bytes[layer] += Bytes{1};

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "common/base/error.hpp"
+#include "common/cost/costs.hpp"
 #include "common/schedule/schedule.hpp"
 #include "common/split/split.hpp"
 #include "tests/catch.hpp"
@@ -18,7 +19,16 @@ namespace {
 struct StageBytes {
   int fixed = 0;
   int kept = 0;
+  std::vector<ComputeCost> blocks = {};
 };
+
+// What memory_over_time counts for an action, beside what its stage keeps of the microbatch: see footprint.
+int workspace(const std::vector<ComputeCost>& blocks) {
+  const ComputeCost stage = in_sequence(blocks);
+  const Bytes of_weight = stage.kept_for_weight_bytes + stage.weight_gradient_workspace_bytes - stage.kept_bytes;
+  return static_cast<int>(
+      std::max({stage.forward_workspace_bytes, stage.input_gradient_workspace_bytes, of_weight}).value);
+}
 
 // Time and memory of a split by the definition: blocks one by one, no help from the code under test.
 struct Weighed {
@@ -39,13 +49,25 @@ Weighed weigh(const SplitProblem& problem, const Split& split) {
       time[stage] += problem.block_times[block].value;
       bytes.fixed += static_cast<int>(problem.block_fixed_bytes[block].value);
       bytes.kept += static_cast<int>(problem.block_kept_bytes[block].value);
+      ComputeCost& cost = bytes.blocks.emplace_back();
+      cost.kept_bytes = problem.block_kept_bytes[block];
+      if (problem.block_workspaces.empty()) continue;
+      cost.forward_workspace_bytes = problem.block_workspaces[block].forward;
+      cost.input_gradient_workspace_bytes = problem.block_workspaces[block].input_gradient;
+      cost.weight_gradient_workspace_bytes = problem.block_workspaces[block].weight_gradient;
+      cost.kept_for_weight_bytes = problem.block_workspaces[block].kept_for_weight;
     }
   }
   Weighed weighed{.slowest = *std::ranges::max_element(time)};
   for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
     for (const Moment& moment : problem.moments[rank]) {
-      int sum = 0;
-      for (std::size_t k = 0; k < moment.size(); ++k) sum += of_rank[rank][k].fixed + moment[k] * of_rank[rank][k].kept;
+      int sum = problem.rank_reserve.empty() ? 0 : static_cast<int>(problem.rank_reserve[rank].value);
+      int working = 0;
+      for (std::size_t k = 0; k < moment.size(); ++k) {
+        sum += of_rank[rank][k].fixed + moment[k] * of_rank[rank][k].kept;
+        if (!problem.block_workspaces.empty()) working = std::max(working, workspace(of_rank[rank][k].blocks));
+      }
+      sum += working;
       if (problem.memory_per_rank && sum > problem.memory_per_rank->value) weighed.fits = false;
     }
   }
@@ -68,7 +90,9 @@ SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int lay
       for (int chunk = 0; chunk < chunks; ++chunk) moment.push_back(pick(random, 1, 4));
     }
   }
-  if (pick(random, 0, 3) > 0) problem.memory_per_rank = Bytes{pick(random, 10, 120)};
+  const bool works = pick(random, 0, 1) == 0;
+  if (works) add_workspaces(problem, random, false, 40);
+  if (pick(random, 0, 3) > 0) problem.memory_per_rank = Bytes{pick(random, 10, works ? 160 : 120)};
   return problem;
 }
 
@@ -76,7 +100,7 @@ SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int lay
 
 TEST_CASE("the dynamic split is optimal under memory limits, ties to the largest counts: 12,000 brute-forced cases") {
   std::mt19937 random(1);
-  int limited = 0, impossible = 0, coupled = 0;
+  int limited = 0, impossible = 0, coupled = 0, working = 0;
   for (int round = 0; round < 12000; ++round) {
     const int chunks = pick(random, 1, 2);
     const int ranks = pick(random, 1, chunks == 1 ? 5 : 3);
@@ -102,11 +126,13 @@ TEST_CASE("the dynamic split is optimal under memory limits, ties to the largest
     if (problem.memory_per_rank) {
       ++limited;
       coupled += chunks == 2;
+      working += problem.block_workspaces.empty() ? 0 : 1;
       for (const Bytes bytes : rank_memory(problem, *found)) CHECK(bytes <= *problem.memory_per_rank);
     }
   }
   CHECK(limited > 3000);
   CHECK(coupled > 1000);
+  CHECK(working > 1000);
   CHECK(impossible > 1000);
 }
 
@@ -154,6 +180,26 @@ TEST_CASE("a heavy head takes layers from the last stage") {
   CHECK_FALSE(dynamic_split(problem).has_value());  // [1, 3] needs 60 on rank 1
 }
 
+TEST_CASE("the workspace of a block weighs on its own stage, not on every rank") {
+  SplitProblem problem;
+  problem.rank_of_stage = {0, 1};
+  problem.moments = {{{2}}, {{1}}};
+  problem.block_times = {{0.0}, {1.0}, {1.0}, {1.0}, {1.0}, {1.0}, {1.0}, {2.0}};
+  problem.block_fixed_bytes.assign(8, {10});
+  problem.block_kept_bytes.assign(8, {5});
+  problem.block_workspaces.assign(8, {.forward = {1}});
+  problem.block_workspaces.back().forward = {40};
+  // [4, 2]: 5 · (10 + 2·5) + 1 on rank 0, 3 · (10 + 5) + 40 on rank 1.
+  problem.memory_per_rank = Bytes{101};
+  CHECK(describe(*dynamic_split(problem)) == "[4, 2]");
+  // With 40 on both ranks nothing fits: then rank 0 holds at most three blocks, and rank 1 cannot hold five.
+  problem.block_workspaces.clear();
+  problem.rank_reserve = {{40}, {40}};
+  CHECK_FALSE(dynamic_split(problem).has_value());
+  problem.rank_reserve = {{1}, {40}};
+  CHECK(describe(*dynamic_split(problem)) == "[4, 2]");
+}
+
 TEST_CASE("what cannot be weighed is refused") {
   SplitProblem problem;
   problem.rank_of_stage = {0, 1, 2};
@@ -172,6 +218,12 @@ TEST_CASE("what cannot be weighed is refused") {
   problem.block_times[2].value = std::numeric_limits<double>::quiet_NaN();
   CHECK_THROWS_AS(dynamic_split(problem), InputError);
   problem.block_times[2].value = -1;
+  CHECK_THROWS_AS(dynamic_split(problem), InputError);
+  problem.block_times[2].value = 1;
+  problem.block_workspaces.resize(3);
+  CHECK_THROWS_WITH(dynamic_split(problem), ContainsSubstring("workspaces and reserves are not those of 4 blocks"));
+  problem.block_workspaces.resize(4);
+  problem.rank_reserve = {{0}, {-1}};
   CHECK_THROWS_AS(dynamic_split(problem), InputError);
   CHECK_THROWS_AS(parameter_split({1, -1, 1, 1}, 2), InputError);
   CHECK_THROWS_AS(parameter_split({1}, 1), InputError);

@@ -1,0 +1,104 @@
+// Searches that are told to end, or whose splits cannot be proven in time.
+#include <atomic>
+#include <memory>
+
+#include "common/search/search.hpp"
+#include "common/split/coupled.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/search/random_scenarios.hpp"
+#include "tests/common/search/search_counts.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+TEST_CASE("a search that is told to end keeps the best so far and says that it is not finished") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  std::atomic<bool> stop = false;
+  SearchOptions options{.top = 1, .stop = &stop};
+  options.progress = [&](const SearchProgress& progress) {
+    if (progress.done >= progress.total / 2) stop = true;
+  };
+  const SearchResult half = search(space, slow_weigher, predict_by_path, options);
+  CHECK_FALSE(half.finished);
+  CHECK(half.planning.left > 0);
+  CHECK(half.planning.candidates.front().fits);
+  check_counts(half, space);
+}
+
+TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  std::atomic<bool> stop = false;
+  const SearchOptions options{.top = 1, .stop = &stop};
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = slow_weigher(of);
+    const auto watched = std::make_shared<Stop>();
+    const auto calls = std::make_shared<int>(0);
+    weigher.watch = [=](const Stop& by) { *watched = by; };
+    weigher.weigh = [=, &of, &stop](const Family& family, const SplitChoice& split) {
+      if (++*calls == 5) stop = true;  // as if within a long search for a split
+      watched->check();
+      return weigh_slowly(of, family, split);
+    };
+    return weigher;
+  };
+  const SearchResult cut = search(space, make, predict_by_path, options);
+  CHECK_FALSE(cut.finished);
+  CHECK(cut.planning.evaluated <= 4);
+  CHECK(cut.planning.left >= space.candidates() - 4 - cut.planning.pruned);
+  check_counts(cut, space);
+  for (const LeftOut& group : cut.explanation) CHECK(group.reason.find("told to end") == std::string::npos);
+}
+
+TEST_CASE("splits that took too long to prove are counted apart from what cannot be built") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = slow_weigher(of);
+    weigher.weigh = [=, &of](const Family& family, const SplitChoice& split) {
+      if (++*calls <= 3) throw TooLongToProve("split", "it takes too long to prove", "");
+      return weigh_slowly(of, family, split);
+    };
+    return weigher;
+  };
+  const SearchResult found = search(space, make, predict_by_path, {});
+  CHECK(found.planning.unproven == 3);
+  check_counts(found, space);
+  std::int64_t unproven = 0;
+  for (const LeftOut& group : found.explanation) {
+    const bool own = group.reason == "it takes too long to prove";
+    CHECK(own == (group.why == LeftOutWhy::unproven));
+    unproven += own ? group.candidates : 0;
+  }
+  CHECK(unproven == 3);
+}
+
+TEST_CASE("told to end, a search of schedules made for times predicts the plan that it weighed, and makes no other") {
+  const Scenario scenario = read_text(hybrid_block("full/dense*8") +
+                                      "cluster: {machine: dgx-a100, ranks: 4}\n"
+                                      "training: {sequence: 128, global_batch: 16, microbatch: [1, 2]}\n"
+                                      "layout: {pipeline: [2, 4], data: auto}\nschedule: zb-auto\nsplit: dynamic\n");
+  const SearchSpace space(scenario);
+  std::atomic<bool> stop = false;
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = fast_weigher(of);
+    weigher.weigh = [weigh = weigher.weigh, &stop](const Family& family, const SplitChoice& split) {
+      Estimate estimate = weigh(family, split);
+      stop = true;
+      return estimate;
+    };
+    return weigher;
+  };
+  const SearchResult found = search(space, make, predict_by_path, {.stop = &stop});
+  CHECK_FALSE(found.finished);
+  CHECK(found.planning.evaluated == 1);
+  REQUIRE(found.planning.candidates.size() == 1);
+  const Candidate& only = found.planning.candidates.front();
+  CHECK(only.own);
+  CHECK(only.fits);
+  CHECK(to_json(only.plan) == to_json(make_plan(scenario, only.choice, {.thorough = false})));
+  CHECK(only.iteration == predict_by_path(only.plan).steps.front().duration);
+  check_counts(found, space);
+}
