@@ -192,28 +192,22 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
   return table;
 }
 
-void print_ended_early(const Planned& planned) {
-  if (planned.finished) return;
-  std::cout << fmt::format("  ended early: the best so far, {} candidates were not looked at\n", planned.planning.left);
-}
-
 void print_counts(const Planned& planned) {
   const PlanningResult& result = planned.planning;
+  if (planned.searched) {
+    std::cout << fmt::format(
+        "  of {} candidates {} cannot be built or cannot fit, {} cannot be as fast; {} weighed by the longest path, {} "
+        "by simulation\n",
+        planned.candidates, result.pruned, result.bounded, result.evaluated, result.simulated);
+  } else {
+    std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
+                             result.evaluated, result.simulated, result.pruned);
+  }
   if (result.unproven > 0) {
     std::cout << fmt::format("  of {} it took too long to prove whether a split fits\n", result.unproven);
   }
-  if (!planned.searched) {
-    std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
-                             result.evaluated, result.simulated, result.pruned);
-    print_ended_early(planned);
-    return;
-  }
-  std::cout << fmt::format(
-      "  of {} candidates {} cannot be built or cannot fit, {} cannot be as fast; {} weighed by the longest path, {} "
-      "by "
-      "simulation\n",
-      planned.candidates, result.pruned, result.bounded, result.evaluated, result.simulated);
-  print_ended_early(planned);
+  if (planned.finished) return;
+  std::cout << fmt::format("  ended early: the best so far, {} candidates were not looked at\n", result.left);
 }
 
 std::string left_out_text(const LeftOut& group, const Scenario& scenario, const Candidate& chosen) {
