@@ -193,3 +193,58 @@ TEST_CASE("messages of another size, unknown peers, what was not launched and ev
   });
   CHECK(right == 12);
 }
+
+TEST_CASE("what a rank has sent is let go within the step, and buffers to receive into are used again") {
+  const FakeNccl fake;
+  const int microbatches = 32;
+  const Schedule lowered = lower(generate_schedule("gpipe", {.ranks = 2, .microbatches = microbatches}), {});
+  const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
+  // The host puts the whole step on the streams while the device is at its first piece of work.
+  const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(2)),
+                    .speeds = {.compute = std::chrono::microseconds(2000)}};
+  std::vector<int> most(2);
+  std::atomic<int> wrong = 0;
+  run_nccl_ranks(2, run, [&](Transport& transport, AsyncDevice& device) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    FakeStep step(lowered, transport, device, 64);
+    wrong += step.run(plan.ranks[rank], 20);
+    most[rank] = device.most_in_use();
+  });
+  // All 32 values of a step come and go; what is sent and the buffers are a few at any time.
+  for (const int in_use : most) CHECK(in_use <= 16);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("sums of one group on two communicators each go where the plan has them") {
+  // A tied table on the ranks of the first and the last stage, which are also the two that hold both replicas of a
+  // stage.
+  const FakeNccl fake;
+  std::atomic<int> wrong = 0;
+  const NcclRun run{.communicators = {{CommunicatorUse::evictions, {0, 1}},
+                                      {CommunicatorUse::tied, {0, 1}},
+                                      {CommunicatorUse::replicas, {0, 1}}}};
+  run_nccl_ranks(2, run, [&](Transport& transport, AsyncDevice& device) {
+    const int peer = 1 - transport.rank();
+    const auto sum = [&](ActionKind kind, CommunicatorUse use, std::int32_t place) {
+      return LaunchBatch{
+          .use = use, .operations = {{.action = {kind, 0, 0}, .index = place, .peer = peer}}, .place = place};
+    };
+    const RankLaunches launches{sum(ActionKind::reduce_gradient, CommunicatorUse::replicas, 0),
+                                sum(ActionKind::reduce_tied, CommunicatorUse::tied, 1)};
+    transport.begin_step(launches);
+    std::vector<float> values{1.0F};
+    for (const std::int32_t place : {0, 1}) {
+      transport.reach(place);
+      transport.all_reduce(std::vector<int>{0, 1}, values, in_seconds(20));
+    }
+    transport.reach(2);
+    const std::vector<Launched> launched = transport.end_step();
+    for (const Launched& of : launched) {
+      wrong += of.begin && of.end ? 0 : 1;  // each was launched by its own action
+      if (of.end) transport.await(of.end, in_seconds(20));
+    }
+    transport.await(device.compute().record(), in_seconds(20));
+    wrong += values.front() == 4.0F ? 0 : 1;
+  });
+  CHECK(wrong == 0);
+}
