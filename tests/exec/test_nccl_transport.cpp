@@ -2,11 +2,13 @@
 #include <atomic>
 #include <thread>
 
+#include "exec/device_rates.hpp"
 #include "exec/transport/launch_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/fake_nccl/fake_step.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
+#include "tests/exec/host_with_streams.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -247,4 +249,23 @@ TEST_CASE("sums of one group on two communicators each go where the plan has the
     wrong += values.front() == 4.0F ? 0 : 1;
   });
   CHECK(wrong == 0);
+}
+
+TEST_CASE("sends and collectives are measured over as many devices as there are") {
+  const FakeNccl fake;
+  std::vector<std::unique_ptr<Device>> devices;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) devices.push_back(std::make_unique<test::HostWithStreams>(rank + 1));
+  const DeviceRates measured =
+      measure_rates(devices, {.transport = "nccl", .nccl_library = PLUMB_FAKE_NCCL, .sizes = {1200, 120000}});
+  std::vector<std::string> operations;
+  for (const MeasuredRate& rate : measured.rates) {
+    operations.push_back(rate.operation + " " + std::to_string(rate.ranks));
+    CHECK(rate.samples.size() == 2);
+    CHECK(rate.samples.back().time.value > 0);
+    CHECK(rate.cost.bandwidth.value > 0);
+  }
+  CHECK(operations == std::vector<std::string>{"copy 1", "add 1", "send 2", "all-reduce 2", "all-gather 2",
+                                               "reduce-scatter 2", "all-reduce 3", "all-gather 3", "reduce-scatter 3"});
+  CHECK(fake.counts().mismatches == 0);
+  CHECK(fake.counts().destroyed == 2 + 2 + 3);
 }
