@@ -1,15 +1,10 @@
 #include "exec/calibrate.hpp"
 
 #include <fmt/format.h>
-#include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <fstream>
 #include <map>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -19,7 +14,11 @@
 #include "exec/calibrate_transfer.hpp"
 #include "exec/calibration_rounds.hpp"
 #include "exec/data.hpp"
+#include "exec/device/host_device.hpp"
+#include "exec/device_rates.hpp"
+#include "exec/host.hpp"
 #include "exec/launch.hpp"
+#include "exec/memory.hpp"
 #include "exec/stage/blas.hpp"
 #include "exec/stage/block_bench.hpp"
 #include "exec/stage/factory.hpp"
@@ -31,22 +30,6 @@ namespace {
 constexpr int most_rounds_of_a_step = 8;
 constexpr int optimizer_steps = 5;  // at least
 constexpr int most_tries = 3;       // of each round that is asked for
-
-std::string machine_text() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) {
-    host[0] = '\0';
-  }
-  std::string processor = "unknown processor";
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
-      processor = line.substr(line.find(": ") + 2);
-      break;
-    }
-  }
-  return fmt::format("{}, {}, {} cores, cpu", host.data(), processor, std::thread::hardware_concurrency());
-}
 
 Training training_of(const Scenario& scenario) {
   Training training = scenario.training;
@@ -74,9 +57,10 @@ struct ThreadResult {
 // All threads go on until each has enough undisturbed rounds, so that the machine is equally busy throughout.
 class Calibration {
  public:
-  Calibration(const Scenario& scenario, const CalibrationOptions& options, int threads)
+  Calibration(const Scenario& scenario, const CalibrationOptions& options, const Host& host, int threads)
       : scenario_(scenario),
         options_(options),
+        host_(host),
         corpus_(load_corpus({}, scenario.model, scenario.training.sequence)),
         results_(static_cast<std::size_t>(threads)) {}
 
@@ -109,7 +93,10 @@ class Calibration {
 
   void measure(int thread, ThreadResult& result) {
     begin_rank_thread(thread);
-    BlockBench bench(scenario_, corpus_, thread);
+    const std::unique_ptr<Device> device = options_.device == "cpu" ? make_host_device() : host_.make_device(0);
+    device->enter();
+    track_accelerators(device->name() != "cpu");
+    BlockBench bench(scenario_, corpus_, thread, *device);
     // It trains, and one step is warm-up, as in a run: experts are chosen differently by weights that learnt nothing.
     const std::int64_t microbatches = scenario_.training.global_batch / scenario_.training.microbatch;
     const auto rounds_of_a_step = static_cast<int>(std::clamp<std::int64_t>(microbatches, 1, most_rounds_of_a_step));
@@ -143,6 +130,7 @@ class Calibration {
 
   const Scenario& scenario_;
   const CalibrationOptions& options_;
+  const Host& host_;
   std::shared_ptr<const Corpus> corpus_;
   std::vector<ThreadResult> results_;
   std::vector<std::exception_ptr> errors_ = std::vector<std::exception_ptr>(results_.size());
@@ -204,7 +192,12 @@ MeasuredBlock measured(const std::string& key, const KindSamples& kind, const Tr
 
 }  // namespace
 
-Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
+Profile calibrate(const Scenario& scenario, const CalibrationOptions& options) {
+  return calibrate(scenario, options, this_host());
+}
+
+Profile calibrate(const Scenario& given, const CalibrationOptions& options, const Host& host) {
+  require_measurable(options);
   if (options.rounds < 1) {
     throw InputError("--rounds", "expected at least 1, found " + std::to_string(options.rounds));
   }
@@ -212,12 +205,15 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
   scenario.training = training_of(given);
   require_executed(scenario.model, scenario.training);
   // Never more than the cores: what the others then cost a rank is the simulator's to say, and would count twice.
-  const int threads = std::clamp(scenario.cluster.ranks, 1, usable_cores());
+  const bool on_host = options.device == "cpu";
+  const int threads = on_host ? std::clamp(scenario.cluster.ranks, 1, usable_cores()) : 1;
   if (threads > 1) require_blas_for_threads();
-  const std::vector<ThreadResult> results = Calibration(scenario, options, threads).run();
+  const std::vector<std::unique_ptr<Device>> devices = devices_to_measure(options, host);
+  const std::vector<ThreadResult> results = Calibration(scenario, options, host, threads).run();
 
-  Profile profile{.machine = machine_text(),
-                  .versions = fmt::format("LibTorch {}", TORCH_VERSION),
+  const Provenance provenance = provenance_of(options, host);
+  Profile profile{.machine = provenance.machine,
+                  .versions = provenance.versions,
                   .busy_ranks = threads,
                   .shapes = {.model = scenario.model.name,
                              .model_digest = model_digest(scenario.model),
@@ -226,8 +222,13 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options) {
                              .precision = scenario.training.precision,
                              .optimizer = scenario.training.optimizer,
                              .lora = scenario.training.lora},
-                  .transfer = measure_transfer(options.transport),
+                  .transfer = on_host ? measure_transfer(options.transport) : TransferCost{},
                   .transport = options.transport};
+  if (!on_host) {
+    DeviceRates measured = measure_rates(devices, {.transport = options.transport, .nccl_library = host.nccl_library});
+    profile.transfer = measured.transfer;
+    profile.rates = std::move(measured.rates);
+  }
   for (const ThreadResult& result : results) {
     const auto kept = static_cast<int>(undisturbed(result.rounds).size());
     profile.samples += kept;

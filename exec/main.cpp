@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     exec::add_run(app, chosen);
     exec::add_compare(app, chosen);
     exec::add_calibrate(app, chosen);
+    exec::add_bench(app, chosen);
     if (const auto done = parse_command_line(app, argc, argv)) return *done;
     return chosen();
   });

@@ -22,13 +22,21 @@ int number(const Environment& environment, const std::string& name, int least, i
   return value;
 }
 
-Membership of(const Environment& environment, const std::string& launcher, const std::string& rank,
-              const std::string& size) {
+// The names of a launcher's variables.
+struct Variables {
+  std::string rank;
+  std::string size;
+  std::string local_rank;
+};
+
+Membership of(const Environment& environment, const std::string& launcher, const Variables& names) {
   constexpr int most_ranks = 1 << 20;
   Membership made;
   made.launcher = launcher;
-  made.size = number(environment, size, 1, most_ranks);
-  made.rank = number(environment, rank, 0, made.size - 1);
+  made.size = number(environment, names.size, 1, most_ranks);
+  made.rank = number(environment, names.rank, 0, made.size - 1);
+  // Where ranks were started by hand, on one host, it may be left out.
+  made.local_rank = environment(names.local_rank) ? number(environment, names.local_rank, 0, made.size - 1) : made.rank;
   made.hosts_store = made.rank == 0;
   return made;
 }
@@ -66,17 +74,21 @@ std::string first_host(std::string_view node_list) {
 std::optional<Membership> membership(const Environment& environment) {
   if (environment("RANK") && environment("WORLD_SIZE")) {
     const bool own = environment("PLUMB_LAUNCHER").has_value();
-    Membership made = of(environment, own ? "plumb-exec" : "torchrun", "RANK", "WORLD_SIZE");
+    Membership made = of(environment, own ? "plumb-exec" : "torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK"});
     if (environment("MASTER_ADDR").value_or("").empty())
       throw InputError("MASTER_ADDR", "is not set, although RANK and WORLD_SIZE are");
     made.address = *environment("MASTER_ADDR");
     made.port = number(environment, "MASTER_PORT", 1, 65535);
     if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") made.hosts_store = false;
+    if (!own && environment("TORCHELASTIC_RESTART_COUNT")) {
+      made.attempt = number(environment, "TORCHELASTIC_RESTART_COUNT", 0, 1 << 20);
+    }
     return made;
   }
   // Before Slurm: mpirun passes on what a batch script of Slurm has.
   if (environment("OMPI_COMM_WORLD_RANK")) {
-    Membership made = of(environment, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+    Membership made =
+        of(environment, "Open MPI", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
     const bool one_host = environment("OMPI_COMM_WORLD_LOCAL_SIZE") == environment("OMPI_COMM_WORLD_SIZE");
     if (!one_host && !environment("MASTER_ADDR")) {
       throw InputError("MASTER_ADDR", "is not set, and the ranks are on several hosts",
@@ -89,7 +101,7 @@ std::optional<Membership> membership(const Environment& environment) {
   // An interactive shell of Slurm has these, too, with one task, and a batch script without being a step: there nobody
   // has started ranks yet (sbatch and srun, "Output environment variables").
   if (environment("SLURM_PROCID") && environment("SLURM_STEP_ID") && environment("SLURM_NTASKS").value_or("1") != "1") {
-    Membership made = of(environment, "Slurm", "SLURM_PROCID", "SLURM_NTASKS");
+    Membership made = of(environment, "Slurm", {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"});
     find_store(environment, made, first_host(environment("SLURM_JOB_NODELIST").value_or("127.0.0.1")),
                environment("SLURM_JOB_ID").value_or("") + "." + *environment("SLURM_STEP_ID"));
     return made;

@@ -11,10 +11,12 @@ namespace plumb::exec {
 struct Membership {
   int rank = 0;
   int size = 1;
-  std::string address;  // where the run's store listens
+  int local_rank = 0;        // among the ranks of its host: which of its devices is this one's
+  std::string address = {};  // where the run's store listens
   int port = 0;
-  bool hosts_store = false;  // rank 0 hosts it where the launcher does not
-  std::string launcher;      // "plumb-exec", "torchrun", "Slurm", "Open MPI"
+  bool hosts_store = false;   // rank 0 hosts it where the launcher does not
+  int attempt = 0;            // torchrun may restart ranks over the store that they had before
+  std::string launcher = {};  // "plumb-exec", "torchrun", "Slurm", "Open MPI"
   bool operator==(const Membership&) const = default;
 };
 

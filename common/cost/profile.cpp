@@ -79,6 +79,30 @@ TransferCost read_transfer(const YamlValue& value) {
   return cost;
 }
 
+std::string to_yaml(const MeasuredRate& rate) {
+  Json samples = Json::array();
+  for (const RateSample& sample : rate.samples) samples.push_back({sample.bytes.value, sample.time.value});
+  return "  - " + line("operation", rate.operation) + "    " + line("ranks", rate.ranks) + "    " +
+         line("latency_s", rate.cost.latency.value) + "    " +
+         line("bandwidth_bytes_per_s", rate.cost.bandwidth.value) + "    " + line("bytes_and_seconds", samples);
+}
+
+MeasuredRate read_rate(const YamlValue& value) {
+  value.check_keys({"operation", "ranks", "latency_s", "bandwidth_bytes_per_s", "bytes_and_seconds"});
+  MeasuredRate rate{.operation = value.require("operation").text(),
+                    .ranks = static_cast<int>(value.require("ranks").integer(1)),
+                    .cost = {.latency = {value.require("latency_s").number(0, longest_time.value)},
+                             .bandwidth = {value.require("bandwidth_bytes_per_s")
+                                               .number(slowest_bandwidth.value, fastest_bandwidth.value)}},
+                    .samples = {}};
+  for (const YamlValue& sample : value.require("bytes_and_seconds").items()) {
+    const std::vector<YamlValue> both = sample.items();
+    if (both.size() != 2) sample.fail("expected bytes and seconds", "[4096, 0.00001]");
+    rate.samples.push_back({{both[0].integer(0, most_bytes)}, {both[1].number(0, longest_time.value)}});
+  }
+  return rate;
+}
+
 const MeasuredBlock& find_block(const Profile& profile, const std::string& key) {
   const auto found = std::find_if(profile.blocks.begin(), profile.blocks.end(),
                                   [&](const MeasuredBlock& block) { return block.block == key; });
@@ -104,6 +128,8 @@ std::string to_yaml(const Profile& profile) {
   if (std::isfinite(profile.transfer.bandwidth.value)) {
     text += "  " + line("bandwidth_bytes_per_s", profile.transfer.bandwidth.value);
   }
+  if (!profile.rates.empty()) text += "rates:\n";
+  for (const MeasuredRate& rate : profile.rates) text += to_yaml(rate);
   text += "blocks:\n";
   for (const MeasuredBlock& block : profile.blocks) {
     text += "  - " + line("block", block.block) + "    " + line("count", block.count);
@@ -117,7 +143,7 @@ std::string to_yaml(const Profile& profile) {
 Profile read_profile(const std::filesystem::path& path) {
   const YamlValue file = YamlValue::load(path);
   file.check_keys({"version", "machine", "versions", "samples", "rejected", "busy_ranks", "shapes", "transport",
-                   "transfer", "blocks"});
+                   "transfer", "rates", "blocks"});
   const YamlValue version = file.require("version");
   if (version.integer(0) != profile_version) {
     version.fail("this is a profile of version " + version.text() + ", expected " + std::to_string(profile_version),
@@ -132,6 +158,9 @@ Profile read_profile(const std::filesystem::path& path) {
                   .blocks = {},
                   .transfer = read_transfer(file.require("transfer")),
                   .transport = file.require("transport").text()};
+  if (const auto rates = file.find("rates")) {
+    for (const YamlValue& rate : rates->items()) profile.rates.push_back(read_rate(rate));
+  }
   for (const YamlValue& block : file.require("blocks").items()) {
     const std::string name = block.require("block").text();
     const bool twice = std::any_of(profile.blocks.begin(), profile.blocks.end(),

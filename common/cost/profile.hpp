@@ -32,6 +32,21 @@ struct MeasuredBlock {
   bool operator==(const MeasuredBlock&) const = default;
 };
 
+struct RateSample {
+  Bytes bytes;
+  Seconds time;
+  bool operator==(const RateSample&) const = default;
+};
+
+// What devices do with so many bytes, alone or together: read by people; predictions take `transfer`.
+struct MeasuredRate {
+  std::string operation = {};  // "copy", "add"; "send", "all-reduce", "all-gather", "reduce-scatter"
+  int ranks = 1;
+  TransferCost cost = {};  // fitted to the samples
+  std::vector<RateSample> samples = {};
+  bool operator==(const MeasuredRate&) const = default;
+};
+
 struct Profile {
   std::string machine = {};   // host, processor, device
   std::string versions = {};  // LibTorch, transport
@@ -41,7 +56,8 @@ struct Profile {
   ProfileShapes shapes = {};
   std::vector<MeasuredBlock> blocks = {};
   TransferCost transfer = {};
-  std::string transport = {};  // "local" or "gloo"
+  std::string transport = {};            // "local", "gloo" or "nccl"
+  std::vector<MeasuredRate> rates = {};  // of GPUs
   bool operator==(const Profile&) const = default;
 };
 

@@ -13,7 +13,7 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "exec/commands/commands.hpp"
-#include "exec/commands/session_arguments.hpp"
+#include "exec/commands/rates_text.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -25,6 +25,7 @@ struct CalibrateArguments {
   std::string output;
   int rounds = CalibrationOptions{}.rounds;
   std::string transport = CalibrationOptions{}.transport;
+  std::string device = CalibrationOptions{}.device;
   bool json = false;
 };
 
@@ -44,6 +45,7 @@ ordered_json to_json(const Profile& profile) {
                               {"weight_gradient_s", block.cost.weight_gradient.value},
                               {"spread_fraction", block.spread_fraction}});
   }
+  if (!profile.rates.empty()) json["rates"] = rates_json(profile.rates);
   return json;
 }
 
@@ -59,6 +61,7 @@ void print(const Profile& profile) {
                           to_text(block.cost.weight_gradient), percent_text(block.spread_fraction)});
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
+  if (!profile.rates.empty()) std::cout << to_text(rates_table(profile.rates), colour_allowed(Stream::out));
   std::cout << fmt::format("{} transport: {} + {}/s\n", profile.transport, to_text(profile.transfer.latency),
                            to_text(Bytes{static_cast<std::int64_t>(profile.transfer.bandwidth.value)}));
 }
@@ -69,6 +72,7 @@ ExitStatus calibrate_command(const CalibrateArguments& arguments) {
   Progress progress("calibrating: rounds");
   const Profile profile = calibrate(scenario, {.rounds = arguments.rounds,
                                                .transport = arguments.transport,
+                                               .device = arguments.device,
                                                .progress = [&](int done, int total) { progress.update(done, total); }});
   const std::string yaml = to_yaml(profile);
   if (!arguments.output.empty()) write_file(arguments.output, yaml);
@@ -95,7 +99,13 @@ void add_calibrate(CLI::App& app, Command& chosen) {
   command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")
       ->check(whole_number(1, 100'000))
       ->capture_default_str();
-  command.add_option("--transport", arguments->transport, "local or gloo")->capture_default_str();
+  command
+      .add_option("--device", arguments->device, "cpu, or cuda: with a CUDA build of LibTorch (not run on a GPU yet)")
+      ->capture_default_str();
+  command
+      .add_option("--transport", arguments->transport,
+                  "local or gloo; with --device cuda local, where ranks share a GPU, or nccl, where each has its own")
+      ->capture_default_str();
   command.add_flag("--json", arguments->json, "One JSON object on standard output");
   command.callback([arguments, &chosen] { chosen = [arguments] { return calibrate_command(*arguments); }; });
 }

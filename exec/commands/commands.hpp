@@ -15,6 +15,7 @@ using Command = std::function<ExitStatus()>;
 
 void add_run(CLI::App& app, Command& chosen);
 void add_compare(CLI::App& app, Command& chosen);
+void add_bench(CLI::App& app, Command& chosen);
 void add_calibrate(CLI::App& app, Command& chosen);
 
 }  // namespace plumb::exec

@@ -4,11 +4,11 @@
 
 #include <sstream>
 
-#include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
+#include "exec/world.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -33,14 +33,6 @@ std::string line(const std::string& text, int number) {
   std::string found;
   for (int i = 0; i <= number; ++i) std::getline(stream, found);
   return found;
-}
-
-std::string host_identity() {
-  try {
-    return read_file("/proc/sys/kernel/random/boot_id");
-  } catch (const InputError&) {
-    return "unknown\n";
-  }
 }
 
 }  // namespace
@@ -92,6 +84,8 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
+      const std::vector<RankLaunches>& launches = prepared.launches.ranks;
+      run.launches = launches.empty() ? nullptr : &launches[static_cast<std::size_t>(rank)];
       if (!options_.emulate) count_memory_as(account(running, rank));
       RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
       logs[running].steps.push_back(std::move(step.steps.front()));
@@ -99,7 +93,7 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
     if (rank == 0) progress.update(static_cast<int>(run.first_step) + 1, steps);
   }
 
-  SessionLogs all;
+  SessionLogs all{.device = device.name()};
   for (const RankLog& log : logs) {
     std::vector<RankLog> of_plan;
     for (const std::string& text : transport.gather(to_text(log), Clock::now() + start_time)) {
@@ -126,7 +120,7 @@ void RankWork::require_same_plans(Transport& transport) const {
                   options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
                   options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
                   options_.device);
-  std::string mine = host_identity() + options + "\n";  // a line each, then one of each plan
+  std::string mine = host_id() + options + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";
   }

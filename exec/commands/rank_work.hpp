@@ -8,6 +8,7 @@
 #include "exec/commands/session.hpp"
 #include "exec/device/device.hpp"
 #include "exec/rank_log.hpp"
+#include "exec/transport/launch_plan.hpp"
 #include "exec/transport/transport.hpp"
 #include "exec/watchdog.hpp"
 
@@ -16,13 +17,15 @@ namespace plumb::exec {
 struct PreparedPlan {
   Plan plan;
   Schedule lowered;
+  LaunchPlan launches = {};  // for NCCL; else none
 };
 
 // By plan; only rank 0 has it.
 struct SessionLogs {
-  std::vector<std::vector<RankLog>> ranks;
-  NamedGradients gradients;  // of the first plan's last step, with `check`
-  NamedGradients weights;    // of the first plan, where they are gathered
+  std::vector<std::vector<RankLog>> ranks = {};
+  std::string device = {};        // of rank 0
+  NamedGradients gradients = {};  // of the first plan's last step, with `check`
+  NamedGradients weights = {};    // of the first plan, where they are gathered
 };
 
 // One per process. Where ranks are threads, all share it.

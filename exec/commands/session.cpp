@@ -1,19 +1,17 @@
 #include "exec/commands/session.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <thread>
 
-#include "common/base/text.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/schedule/validate.hpp"
 #include "common/timeline/replay.hpp"
 #include "exec/commands/faults.hpp"
+#include "exec/commands/member.hpp"
 #include "exec/commands/rank_work.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_device.hpp"
@@ -21,46 +19,41 @@
 #include "exec/membership.hpp"
 #include "exec/processes.hpp"
 #include "exec/stage/blas.hpp"
-#include "exec/transport/gloo.hpp"
 #include "exec/transport/keep_alive.hpp"
 #include "exec/transport/local.hpp"
 #include "exec/transport/nccl.hpp"
+#include "exec/transport/run_store.hpp"
 
 namespace plumb::exec {
 namespace {
 
-// The names first, then whether they go together, then whether the device is here.
-void require_device(const SessionOptions& options) {
+// Whether the names are known and go together.
+void require_known(const SessionOptions& options) {
   if (options.device != "cpu" && options.device != "cuda") {
     throw InputError("--device", "there is no device '" + options.device + "'",
                      did_you_mean(options.device, {"cpu", "cuda"}));
   }
-  if (options.transport == "nccl") {
-    (void)require_nccl();
-    if (options.device == "cuda") {
-      throw InputError("--transport", "'nccl' is built, but plumb-exec does not run on it yet",
-                       "--transport local: the ranks share one device");
-    }
-    throw InputError("--transport", "'nccl' moves the memory of GPUs, and --device is " + options.device,
-                     "local or gloo");
-  }
-  if (options.transport != "local" && options.transport != "gloo") {
+  const std::vector<std::string> transports{"local", "gloo", "nccl"};
+  if (std::find(transports.begin(), transports.end(), options.transport) == transports.end()) {
     throw InputError("--transport", "there is no transport '" + options.transport + "'",
-                     did_you_mean(options.transport, {"local", "gloo", "nccl"}));
+                     did_you_mean(options.transport, transports));
   }
-  if (options.device == "cpu") return;
+  if (options.device == "cpu") {
+    if (options.transport != "nccl") return;
+    throw InputError("--transport", "'nccl' moves the memory of GPUs, and --device is cpu",
+                     "--device cuda, or --transport local or gloo");
+  }
   if (options.emulate) {
     throw InputError("--emulate", "waits on the host, and has nothing for a device to do", "leave --device cuda out");
   }
   if (options.transport == "gloo") {
     throw InputError("--transport", "'gloo' moves the host's memory alone, not a device's",
-                     "--transport local: the ranks share one device");
+                     "--transport nccl, or local: the ranks share one device");
   }
   if (options.check && !options.stage.deterministic) {
     throw InputError("--check", "compares bits, which on a device depend on timing unless it is told otherwise",
                      "add --deterministic");
   }
-  (void)make_torch_device(0);
 }
 
 // Of a rank that is a thread: with --device cuda all share the first that this process sees.
@@ -69,7 +62,7 @@ std::unique_ptr<Device> make_device(const SessionOptions& options) {
 }
 
 void require_supported(const Plan& plan, const SessionOptions& options) {
-  require_device(options);
+  require_known(options);
   for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data}) {
     if (degree(plan.layout, axis) == 1) continue;
     throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
@@ -94,7 +87,9 @@ PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   Schedule lowered = lowered_schedule(plan);
   if (!options.fault.empty()) lowered = with_fault(std::move(lowered), options.fault);
   if (!options.force_unchecked) require_valid(lowered);
-  return {.plan = std::move(plan), .lowered = std::move(lowered)};
+  LaunchPlan launches;
+  if (options.transport == "nccl") launches = require_launchable(plan.name, lowered, plan.costs);
+  return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
 }
 
 std::vector<PreparedPlan> prepare_all(std::vector<Plan> plans, const SessionOptions& options) {
@@ -108,17 +103,6 @@ std::vector<PreparedPlan> prepare_all(std::vector<Plan> plans, const SessionOpti
                                  prepared.front().plan.name, prepared.front().lowered.ranks));
   }
   return prepared;
-}
-
-[[noreturn]] void leave_hanging() {
-  constexpr const char* message = "plumb-exec: a rank still hangs in its action: leaving without it\n";
-  (void)!::write(STDERR_FILENO, message, std::strlen(message));
-  std::_Exit(static_cast<int>(ExitStatus::run_failed));
-}
-
-std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
-  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline", rank,
-                     work.describe(rank, work.doing(rank, watchdog)), to_text(since));
 }
 
 std::vector<std::string> doing_of_all(const RankWork& work, const Watchdog& watchdog, int ranks) {
@@ -162,93 +146,12 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   return logs;
 }
 
-// Whoever hosts the store stays until the other ranks have said their last word to it, for a while.
-struct StoreKeeper {
-  std::shared_ptr<RunStore> hosted;
-  int ranks = 1;
-
-  ~StoreKeeper() {
-    if (!hosted) return;
-    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
-    const auto all_gone = [this] {
-      for (int rank = 1; rank < ranks; ++rank) {
-        if (!KeepAlive::is_gone(hosted->said(rank))) return false;
-      }
-      return true;
-    };
-    try {
-      while (!all_gone() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    } catch (const std::exception&) {  // then nobody can say anything any more
-    }
-  }
-};
-
-// Lets a watchdog, which outlives the transport, stop it while it is there.
-class Stoppable {
- public:
-  void set(Transport* transport) {
-    const std::scoped_lock lock(mutex_);
-    transport_ = transport;
-  }
-  void abort(const std::string& reason) {
-    const std::scoped_lock lock(mutex_);
-    if (transport_ != nullptr) transport_->abort(reason);
-  }
-
- private:
-  std::mutex mutex_;
-  Transport* transport_ = nullptr;
-};
-
-// One rank in a process of its own. Rank 0 gets the logs.
-SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
-                       const Membership& member) {
-  constexpr Seconds start_timeout{60};
-  const bool this_host = member.address.starts_with("127.") || member.address == "localhost";
-  const auto hosted = member.hosts_store ? RunStore::host(member.port, this_host ? RunStore::Reach::this_host
-                                                                                 : RunStore::Reach::all_hosts)
-                                         : nullptr;
-  const auto store = RunStore::join(member.address, member.port, start_timeout);
-  const StoreKeeper keeper{hosted, member.size};
-  RankWork work(plans, options);
-  Stoppable running;
-  Watchdog* watching = nullptr;
-  Watchdog watchdog(member.size,
-                    {.on_hang = [&](int rank, const Position&,
-                                    Seconds since) { running.abort(hang_reason(work, rank, *watching, since)); },
-                     .on_stuck = leave_hanging});
-  watching = &watchdog;
-  GlooOptions gloo{.rank = member.rank, .size = member.size, .address = member.address, .port = member.port};
-  if (!options.emulate) {
-    gloo.allocate = allocate_payload;
-    gloo.allocate_part = [&](std::size_t bytes) {
-      count_memory_as(work.account(member.rank));
-      return allocate_payload(bytes);
-    };
-  }
-  gloo.doing = [&] { return work.doing(member.rank, watchdog); };
-  gloo.describe = [&](int rank, const std::string& doing) { return work.describe(rank, doing); };
-  try {
-    const auto transport = make_gloo_transport(gloo, store);
-    const SignalWatch signals([&](const std::string& reason) { transport->abort(reason); });
-    running.set(transport.get());
-    const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };
-    const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
-    const auto device = make_host_device();
-    return work.run(*transport, *device, watchdog);
-  } catch (const Stopped&) {
-    throw;
-  } catch (const Error& error) {
-    store->stop(error.what());
-    throw;
-  }
-}
-
 std::string signal_text(int signal) { return fmt::format("killed by signal {} ({})", signal, ::strsignal(signal)); }
 
 // Starts the ranks and says, once and for all of them, what went wrong.
 ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = plans.front().lowered.ranks;
+  if (options.transport == "nccl") require_nccl_here(ranks, this_host());
   const auto store = RunStore::host(0);
   const RankWork work(plans, options);
   const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
@@ -324,7 +227,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
                                                      prepared.front().plan.name, ranks));
     }
     try {
-      logs = run_member(prepared, options, *member);
+      logs = run_member(prepared, options, *member, this_host());
     } catch (const Error& error) {
       // The launcher prints the reason, once.
       if (launched_by_plumb(member)) return {.status = error.status(), .runs = {}};
@@ -340,7 +243,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   if (options.check) {
     PlanRun& run = result.runs.front();
     StageOptions stage = options.stage;
-    stage.device = make_device(options)->name();
+    stage.device = logs.device;
     run.check = check_against_reference(run.plan, stage, run.losses, logs.gradients);
     if (!run.check->passed) result.status = ExitStatus::answer_is_no;
   }

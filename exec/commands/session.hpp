@@ -17,7 +17,7 @@ namespace plumb::exec {
 struct SessionOptions {
   int steps = 5;                    // measured
   int warm_up = 1;                  // steps before them, trained and reported apart
-  std::string transport = "local";  // or "gloo"
+  std::string transport = "local";  // or "gloo", "nccl"
   std::string device = "cpu";       // or "cuda": what LibTorch's accelerator is
   bool emulate = false;
   std::optional<std::int64_t> emulate_bytes = {};  // of a boundary, instead of the plan's

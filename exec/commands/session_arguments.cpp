@@ -20,9 +20,9 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
       ->capture_default_str();
   command
       .add_option("--transport", arguments.transport,
-                  "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI "
-                  "(nccl, between GPUs, is not executed yet)")
-      ->default_str("gloo where one of these has started it, else local");
+                  "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI; "
+                  "nccl: likewise, each with a GPU of its own (not run on a GPU yet)")
+      ->default_str("where one of these has started it gloo, with --device cuda nccl; else local");
   command.add_option("--data", arguments.data, "Text to train on (default: the licence texts of this system)");
   command.add_flag("--deterministic", options.stage.deterministic,
                    "Only operations whose result does not depend on timing");
@@ -35,10 +35,11 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
       ->capture_default_str();
 }
 
-std::string chosen_transport(const std::string& wanted, const Environment& environment) {
+std::string chosen_transport(const std::string& wanted, const std::string& device, const Environment& environment) {
   const std::optional<Membership> member = membership(environment);
   const bool one_of_several = member && member->size > 1;
-  if (wanted.empty()) return one_of_several ? "gloo" : "local";
+  if (wanted.empty() && one_of_several) return device == "cuda" ? "nccl" : "gloo";
+  if (wanted.empty()) return "local";
   if (wanted == "local" && one_of_several) {
     throw InputError("--transport",
                      "'local' ranks are threads of one process, but " + member->launcher + " has started " +
@@ -50,7 +51,7 @@ std::string chosen_transport(const std::string& wanted, const Environment& envir
 
 SessionOptions session_options(const SessionArguments& arguments) {
   SessionOptions options = arguments.options;
-  options.transport = chosen_transport(arguments.transport, environment_variable);
+  options.transport = chosen_transport(arguments.transport, options.device, environment_variable);
   options.deadline = {arguments.deadline_s};
   options.stage.data = arguments.data;
   if (arguments.emulate_bytes) {

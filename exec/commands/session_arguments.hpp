@@ -20,12 +20,14 @@ struct SessionArguments {
   std::optional<std::int64_t> emulate_bytes = {};
   double deadline_s = 60;
   std::string data;
-  std::string transport;  // empty: gloo where a launcher has started ranks, else local
+  std::string transport;  // empty: `chosen_transport` says which
 };
 
 void add_session_arguments(CLI::App& command, SessionArguments& arguments);
-// What `--transport` means here; empty text is the default. Throws InputError for threads in each of several processes.
-[[nodiscard]] std::string chosen_transport(const std::string& wanted, const Environment& environment);
+// What `--transport` means here; empty text is the default: where a launcher has started ranks gloo, on GPUs nccl, else
+// local. Throws InputError for threads in each of several processes.
+[[nodiscard]] std::string chosen_transport(const std::string& wanted, const std::string& device,
+                                           const Environment& environment);
 
 [[nodiscard]] SessionOptions session_options(const SessionArguments& arguments);
 

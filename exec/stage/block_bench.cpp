@@ -3,22 +3,25 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "exec/data.hpp"
+#include "exec/device/device.hpp"
 #include "exec/memory.hpp"
 #include "exec/stage/batch.hpp"
 #include "exec/stage/block.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "exec/stage/weight_optimizer.hpp"
-#include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
 namespace {
 
 constexpr int instances_of_a_kind = 2;
+constexpr std::chrono::microseconds device_poll{20};
 
 std::vector<int> chosen_blocks(const Model& model) {
   std::map<std::string, int> seen;
@@ -31,7 +34,17 @@ std::vector<int> chosen_blocks(const Model& model) {
   return chosen;
 }
 
-Seconds since(Clock::time_point start) { return {std::chrono::duration<double>(Clock::now() - start).count()}; }
+// Between two places in the order of a compute stream.
+struct Span {
+  MomentPtr begin;
+  MomentPtr end;
+};
+
+struct BlockSpans {
+  Span forward;
+  Span input_gradient;
+  Span weight_gradient;
+};
 
 Bytes size_of(const at::Tensor& tensor) {
   return tensor.defined() ? Bytes{static_cast<std::int64_t>(tensor.nbytes())} : Bytes{};
@@ -56,34 +69,68 @@ struct BlockBench::State {
   Training training;
   std::shared_ptr<const Corpus> corpus;
   int rank;
+  Device& device;
+  Numerics numerics;
   std::vector<int> numbers;
-  std::vector<std::unique_ptr<Block>> blocks;
-  std::vector<std::unique_ptr<WeightOptimizer>> optimizers;
-  std::vector<ComputeCost> memory;
+  std::vector<std::unique_ptr<Block>> blocks = {};
+  std::vector<std::unique_ptr<WeightOptimizer>> optimizers = {};
+  std::vector<ComputeCost> memory = {};
   int next_microbatch = 0;
+  at::Tensor inputs = {};  // of the round's microbatch, on a device
+  at::Tensor targets = {};
 
   [[nodiscard]] TokenRange range_of(int microbatch) const {
     return {.sequence = microbatch * training.microbatch, .first = 0, .count = training.sequence};
   }
 
-  void forward(int microbatch, std::vector<BlockSample>& samples) {
-    at::Tensor x =
-        batch_inputs(*corpus, model, training, range_of(microbatch), numerics_of(training.precision).compute);
+  [[nodiscard]] at::Tensor inputs_of(int microbatch) const {
+    return batch_inputs(*corpus, model, training, range_of(microbatch), numerics.compute);
+  }
+  [[nodiscard]] at::Tensor targets_of(int microbatch) const {
+    return batch_targets(*corpus, model, training, range_of(microbatch));
+  }
+
+  // As a stage does it: on a device before anything is timed, since copies from the host's memory wait for it; on the
+  // host inside F.
+  void put_on_device(int microbatch) {
+    if (numerics.device.is_cpu()) return;
+    inputs = inputs_of(microbatch).to(numerics.device);
+    targets = targets_of(microbatch).to(numerics.device);
+  }
+
+  template <class Work>
+  [[nodiscard]] Span timed(const Work& work) const {
+    Span span{.begin = device.compute().record(), .end = {}};
+    work();
+    span.end = device.compute().record();
+    return span;
+  }
+
+  // Once its end has come, and the clock was aligned before its begin.
+  [[nodiscard]] Seconds duration(const Span& span) const {
+    while (!has_come(span.end)) std::this_thread::sleep_for(device_poll);
+    return device.time_of(*span.end) - device.time_of(*span.begin);
+  }
+
+  void forward(int microbatch, std::vector<BlockSpans>& spans) {
+    at::Tensor x = inputs.defined() ? std::exchange(inputs, {}) : inputs_of(microbatch);
     for (std::size_t index = 0; index < blocks.size(); ++index) {
       const bool head = index + 1 == blocks.size();
       const Bytes input = size_of(x);
       Meter meter(rank);
       const Pass pass{.microbatch = microbatch,
                       .queue = {},
-                      .targets = head ? batch_targets(*corpus, model, training, range_of(microbatch)) : at::Tensor(),
+                      .targets = !head               ? at::Tensor()
+                                 : targets.defined() ? std::exchange(targets, {})
+                                                     : targets_of(microbatch),
                       .routing = nullptr};
-      const Clock::time_point start = Clock::now();
-      at::Tensor y = blocks[index]->forward(std::move(x), pass, true);
-      if (head) {
-        (void)y.item<double>();
+      at::Tensor y;
+      spans[index].forward = timed([&] {
+        y = blocks[index]->forward(std::move(x), pass, true);
+        if (!head) return;
+        if (!device.is_asynchronous()) (void)y.item<double>();  // a run on a device reads it after the step
         y.reset();
-      }
-      samples[index].forward = since(start);
+      });
       ComputeCost& cost = memory[index];
       cost.kept_bytes = std::max(input + meter.added() - size_of(y), Bytes{});
       cost.forward_workspace_bytes = input + meter.worst() - cost.kept_bytes;
@@ -91,14 +138,13 @@ struct BlockBench::State {
     }
   }
 
-  void input_gradient(int microbatch, std::vector<BlockSample>& samples) {
-    at::Tensor gradient = at::full({}, 1.0, at::kFloat);
+  void input_gradient(int microbatch, std::vector<BlockSpans>& spans) {
+    at::Tensor gradient = at::full({}, 1.0, at::TensorOptions().dtype(at::kFloat).device(numerics.device));
     for (std::size_t index = blocks.size(); index-- > 0;) {
       const Bytes output_gradient = index + 1 == blocks.size() ? Bytes{} : size_of(gradient);
       const Meter meter(rank);
-      const Clock::time_point start = Clock::now();
-      gradient = blocks[index]->input_gradient(microbatch, std::move(gradient));
-      samples[index].input_gradient = since(start);
+      spans[index].input_gradient =
+          timed([&] { gradient = blocks[index]->input_gradient(microbatch, std::move(gradient)); });
       ComputeCost& cost = memory[index];
       // Where nothing is kept, the loss's own gradient is missing from what was there.
       cost.kept_for_weight_bytes =
@@ -107,33 +153,33 @@ struct BlockBench::State {
     }
   }
 
-  void weight_gradient(int microbatch, std::vector<BlockSample>& samples) {
+  void weight_gradient(int microbatch, std::vector<BlockSpans>& spans) {
     for (std::size_t index = blocks.size(); index-- > 0;) {
       const Meter meter(rank);
-      const Clock::time_point start = Clock::now();
-      blocks[index]->weight_gradient(microbatch);
-      samples[index].weight_gradient = since(start);
+      spans[index].weight_gradient = timed([&] { blocks[index]->weight_gradient(microbatch); });
       memory[index].weight_gradient_workspace_bytes = meter.worst();
     }
   }
 };
 
-BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank)
-    : state_(std::make_unique<State>()) {
+BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank, Device& device)
+    : state_(std::make_unique<State>(
+          State{.model = scenario.model,
+                .training = scenario.training,
+                .corpus = std::move(corpus),
+                .rank = tracked_rank,
+                .device = device,
+                .numerics = numerics_of(scenario.training.precision, c10::Device(device.name())),
+                .numbers = chosen_blocks(scenario.model)})) {
   State& state = *state_;
-  state.model = scenario.model;
-  state.training = scenario.training;
-  state.corpus = std::move(corpus);
-  state.rank = tracked_rank;
-  state.numbers = chosen_blocks(scenario.model);
-  const Numerics numerics = numerics_of(scenario.training.precision);
   for (const int block : state.numbers) {
-    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, numerics));
+    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, state.numerics));
     state.optimizers.push_back(
         std::make_unique<WeightOptimizer>(trained(state.blocks.back()->weights()), state.training));
   }
   state.memory.resize(state.blocks.size());
-  std::vector<BlockSample> unused(state.blocks.size());
+  std::vector<BlockSpans> unused(state.blocks.size());
+  state.put_on_device(state.next_microbatch);
   state.forward(state.next_microbatch, unused);  // the microbatch before the first round's
 }
 
@@ -143,21 +189,28 @@ const std::vector<int>& BlockBench::blocks() const { return state_->numbers; }
 
 CalibrationRound BlockBench::round() {
   State& state = *state_;
-  CalibrationRound round{.samples = std::vector<BlockSample>(state.blocks.size())};
+  std::vector<BlockSpans> spans(state.blocks.size());
   const int before = state.next_microbatch++;
-  state.forward(state.next_microbatch, round.samples);
-  state.input_gradient(before, round.samples);
-  state.weight_gradient(before, round.samples);
+  state.put_on_device(state.next_microbatch);
+  state.device.align_clock();
+  state.forward(state.next_microbatch, spans);
+  state.input_gradient(before, spans);
+  state.weight_gradient(before, spans);
+  CalibrationRound round;
+  for (const BlockSpans& of : spans) {
+    round.samples.push_back({.forward = state.duration(of.forward),
+                             .input_gradient = state.duration(of.input_gradient),
+                             .weight_gradient = state.duration(of.weight_gradient)});
+  }
   return round;
 }
 
 std::vector<Seconds> BlockBench::optimizer_step() {
+  std::vector<Span> spans;
+  state_->device.align_clock();
+  for (const auto& optimizer : state_->optimizers) spans.push_back(state_->timed([&] { optimizer->step(); }));
   std::vector<Seconds> seconds;
-  for (const auto& optimizer : state_->optimizers) {
-    const Clock::time_point start = Clock::now();
-    optimizer->step();
-    seconds.push_back(since(start));
-  }
+  for (const Span& span : spans) seconds.push_back(state_->duration(span));
   return seconds;
 }
 

@@ -1,4 +1,4 @@
-// Times F, I, W and the optimizer of a model's blocks on one thread, in the order in which a stage runs them.
+// Times F, I, W and the optimizer of a model's blocks on one device, in the order in which a stage runs them.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,15 @@
 namespace plumb::exec {
 
 class Corpus;
+class Device;
 
-// Not thread-safe: each thread has its own, made and used under its own memory tracking.
+// Not thread-safe: each thread has its own, made and used under its own memory tracking. On an asynchronous device work
+// is put there without waiting for it, as a run does, and timed by the moments between.
 class BlockBench {
  public:
   // Every kind of block at most twice, in the model's order: caches are as cold as in a stage, and memory stays small.
-  BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank);
+  // `device` must outlive it, and the thread has entered it.
+  BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank, Device& device);
   BlockBench(const BlockBench&) = delete;
   BlockBench& operator=(const BlockBench&) = delete;
   ~BlockBench();

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
@@ -254,7 +255,9 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
   const auto start = std::chrono::milliseconds(static_cast<std::int64_t>(options.start_timeout.value * 1e3));
   store_options.timeout = start;
   try {
-    auto group_store = c10::make_intrusive<c10d::TCPStore>(options.address, store_options);
+    auto group_store =
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt),
+                                               c10::make_intrusive<c10d::TCPStore>(options.address, store_options));
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));
     auto group = c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);

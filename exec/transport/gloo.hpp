@@ -15,8 +15,9 @@ struct GlooOptions {
   int size = 1;
   std::string address = "127.0.0.1";  // where the run's store listens
   int port = 0;
-  Seconds start_timeout{60};                                // for all ranks to come
-  Seconds silence_limit{5};                                 // without a sign of life a peer counts as hung
+  int attempt = 0;            // at the run: what others have left in the store is not seen
+  Seconds start_timeout{60};  // for all ranks to come
+  Seconds silence_limit{5};   // without a sign of life a peer counts as hung
   std::function<Payload(std::size_t bytes)> allocate = {};  // buffers of receives; empty: plain memory
   // Buffers of parcels, on the transport's own threads: nobody knows before how large they are. Empty: plain memory.
   std::function<Payload(std::size_t bytes)> allocate_part = {};

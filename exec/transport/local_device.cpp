@@ -14,8 +14,6 @@
 namespace plumb::exec {
 namespace {
 
-constexpr std::size_t held_at_most = 4;  // values sent, if their receivers' hosts keep up
-
 // What a rank brings to a sum, or when it has done with the others' parts.
 struct Part {
   float* data = nullptr;
@@ -178,7 +176,7 @@ class LocalDeviceTransport final : public Transport {
   // copy of what was sent several messages ago, which long since could begin. All waits are for moments that have been
   // recorded, so none of them is for itself.
   void let_go_of_oldest() {
-    while (sent_.size() >= held_at_most) {
+    while (sent_.size() >= sent_held_at_most) {
       MomentPtr copied;
       {
         const std::scoped_lock lock(sent_.front()->mutex);

@@ -1,17 +1,21 @@
 #include "exec/transport/nccl.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "exec/transport/launch_plan.hpp"
 #include "exec/transport/nccl_collectives.hpp"
 #include "exec/transport/nccl_communicators.hpp"
+#include "exec/transport/nccl_flights.hpp"
 #include "exec/transport/receive_buffers.hpp"
 
 namespace plumb::exec {
@@ -32,15 +36,6 @@ struct Line {
   std::deque<Payload> received;        // launched, not taken by the rank
 };
 
-// A batch on its stream, with what must live until it has ended.
-struct Flight {
-  const LaunchBatch* batch = nullptr;
-  CommunicatorUse use = CommunicatorUse::down;
-  std::string work;  // in words, of a collective that no batch stands for
-  MomentPtr end;
-  std::vector<Payload> held;
-};
-
 class NcclTransport final : public Transport {
  public:
   NcclTransport(const NcclOptions& options, std::unique_ptr<Transport> control, Device& device,
@@ -58,7 +53,7 @@ class NcclTransport final : public Transport {
     const Clock::time_point deadline = Clock::now() + 5s;
     try {
       while (!flights_.empty() && !communicators_.aborted() && Clock::now() < deadline) {
-        release_ended();
+        flights_.release_ended();
         std::this_thread::sleep_for(look_every);
       }
     } catch (const std::exception&) {  // the device has failed: nothing is under way any more
@@ -70,9 +65,9 @@ class NcclTransport final : public Transport {
   [[nodiscard]] int size() const override { return control_->size(); }
 
   void send(int peer, Channel channel, Payload payload) override {
-    if (payload.size != options_.message_bytes) {
-      throw failure(
-          fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer, options_.message_bytes));
+    if (std::ranges::find(options_.message_bytes, payload.size) == options_.message_bytes.end()) {
+      throw failure(fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer,
+                                fmt::join(options_.message_bytes, " or ")));
     }
     line(peer, channel).to_send.push_back(std::move(payload));
   }
@@ -104,9 +99,8 @@ class NcclTransport final : public Transport {
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point /*deadline*/) override {
     const std::vector<int> members(group.begin(), group.end());
     if (members.size() == 1) return;
-    const auto found = std::ranges::find_if(communicators_.specs(), [&](const CommunicatorSpec& spec) {
-      return spec.use != CommunicatorUse::down && spec.use != CommunicatorUse::up && spec.ranks == members;
-    });
+    const auto found = std::ranges::find_if(
+        communicators_.specs(), [&](const CommunicatorSpec& spec) { return adds(spec.use) && spec.ranks == members; });
     if (found == communicators_.specs().end()) throw failure("no communicator was declared for this sum");
     auto* bytes = reinterpret_cast<std::byte*>(values.data());
     device_.compute().wait(collective({.kind = Collective::all_reduce,
@@ -158,7 +152,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] std::vector<Launched> end_step() override {
     if (launches_ != nullptr && next_ < launches_->size()) {
       throw failure(fmt::format("{} batches were not launched, the first {}", launches_->size() - next_,
-                                words((*launches_)[next_])));
+                                Flights::words((*launches_)[next_])));
     }
     launches_ = nullptr;
     return std::exchange(launched_, {});
@@ -167,7 +161,7 @@ class NcclTransport final : public Transport {
   void poll() override {
     poll_control();
     look_for_errors();
-    release_ended();
+    flights_.release_ended();
   }
 
   void await(const MomentPtr& moment, Clock::time_point deadline) override {
@@ -177,9 +171,9 @@ class NcclTransport final : public Transport {
         std::this_thread::sleep_for(look_every);
         continue;
       }
-      throw failure(fmt::format("{} has not ended before the deadline", oldest(nullptr)));
+      throw failure(fmt::format("{} has not ended before the deadline", flights_.oldest(nullptr)));
     }
-    release_ended();
+    flights_.release_ended();
   }
 
   [[nodiscard]] MomentPtr collective(const CollectiveCall& call) override {
@@ -191,7 +185,7 @@ class NcclTransport final : public Transport {
     const MomentPtr begin = stream.record();
     put(spec, [&] { return put_collective(call_, call, *member, spec.ranks.size()); });
     const MomentPtr end = stream.record();
-    flights_.push_back({.use = spec.use, .work = describe(spec), .end = end, .held = {}});
+    flights_.add({.use = spec.use, .work = describe(spec), .end = end, .held = {}});
     if (launches_ != nullptr && next_ < launches_->size() && (*launches_)[next_].use == spec.use && is_sum(spec.use)) {
       Launched& launched = launched_[next_];
       if (!launched.begin) launched.begin = begin;
@@ -201,6 +195,14 @@ class NcclTransport final : public Transport {
   }
 
  private:
+  // Whether the next sum is one of this use. The same ranks may have several communicators.
+  [[nodiscard]] bool adds(CommunicatorUse use) const {
+    if (launches_ != nullptr && next_ < launches_->size() && is_sum((*launches_)[next_].use)) {
+      return use == (*launches_)[next_].use;
+    }
+    return use != CommunicatorUse::down && use != CommunicatorUse::up && use != CommunicatorUse::evictions;
+  }
+
   [[nodiscard]] RunError failure(const std::string& problem) const {
     return RunError(fmt::format("rank {}", rank()), problem);
   }
@@ -259,25 +261,30 @@ class NcclTransport final : public Transport {
 
   void launch(const LaunchBatch& batch, Launched& launched) {
     NcclCommunicators::Member* member = communicators_.find(batch.use);
-    if (member == nullptr) throw failure("has no communicator for " + words(batch));
+    if (member == nullptr) throw failure("has no communicator for " + Flights::words(batch));
     Stream& stream = *member->stream;
-    Flight flight{.batch = &batch, .use = batch.use, .work = {}, .end = {}, .held = {}};
+    flights_.let_go_of_oldest(device_.compute());
+    std::vector<Payload> payloads;
     for (const LaunchOperation& operation : batch.operations) {
-      flight.held.push_back(operation.sends ? take_to_send(batch, operation) : take_buffer(batch, operation));
-      stream.wait(flight.held.back().ready);
+      payloads.push_back(operation.sends ? take_to_send(batch, operation) : take_buffer(batch, operation));
+      stream.wait(payloads.back().ready);
     }
     if (batch.not_before >= 0) stream.wait(started_[batch.not_before]);
     launched.begin = stream.record();
     put(communicators_.specs()[static_cast<std::size_t>(member->index)],
-        [&] { return put_batch(batch, flight, *member); });
-    launched.end = flight.end = stream.record();
+        [&] { return put_batch(batch, payloads, *member); });
+    launched.end = stream.record();
+    Flight flight{.batch = &batch, .use = batch.use, .work = {}, .end = launched.end, .held = {}};
     for (std::size_t i = 0; i < batch.operations.size(); ++i) {
-      if (batch.operations[i].sends) continue;
-      Payload payload = flight.held[i];
-      payload.ready = flight.end;
-      lines_[{batch.use, batch.operations[i].peer}].received.push_back(std::move(payload));
+      if (batch.operations[i].sends) {
+        flight.held.push_back(std::move(payloads[i]));
+        continue;
+      }
+      // Held by whoever takes it, and not here: the buffer could not be used again before the host has seen its end.
+      payloads[i].ready = launched.end;
+      lines_[{batch.use, batch.operations[i].peer}].received.push_back(std::move(payloads[i]));
     }
-    flights_.push_back(std::move(flight));
+    flights_.add(std::move(flight));
   }
 
   Payload take_to_send(const LaunchBatch& batch, const LaunchOperation& operation) {
@@ -297,10 +304,11 @@ class NcclTransport final : public Transport {
   }
 
   // Both sides know that a message is empty.
-  ncclResult_t put_batch(const LaunchBatch& batch, const Flight& flight, const NcclCommunicators::Member& member) {
+  ncclResult_t put_batch(const LaunchBatch& batch, const std::vector<Payload>& payloads,
+                         const NcclCommunicators::Member& member) {
     auto* const stream = static_cast<cudaStream_t>(member.stream->native());
     for (std::size_t i = 0; i < batch.operations.size(); ++i) {
-      const Payload& payload = flight.held[i];
+      const Payload& payload = payloads[i];
       const int peer = batch.operations[i].peer;
       if (payload.size == 0) continue;
       const ncclResult_t result =
@@ -323,32 +331,8 @@ class NcclTransport final : public Transport {
         if (asked != ncclSuccess) state = asked;
       }
       if (state == ncclSuccess || state == ncclInProgress) continue;
-      throw nccl_error(communicators_.library(), fmt::format("rank {}", rank()), oldest(&spec), state);
+      throw nccl_error(communicators_.library(), fmt::format("rank {}", rank()), flights_.oldest(&spec), state);
     }
-  }
-
-  // The batch that has waited longest, of one communicator or of any, in words.
-  [[nodiscard]] std::string oldest(const CommunicatorSpec* spec) const {
-    for (const Flight& flight : flights_) {
-      if (has_come(flight.end) || (spec != nullptr && flight.use != spec->use)) continue;
-      return flight.batch == nullptr ? flight.work : words(*flight.batch);
-    }
-    return spec != nullptr ? describe(*spec) : "the rank's own compute";
-  }
-
-  // "1RECV_F3 from rank 0 + 1SEND_F2 to rank 2 on down".
-  [[nodiscard]] static std::string words(const LaunchBatch& batch) {
-    std::string text;
-    for (const LaunchOperation& operation : batch.operations) {
-      const char* direction = is_sum(batch.use) ? "with" : operation.sends ? "to" : "from";
-      text += fmt::format("{}{} {} rank {}", text.empty() ? "" : " + ", to_string(operation.action), direction,
-                          operation.peer);
-    }
-    return fmt::format("{} on {}", text, name(batch.use));
-  }
-
-  void release_ended() {
-    std::erase_if(flights_, [](const Flight& flight) { return has_come(flight.end); });
   }
 
   NcclOptions options_;
@@ -362,7 +346,7 @@ class NcclTransport final : public Transport {
   std::size_t next_ = 0;  // batch of the step
   std::vector<Launched> launched_;
   std::map<std::int32_t, MomentPtr> started_;  // by index of a compute action
-  std::deque<Flight> flights_;
+  Flights flights_;
   Bytes received_;
   std::mutex aborter_mutex_;
   std::thread aborter_;
@@ -370,9 +354,13 @@ class NcclTransport final : public Transport {
 
 }  // namespace
 
-std::string require_nccl(const std::string& library_file) {
+NcclFound require_nccl(const std::string& library_file) {
   const auto loaded = load_nccl(library_file);
-  return fmt::format("NCCL {} ({})", nccl_version_text(loaded->version), loaded->path);
+  const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return {.version = nccl_version_text(loaded->version),
+          .file = loaded->path,
+          .shares_devices =
+              loaded->version >= nccl_with_shared_gpus && shares != nullptr && std::string_view(shares) == "1"};
 }
 
 std::unique_ptr<Transport> make_nccl_transport(const NcclOptions& options, std::unique_ptr<Transport> control,

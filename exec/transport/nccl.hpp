@@ -9,6 +9,7 @@
 
 #include "exec/device/device.hpp"
 #include "exec/transport/communicators.hpp"
+#include "exec/transport/launch_plan.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -20,15 +21,26 @@ struct Rendezvous {
 };
 
 struct NcclOptions {
-  std::vector<CommunicatorSpec> communicators;  // of the run, the same list on all ranks (plan_communicators)
-  std::size_t message_bytes = 0;                // of each message between stages: NCCL notices no difference
+  std::vector<CommunicatorSpec> communicators = {};  // of the run, the same list on all ranks (plan_communicators)
+  std::vector<std::size_t> message_bytes = {};  // that messages between stages may have: NCCL notices no difference
   Seconds start_timeout{60};                    // for each communicator to be complete
   std::string library_file = {};                // libnccl; empty: searched (load_nccl)
 };
 
+struct NcclFound {
+  std::string version;          // "2.30.4"
+  std::string file;             // as the loader found it
+  bool shares_devices = false;  // several ranks may have one GPU: it can, and NCCL_MULTI_RANK_GPU_ENABLE=1 says so
+};
+
 // Throws InputError (where = "--transport") in one line with a hint when `nccl` cannot be used here: not built, no
-// library, too old. Returns the library's version and file, to be said.
-std::string require_nccl(const std::string& library_file = "");
+// library, too old.
+NcclFound require_nccl(const std::string& library_file = "");
+
+// Throws InputError (where = `name`) for a schedule that `nccl` cannot run: one that evicts activations, whose sizes
+// only their sender knows, or whose messages have no order in which they cannot wait for each other.
+[[nodiscard]] LaunchPlan require_launchable(const std::string& name, const Schedule& lowered,
+                                            const PipelineCosts& costs);
 
 // Makes all communicators that this rank is a member of, in the order of the list, and waits until they are complete.
 // `control` carries what is not payload (barrier, gather, stops, signs of life) and decides rank and size; `device`

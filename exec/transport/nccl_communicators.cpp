@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 constexpr auto look_every = 2ms;
 constexpr auto time_to_let_go = 1s;  // of a launching thread, before its communicators are aborted under it
 
-std::string id_key(int index) { return fmt::format("plumb/nccl/{}/id", index); }
-std::string member_key(int index, int rank) { return fmt::format("plumb/nccl/{}/member/{}", index, rank); }
+std::string id_key(int index) { return fmt::format("nccl/{}/id", index); }
+std::string member_key(int index, int rank) { return fmt::format("nccl/{}/member/{}", index, rank); }
 
 // Stores keep text.
 std::string to_hex(const ncclUniqueId& id) {

@@ -4,7 +4,7 @@
 
 namespace plumb::exec {
 
-std::string require_nccl(const std::string& /*library_file*/) {
+NcclFound require_nccl(const std::string& /*library_file*/) {
   throw InputError("--transport", "'nccl' is not in this plumb-exec: it was built where there is no nccl.h",
                    "./bootstrap --cuda, or configure with -DNCCL_INCLUDE_DIR=FOLDER");
 }

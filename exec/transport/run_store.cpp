@@ -16,9 +16,9 @@
 namespace plumb::exec {
 namespace {
 
-const std::string stop_key = "plumb/stop";
+const std::string stop_name = "stop";
 
-std::string alive_key(int rank) { return fmt::format("plumb/alive/{}", rank); }
+std::string alive_name(int rank) { return fmt::format("alive/{}", rank); }
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -80,8 +80,11 @@ struct RunStore::Connection {
   }
 };
 
-RunStore::RunStore(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+RunStore::RunStore(std::unique_ptr<Connection> connection, int attempt)
+    : connection_(std::move(connection)), attempt_(attempt) {}
 RunStore::~RunStore() = default;
+
+std::string RunStore::key(const std::string& name) const { return fmt::format("plumb/{}/{}", attempt_, name); }
 
 std::shared_ptr<RunStore> RunStore::host(int port, Reach reach) {
   const auto [socket, actual_port] = listen(port, reach);
@@ -89,18 +92,18 @@ std::shared_ptr<RunStore> RunStore::host(int port, Reach reach) {
   made.masterListenFd = socket;
   try {
     return std::make_shared<RunStore>(
-        std::make_unique<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>("127.0.0.1", made)}));
+        std::make_unique<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>("127.0.0.1", made)}), 0);
   } catch (const std::exception& error) {
     throw RunError(fmt::format("port {}", actual_port), "the run's store cannot start: " + first_line(error));
   }
 }
 
-std::shared_ptr<RunStore> RunStore::join(const std::string& address, int port, Seconds timeout) {
+std::shared_ptr<RunStore> RunStore::join(const std::string& address, int port, Seconds timeout, int attempt) {
   c10d::TCPStoreOptions made = options(port, false);
   made.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout.value * 1e3));
   try {
     return std::make_shared<RunStore>(
-        std::make_unique<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>(address, made)}));
+        std::make_unique<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>(address, made)}), attempt);
   } catch (const std::exception& error) {
     throw RunError(fmt::format("{}:{}", address, port), "the run's store cannot be reached: " + first_line(error),
                    "do MASTER_ADDR and MASTER_PORT name the host and port of rank 0?");
@@ -110,33 +113,31 @@ std::shared_ptr<RunStore> RunStore::join(const std::string& address, int port, S
 int RunStore::port() const { return connection_->store->getPort(); }
 
 void RunStore::say(int rank, const std::string& text) {
-  (*connection_)([&](c10d::TCPStore& store) { store.set(alive_key(rank), bytes_of(text)); });
+  (*connection_)([&](c10d::TCPStore& store) { store.set(key(alive_name(rank)), bytes_of(text)); });
 }
 
 std::string RunStore::said(int rank) {
   return (*connection_)([&](c10d::TCPStore& store) {
-    const std::string key = alive_key(rank);
-    return store.check({key}) ? text_of(store.get(key)) : std::string();
+    const std::string alive = key(alive_name(rank));
+    return store.check({alive}) ? text_of(store.get(alive)) : std::string();
   });
 }
 
-void RunStore::put(const std::string& key, const std::string& value) {
-  (*connection_)([&](c10d::TCPStore& store) { store.set(key, bytes_of(value)); });
+void RunStore::put(const std::string& name, const std::string& value) {
+  (*connection_)([&](c10d::TCPStore& store) { store.set(key(name), bytes_of(value)); });
 }
 
-std::optional<std::string> RunStore::find(const std::string& key) {
+std::optional<std::string> RunStore::find(const std::string& name) {
   return (*connection_)([&](c10d::TCPStore& store) {
-    return store.check({key}) ? std::optional(text_of(store.get(key))) : std::nullopt;
+    const std::string full = key(name);
+    return store.check({full}) ? std::optional(text_of(store.get(full))) : std::nullopt;
   });
 }
 
 void RunStore::stop(const std::string& reason) {
-  (*connection_)([&](c10d::TCPStore& store) { (void)store.compareSet(stop_key, {}, bytes_of(reason)); });
+  (*connection_)([&](c10d::TCPStore& store) { (void)store.compareSet(key(stop_name), {}, bytes_of(reason)); });
 }
 
-std::string RunStore::stop_reason() {
-  return (*connection_)(
-      [&](c10d::TCPStore& store) { return store.check({stop_key}) ? text_of(store.get(stop_key)) : std::string(); });
-}
+std::string RunStore::stop_reason() { return find(stop_name).value_or(""); }
 
 }  // namespace plumb::exec

@@ -18,10 +18,12 @@ class RunStore {
 
   // Port 0: any free one. Throws RunError when the port is taken.
   [[nodiscard]] static std::shared_ptr<RunStore> host(int port, Reach reach = Reach::this_host);
-  [[nodiscard]] static std::shared_ptr<RunStore> join(const std::string& address, int port, Seconds timeout);
+  // What an attempt before this one has left there is not seen.
+  [[nodiscard]] static std::shared_ptr<RunStore> join(const std::string& address, int port, Seconds timeout,
+                                                      int attempt = 0);
 
   struct Connection;
-  explicit RunStore(std::unique_ptr<Connection> connection);
+  RunStore(std::unique_ptr<Connection> connection, int attempt);
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
   ~RunStore();
@@ -31,15 +33,18 @@ class RunStore {
   void say(int rank, const std::string& text);
   [[nodiscard]] std::string said(int rank);  // empty: nothing yet
 
-  // Anything else that ranks tell each other, by a key of theirs.
-  void put(const std::string& key, const std::string& value);
-  [[nodiscard]] std::optional<std::string> find(const std::string& key);  // none yet: nothing
+  // Anything else that ranks tell each other, by a name of theirs.
+  void put(const std::string& name, const std::string& value);
+  [[nodiscard]] std::optional<std::string> find(const std::string& name);  // none yet: nothing
 
   void stop(const std::string& reason);     // the first reason counts
   [[nodiscard]] std::string stop_reason();  // empty: nobody has stopped the run
 
  private:
+  [[nodiscard]] std::string key(const std::string& name) const;
+
   std::unique_ptr<Connection> connection_;
+  int attempt_;
 };
 
 }  // namespace plumb::exec

@@ -43,6 +43,9 @@ struct Launched {
   MomentPtr end;
 };
 
+// Of one rank, where messages move on streams: before it sends another, its compute waits for the oldest of so many.
+inline constexpr std::size_t sent_held_at_most = 4;
+
 // Another rank, or a signal, told this one to stop: the reason is not this rank's own.
 class Stopped : public RunError {
  public:

@@ -1,5 +1,6 @@
 #include "tests/exec/async_device.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -68,7 +69,7 @@ Payload AsyncDevice::allocate(std::size_t bytes) {
   std::byte* memory = nullptr;
   {
     const std::scoped_lock lock(mutex_);
-    ++in_use_;
+    most_in_use_ = std::max(most_in_use_, ++in_use_);
     std::vector<std::byte*>& free = free_[bytes];
     if (free.empty()) {
       memory_.push_back(std::make_unique<std::byte[]>(bytes));
@@ -105,6 +106,11 @@ void AsyncDevice::align_clock() {
 int AsyncDevice::in_use() {
   const std::scoped_lock lock(mutex_);
   return in_use_;
+}
+
+int AsyncDevice::most_in_use() {
+  const std::scoped_lock lock(mutex_);
+  return most_in_use_;
 }
 
 }  // namespace plumb::exec::test

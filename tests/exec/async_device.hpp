@@ -73,8 +73,9 @@ class AsyncDevice final : public Device {
   [[nodiscard]] Seconds time_of(const Moment& moment) const override;
   void align_clock() override;
 
-  // Buffers that are in use.
+  // Buffers that are in use, and the most that ever were.
   [[nodiscard]] int in_use();
+  [[nodiscard]] int most_in_use();
 
  private:
   void give_back(std::byte* memory, std::size_t bytes);
@@ -86,6 +87,7 @@ class AsyncDevice final : public Device {
   std::map<std::size_t, std::vector<std::byte*>> free_;
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   int in_use_ = 0;
+  int most_in_use_ = 0;
   AsyncStream compute_;
 };
 

@@ -21,7 +21,7 @@ std::vector<std::unique_ptr<Transport>> two_ranks(const std::shared_ptr<RunStore
       options.size = 2;
       options.port = store->port();
       transports[static_cast<std::size_t>(rank)] =
-          make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20}));
+          make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20}, common.attempt));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -29,6 +29,25 @@ std::vector<std::unique_ptr<Transport>> two_ranks(const std::shared_ptr<RunStore
 }
 
 }  // namespace
+
+// torchrun --max-restarts: its agent's store outlives the ranks.
+TEST_CASE("ranks that are started again over one store see nothing of the attempt before") {
+  const auto store = RunStore::host(0);
+  {
+    auto transports = two_ranks(store, {});
+    transports[0]->abort("the first attempt has failed");
+    CHECK_THROWS_AS(transports[1]->barrier(in_seconds(20)), RunError);
+  }
+  REQUIRE(store->stop_reason() == "the first attempt has failed");
+  store->put("nccl/0/id", "of the first attempt");
+  auto transports = two_ranks(store, {.attempt = 1});
+  std::thread other([&] { transports[1]->barrier(in_seconds(20)); });
+  CHECK_NOTHROW(transports[0]->barrier(in_seconds(20)));
+  other.join();
+  const auto again = RunStore::join("127.0.0.1", store->port(), {20}, 1);
+  CHECK(again->stop_reason().empty());
+  CHECK_FALSE(again->find("nccl/0/id"));
+}
 
 TEST_CASE("a peer that has gone is named by whoever waits for it") {
   const auto store = RunStore::host(0);

@@ -34,10 +34,17 @@ TEST_CASE("torchrun's variables: its agent hosts the store, or else rank 0") {
       Membership{.rank = 0, .size = 4, .address = "node1", .port = 29500, .hosts_store = true, .launcher = "torchrun"});
   variables["RANK"] = "3";
   CHECK(of(variables)->hosts_store == false);
+  CHECK(of(variables)->local_rank == 3);  // started by hand, on one host
+  variables["LOCAL_RANK"] = "1";
+  CHECK(of(variables)->local_rank == 1);
   variables["RANK"] = "0";
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   CHECK(of(variables)->hosts_store == false);
-  variables["PLUMB_LAUNCHER"] = "1234";
+  CHECK(of(variables)->attempt == 0);
+  variables["TORCHELASTIC_RESTART_COUNT"] = "2";
+  CHECK(of(variables)->attempt == 2);
+  variables["PLUMB_LAUNCHER"] = "1234";  // it starts ranks once, whoever has started it
+  CHECK(of(variables)->attempt == 0);
   CHECK(of(variables)->launcher == "plumb-exec");
 }
 
@@ -48,10 +55,12 @@ TEST_CASE("Slurm's variables: the first host of the job, the same port on all ra
   zero["SLURM_PROCID"] = "0";
   auto nine = job;
   nine["SLURM_PROCID"] = "9";
+  nine["SLURM_LOCALID"] = "1";
   CHECK(of(zero)->rank == 0);
   CHECK(of(zero)->hosts_store);
   CHECK(of(nine)->rank == 9);
   CHECK_FALSE(of(nine)->hosts_store);
+  CHECK(of(nine)->local_rank == 1);
   CHECK(of(nine)->address == "gpu07");
   CHECK(of(nine)->port == of(zero)->port);
   CHECK(of(nine)->port >= 1024);
@@ -64,10 +73,12 @@ TEST_CASE("Slurm's variables: the first host of the job, the same port on all ra
 TEST_CASE("Open MPI's variables: one host needs no address, several do") {
   std::map<std::string, std::string> variables{{"OMPI_COMM_WORLD_RANK", "1"},
                                                {"OMPI_COMM_WORLD_SIZE", "2"},
+                                               {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
                                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                                                {"PMIX_NAMESPACE", "job-1"}};
   CHECK(of(variables)->address == "127.0.0.1");
   CHECK(of(variables)->launcher == "Open MPI");
+  CHECK(of(variables)->local_rank == 0);
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   CHECK_THROWS_WITH(of(variables), ContainsSubstring("MASTER_ADDR"));
   variables["MASTER_ADDR"] = "node1";
@@ -98,6 +109,8 @@ TEST_CASE("values that make no sense are refused by the variable's name") {
     return [=] { (void)of({{"RANK", rank}, {"WORLD_SIZE", size}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", port}}); };
   };
   CHECK_THROWS_WITH(refused("4", "4", "1")(), ContainsSubstring("RANK: is '4', expected a number from 0 to 3"));
+  CHECK_THROWS_WITH(of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}, {"MASTER_ADDR", "a"}}),
+                    ContainsSubstring("LOCAL_RANK: is '2', expected a number from 0 to 1"));
   CHECK_THROWS_WITH(refused("-1", "4", "1")(), ContainsSubstring("RANK"));
   CHECK_THROWS_WITH(refused("0", "four", "1")(), ContainsSubstring("WORLD_SIZE: is 'four'"));
   CHECK_THROWS_WITH(refused("0", "99999999999", "1")(), ContainsSubstring("WORLD_SIZE"));

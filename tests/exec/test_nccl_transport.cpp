@@ -2,11 +2,13 @@
 #include <atomic>
 #include <thread>
 
+#include "exec/device_rates.hpp"
 #include "exec/transport/launch_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/fake_nccl/fake_step.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
+#include "tests/exec/host_with_streams.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -192,4 +194,78 @@ TEST_CASE("messages of another size, unknown peers, what was not launched and ev
     says([&] { transport.reach(2); }, "0SEND_F0 has not been handed over");
   });
   CHECK(right == 12);
+}
+
+TEST_CASE("what a rank has sent is let go within the step, and buffers to receive into are used again") {
+  const FakeNccl fake;
+  const int microbatches = 32;
+  const Schedule lowered = lower(generate_schedule("gpipe", {.ranks = 2, .microbatches = microbatches}), {});
+  const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
+  // The host puts the whole step on the streams while the device is at its first piece of work.
+  const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(2)),
+                    .speeds = {.compute = std::chrono::microseconds(2000)}};
+  std::vector<int> most(2);
+  std::atomic<int> wrong = 0;
+  run_nccl_ranks(2, run, [&](Transport& transport, AsyncDevice& device) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    FakeStep step(lowered, transport, device, 64);
+    wrong += step.run(plan.ranks[rank], 20);
+    most[rank] = device.most_in_use();
+  });
+  // All 32 values of a step come and go; what is sent and the buffers are a few at any time.
+  for (const int in_use : most) CHECK(in_use <= 16);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("sums of one group on two communicators each go where the plan has them") {
+  // A tied table on the ranks of the first and the last stage, which are also the two that hold both replicas of a
+  // stage.
+  const FakeNccl fake;
+  std::atomic<int> wrong = 0;
+  const NcclRun run{.communicators = {{CommunicatorUse::evictions, {0, 1}},
+                                      {CommunicatorUse::tied, {0, 1}},
+                                      {CommunicatorUse::replicas, {0, 1}}}};
+  run_nccl_ranks(2, run, [&](Transport& transport, AsyncDevice& device) {
+    const int peer = 1 - transport.rank();
+    const auto sum = [&](ActionKind kind, CommunicatorUse use, std::int32_t place) {
+      return LaunchBatch{
+          .use = use, .operations = {{.action = {kind, 0, 0}, .index = place, .peer = peer}}, .place = place};
+    };
+    const RankLaunches launches{sum(ActionKind::reduce_gradient, CommunicatorUse::replicas, 0),
+                                sum(ActionKind::reduce_tied, CommunicatorUse::tied, 1)};
+    transport.begin_step(launches);
+    std::vector<float> values{1.0F};
+    for (const std::int32_t place : {0, 1}) {
+      transport.reach(place);
+      transport.all_reduce(std::vector<int>{0, 1}, values, in_seconds(20));
+    }
+    transport.reach(2);
+    const std::vector<Launched> launched = transport.end_step();
+    for (const Launched& of : launched) {
+      wrong += of.begin && of.end ? 0 : 1;  // each was launched by its own action
+      if (of.end) transport.await(of.end, in_seconds(20));
+    }
+    transport.await(device.compute().record(), in_seconds(20));
+    wrong += values.front() == 4.0F ? 0 : 1;
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("sends and collectives are measured over as many devices as there are") {
+  const FakeNccl fake;
+  std::vector<std::unique_ptr<Device>> devices;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) devices.push_back(std::make_unique<test::HostWithStreams>(rank + 1));
+  const DeviceRates measured =
+      measure_rates(devices, {.transport = "nccl", .nccl_library = PLUMB_FAKE_NCCL, .sizes = {1200, 120000}});
+  std::vector<std::string> operations;
+  for (const MeasuredRate& rate : measured.rates) {
+    operations.push_back(rate.operation + " " + std::to_string(rate.ranks));
+    CHECK(rate.samples.size() == 2);
+    CHECK(rate.samples.back().time.value > 0);
+    CHECK(rate.cost.bandwidth.value > 0);
+  }
+  CHECK(operations == std::vector<std::string>{"copy 1", "add 1", "send 2", "all-reduce 2", "all-gather 2",
+                                               "reduce-scatter 2", "all-reduce 3", "all-gather 3", "reduce-scatter 3"});
+  CHECK(fake.counts().mismatches == 0);
+  CHECK(fake.counts().destroyed == 2 + 2 + 3);
 }

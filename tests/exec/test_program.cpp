@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -362,7 +363,7 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
       {{"run", plan, "--device", "cuda", "--emulate"}, "--emulate: waits on the host"},
       {{"run", plan, "--device", "cuda", "--check"}, "add --deterministic"},
       {{"run", plan, "--device", "cuda", "--transport", "gloo"}, "'gloo' moves the host's memory alone"},
-      {{"run", plan, "--transport", "nccl"}, "'nccl' "},
+      {{"run", plan, "--transport", "nccl"}, "'nccl' moves the memory of GPUs, and --device is cpu"},
       {{"run", plan, "--transport", "globo"}, "did you mean 'gloo'"},
       {{"run", plan, "--steps", "0"}, "--steps"},
       {{"run", plan, "--deadline", "-1"}, "--deadline"},
@@ -378,8 +379,14 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
       {{"run", plan, "--stepz", "2"}, "did you mean '--steps'"},
       {{"compare", plan}, "two plans"},
       {{"calibrate", folder / "missing.yaml"}, "missing.yaml"},
+      {{"bench", "--transport", "gloo"}, "cannot calibrate 'gloo' on cuda"},
   };
-  if (accelerator_count() == 0) cases.push_back({{"run", plan, "--device", "cuda"}, "--device: "});
+  if (accelerator_count() == 0) {
+    cases.push_back({{"run", plan, "--device", "cuda"}, "--device: "});
+    cases.push_back({{"bench"}, "--device: "});
+    cases.push_back(
+        {{"calibrate", std::string(PLUMB_SOURCE_DIR) + "/scenarios/demo.yaml", "--device", "cuda"}, "--device: "});
+  }
   for (const Case& refused : cases) {
     std::vector<std::string> words = refused.words;
     if (words.front() == "run") words.insert(words.end(), {"-o", output});
@@ -394,6 +401,36 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
   const Ended help = run(folder, {"run", "--help"});
   CHECK(help.status == 0);
   CHECK_THAT(help.out, ContainsSubstring("Example:"));
+}
+
+// Where there is no GPU: the launcher says why, once; ranks that others have started say it each, at once and alike.
+TEST_CASE("over NCCL without a GPU every rank ends with one line, a hint and status 2, and none hangs") {
+  if (accelerator_count() > 0) return;
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  const std::vector<std::string> words{"run", plan, "--device", "cuda", "--transport", "nccl"};
+  const auto require_refused = [](const Ended& ended) {
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK(ended.out.empty());
+    CHECK_THAT(ended.err, ContainsSubstring("--device: ") || ContainsSubstring("--transport: 'nccl' "));
+    CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') <= 2);
+  };
+  require_refused(run(folder, words));
+  const auto start = std::chrono::steady_clock::now();
+  const int port = RunStore::host(0)->port();
+  const auto variables = [port](int rank) {
+    return std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "LOCAL_RANK=0",
+                                    "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
+  };
+  Running zero(folder, words, variables(0));
+  Running one(folder, words, variables(1));
+  const Ended first = zero.wait();
+  const Ended second = one.wait();
+  CHECK(std::chrono::steady_clock::now() - start < 40s);
+  require_refused(first);
+  require_refused(second);
+  CHECK(first.err == second.err);
 }
 
 TEST_CASE("a wrong schedule that is forced does not pass the check") {

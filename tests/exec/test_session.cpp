@@ -39,10 +39,10 @@ std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared
 
 }  // namespace
 
-TEST_CASE("ranks that a launcher has started talk over gloo, and are not trained by threads each") {
+TEST_CASE("ranks that a launcher has started talk over gloo, on GPUs over nccl, and are not trained by threads each") {
   using Variables = std::map<std::string, std::string>;
-  const auto chosen = [](const std::string& wanted, const Variables& variables) {
-    return chosen_transport(wanted, [&](const std::string& name) {
+  const auto chosen = [](const std::string& wanted, const Variables& variables, const std::string& device = "cpu") {
+    return chosen_transport(wanted, device, [&](const std::string& name) {
       const auto found = variables.find(name);
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     });
@@ -53,6 +53,9 @@ TEST_CASE("ranks that a launcher has started talk over gloo, and are not trained
   CHECK(chosen("gloo", {}) == "gloo");
   CHECK(chosen("", torchrun) == "gloo");
   CHECK(chosen("gloo", torchrun) == "gloo");
+  CHECK(chosen("", torchrun, "cuda") == "nccl");
+  CHECK(chosen("gloo", torchrun, "cuda") == "gloo");
+  CHECK(chosen("", {}, "cuda") == "local");
   CHECK_THROWS_WITH(chosen("local", torchrun), ContainsSubstring("torchrun has started 2 processes"));
   CHECK(chosen("", batch_script) == "local");
   CHECK(chosen("local", batch_script) == "local");

@@ -105,6 +105,25 @@ TEST_CASE("a profile is read back equal, whatever its texts and numbers") {
   CHECK(read_profile(file.path) == profile);
 }
 
+TEST_CASE("rates of GPUs are read back, and what is wrong in one is named by line") {
+  Profile profile = profile_of(small_model(), 0.5);
+  profile.transport = "nccl";
+  profile.rates = {{.operation = "copy",
+                    .ranks = 1,
+                    .cost = {.latency = {0}, .bandwidth = {2.1e12}},
+                    .samples = {{{4096}, {2e-6}}, {{67108864}, {3.2e-5}}}},
+                   {.operation = "all-reduce",
+                    .ranks = 8,
+                    .cost = {.latency = {1.7e-5}, .bandwidth = {2.3e11}},
+                    .samples = {{{4096}, {1.8e-5}}}}};
+  const std::string yaml = to_yaml(profile);
+  const TemporaryFile file(yaml);
+  CHECK(read_profile(file.path) == profile);
+  CHECK_THAT(message_for(replaced(yaml, "[4096,2e-06]", "[4096]")), ContainsSubstring("expected bytes and seconds"));
+  CHECK_THAT(message_for(replaced(yaml, "ranks: 8", "ranks: 0")), ContainsSubstring("ranks"));
+  CHECK_THAT(message_for(replaced(yaml, "ranks: 8", "rank: 8")), ContainsSubstring("rank"));
+}
+
 TEST_CASE("texts that are not UTF-8 do not stop a profile from being written") {
   Profile profile = profile_of(small_model(), 0.5);
   profile.machine = "host \xff";

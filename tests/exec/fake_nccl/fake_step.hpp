@@ -83,9 +83,10 @@ class FakeStep {
       transport_.began(index, device_.compute().record());
       const std::byte wanted = mark_of(
           {forward ? ActionKind::receive_forward : ActionKind::receive_backward, action.stage, action.microbatch});
-      device_.compute().run([wrong = wrong_, input, wanted] {
-        for (std::size_t i = 0; i < input.size; ++i) {
-          if (input.data[i] != wanted) {
+      // Not the owner: as with LibTorch, memory is let go when its last use has been put on the stream.
+      device_.compute().run([wrong = wrong_, data = input.data, size = input.size, wanted] {
+        for (std::size_t i = 0; i < size; ++i) {
+          if (data[i] != wanted) {
             ++*wrong;
             return;
           }
@@ -99,7 +100,8 @@ class FakeStep {
     Payload output = device_.allocate(bytes_);
     const std::byte mark =
         mark_of({forward ? ActionKind::receive_forward : ActionKind::receive_backward, consumer, action.microbatch});
-    device_.compute().run([output, mark] { std::memset(output.data, static_cast<int>(mark), output.size); });
+    device_.compute().run(
+        [data = output.data, size = output.size, mark] { std::memset(data, static_cast<int>(mark), size); });
     output.ready = device_.compute().record();
     values_[{forward, consumer, action.microbatch}] = std::move(output);
   }

@@ -64,6 +64,7 @@ struct NcclRun {
   std::vector<CommunicatorSpec> communicators;
   std::size_t message_bytes = 64;
   Seconds start_timeout{20};
+  test::Speeds speeds = {};
 };
 
 using NcclRankMain = std::function<void(Transport& transport, test::AsyncDevice& device)>;
@@ -73,14 +74,14 @@ inline void run_nccl_ranks(int ranks, const NcclRun& run, const NcclRankMain& ra
   Board board;
   auto controls = make_local_transports(ranks);
   std::vector<std::unique_ptr<test::AsyncDevice>> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(std::make_unique<test::AsyncDevice>());
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(std::make_unique<test::AsyncDevice>(0, run.speeds));
   const auto outer = make_local_transports(ranks);
   run_on_threads(outer, [&](Transport& place) {
     const auto rank = static_cast<std::size_t>(place.rank());
     std::unique_ptr<Transport> transport;
     try {
       NcclOptions options{.communicators = run.communicators,
-                          .message_bytes = run.message_bytes,
+                          .message_bytes = {run.message_bytes},
                           .start_timeout = run.start_timeout,
                           .library_file = PLUMB_FAKE_NCCL};
       transport = make_nccl_transport(options, std::move(controls[rank]), *devices[rank], board.rendezvous());

@@ -9,7 +9,9 @@
 #include "common/plan/block_costs.hpp"
 #include "exec/calibrate_transfer.hpp"
 #include "exec/calibration_rounds.hpp"
+#include "exec/host.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/host_with_streams.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
 
@@ -89,6 +91,66 @@ TEST_CASE("A profile has every kind of block once, with its times") {
   CalibrationOptions misspelt = rounds(1);
   misspelt.transport = "loacl";
   CHECK_THROWS_AS(calibrate(scenario, misspelt), InputError);
+}
+
+namespace {
+
+// One device behind whose face is the host's memory.
+Host one_device() {
+  return {.visible_devices = [] { return 1; },
+          .make_device = [](int) { return std::make_unique<test::HostWithStreams>(); },
+          .device_facts = [](int) { return DeviceFacts{.name = "Made-up 80GB", .driver = "580.95.05, CUDA 13.2"}; }};
+}
+
+std::vector<Bytes> bytes_of(const ComputeCost& cost) {
+  return {cost.parameter_bytes,
+          cost.gradient_bytes,
+          cost.optimizer_bytes,
+          cost.kept_bytes,
+          cost.kept_for_weight_bytes,
+          cost.forward_workspace_bytes,
+          cost.input_gradient_workspace_bytes,
+          cost.weight_gradient_workspace_bytes};
+}
+
+}  // namespace
+
+TEST_CASE("A device is measured by the moments between its work: the same bytes, its own times, name and driver") {
+  const Scenario scenario = scenario_of(test::hybrid(), 1, ElementType::bf16);
+  const Profile on_host = calibrate(scenario, rounds(2));
+  CalibrationOptions options = rounds(2);
+  options.device = "cuda";
+  const Profile on_device = calibrate(scenario, options, one_device());
+  REQUIRE(on_device.blocks.size() == on_host.blocks.size());
+  for (std::size_t i = 0; i < on_host.blocks.size(); ++i) {
+    INFO(on_host.blocks[i].block);
+    CHECK(on_device.blocks[i].block == on_host.blocks[i].block);
+    CHECK(bytes_of(on_device.blocks[i].cost) == bytes_of(on_host.blocks[i].cost));
+    CHECK(on_device.blocks[i].cost.forward.value > 0);
+    CHECK(on_device.blocks[i].cost.input_gradient.value > 0);
+    CHECK(on_device.blocks[i].cost.weight_gradient.value > 0);
+    CHECK(on_device.blocks[i].cost.optimizer.value > 0);
+  }
+  CHECK(on_device.busy_ranks == 1);
+  CHECK_THAT(on_device.machine, ContainsSubstring("Made-up 80GB"));
+  CHECK_THAT(on_device.versions, ContainsSubstring("driver 580.95.05, CUDA 13.2"));
+  REQUIRE(on_device.rates.size() == 3);
+  CHECK(on_device.rates[2].operation == "send");
+  CHECK(on_device.transfer == on_device.rates[2].cost);
+}
+
+TEST_CASE("Devices that are not here, too few for NCCL, or another's transport are refused by name") {
+  const Scenario scenario = scenario_of(test::llama(2), 1, ElementType::fp32);
+  const auto calibrate_on = [&](const std::string& device, const std::string& transport) {
+    CalibrationOptions options = rounds(1);
+    options.device = device;
+    options.transport = transport;
+    (void)calibrate(scenario, options, one_device());
+  };
+  CHECK_THROWS_WITH(calibrate_on("cude", "local"), ContainsSubstring("did you mean 'cuda'"));
+  CHECK_THROWS_WITH(calibrate_on("cuda", "gloo"), ContainsSubstring("cannot calibrate 'gloo' on cuda"));
+  CHECK_THROWS_WITH(calibrate_on("cpu", "nccl"), ContainsSubstring("cannot calibrate 'nccl' on cpu"));
+  CHECK_THROWS_AS(calibrate_on("cuda", "nccl"), InputError);
 }
 
 TEST_CASE("Both transports are measured") {

@@ -1,9 +1,13 @@
 // On a GPU, where there is one: every schedule over streams that ranks share, against the single device, bit by bit.
 #include <cstdlib>
 
+#include "common/base/text.hpp"
+#include "exec/commands/member.hpp"
 #include "exec/device/torch_device.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/stage/device_step.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
+#include "tests/exec/temporary_folder.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -17,13 +21,48 @@ bool skipped() {
   return true;
 }
 
+// One for each rank; all are the first that this process sees.
+test::Devices devices_of(int ranks) {
+  test::Devices devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(make_torch_device(0));
+  return devices;
+}
+
 CheckResult checked(const Plan& plan) {
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
-  test::Devices devices;
-  for (int rank = 0; rank < plan.schedule.ranks; ++rank) devices.push_back(make_torch_device(0));
+  const test::Devices devices = devices_of(plan.schedule.ranks);
   const test::TrainingRun run = test::train_on(devices, plan, 2);
   const StageOptions options{.data = {}, .deterministic = true, .device = devices.front()->name()};
   return check_against_reference(plan, options, run.losses, run.gradients);
+}
+
+// Large enough to keep a GPU busy: 8 layers of Llama's kind, 2,048 tokens a microbatch, in bf16.
+Plan heavy_plan(const std::string& schedule, int ranks) {
+  Model model = test::llama(8);
+  model.name = "heavy";
+  model.hidden = 2048;
+  for (Layer& layer : model.layers) {
+    layer.mixer = SoftmaxAttention{.heads = 16, .kv_heads = 16, .head_dim = 128, .value_dim = 128};
+    layer.mlp = DenseMlp{.width = 5632};
+  }
+  Plan plan = test::training_plan({.model = model,
+                                   .schedule = schedule,
+                                   .ranks = ranks,
+                                   .chunks = find_schedule(schedule).uses_chunks ? 2 : 1,
+                                   .microbatches = 16,
+                                   .precision = ElementType::bf16});
+  plan.training.sequence = 1024;
+  plan.costs.boundary_bytes = {plan.training.microbatch * plan.training.sequence * model.hidden *
+                               element_bytes(ElementType::bf16)};
+  return plan;
+}
+
+test::DeviceStep step_of(const Plan& plan) {
+  const test::Devices devices = devices_of(plan.schedule.ranks);
+  const StageOptions options{.data = {}, .deterministic = false, .device = devices.front()->name()};
+  return test::timed_step(devices, plan, 5, [&](const Schedule& /*lowered*/, int rank, Device& /*device*/) {
+    return make_stages(plan, rank, options);
+  });
 }
 
 }  // namespace
@@ -55,5 +94,57 @@ TEST_CASE("Tied tables, evictions and bf16 do so too") {
     const CheckResult result = checked(plan);
     INFO(result.problem);
     CHECK(result.bitwise_equal);
+  }
+}
+
+// Ranks that share a GPU compute one after the other what one process computes: what is more than that is the
+// pipeline's. The table goes into docs/devices.md.
+TEST_CASE("A step of ranks that share a GPU, beside the same work in one process") {
+  if (skipped()) return;
+  const test::DeviceStep alone = step_of(heavy_plan("gpipe", 1));
+  Table table{.header = {"schedule", "ranks", "step", "of one process's", "computed of the step", "host done at"},
+              .rows = {}};
+  const auto add = [&](const std::string& name, int ranks, const test::DeviceStep& of) {
+    table.rows.push_back({name, std::to_string(ranks), to_text(of.step), percent_text(of.step / alone.step),
+                          percent_text(of.computed / of.step), percent_text(of.host / of.step)});
+  };
+  add("one process", 1, alone);
+  // The host is ahead of the device: it has given everything long before the device has done it.
+  CHECK(alone.host < alone.step * 0.5);
+  for (const char* const name : {"1f1b", "zb-h1", "interleaved-1f1b"}) {
+    const test::DeviceStep step = step_of(heavy_plan(name, 4));
+    add(name, 4, step);
+    CHECK(step.host < step.step);
+    CHECK(step.step < alone.step * 1.25);
+  }
+  WARN("\n" << to_text(table, false));
+}
+
+TEST_CASE("The runner's own time at an action on a GPU is at most 15 us") {
+  if (skipped()) return;
+  for (const int ranks : {1, 2, 4}) {
+    const Plan plan = test::training_plan({.model = test::llama(4), .ranks = ranks, .microbatches = 128});
+    const Seconds time = test::overhead_of_an_action(devices_of(ranks), plan, 5);
+    WARN(ranks << " ranks: " << time.value * 1e6 << " us an action");
+    CHECK(time.value <= 15e-6);
+  }
+}
+
+TEST_CASE("Processes train over NCCL like a single device: on a GPU each or, where NCCL bears it, on one") {
+  if (skipped()) return;
+  if (accelerator_count() < 2) ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  try {
+    require_nccl_here(2, this_host());
+  } catch (const InputError& error) {
+    WARN("left out: " << error.what());
+    return;
+  }
+  const TemporaryFolder folder;
+  for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-v", "dualpipe"}) {
+    const std::string plan = folder.write("plan.json", to_json(test::hybrid_plan(find_schedule(name), 2)));
+    const std::string command = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec run " + plan +
+                                " --device cuda --transport nccl --deterministic --check --steps 2";
+    INFO(command);
+    CHECK(std::system(command.c_str()) == 0);
   }
 }

@@ -2,6 +2,8 @@
 #include "common/schedule/weight_versions.hpp"
 #include "exec/device/host_device.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/host_with_streams.hpp"
+#include "tests/exec/stage/device_step.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
 #include "tests/exec/transports.hpp"
 
@@ -60,6 +62,30 @@ TEST_CASE("And so it does where ranks share a device, by moments and copies") {
     for (int rank = 0; rank < 4; ++rank) devices.push_back(std::make_unique<HostAsDevice>());
     require_bitwise(plan, test::train_on(devices, plan, 2), {.data = {}, .deterministic = true, .device = "cpu"});
   }
+}
+
+// What the GPU's tests print of a step, on a device whose compute is the host: all of it is there, and adds up.
+TEST_CASE("A step on a device is taken apart into the device's time, the host's and the runner's") {
+  const Plan plan = hybrid_plan(find_schedule("1f1b"), 2);
+  const auto devices = [] {
+    test::Devices made;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) made.push_back(std::make_unique<test::HostWithStreams>(rank));
+    return made;
+  };
+  const test::DeviceStep step = test::timed_step(
+      devices(), plan, 2, [&](const Schedule&, int rank, Device&) { return make_stages(plan, rank, {}); });
+  std::size_t actions = 0;
+  for (const auto& list : lower(plan.schedule, {.optimizer = true, .tied_embeddings = false}).actions) {
+    actions += list.size();
+  }
+  CHECK(step.actions == actions);
+  CHECK(step.computed.value > 0);
+  CHECK(step.computed <= step.step * 2);  // two ranks
+  // Here the host computes, so it is done when the device is.
+  CHECK(step.host.value == Approx(step.step.value).epsilon(0.2));
+  const Seconds overhead = test::overhead_of_an_action(devices(), plan, 3);
+  CHECK(overhead.value > 0);
+  CHECK(overhead < step.computed);
 }
 
 TEST_CASE("Two replicas sum the gradients of a tied table as well") {

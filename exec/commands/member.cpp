@@ -1,0 +1,216 @@
+#include "exec/commands/member.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <thread>
+
+#include "common/base/text.hpp"
+#include "exec/device/host_device.hpp"
+#include "exec/launch.hpp"
+#include "exec/transport/gloo.hpp"
+#include "exec/transport/keep_alive.hpp"
+#include "exec/transport/nccl.hpp"
+#include "exec/world.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr Seconds start_timeout{60};
+constexpr std::chrono::minutes look_around_time{2};  // until all have found their devices: the first use takes a while
+const std::string verdict_key = "world";
+
+// Whoever hosts the store stays until the other ranks have said their last word to it, for a while.
+struct StoreKeeper {
+  std::shared_ptr<RunStore> hosted;
+  std::shared_ptr<RunStore> joined;
+  int ranks = 1;
+
+  ~StoreKeeper() {
+    if (!hosted) return;
+    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
+    const auto all_gone = [this] {
+      for (int rank = 1; rank < ranks; ++rank) {
+        if (!KeepAlive::is_gone(joined->said(rank))) return false;
+      }
+      return true;
+    };
+    try {
+      while (!all_gone() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    } catch (const std::exception&) {  // then nobody can say anything any more
+    }
+  }
+};
+
+// Lets a watchdog and signals, which outlive the transport, stop the run: through it while it is there, else through
+// the store, where all ranks look.
+class Stoppable {
+ public:
+  explicit Stoppable(RunStore& store) : store_(store) {}
+
+  void set(Transport* transport) {
+    const std::scoped_lock lock(mutex_);
+    transport_ = transport;
+  }
+  void abort(const std::string& reason) {
+    const std::scoped_lock lock(mutex_);
+    if (transport_ != nullptr) return transport_->abort(reason);
+    try {
+      store_.stop(reason);
+    } catch (const std::exception&) {  // whoever hosts it is gone, and with it the run
+    }
+  }
+
+ private:
+  RunStore& store_;
+  std::mutex mutex_;
+  Transport* transport_ = nullptr;
+};
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
+}
+
+struct Found {
+  std::unique_ptr<Device> device;  // null: `member` says why
+  WorldMember member;
+};
+
+// Never throws what is wrong with this host alone: the other ranks would wait for one that has gone.
+Found look_around(const Membership& member, const Host& host) {
+  Found found{.device = nullptr, .member = {.host = host_name(), .host_id = host_id()}};
+  try {
+    const NcclFound nccl = require_nccl(host.nccl_library);
+    found.member.library = "NCCL " + nccl.version;
+    found.member.shares_devices = nccl.shares_devices;
+    const int index = device_of_rank(member, host.visible_devices(), nccl.shares_devices);
+    found.device = host.make_device(index);
+    found.member.device = found.device->name();
+    if (const auto facts = host.device_facts(index)) found.member.device_bus = facts->bus;
+  } catch (const Error& error) {
+    found.member.refusal = refusal_of(error);
+  }
+  return found;
+}
+
+// Of all plans that alternate: in the order that plan_communicators gives, which is that of the set.
+NcclOptions nccl_options(const std::vector<PreparedPlan>& plans, const Host& host) {
+  std::set<CommunicatorSpec> communicators;
+  std::set<std::size_t> bytes;
+  for (const PreparedPlan& prepared : plans) {
+    const auto of_plan = plan_communicators(prepared.lowered, prepared.plan.layout);
+    communicators.insert(of_plan.begin(), of_plan.end());
+    bytes.insert(static_cast<std::size_t>(prepared.plan.costs.boundary_bytes.value));
+  }
+  return {.communicators = {communicators.begin(), communicators.end()},
+          .message_bytes = {bytes.begin(), bytes.end()},
+          .start_timeout = start_timeout,
+          .library_file = host.nccl_library};
+}
+
+GlooOptions gloo_options(const SessionOptions& options, const Membership& member, const RankWork& work,
+                         const Watchdog& watchdog) {
+  GlooOptions gloo{.rank = member.rank,
+                   .size = member.size,
+                   .address = member.address,
+                   .port = member.port,
+                   .attempt = member.attempt};
+  if (!options.emulate && options.transport == "gloo") {
+    gloo.allocate = allocate_payload;
+    gloo.allocate_part = [&work, rank = member.rank](std::size_t bytes) {
+      count_memory_as(work.account(rank));
+      return allocate_payload(bytes);
+    };
+  }
+  gloo.doing = [&work, &watchdog, rank = member.rank] { return work.doing(rank, watchdog); };
+  gloo.describe = [&work](int rank, const std::string& doing) { return work.describe(rank, doing); };
+  return gloo;
+}
+
+std::shared_ptr<RunStore> hosted_store(const Membership& member) {
+  if (!member.hosts_store) return nullptr;
+  const bool this_host = member.address.starts_with("127.") || member.address == "localhost";
+  return RunStore::host(member.port, this_host ? RunStore::Reach::this_host : RunStore::Reach::all_hosts);
+}
+
+}  // namespace
+
+void require_nccl_here(int ranks, const Host& host) {
+  const NcclFound nccl = require_nccl(host.nccl_library);
+  const int visible = host.visible_devices();
+  if (visible == 0) (void)host.make_device(0);  // says why
+  if (ranks <= visible || nccl.shares_devices) return;
+  throw InputError(
+      "--transport",
+      fmt::format("'nccl' gives each of the {} ranks a device of its own, and this process sees {}", ranks, visible),
+      "a plan with fewer ranks, CUDA_VISIBLE_DEVICES, or --transport local, where ranks share one device");
+}
+
+std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
+  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline", rank,
+                     work.describe(rank, work.doing(rank, watchdog)), to_text(since));
+}
+
+void leave_hanging() {
+  constexpr const char* message = "plumb-exec: a rank still hangs in its action: leaving without it\n";
+  (void)!::write(STDERR_FILENO, message, std::strlen(message));
+  std::_Exit(static_cast<int>(ExitStatus::run_failed));
+}
+
+SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const Membership& member,
+                       const Host& host) {
+  const auto hosted = hosted_store(member);
+  const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
+  const StoreKeeper keeper{hosted, store, member.size};
+  RankWork work(plans, options);
+  Stoppable running(*store);
+  Watchdog* watching = nullptr;
+  Watchdog watchdog(member.size,
+                    {.on_hang = [&](int rank, const Position&,
+                                    Seconds since) { running.abort(hang_reason(work, rank, *watching, since)); },
+                     .on_stuck = leave_hanging});
+  watching = &watchdog;
+  try {
+    std::unique_ptr<Device> device = make_host_device();
+    std::unique_ptr<Transport> transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
+    std::optional<SignalWatch> signals;
+    if (host.watches_signals) signals.emplace([&](const std::string& reason) { running.abort(reason); });
+    if (options.transport == "nccl") {
+      Found found = look_around(member, host);
+      require_world(found.member, *transport,
+                    {.put = [&](const std::string& text) { store->put(verdict_key, text); },
+                     .find = [&] { return store->find(verdict_key); }},
+                    Clock::now() + look_around_time);
+      device = std::move(found.device);
+      const Rendezvous rendezvous{
+          .put = [&](const std::string& key, const std::string& value) { store->put(key, value); },
+          .find = [&](const std::string& key) { return store->find(key); }};
+      transport = make_nccl_transport(nccl_options(plans, host), std::move(transport), *device, rendezvous);
+    }
+    running.set(transport.get());
+    const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };
+    const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
+    return work.run(*transport, *device, watchdog);
+  } catch (const Stopped&) {
+    throw;
+  } catch (const RunError& error) {
+    store->stop(error.what());
+    // A rank that fails closes its connections after it has said why: who only notices these says that instead.
+    const std::string first = store->stop_reason();
+    if (!std::string_view(error.what()).starts_with(first)) throw Stopped(first);
+    throw;
+  } catch (const Error& error) {
+    store->stop(error.what());
+    throw;
+  }
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,299 @@
+// Ranks of a session over NCCL, from the rendezvous to the logs: the session's own code on threads, with a scripted
+// library in NCCL's place and the host's memory in a GPU's. Training is compared with the single device, bit by bit.
+#include "exec/commands/member.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "exec/stage/factory.hpp"
+#include "exec/transport/nccl.hpp"
+#include "exec/transport/run_store.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/fake_nccl/nccl_ranks.hpp"
+#include "tests/exec/host_with_streams.hpp"
+#include "tests/exec/stage/schedule_plans.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using namespace std::chrono_literals;
+using test::HostWithStreams;
+
+namespace {
+
+const test::Speeds slow_messages{.compute = 0us, .copies = 500us, .unhurried = 500us};
+
+PreparedPlan prepared(Plan plan) {
+  Schedule lowered = lowered_schedule(plan);
+  LaunchPlan launches = require_launchable(plan.name, lowered, plan.costs);
+  return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
+}
+
+SessionOptions nccl_session(int steps = 2) {
+  SessionOptions options;
+  options.steps = steps;
+  options.warm_up = 0;
+  options.transport = "nccl";
+  options.device = "cuda";
+  options.check = true;
+  return options;
+}
+
+// As many devices as asked for, each with a place of its own.
+Host host_of(int devices) {
+  return {.visible_devices = [devices] { return devices; },
+          .make_device =
+              [](int index) {
+                return std::make_unique<HostWithStreams>(static_cast<std::uint32_t>(100 * index + 1), slow_messages);
+              },
+          .device_facts = [](int index) { return DeviceFacts{.bus = "0000:" + std::to_string(index) + "b:00"}; },
+          .nccl_library = PLUMB_FAKE_NCCL,
+          .watches_signals = false};
+}
+
+struct MembersEnd {
+  SessionLogs logs;                 // of rank 0
+  std::vector<std::string> errors;  // by rank; empty: none
+  std::vector<ExitStatus> statuses;
+  std::string stop_reason;
+};
+
+using HostOfRank = std::function<Host(int rank)>;
+
+// As a launcher starts them on one host.
+MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const HostOfRank& host) {
+  const int ranks = plans.front().lowered.ranks;
+  const auto store = RunStore::host(0);
+  MembersEnd end{.logs = {},
+                 .errors = std::vector<std::string>(static_cast<std::size_t>(ranks)),
+                 .statuses = std::vector<ExitStatus>(static_cast<std::size_t>(ranks), ExitStatus::done),
+                 .stop_reason = {}};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto place = static_cast<std::size_t>(rank);
+      const Membership member{.rank = rank,
+                              .size = ranks,
+                              .local_rank = rank,
+                              .address = "127.0.0.1",
+                              .port = store->port(),
+                              .launcher = "torchrun"};
+      try {
+        SessionLogs logs = run_member(plans, options, member, host(rank));
+        if (rank == 0) end.logs = std::move(logs);
+      } catch (const Error& error) {
+        end.errors[place] = error.what();
+        end.statuses[place] = error.status();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  end.stop_reason = store->stop_reason();
+  return end;
+}
+
+MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
+  return run_members(plans, options, [&](int) { return host_of(plans.front().lowered.ranks); });
+}
+
+std::vector<double> losses_of(const PreparedPlan& plan, const std::vector<RankLog>& logs) {
+  std::vector<double> losses(logs.front().steps.size(), 0);
+  for (int replica = 0; replica < replicas(plan.lowered); ++replica) {
+    const int last = rank_in_replica(plan.lowered, replica, stages(plan.lowered) - 1);
+    for (std::size_t step = 0; step < losses.size(); ++step) {
+      losses[step] += logs[static_cast<std::size_t>(last)].steps[step].loss;
+    }
+  }
+  return losses;
+}
+
+void require_trained(const Plan& plan) {
+  const FakeNccl fake;
+  const std::vector<PreparedPlan> plans{prepared(plan)};
+  const MembersEnd end = run_members(plans, nccl_session());
+  CHECK(end.errors == std::vector<std::string>(end.errors.size()));
+  REQUIRE(end.logs.ranks.size() == 1);
+  const CheckResult result =
+      check_against_reference(plan, {}, losses_of(plans.front(), end.logs.ranks.front()), end.logs.gradients);
+  INFO(result.problem);
+  CHECK(result.bitwise_equal);
+  const FakeNcclCounts counts = fake.counts();
+  CHECK(counts.mismatches == 0);
+  CHECK(counts.aborted == 0);
+  CHECK(counts.destroyed == counts.joined);
+  CHECK(counts.batches > 0);
+}
+
+}  // namespace
+
+TEST_CASE("every schedule that NCCL can run trains like a single device, bit by bit, through the session's own code") {
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    for (const int ranks : {2, 4}) {
+      const Plan plan = test::hybrid_plan(entry, ranks);
+      if (evicts(plan.schedule)) continue;
+      INFO(entry.name << " on " << ranks);
+      require_trained(plan);
+    }
+  }
+}
+
+TEST_CASE("tied tables and bf16 do so too") {
+  for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-v", "dualpipe"}) {
+    const ScheduleEntry& entry = find_schedule(name);
+    const int chunks = entry.uses_chunks ? 2 : 1;
+    INFO(name);
+    require_trained(test::training_plan({.model = test::gpt2(4 * chunks, true),
+                                         .schedule = name,
+                                         .ranks = 4,
+                                         .chunks = chunks,
+                                         .microbatches = 8,
+                                         .precision = ElementType::bf16}));
+  }
+}
+
+TEST_CASE("plans that alternate share their communicators, and each trains to its own bits") {
+  const FakeNccl fake;
+  const std::vector<PreparedPlan> plans{prepared(test::training_plan({.model = test::gpt2(4, true), .ranks = 2})),
+                                        prepared(test::training_plan({.model = test::hybrid_of(4),
+                                                                      .schedule = "zb-h1",
+                                                                      .ranks = 2,
+                                                                      .microbatches = 6,
+                                                                      .precision = ElementType::bf16}))};
+  REQUIRE(plans[0].plan.costs.boundary_bytes != plans[1].plan.costs.boundary_bytes);
+  const MembersEnd end = run_members(plans, nccl_session(3));
+  CHECK(end.errors == std::vector<std::string>(2));
+  REQUIRE(end.logs.ranks.size() == 2);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const test::TrainingRun alone = test::train(plans[i].plan, 3);
+    CHECK(losses_of(plans[i], end.logs.ranks[i]) == alone.losses);
+  }
+  CHECK(fake.counts().joined == 2 * 3);  // down, up and the first plan's tied table, on two ranks
+  CHECK(fake.counts().mismatches == 0);
+}
+
+TEST_CASE("evictions over NCCL are refused before anything starts") {
+  const Plan plan = test::hybrid_plan(find_schedule("bpipe"), 4);
+  CHECK_THROWS_AS(prepared(plan), InputError);
+  CHECK_THROWS_WITH(prepared(plan), ContainsSubstring("(bpipe) evicts activations, which is not executed over NCCL"));
+}
+
+TEST_CASE("too few devices, one that does not work, and one that two ranks have: every rank says the same, at once") {
+  const FakeNccl fake;
+  const std::vector<PreparedPlan> plans{prepared(test::training_plan({.model = test::llama(4), .ranks = 4}))};
+  HostOfRank host;
+  std::string expected;
+  SECTION("four ranks and two devices") {
+    host = [](int) { return host_of(2); };
+    expected = "rank 2 (on ";
+  }
+  SECTION("none on the last rank's host") {
+    host = [](int rank) {
+      Host made = host_of(4);
+      if (rank < 3) return made;
+      made.visible_devices = [] { return 0; };
+      made.make_device = [](int) -> std::unique_ptr<Device> {
+        throw InputError("--device", "there is no device 0: this process sees 0", "see nvidia-smi");
+      };
+      return made;
+    };
+    expected = "): there is no device 0: this process sees 0";
+  }
+  SECTION("the same for two") {
+    host = [](int) {
+      Host made = host_of(4);
+      made.device_facts = [](int index) { return DeviceFacts{.bus = index < 2 ? "0000:1b:00" : ""}; };
+      return made;
+    };
+    expected = "ranks 0, 1 have one device, 0000:1b:00 on ";
+  }
+  SECTION("no library on one") {
+    host = [](int rank) {
+      Host made = host_of(4);
+      if (rank == 1) made.nccl_library = "/nowhere/libnccl.so.2";
+      return made;
+    };
+    expected = "'nccl' cannot load NCCL: /nowhere/libnccl.so.2";
+  }
+  const auto start = Clock::now();
+  const MembersEnd end = run_members(plans, nccl_session(), host);
+  CHECK(Clock::now() - start < 20s);
+  for (const std::string& error : end.errors) {
+    CHECK_THAT(error, ContainsSubstring(expected));
+    CHECK(error == end.errors.front());
+  }
+  CHECK(end.statuses == std::vector<ExitStatus>(4, ExitStatus::wrong_input));
+  CHECK(end.stop_reason == end.errors.front());
+  CHECK(fake.counts().joined == 0);
+}
+
+namespace {
+
+// Whose compute is waited for on the host while everything else is asynchronous: no rank's host waits for a message.
+MembersEnd run_emulated(double deadline_s) {
+  Plan plan = test::training_plan({.model = test::llama(4), .ranks = 4, .microbatches = 8});
+  SessionOptions options = nccl_session(3);
+  options.check = false;
+  options.emulate = true;
+  options.deadline = {deadline_s};
+  return run_members({prepared(std::move(plan))}, options, [](int) {
+    Host host = host_of(4);
+    host.make_device = [](int index) { return std::make_unique<test::AsyncDevice>(static_cast<std::uint32_t>(index)); };
+    return host;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("NCCL's asynchronous error ends all ranks: the first says rank, action and peer, the others what it said") {
+  const FakeNccl fake({.faulty_rank = 2, .faulty_batch = 7, .fault = FakeNcclScript::Fault::asynchronous_error});
+  const auto start = Clock::now();
+  const MembersEnd end = run_emulated(60);
+  CHECK(Clock::now() - start < 30s);
+  CHECK_THAT(end.errors[2], ContainsSubstring("rank 2, step ") && ContainsSubstring(" rank ") &&
+                                ContainsSubstring("remote process exited") && ContainsSubstring("NCCL_DEBUG"));
+  for (const ExitStatus status : end.statuses) CHECK(status == ExitStatus::run_failed);
+  for (const std::string& error : end.errors) CHECK_THAT(error, ContainsSubstring("rank 2, step "));
+  CHECK_THAT(end.stop_reason, ContainsSubstring("rank 2, step "));
+  CHECK(fake.counts().aborted == fake.counts().joined);
+  CHECK(fake.counts().used_after_abort == 0);
+}
+
+TEST_CASE("a message that never ends is named at the deadline, and nobody hangs after it") {
+  const FakeNccl fake({.faulty_rank = 1, .faulty_batch = 5, .fault = FakeNcclScript::Fault::hang});
+  const auto start = Clock::now();
+  const MembersEnd end = run_emulated(0.5);
+  CHECK(Clock::now() - start < 40s);
+  for (const std::string& error : end.errors) CHECK_FALSE(error.empty());
+  CHECK_THAT(end.stop_reason, ContainsSubstring("has not ended before the deadline") && ContainsSubstring("on "));
+  CHECK(fake.counts().aborted == fake.counts().joined);
+}
+
+TEST_CASE("a rank that never joins its communicator is given up before the first step, and the others end with it") {
+  const FakeNccl fake({.init_result = 1});  // ncclUnhandledCudaError
+  const auto start = Clock::now();
+  const MembersEnd end = run_emulated(60);
+  CHECK(Clock::now() - start < 30s);
+  for (const ExitStatus status : end.statuses) CHECK(status == ExitStatus::run_failed);
+  CHECK_THAT(end.stop_reason, ContainsSubstring("down (ranks 0-3)") && ContainsSubstring("unhandled cuda error") &&
+                                  ContainsSubstring("nvidia-smi"));
+}
+
+TEST_CASE("whoever only starts ranks asks how many devices there are, and makes none") {
+  const FakeNccl fake;
+  Host host = host_of(2);
+  host.make_device = [](int) -> std::unique_ptr<Device> { throw InputError("--device", "made one", ""); };
+  CHECK_NOTHROW(require_nccl_here(2, host));
+  CHECK_THROWS_WITH(require_nccl_here(4, host),
+                    ContainsSubstring("each of the 4 ranks a device of its own, and this process sees 2"));
+  ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  CHECK_NOTHROW(require_nccl_here(4, host));
+  {
+    const FakeNccl old({.version = 22707});
+    CHECK_THROWS_AS(require_nccl_here(4, host), InputError);
+  }
+  ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  host.visible_devices = [] { return 0; };
+  CHECK_THROWS_WITH(require_nccl_here(2, host), ContainsSubstring("made one"));
+  host.nccl_library = "/nowhere/libnccl.so.2";
+  CHECK_THROWS_WITH(require_nccl_here(2, host), ContainsSubstring("cannot load NCCL"));
+}
