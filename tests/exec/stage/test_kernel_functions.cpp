@@ -99,6 +99,7 @@ void require_as_near(const Tensors& found, const Tensors& other, const Tensors& 
     REQUIRE(found[i].sizes() == truth[i].sizes());
     const double size = at::linalg_vector_norm(truth[i].detach()).item<double>();
     REQUIRE(size > 0);
+    CHECK(distance(other[i], truth[i]) <= 0.1 * size);  // or being as near to it as that would say nothing
     CHECK(distance(found[i], truth[i]) <= 1.5 * std::max(distance(other[i], truth[i]), 8 * 0x1p-24 * size));
   }
 }
