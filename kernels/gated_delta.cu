@@ -9,110 +9,13 @@
 
 #include "kernels/device/device.cuh"
 #include "kernels/gated_delta_chunk.cuh"
+#include "kernels/gated_delta_state.cuh"
 #include "kernels/gated_delta_steps.cuh"
 
 namespace plumb::kernels {
 namespace {
 
 using namespace device;
-
-// What a thread has of the next chunk, on its way from memory.
-template <class T, int Keys>
-struct Ahead {
-  static constexpr int packs = chunk * Keys / 8 / threads;
-  Pack<T, 8> query[packs];
-  Pack<T, 8> key[packs];
-  Pack<T, 8> value;
-  float pair[2];  // log_decay in warp 0, beta in warp 1
-};
-
-template <class T, int Keys>
-__device__ __forceinline__ void fetch(const Rule<T>& a, int first, Ahead<T, Keys>& ahead) {
-  const std::int64_t step = static_cast<std::int64_t>(blockIdx.y) * a.time + first;
-  const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int i = 0; i < Ahead<T, Keys>::packs; ++i) {
-    const int row = (i * threads + thread) / (Keys / 8);
-    const std::int64_t at = step * Keys + (i * threads + thread) * 8;
-    ahead.query[i] = first + row < a.time ? load<8>(a.query + at) : Pack<T, 8>{};
-    ahead.key[i] = first + row < a.time ? load<8>(a.key + at) : Pack<T, 8>{};
-  }
-  const int row = thread / (value_columns / 8);
-  const int column = static_cast<int>(blockIdx.x) * value_columns + thread % (value_columns / 8) * 8;
-  ahead.value = first + row < a.time ? load<8>(a.value + (step + row) * a.value_dim + column) : Pack<T, 8>{};
-  const float* const numbers = thread < warp_size ? a.log_decay : a.beta;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int at = thread % warp_size * 2 + i;
-    ahead.pair[i] = thread < 2 * warp_size && first + at < a.time ? numbers[step + at] : 0.0F;
-  }
-}
-
-template <class T, int Keys>
-__device__ __forceinline__ void put(const Ahead<T, Keys>& ahead, Tiles<T, Keys>& tiles) {
-  const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int i = 0; i < Ahead<T, Keys>::packs; ++i) {
-    const int row = (i * threads + thread) / (Keys / 8);
-    const int column = (i * threads + thread) % (Keys / 8) * 8;
-    store(tiles.query + row * Tiles<T, Keys>::wide + column, ahead.query[i]);
-    store(tiles.key + row * Tiles<T, Keys>::wide + column, ahead.key[i]);
-  }
-  store(tiles.value + thread / 4 * Tiles<T, Keys>::values + thread % 4 * 8, ahead.value);
-  if (thread < warp_size) {
-    float sum_so_far = ahead.pair[0] + ahead.pair[1];
-#pragma unroll
-    for (int reach = 1; reach < warp_size; reach *= 2) {
-      const float before = shuffle(sum_so_far, thread >= reach ? thread - reach : thread);
-      if (thread >= reach) sum_so_far += before;
-    }
-    const float before = shuffle(sum_so_far, thread > 0 ? thread - 1 : 0);
-    const float first = (thread > 0 ? before : 0.0F) + ahead.pair[0];
-    const float second = first + ahead.pair[1];
-    tiles.decay[2 * thread] = first;
-    tiles.decay[2 * thread + 1] = second;
-    tiles.grown[2 * thread] = expf(first);
-    tiles.grown[2 * thread + 1] = expf(second);
-  } else if (thread < 2 * warp_size) {
-    tiles.beta[2 * thread - chunk] = ahead.pair[0];
-    tiles.beta[2 * thread - chunk + 1] = ahead.pair[1];
-  }
-}
-
-// The warp's part of the state: 16 value columns, a quarter of the keys.
-template <int Keys>
-struct State {
-  static constexpr int tiles = Keys / 32;
-  float at[tiles][4];
-};
-
-// Calls f(number, key, value column of the block) for what this lane has.
-template <int Keys, class F>
-__device__ __forceinline__ void for_state(State<Keys>& state, const F& f) {
-  const Lane lane;
-#pragma unroll
-  for (int n = 0; n < State<Keys>::tiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      f(state.at[n][i], lane.warp / 2 * (Keys / 4) + n * 8 + lane.quad * 2 + i % 2,
-        lane.warp % 2 * 16 + lane.group + i / 2 * 8);
-    }
-  }
-}
-
-template <class T, int Keys>
-__device__ __forceinline__ void put_state(const State<Keys>& state, Tiles<T, Keys>& tiles) {
-  const Lane lane;
-#pragma unroll
-  for (int n = 0; n < State<Keys>::tiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = lane.warp % 2 * 16 + lane.group + i * 8;
-      const int column = lane.warp / 2 * (Keys / 4) + n * 8 + lane.quad * 2;
-      put_pair(tiles.state + row * Tiles<T, Keys>::wide + column, state.at[n][2 * i], state.at[n][2 * i + 1]);
-    }
-  }
-}
 
 template <class T, int Keys>
 __device__ __forceinline__ void update_state(const Tiles<T, Keys>& tiles, State<Keys>& state) {
@@ -170,6 +73,7 @@ __global__ void __launch_bounds__(threads, 1) chunk_kernel(const __grid_constant
     sync_block();
     if (first + chunk < a.time) fetch(a, first + chunk, ahead);
     scores_and_coupling(tiles);
+    if (a.states != nullptr) store_state(a, first, tiles, a.states);
     sync_block();
     float right[8][4] = {};
     float out[4][4] = {};
@@ -183,7 +87,8 @@ __global__ void __launch_bounds__(threads, 1) chunk_kernel(const __grid_constant
     sync_block();
     if (lane.warp < 2) solve(tiles, right);
     sync_block();
-    if (lane.warp >= 4) {
+    if (a.writes != nullptr) store_turned(a, first, tiles.writes, a.writes);
+    if (lane.warp >= 4 && a.output != nullptr) {
       from_writes(tiles, out);
       write_out(a, first, out);
     }
@@ -206,6 +111,8 @@ Rule<T> rule_of(const GatedDeltaShape& shape, const GatedDeltaForward& a) {
           .first_state = a.first_state,
           .output = static_cast<T*>(a.output),
           .last_state = a.last_state,
+          .states = static_cast<T*>(a.states),
+          .writes = static_cast<T*>(a.writes),
           .time = static_cast<int>(shape.time),
           .key_dim = static_cast<int>(shape.key_dim),
           .value_dim = static_cast<int>(shape.value_dim)};
@@ -220,7 +127,8 @@ void gated_delta_forward(const GatedDeltaShape& shape, Type type, const GatedDel
   require(shape.value_dim > 0 && shape.value_dim < (1 << 20), "values of 1 to 2^20");
   if (shape.sequences == 0) return;
   const bool aligned = aligned_to<16>(a.query, a.key, a.value, a.output);
-  const bool fits = (shape.key_dim == 64 || shape.key_dim == 128) && shape.value_dim % value_columns == 0 && aligned;
+  const bool fits = gated_delta_goes_by_chunks(shape, type) && aligned;
+  require(fits || (a.states == nullptr && a.writes == nullptr), "chunks where their states are asked for");
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.value_dim, value_columns)),
                   static_cast<unsigned>(shape.sequences));
   with_type(type, [&](auto zero) {

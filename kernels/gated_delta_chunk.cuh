@@ -1,5 +1,4 @@
-// The phases of a chunk of the gated delta rule in shared memory: only gated_delta.cu includes it, and says the
-// formulas.
+// The phases of a chunk of the gated delta rule in shared memory; gated_delta.cu says the formulas.
 #pragma once
 
 #include <cstdint>

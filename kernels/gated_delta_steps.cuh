@@ -1,4 +1,4 @@
-// The gated delta rule step by step, in fp32 for every type and size: only gated_delta.cu includes it.
+// The gated delta rule step by step, in fp32 for every type and size.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ struct Rule {
   const float* first_state;
   T* output;
   float* last_state;
+  T* states;  // by chunks only; or none
+  T* writes;
   int time;
   int key_dim;
   int value_dim;

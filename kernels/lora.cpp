@@ -1,5 +1,7 @@
 #include "kernels/lora.hpp"
 
+#include <algorithm>
+
 namespace plumb::kernels {
 
 void lora_project_reference(const LoraShape& shape, const LoraProject<double>& a) {
@@ -34,6 +36,12 @@ void lora_gradient_reference(const LoraShape& shape, const LoraGradient<double>&
       }
     }
   }
+}
+
+void lora_backward_reference(const LoraShape& shape, const LoraBackward<double>& a) {
+  std::fill(a.parts, a.parts + shape.rank * shape.columns, 0.0);
+  lora_gradient_reference(shape, {.z = a.z, .x = a.x, .gradient = a.parts});
+  lora_project_reference(shape, {.x = a.x, .factor = a.factor, .z = a.dz, .scale = a.scale});
 }
 
 }  // namespace plumb::kernels

@@ -7,6 +7,7 @@
 
 #include "kernels/add_parts.cuh"
 #include "kernels/device/device.cuh"
+#include "kernels/lora_backward.cuh"
 #include "kernels/lora_plain.cuh"
 
 namespace plumb::kernels {
@@ -292,6 +293,57 @@ std::int64_t lora_part_count(const LoraShape& shape) {
   return std::clamp<std::int64_t>(ceil_div(2 * processors(), tiles), 1, std::min(8, ceil_div(shape.tokens + 1, 16)));
 }
 
+namespace {
+
+template <class T>
+Gradient<T> gradient_of(const LoraShape& shape, const void* z, const void* x, float* parts) {
+  return {.z = static_cast<const T*>(z),
+          .x = static_cast<const T*>(x),
+          .parts = parts,
+          .tokens = shape.tokens,
+          .tokens_of_part = tokens_of_part(shape),
+          .x_stride = shape.x_stride,
+          .z_stride = shape.z_stride,
+          .columns = static_cast<int>(shape.columns),
+          .rank = static_cast<int>(shape.rank)};
+}
+
+template <class T>
+void launch_plain_gradient(const LoraShape& shape, const Gradient<T>& arguments, Stream stream) {
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, threads)),
+                  static_cast<unsigned>(lora_part_count(shape)));
+  launch(plain_gradient_kernel<T>, grid, threads, 0, stream, arguments);
+}
+
+int tiles_of(const LoraShape& shape) { return ceil_div(shape.columns, warps * backward_columns); }
+
+template <class T>
+void launch_backward(const LoraShape& shape, const LoraBackward<void>& a, Stream stream) {
+  const Backward<T> arguments = {.x = static_cast<const T*>(a.x),
+                                 .factor = static_cast<const T*>(a.factor),
+                                 .z = static_cast<const T*>(a.z),
+                                 .sums = a.workspace,
+                                 .parts = a.parts,
+                                 .tokens = shape.tokens,
+                                 .tokens_of_part = tokens_of_part(shape),
+                                 .x_stride = shape.x_stride,
+                                 .z_stride = shape.z_stride,
+                                 .columns = static_cast<int>(shape.columns),
+                                 .rank = static_cast<int>(shape.rank)};
+  const dim3 grid(static_cast<unsigned>(tiles_of(shape)), static_cast<unsigned>(lora_part_count(shape)));
+  with_tiles(shape.rank, 16, [&](auto tiles) {
+    if constexpr (tiles() <= 4) {
+      launch(backward_kernel<T, tiles()>, grid, threads, sizeof(BackwardTiles<T, tiles()>), stream, arguments);
+    }
+  });
+  if (shape.tokens == 0) return;
+  const dim3 blocks(static_cast<unsigned>(ceil_div(shape.tokens * shape.rank, threads)));
+  launch(add_tiles_kernel<T>, blocks, threads, 0, stream, arguments, tiles_of(shape), static_cast<float>(a.scale),
+         static_cast<T*>(a.dz));
+}
+
+}  // namespace
+
 void lora_gradient(const LoraShape& shape, Type type, const LoraGradient<void>& a, Stream stream) {
   check(shape);
   if (shape.tokens == 0) return;
@@ -299,28 +351,38 @@ void lora_gradient(const LoraShape& shape, Type type, const LoraGradient<void>& 
   const std::int64_t parts = lora_part_count(shape);
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
-    const Gradient<T> arguments = {.z = static_cast<const T*>(a.z),
-                                   .x = static_cast<const T*>(a.x),
-                                   .parts = a.parts,
-                                   .tokens = shape.tokens,
-                                   .tokens_of_part = tokens_of_part(shape),
-                                   .x_stride = shape.x_stride,
-                                   .z_stride = shape.z_stride,
-                                   .columns = static_cast<int>(shape.columns),
-                                   .rank = static_cast<int>(shape.rank)};
-    const auto rows = static_cast<unsigned>(parts);
+    const Gradient<T> arguments = gradient_of<T>(shape, a.z, a.x, a.parts);
     if constexpr (sizeof(T) == 2) {
       if (wide) {
-        const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, warps * gradient_columns)), rows);
+        const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, warps * gradient_columns)),
+                        static_cast<unsigned>(parts));
         with_tiles(shape.rank, 8,
                    [&](auto tiles) { launch(gradient_kernel<T, tiles()>, grid, threads, 0, stream, arguments); });
         return;
       }
     }
-    const dim3 grid(static_cast<unsigned>(ceil_div(shape.columns, threads)), rows);
-    launch(plain_gradient_kernel<T>, grid, threads, 0, stream, arguments);
+    launch_plain_gradient(shape, arguments, stream);
   });
   add_parts(shape.rank * shape.columns, parts, a.parts, a.gradient, stream);
+}
+
+std::int64_t lora_backward_workspace(const LoraShape& shape) { return tiles_of(shape) * shape.tokens * shape.rank; }
+
+void lora_backward(const LoraShape& shape, Type type, const LoraBackward<void>& a, Stream stream) {
+  check(shape);
+  const bool wide = multiples_of(8, shape.columns, shape.x_stride) && aligned_to<16>(a.x, a.factor, a.parts);
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) == 2) {
+      if (wide) return launch_backward<T>(shape, a, stream);
+    }
+    launch_plain_gradient(shape, gradient_of<T>(shape, a.z, a.x, a.parts), stream);
+    lora_project(shape, type, {.x = a.x, .factor = a.factor, .z = a.dz, .scale = a.scale}, stream);
+  });
+}
+
+void lora_add_parts(std::int64_t size, std::int64_t count, const float* parts, float* gradient, Stream stream) {
+  add_parts(size, count, parts, gradient, stream);
 }
 
 }  // namespace plumb::kernels

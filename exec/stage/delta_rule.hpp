@@ -22,4 +22,12 @@ struct DeltaInput {
 // begins with that (undefined: with zero) and leaves the last one there.
 [[nodiscard]] at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk, at::Tensor* state = nullptr);
 
+// The same by the device's kernels with operands of `type`, which the output has too, where these go by chunks of their
+// own (kernels/gated_delta.hpp); else as above, whose chunks beat the kernels' single steps.
+struct DeltaChoice {
+  std::int64_t chunk = 64;
+  at::ScalarType type = at::kFloat;
+};
+[[nodiscard]] at::Tensor delta_rule_on_kernels(const DeltaInput& input, const DeltaChoice& choice, at::Tensor* state);
+
 }  // namespace plumb::exec

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "exec/stage/attention_core.hpp"
+#include "exec/stage/primitives.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -21,14 +22,12 @@ using torch::autograd::variable_list;
 struct SwiGlu : Function<SwiGlu> {
   static Variable forward(AutogradContext* context, const Variable& gate, const Variable& up) {
     context->save_for_backward({gate, up});
-    return at::silu(gate).mul_(up);
+    return primitives_for(gate).swiglu(gate, up);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& dy = output_gradients[0];
-    at::Tensor dup = at::silu(saved[0]).mul_(dy);
-    at::Tensor dgate = at::silu_backward(dy.mul(saved[1]), saved[0]);
+    auto [dgate, dup] = primitives_for(saved[0]).swiglu_backward(output_gradients[0], saved[0], saved[1]);
     return {dgate, dup};
   }
 };
@@ -39,35 +38,15 @@ struct Rotate : Function<Rotate> {
     context->saved_data["cosine"] = cosine;
     context->saved_data["sine"] = sine;
     context->saved_data["interleaved"] = interleaved;
-    return rotated(x, cosine, sine, interleaved);
+    return primitives_for(x).rotate(x, {.cosine = cosine, .sine = sine, .interleaved = interleaved}, false);
   }
 
-  // A rotation's transpose turns back.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
-    const at::Tensor sine = context->saved_data["sine"].toTensor();
-    at::Tensor dx = rotated(output_gradients[0], context->saved_data["cosine"].toTensor(), sine.neg(),
-                            context->saved_data["interleaved"].toBool());
-    return {dx, Variable(), Variable(), Variable()};
-  }
-
- private:
-  static at::Tensor rotated(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, bool interleaved) {
-    const std::int64_t half = cosine.size(1);
-    const std::int64_t rest = x.size(-1) - 2 * half;
-    const at::Tensor c = cosine.unsqueeze(1);
-    const at::Tensor s = sine.unsqueeze(1);
-    const auto part = [&](const at::Tensor& of, std::int64_t which) {
-      return interleaved ? of.slice(-1, which, 2 * half, 2) : of.narrow(-1, which * half, half);
-    };
-    const at::Tensor first = part(x, 0);
-    const at::Tensor second = part(x, 1);
-    at::Tensor y = at::empty(x.sizes(), x.options());
-    part(y, 0).copy_((first * c).sub_(second * s));
-    part(y, 1).copy_((second * c).add_(first * s));
-    if (rest > 0) {
-      y.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
-    }
-    return y;
+    const RotaryTables tables = {.cosine = context->saved_data["cosine"].toTensor(),
+                                 .sine = context->saved_data["sine"].toTensor(),
+                                 .interleaved = context->saved_data["interleaved"].toBool()};
+    const at::Tensor& dy = output_gradients[0];
+    return {primitives_for(dy).rotate(dy, tables, true), Variable(), Variable(), Variable()};
   }
 };
 

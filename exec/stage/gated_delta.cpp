@@ -8,6 +8,7 @@
 #include "exec/stage/functions.hpp"
 #include "exec/stage/module.hpp"
 #include "exec/stage/operations.hpp"
+#include "exec/stage/primitives.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -71,8 +72,10 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
         .log_decay = log_decay(decay(x, pass), a_log, dt_bias, pass.queue).transpose(1, 2),
     };
     const bool whole = pass.slice.count == 1;
-    const std::int64_t chunk = whole ? delta.chunk : chunk_of_slice(x.size(1), delta.chunk);
-    const at::Tensor y = delta_rule(input, chunk, whole ? nullptr : &state).transpose(1, 2).to(x.scalar_type());
+    const DeltaChoice choice = {.chunk = whole ? delta.chunk : chunk_of_slice(x.size(1), delta.chunk),
+                                .type = x.scalar_type()};
+    const at::Tensor y =
+        primitives_for(x).delta_rule(input, choice, whole ? nullptr : &state).transpose(1, 2).to(x.scalar_type());
     if (pass.carried != nullptr) {
       const std::int64_t reach = std::min(delta.conv_kernel - 1, unmixed.size(1));
       *pass.carried = {state, unmixed.narrow(1, unmixed.size(1) - reach, reach)};

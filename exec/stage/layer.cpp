@@ -73,14 +73,25 @@ ExpertModule make_expert_linear(const ModuleContext& context, const std::string&
   };
 }
 
-Module make_norm(const ModuleContext& context, const std::string& name, NormKind kind) {
+Norm make_norm(const ModuleContext& context, const std::string& name, NormKind kind) {
   const std::int64_t hidden = context.model.hidden;
   const WeightPtr weight = weight_of(context, name, {hidden});
   if (kind == NormKind::rmsnorm) {
-    return [=](const at::Tensor& x, const Pass& pass) { return rms_norm(x, weight, pass.queue); };
+    return {.of = [=](const at::Tensor& x, const Pass& pass) { return rms_norm(x, weight, pass.queue); },
+            .of_sum =
+                [=](const at::Tensor& x, const at::Tensor& beside, const Pass& pass) {
+                  NormOfSum made = sum_rms_norm(x, beside, weight, pass.queue);
+                  return std::pair(std::move(made.sum), std::move(made.normal));
+                }};
   }
   const WeightPtr bias = context.weights.take(context.prefix + name + ".bias", {hidden});
-  return [=](const at::Tensor& x, const Pass& pass) { return layer_norm(x, weight, bias, pass.queue); };
+  return {.of = [=](const at::Tensor& x, const Pass& pass) { return layer_norm(x, weight, bias, pass.queue); },
+          .of_sum =
+              [=](const at::Tensor& x, const at::Tensor& beside, const Pass& pass) {
+                at::Tensor sum = x + beside;
+                at::Tensor normal = layer_norm(sum, weight, bias, pass.queue);
+                return std::pair(std::move(sum), std::move(normal));
+              }};
 }
 
 Module make_embedding(const ModuleContext& context) {
@@ -98,22 +109,22 @@ Module make_embedding(const ModuleContext& context) {
 }
 
 Module make_layer(const ModuleContext& context, const Layer& layer) {
-  const Module mixer_norm = make_norm(context, "norm_1", layer.norm);
+  const Norm mixer_norm = make_norm(context, "norm_1", layer.norm);
   const Module mixer = make_mixer(context, layer.mixer);
-  const Module mlp_norm = layer.norms == 2 ? make_norm(context, "norm_2", layer.norm) : mixer_norm;
+  const Norm mlp_norm = layer.norms == 2 ? make_norm(context, "norm_2", layer.norm) : mixer_norm;
   const Module mlp = make_mlp(context, layer.mlp);
   if (layer.parallel) {
     return [=](const at::Tensor& x, const Pass& pass) {
-      const at::Tensor normal = mixer_norm(x, pass);
+      const at::Tensor normal = mixer_norm.of(x, pass);
       return x + mixer(normal, pass) + mlp(normal, pass);
     };
   }
-  return [=](const at::Tensor& input, const Pass& pass) {
-    at::Tensor x = input;
-    if (mixer) {
-      x = x + mixer(mixer_norm(x, pass), pass);
-    }
-    return mlp ? x + mlp(mlp_norm(x, pass), pass) : x;
+  return [=](const at::Tensor& x, const Pass& pass) {
+    if (!mixer) return mlp ? x + mlp(mlp_norm.of(x, pass), pass) : x;
+    if (!mlp) return x + mixer(mixer_norm.of(x, pass), pass);
+    // No name for what the mixer makes: it goes before the MLP runs.
+    const auto [sum, normal] = mlp_norm.of_sum(x, mixer(mixer_norm.of(x, pass), pass), pass);
+    return sum + mlp(normal, pass);
   };
 }
 
@@ -122,7 +133,7 @@ Module make_head(const ModuleContext& context) {
   if (model.vision) {
     return make_class_head(context, *model.vision);
   }
-  const Module norm = make_norm(context, "final_norm", model.final_norm);
+  const Module norm = make_norm(context, "final_norm", model.final_norm).of;
   const WeightPtr table =
       weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
   const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();

@@ -7,6 +7,7 @@
 
 #include "exec/stage/capsules.hpp"
 #include "exec/stage/expert_rows.hpp"
+#include "exec/stage/primitives.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -16,39 +17,43 @@ using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
+LoraMatrices matrices_of(const Weight& weight, const WeightPtr& bias, const Adapter& adapter) {
+  return {.weight = weight.value,
+          .bias = bias ? std::optional<at::Tensor>(bias->value) : std::nullopt,
+          .a = adapter.a->value,
+          .b = adapter.b->value,
+          .scale = adapter.scale};
+}
+
 // The adapters are no variables of autograd's, and x may have no gradient: so both take an anchor.
 struct AdaptedLinear : Function<AdaptedLinear> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const Variable& x,
                           const WeightPtr& weight, const WeightPtr& bias, const AdapterPtr& adapter,
                           const WeightQueuePtr& queue) {
-    at::Tensor y = at::linear(x, weight->value, bias ? std::optional<at::Tensor>(bias->value) : std::nullopt);
-    const at::Tensor narrow = at::mm(rows(x), adapter->a->value.t()).mul_(adapter->scale);
-    y.view({-1, y.size(-1)}).addmm_(narrow, adapter->b->value.t());
-    context->save_for_backward({x, narrow});
+    LoraForward made = primitives_for(x).lora(x, matrices_of(*weight, bias, *adapter));
+    context->save_for_backward({x, made.narrow});
     context->saved_data["below"] = x.requires_grad();
     keep(context, "weight", weight);
     keep(context, "adapter", adapter);
     keep(context, "queue", queue);
-    return y;
+    return made.y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
-    const at::Tensor& narrow = saved[1];
     const auto adapter = kept<Adapter>(context, "adapter");
-    const at::Tensor dy = output_gradients[0].contiguous();
-    const at::Tensor dnarrow = at::mm(rows(dy), adapter->b->value).mul_(adapter->scale);
-    kept<WeightQueue>(context, "queue")->push([x, narrow, dy, dnarrow, adapter] {
-      accumulate_product(adapter->a->gradient, dnarrow, rows(x));
-      accumulate_product(adapter->b->gradient, rows(dy), narrow);
-    });
-    at::Tensor dx;
-    if (context->saved_data["below"].toBool()) {
-      dx = at::matmul(dy, kept<Weight>(context, "weight")->value);
-      dx.view({-1, dx.size(-1)}).addmm_(dnarrow, adapter->a->value);
-    }
-    return {Variable(), dx, Variable(), Variable(), Variable(), Variable()};
+    const Primitives& compute = primitives_for(x);
+    LoraBackward made = compute.lora_backward(output_gradients[0].contiguous(), saved[1],
+                                              matrices_of(*kept<Weight>(context, "weight"), {}, *adapter),
+                                              context->saved_data["below"].toBool());
+    kept<WeightQueue>(context, "queue")
+        ->push([x, adapter, dnarrow = made.dnarrow, add_to_b = std::move(made.add_to_b),
+                add_to_a = compute.lora_add_to_a] {
+          add_to_a(adapter->a->gradient, dnarrow, x);
+          add_to_b(adapter->b->gradient);
+        });
+    return {Variable(), made.dx, Variable(), Variable(), Variable(), Variable()};
   }
 };
 

@@ -66,8 +66,12 @@ using ExpertModule =
     std::function<at::Tensor(const at::Tensor& rows, const std::vector<std::int64_t>& rows_of_expert, const Pass&)>;
 [[nodiscard]] ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name,
                                               at::IntArrayRef shape);
-// Over hidden.
-[[nodiscard]] Module make_norm(const ModuleContext& context, const std::string& name, NormKind kind);
+// Over hidden: of x, and of x + beside, which it gives as well.
+struct Norm {
+  Module of;
+  std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor& x, const at::Tensor& beside, const Pass&)> of_sum;
+};
+[[nodiscard]] Norm make_norm(const ModuleContext& context, const std::string& name, NormKind kind);
 
 [[nodiscard]] Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttention& attention);
 [[nodiscard]] Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta);

@@ -5,31 +5,13 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "exec/stage/expert_moves.hpp"
 #include "exec/stage/functions.hpp"
 #include "exec/stage/module.hpp"
 #include "exec/stage/operations.hpp"
 
 namespace plumb::exec {
 namespace {
-
-// The tokens' choices, sorted by expert: row r of the experts' input is token `token[r]`, its choice number `choice[r]`
-// of the flattened [tokens, top_k].
-struct Dispatch {
-  at::Tensor choice;
-  at::Tensor token;
-  std::vector<std::int64_t> rows_of_expert;
-};
-
-Dispatch dispatch(const at::Tensor& chosen, std::int64_t experts) {
-  const at::Tensor flat = chosen.flatten();
-  const at::Tensor choice = at::argsort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  // The one place in a step where the host waits for a device: how many rows each expert's product has.
-  const at::Tensor rows = at::bincount(flat, {}, experts).cpu();
-  const auto* data = rows.const_data_ptr<std::int64_t>();
-  return {.choice = choice,
-          .token = at::floor_divide(choice, chosen.size(1)),
-          .rows_of_expert = std::vector<std::int64_t>(data, data + experts)};
-}
 
 at::Tensor choose(const at::Tensor& probability, const MoeMlp& moe, std::int64_t layer, const Pass& pass) {
   if (pass.routing != nullptr && pass.routing->replay) {
@@ -77,14 +59,13 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
     const at::Tensor probability = at::softmax(router(x, pass), -1, type);
     const at::Tensor chosen = choose(probability, moe, layer, pass);
     at::Tensor share = probability.gather(1, chosen);
-    share = (share / share.sum(-1, true)).to(x.scalar_type());
+    share = share / share.sum(-1, true);
 
-    const Dispatch plan = dispatch(chosen, moe.experts);
-    const at::Tensor gathered = x.index_select(0, plan.token);
-    const at::Tensor inner = swiglu(gate(gathered, plan.rows_of_expert, pass), up(gathered, plan.rows_of_expert, pass));
-    const at::Tensor made = down(inner, plan.rows_of_expert, pass);
-    const at::Tensor weighted = made * share.flatten().index_select(0, plan.choice).unsqueeze(1);
-    at::Tensor y = at::zeros_like(x).index_add(0, plan.token, weighted).view(input.sizes());
+    const DispatchPtr plan = dispatched(x, chosen, moe.experts);
+    const std::vector<std::int64_t>& count = plan->of.rows_of_expert;
+    const at::Tensor gathered = permuted(x, plan);
+    const at::Tensor inner = swiglu(gate(gathered, count, pass), up(gathered, count, pass));
+    at::Tensor y = unpermuted(down(inner, count, pass), share, plan).view(input.sizes());
     return shared ? y + shared(input, pass) : y;
   };
 }

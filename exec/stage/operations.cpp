@@ -9,6 +9,7 @@
 
 #include "exec/stage/capsules.hpp"
 #include "exec/stage/expert_rows.hpp"
+#include "exec/stage/primitives.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -93,31 +94,50 @@ struct ExpertLinear : Function<ExpertLinear> {
 constexpr double rms_epsilon = 1e-6;
 constexpr double layer_norm_epsilon = 1e-5;
 
-// Root mean square layer normalisation (arXiv 1910.07467).
+// With what stands beside it, what comes to h from there; without, an undefined one.
+at::Tensor backward_of_norm(AutogradContext* context, const at::Tensor& dy, const at::Tensor& dh) {
+  const variable_list saved = context->get_saved_variables();
+  const auto weight = kept<Weight>(context, "weight");
+  const bool trained = weight->is_trained();
+  NormBackward made =
+      primitives_for(dy).rms_norm_backward({.h = saved[0], .y = {}, .scale = saved[1]}, weight->value, dy, dh, trained);
+  if (trained) {
+    kept<WeightQueue>(context, "queue")
+        ->push([weight, parts = std::move(made.weight_parts), add = primitives_for(dy).add_parts] {
+          add(weight->gradient, parts);
+        });
+  }
+  return made.dx;
+}
+
 struct RmsNorm : Function<RmsNorm> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
                           const WeightQueuePtr& queue) {
-    const at::Tensor wide = x.to(statistics_type(x));
-    const at::Tensor scale = (wide.square().mean(-1, true) + rms_epsilon).rsqrt_();
-    context->save_for_backward({x, scale});
+    const NormForward made = primitives_for(x).rms_norm(x, {}, weight->value, rms_epsilon);
+    context->save_for_backward({x, made.scale});
     keep(context, "weight", weight);
     keep(context, "queue", queue);
-    return wide.mul(scale).mul_(weight->value).to(x.scalar_type());
+    return made.y;
   }
 
-  // With n = x·scale: dx = scale · (dn − n · mean(dn · n)), dn = dy · weight.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const auto weight = kept<Weight>(context, "weight");
-    const at::Tensor dy = output_gradients[0].to(saved[1].scalar_type());
-    const at::Tensor normal = saved[0].to(saved[1].scalar_type()).mul(saved[1]);
-    const at::Tensor product = dy.mul(normal);
-    if (weight->is_trained()) push_part(kept<WeightQueue>(context, "queue"), weight, rows(product).sum(0));
-    const at::Tensor wide_weight = weight->value.to(dy.scalar_type());
-    const at::Tensor mean =
-        at::matmul(product, wide_weight).div_(static_cast<double>(wide_weight.numel())).unsqueeze(-1);
-    at::Tensor dx = dy.mul(wide_weight).sub_(normal.mul(mean)).mul_(saved[1]);
-    return {dx.to(saved[0].scalar_type()), Variable(), Variable()};
+    return {backward_of_norm(context, output_gradients[0], {}), Variable(), Variable()};
+  }
+};
+
+struct SumRmsNorm : Function<SumRmsNorm> {
+  static variable_list forward(AutogradContext* context, const Variable& x, const Variable& beside,
+                               const WeightPtr& weight, const WeightQueuePtr& queue) {
+    const NormForward made = primitives_for(x).rms_norm(x, beside, weight->value, rms_epsilon);
+    context->save_for_backward({made.h, made.scale});
+    keep(context, "weight", weight);
+    keep(context, "queue", queue);
+    return {made.h, made.y};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const at::Tensor dx = backward_of_norm(context, output_gradients[1], output_gradients[0]);
+    return {dx, dx, Variable(), Variable()};
   }
 };
 
@@ -258,6 +278,12 @@ at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const std
 
 at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue) {
   return RmsNorm::apply(x, weight, queue);
+}
+
+NormOfSum sum_rms_norm(const at::Tensor& x, const at::Tensor& beside, const WeightPtr& weight,
+                       const WeightQueuePtr& queue) {
+  variable_list made = SumRmsNorm::apply(x, beside, weight, queue);
+  return {.sum = std::move(made[0]), .normal = std::move(made[1])};
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,

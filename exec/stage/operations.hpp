@@ -21,6 +21,13 @@ namespace plumb::exec {
 // Norms over the last dimension, statistics in fp32. The gradient of a vector is reduced in I, since keeping its
 // operands until W would cost more memory than the matmuls' own; W adds it.
 [[nodiscard]] at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue);
+// Of x + beside, which it gives as well.
+struct NormOfSum {
+  at::Tensor sum;
+  at::Tensor normal;
+};
+[[nodiscard]] NormOfSum sum_rms_norm(const at::Tensor& x, const at::Tensor& beside, const WeightPtr& weight,
+                                     const WeightQueuePtr& queue);
 [[nodiscard]] at::Tensor layer_norm(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
                                     const WeightQueuePtr& queue);
 

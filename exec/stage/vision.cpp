@@ -71,7 +71,7 @@ Module make_patch_embedding(const ModuleContext& context, const Vision& vision) 
 }
 
 Module make_class_head(const ModuleContext& context, const Vision& vision) {
-  const Module norm = make_norm(context, "final_norm", context.model.final_norm);
+  const Module norm = make_norm(context, "final_norm", context.model.final_norm).of;
   const Module logits = make_linear(context, "head", vision.classes, context.model.hidden, context.model.head_bias);
   return [=](const at::Tensor& x, const Pass& pass) {
     // A copy, so that the norm's output of all other tokens is not kept with it.

@@ -3,18 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <span>
 #include <utility>
 
 namespace plumb::exec {
-namespace {
-
-std::span<float> values(const at::Tensor& tensor) {
-  return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
-}  // namespace
-
 void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
                 const at::Tensor& first_moment, const at::Tensor& second_moment) {
   const auto count = static_cast<double>(step);
@@ -42,31 +33,38 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
 
 void WeightOptimizer::step(bool keep_old) {
   ++steps_;
+  std::vector<AdamWState> states;
   for (State& state : states_) {
     if (keep_old) {
       const bool wide = state.master.is_same(state.weight->value);
       state.weight->value = wide ? state.weight->value.clone() : at::empty_like(state.weight->value);
       if (wide) state.master = state.weight->value;
     }
-    apply(state);
-    if (!state.master.is_same(state.weight->value)) {
-      state.weight->value.copy_(state.master);
-    }
+    const bool narrow = !state.master.is_same(state.weight->value);
+    states.push_back({.master = state.master,
+                      .gradient = state.weight->gradient,
+                      .first_moment = state.first_moment,
+                      .second_moment = state.second_moment,
+                      .copy = narrow ? state.weight->value : at::Tensor()});
+  }
+  if (states.empty()) return;
+  if (training_.optimizer == Optimizer::adam) {
+    primitives_for(states.front().master).adamw({.rate = training_.learning_rate}, steps_, states);
+  } else {
+    for (const AdamWState& state : states) subtract(state);
   }
 }
 
-void WeightOptimizer::apply(const State& state) const {
-  const at::Tensor& gradient = state.weight->gradient;
-  const AdamW settings{.rate = training_.learning_rate};
-  const bool adam = training_.optimizer == Optimizer::adam;
-  if (!state.master.is_cpu()) {
-    if (adam) return adamw_step(settings, steps_, state.master, gradient, state.first_moment, state.second_moment);
-    state.master.sub_(gradient, training_.learning_rate);
-    return;
+void WeightOptimizer::subtract(const AdamWState& state) const {
+  const at::Tensor& weight = state.master;
+  if (weight.is_cpu()) {
+    const auto size = static_cast<std::size_t>(weight.numel());
+    sgd_step({weight.mutable_data_ptr<float>(), size}, {state.gradient.const_data_ptr<float>(), size},
+             training_.learning_rate);
+  } else {
+    weight.sub_(state.gradient, training_.learning_rate);
   }
-  if (!adam) return sgd_step(values(state.master), values(gradient), training_.learning_rate);
-  adamw_step(settings, steps_, values(state.master), values(gradient), values(state.first_moment),
-             values(state.second_moment));
+  if (state.copy.defined()) state.copy.copy_(weight);
 }
 
 }  // namespace plumb::exec

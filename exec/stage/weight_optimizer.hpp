@@ -8,6 +8,7 @@
 
 #include "common/plan/scenario.hpp"
 #include "exec/stage/optimizer.hpp"
+#include "exec/stage/primitives.hpp"
 #include "exec/stage/weights.hpp"
 
 namespace plumb::exec {
@@ -33,7 +34,7 @@ class WeightOptimizer {
     at::Tensor second_moment;
   };
 
-  void apply(const State& state) const;
+  void subtract(const AdamWState& state) const;  // SGD
 
   Training training_;
   std::vector<State> states_;

@@ -77,6 +77,17 @@ __device__ __forceinline__ void load_a(std::uint32_t (&a)[4], const T* from, int
                : "r"(at)
                : "memory");
 }
+// a of [16 columns][16 rows].
+template <class T>
+__device__ __forceinline__ void load_a_transposed(std::uint32_t (&a)[4], const T* from, int stride) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto at = static_cast<std::uint32_t>(
+      __cvta_generic_to_shared(from + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(at)
+               : "memory");
+}
 template <class T>
 __device__ __forceinline__ void load_b(std::uint32_t (&b)[2], const T* from, int stride) {
   const int lane = static_cast<int>(threadIdx.x) % 16;

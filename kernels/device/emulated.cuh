@@ -104,6 +104,14 @@ void load_a(std::uint32_t (&a)[4], const T* from, int stride) {
   }
 }
 template <class T>
+void load_a_transposed(std::uint32_t (&a)[4], const T* from, int stride) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i) {
+    const T* const at = from + (lane % 4 * 2 + i / 2 * 8) * stride + lane / 4 + i % 2 * 8;
+    a[i] = word_of(at[0], at[stride]);
+  }
+}
+template <class T>
 void load_b(std::uint32_t (&b)[2], const T* from, int stride) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int i = 0; i < 2; ++i) {

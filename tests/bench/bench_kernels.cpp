@@ -1,10 +1,12 @@
-// Each kernel's time on this GPU and its share of the bound that memory sets, which a plain copy measures first.
+// Each kernel's time on this GPU and its share of the bound that memory sets, which a plain copy measures first; beside
+// it the same of LibTorch's operations, where LibTorch has CUDA.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "kernels/adamw.hpp"
@@ -16,6 +18,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rotary.hpp"
 #include "kernels/swiglu.hpp"
+#include "tests/bench/aten_versions.hpp"
 
 using namespace plumb::kernels;
 
@@ -60,11 +63,18 @@ double seconds_of(const std::function<void()>& run) {
 
 double bytes_per_s = 0;
 
-void report(const char* name, double bytes, double flops, const std::function<void()>& run) {
+void report(const std::string& name, double bytes, double flops, const std::function<void()>& run) {
   const double seconds = seconds_of(run);
   const double bound = bytes / bytes_per_s;
-  std::printf("%-34s %9.1f us %10.1f MiB %8.0f GB/s %8.1f TFLOP/s %6.1f%% of the memory bound\n", name, seconds * 1e6,
-              bytes / mib, bytes / seconds * 1e-9, flops / seconds * 1e-12, 100 * bound / seconds);
+  std::printf("%-34s %9.1f %10.1f %8.0f %8.1f %7.1f%%", name.c_str(), seconds * 1e6, bytes / mib,
+              bytes / seconds * 1e-9, flops / seconds * 1e-12, 100 * bound / seconds);
+  if (const std::function<void()> aten = plumb::bench::aten_version(name, {tokens, hidden, ffn})) {
+    const double of_aten = seconds_of(aten);
+    std::printf(" %12.1f %7.1f%%\n", of_aten * 1e6, 100 * bound / of_aten);
+  } else {
+    std::printf(" %12s %8s\n", "-", "-");
+  }
+  std::fflush(stdout);
 }
 
 void measure_copy() {
@@ -74,6 +84,8 @@ void measure_copy() {
   bytes_per_s =
       2 * bytes / seconds_of([&] { PLUMB_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice)); });
   std::printf("copy: %.0f GB/s, read and written\n", bytes_per_s * 1e-9);
+  std::printf("%-34s %9s %10s %8s %8s %8s %12s %8s\n", "kernel", "us", "MiB", "GB/s", "TFLOP/s", "of bound",
+              "LibTorch us", "of bound");
   PLUMB_CUDA_CHECK(cudaFree(from));
   PLUMB_CUDA_CHECK(cudaFree(to));
 }
@@ -195,12 +207,25 @@ void adapters() {
     float* const gradient = floats(hidden * rank);
     constexpr double one = 2.0 * tokens * hidden;
     const double flops = 2.0 * tokens * hidden * static_cast<double>(rank);
-    std::printf("rank %d:\n", static_cast<int>(rank));
-    report("LoRA project", one, flops,
+    const std::string ending = ", rank " + std::to_string(rank);
+    report("LoRA project" + ending, one, flops,
            [&] { lora_project(shape, Type::bf16, {.x = x, .factor = factor, .z = z}, {}); });
-    report("LoRA add", 2 * one, flops, [&] { lora_add(shape, Type::bf16, {.z = z, .factor = factor, .x = x}, {}); });
-    report("LoRA gradient", one, flops,
+    report("LoRA add" + ending, 2 * one, flops,
+           [&] { lora_add(shape, Type::bf16, {.z = z, .factor = factor, .x = x}, {}); });
+    report("LoRA gradient" + ending, one, flops,
            [&] { lora_gradient(shape, Type::bf16, {.z = z, .x = x, .parts = parts, .gradient = gradient}, {}); });
+    void* const dz = halves(tokens * rank);
+    float* const workspace = floats(lora_backward_workspace(shape));
+    report("LoRA dz and dB" + ending, one, 2 * flops, [&] {
+      lora_backward(shape, Type::bf16,
+                    {.x = x, .factor = factor, .z = z, .dz = dz, .parts = parts, .workspace = workspace}, {});
+    });
+    const plumb::bench::LoraLayer layer = plumb::bench::lora_layer({tokens, hidden, ffn}, rank);
+    if (!layer.base) continue;
+    const double base = seconds_of(layer.base);
+    const double adapted = seconds_of(layer.adapted);
+    std::printf("a frozen %d x %d projection: F and I %.1f us; with an adapter's F, I and W %.1f us: %.3f times\n",
+                static_cast<int>(hidden), static_cast<int>(hidden), base * 1e6, adapted * 1e6, adapted / base);
   }
 }
 
@@ -218,6 +243,29 @@ void delta_rule() {
   report("gated delta rule forward", 8.0 * size, flops, [&] {
     gated_delta_forward(shape, Type::bf16,
                         {.query = q, .key = k, .value = v, .beta = beta, .log_decay = decay, .output = out}, {});
+  });
+  void* const dq = halves(size);
+  void* const dk = halves(size);
+  void* const dv = halves(size);
+  float* const dbeta = floats(32 * tokens);
+  float* const ddecay = floats(32 * tokens);
+  void* const workspace = memory(gated_delta_workspace(shape, Type::bf16));
+  // At least: q, k, v and dO are read, three gradients written. Twice the forward pass's products, and those again.
+  report("gated delta rule backward", 14.0 * size, 3 * flops, [&] {
+    gated_delta_backward(shape, Type::bf16,
+                         {.query = q,
+                          .key = k,
+                          .value = v,
+                          .beta = beta,
+                          .log_decay = decay,
+                          .doutput = out,
+                          .dquery = dq,
+                          .dkey = dk,
+                          .dvalue = dv,
+                          .dbeta = dbeta,
+                          .dlog_decay = ddecay,
+                          .workspace = workspace},
+                         {});
   });
 }
 

@@ -178,3 +178,46 @@ TEST_CASE("LoRA's passes are F, I and W of autograd") {
   lora_project_reference(behind, {.x = of(wide), .factor = of(a), .z = of(wide) + in, .scale = scale});
   check_near(at::matmul(wide, at::cat({base, b.detach()}, 0)), y.detach());
 }
+
+// With S a state, k a column, u a row: S ← exp(g) S; S ← S + k (beta (v − k S)); o = q S.
+TEST_CASE("The gated delta rule's derivative is autograd's of the recurrence") {
+  at::manual_seed(6);
+  const GatedDeltaShape shape = {.sequences = 2, .time = 7, .key_dim = 3, .value_dim = 4};
+  const at::Tensor q = leaf({2, 7, 3}), k = leaf({2, 7, 3}), v = leaf({2, 7, 4}), beta = at::rand({2, 7}, at::kDouble);
+  const at::Tensor decay = -at::rand({2, 7}, at::kDouble), first = leaf({2, 3, 4});
+  beta.requires_grad_();
+  decay.requires_grad_();
+  at::Tensor state = first;
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t t = 0; t < shape.time; ++t) {
+    const at::Tensor key = k.select(1, t).unsqueeze(2);
+    state = state * decay.select(1, t).exp().reshape({2, 1, 1});
+    const at::Tensor recalled = at::matmul(key.transpose(1, 2), state);
+    state = state + at::matmul(key, beta.select(1, t).reshape({2, 1, 1}) * (v.narrow(1, t, 1) - recalled));
+    outputs.push_back(at::matmul(q.narrow(1, t, 1), state));
+  }
+  const at::Tensor output = at::cat(outputs, 1), dout = random(output.sizes()), dlast = random(state.sizes());
+  ((output * dout).sum() + (state * dlast).sum()).backward();
+
+  const GatedDeltaInput input = {
+      .query = of(q), .key = of(k), .value = of(v), .beta = of(beta), .log_decay = of(decay), .first_state = of(first)};
+  const at::Tensor out = like(output), dq = like(q), dk = like(k), dv = like(v), db = like(beta), dg = like(decay);
+  const at::Tensor dfirst = like(first);
+  gated_delta_reference(shape, input, of(out));
+  gated_delta_backward_reference(shape, input,
+                                 {.output = of(dout),
+                                  .last_state = of(dlast),
+                                  .query = of(dq),
+                                  .key = of(dk),
+                                  .value = of(dv),
+                                  .beta = of(db),
+                                  .log_decay = of(dg),
+                                  .first_state = of(dfirst)});
+  check_near(out, output.detach());
+  check_near(dq, q.grad());
+  check_near(dk, k.grad());
+  check_near(dv, v.grad());
+  check_near(db, beta.grad());
+  check_near(dg, decay.grad());
+  check_near(dfirst, first.grad());
+}

@@ -2,42 +2,14 @@
 #include "kernels/gated_delta.hpp"
 #include "tests/catch.hpp"
 #include "tests/kernels/arrays.hpp"
+#include "tests/kernels/gated_delta_case.hpp"
 
 using namespace plumb::kernels;
 using namespace plumb::test;
 
 namespace {
 
-struct Case {
-  GatedDeltaShape shape;
-  Numbers query, key, value, beta, log_decay;
-};
-
-// Keys and queries of length one, as Gated DeltaNet has them; beta in 0 … 1; decays from none to fast.
-Case make_case(Type type, const GatedDeltaShape& shape) {
-  const auto steps = static_cast<std::size_t>(shape.sequences * shape.time);
-  const auto keys = static_cast<std::size_t>(shape.key_dim);
-  const auto unit = [&](unsigned seed) {
-    Numbers x = made_up(steps * keys, seed);
-    for (std::size_t step = 0; step < steps; ++step) {
-      double squares = 0;
-      for (std::size_t i = 0; i < keys; ++i) squares += x[step * keys + i] * x[step * keys + i];
-      for (std::size_t i = 0; i < keys; ++i) x[step * keys + i] /= std::sqrt(squares);
-    }
-    return rounded(type, x);
-  };
-  Case c = {shape,
-            unit(1),
-            unit(2),
-            rounded(type, made_up(steps * static_cast<std::size_t>(shape.value_dim), 3)),
-            made_up(steps, 4),
-            made_up(steps, 5)};
-  for (double& x : c.beta) x = rounded(Type::fp32, (x + 1) / 2);
-  for (double& x : c.log_decay) x = rounded(Type::fp32, x < 0 ? -1e-3 : -x);
-  return c;
-}
-
-Numbers by_recurrence(const Case& c) {
+Numbers by_recurrence(const DeltaCase& c) {
   Numbers output(c.value.size());
   gated_delta_reference(c.shape,
                         {.query = c.query.data(),
@@ -54,7 +26,7 @@ struct Result {
   Bytes raw;
 };
 
-Result by_kernel(const Case& c, Type type, const float* first_state = nullptr, float* last_state = nullptr) {
+Result by_kernel(const DeltaCase& c, Type type, const float* first_state = nullptr, float* last_state = nullptr) {
   const Array query(type, c.query), key(type, c.key), value(type, c.value);
   const Array beta(Type::fp32, c.beta), log_decay(Type::fp32, c.log_decay);
   const Array output(type, c.value.size());
@@ -79,7 +51,7 @@ TEST_CASE("The gated delta rule step by step is as near to fp64 as its type allo
   for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
       INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim);
-      const Case c = make_case(type, shape);
+      const DeltaCase c = make_case(type, shape);
       const Numbers exact = by_recurrence(c);
       same_bits_each_way([&] {
         const Result found = by_kernel(c, type);
@@ -100,7 +72,7 @@ TEST_CASE("The gated delta rule by chunks is within four roundings of fp64") {
   for (const Type type : {Type::fp16, Type::bf16}) {
     for (const GatedDeltaShape& shape : shapes) {
       INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim);
-      const Case c = make_case(type, shape);
+      const DeltaCase c = make_case(type, shape);
       const Numbers exact = by_recurrence(c);
       same_bits_each_way([&] {
         const Result found = by_kernel(c, type);
@@ -115,19 +87,20 @@ TEST_CASE("The gated delta rule goes on from a state that it left") {
   need_device();
   for (const GatedDeltaShape& whole : {GatedDeltaShape{2, 192, 64, 32}, GatedDeltaShape{2, 30, 20, 8}}) {
     const Type type = whole.key_dim == 64 ? Type::bf16 : Type::fp32;
-    const Case c = make_case(type, whole);
+    const DeltaCase c = make_case(type, whole);
     const Result at_once = by_kernel(c, type);
     const std::int64_t first_steps = whole.time / 3;  // a whole chunk
     Numbers output(c.value.size());
     const auto states = static_cast<std::size_t>(whole.sequences * whole.key_dim * whole.value_dim);
     const Array state(Type::fp32, Numbers(states, 0.0));
     for (const bool later : {false, true}) {
-      Case part = {{whole.sequences, later ? whole.time - first_steps : first_steps, whole.key_dim, whole.value_dim},
-                   {},
-                   {},
-                   {},
-                   {},
-                   {}};
+      DeltaCase part = {
+          {whole.sequences, later ? whole.time - first_steps : first_steps, whole.key_dim, whole.value_dim},
+          {},
+          {},
+          {},
+          {},
+          {}};
       const auto cut = [&](const Numbers& from, std::int64_t width, Numbers& to) {
         for (std::int64_t s = 0; s < whole.sequences; ++s) {
           const auto begin = from.begin() + (s * whole.time + (later ? first_steps : 0)) * width;

@@ -10,9 +10,9 @@ using namespace plumb::test;
 namespace {
 
 // One of each; odd sizes; ranks around the tensor cores' 8 and 16; rows with room for z; more rows than a block.
-const std::vector<LoraShape> shapes = {{1, 1, 1, 1, 1},         {5, 13, 3, 13, 3},      {33, 40, 8, 40, 8},
-                                       {70, 264, 16, 280, 280}, {20, 520, 64, 520, 64}, {16, 64, 20, 64, 24},
-                                       {300, 72, 32, 72, 32}};
+const std::vector<LoraShape> shapes = {{1, 1, 1, 1, 1},         {5, 13, 3, 13, 3},       {33, 40, 8, 40, 8},
+                                       {70, 264, 16, 280, 280}, {20, 520, 64, 520, 64},  {16, 64, 20, 64, 24},
+                                       {300, 72, 32, 72, 32},   {37, 1096, 24, 1104, 24}};
 
 std::size_t of(std::int64_t rows, std::int64_t stride) { return static_cast<std::size_t>(rows * stride); }
 
@@ -48,6 +48,51 @@ TEST_CASE("LoRA's passes are as near to fp64 as their type allows") {
         CHECK(error_ratio(type, xs.read(), sum) <= most_error);
         CHECK(error_ratio(Type::fp32, gradients.read(), gradient) <= most_error);
         return out.raw() + xs.raw() + gradients.raw();
+      });
+    }
+  }
+}
+
+TEST_CASE("LoRA's one pass for dz and dB is as near to fp64 as its two, and its parts add up") {
+  need_device();
+  for (const Type type : all_types) {
+    for (const LoraShape& shape : shapes) {
+      INFO(shape.tokens << " x " << shape.columns << ", rank " << shape.rank << ", type " << static_cast<int>(type));
+      const Numbers dy = rounded(type, made_up(of(shape.tokens, shape.x_stride), 5));
+      const Numbers factor = rounded(type, made_up(of(shape.rank, shape.columns), 6));
+      const Numbers z = rounded(type, made_up(of(shape.tokens, shape.z_stride), 7));
+      const Numbers before = rounded(Type::fp32, made_up(factor.size(), 8));
+      Numbers dz = z;  // what lies between the rows stays
+      Numbers gradient(factor.size());
+      lora_backward_reference(shape, {.x = dy.data(),
+                                      .factor = factor.data(),
+                                      .z = z.data(),
+                                      .dz = dz.data(),
+                                      .parts = gradient.data(),
+                                      .scale = 0.3});
+      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += before[i];
+      same_bits_each_way([&] {
+        const Array dys(type, dy);
+        const Array factors(type, factor);
+        const Array zs(type, z);
+        const Array out(type, z);
+        const Array gradients(Type::fp32, before);
+        const std::int64_t count = lora_part_count(shape);
+        const Array parts(Type::fp32, factor.size() * static_cast<std::size_t>(count));
+        const Array workspace(Type::fp32, static_cast<std::size_t>(lora_backward_workspace(shape)));
+        lora_backward(shape, type,
+                      {.x = dys.data(),
+                       .factor = factors.data(),
+                       .z = zs.data(),
+                       .dz = out.data(),
+                       .parts = parts.floats(),
+                       .workspace = workspace.floats(),
+                       .scale = 0.3},
+                      {});
+        lora_add_parts(shape.rank * shape.columns, count, parts.floats(), gradients.floats(), {});
+        CHECK(error_ratio(type, out.read(), dz) <= most_error);
+        CHECK(error_ratio(Type::fp32, gradients.read(), gradient) <= most_error);
+        return out.raw() + gradients.raw();
       });
     }
   }

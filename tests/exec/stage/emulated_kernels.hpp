@@ -1,0 +1,23 @@
+// The kernels emulated on the host as a table for exec/stage's seam: what stages call on a device, without one.
+#pragma once
+
+#include "exec/stage/kernel_table.hpp"
+
+namespace plumb::exec::test {
+
+// Of a shared library that hides all else: its functions have the names of the CUDA kernels, which the executor links.
+[[nodiscard]] __attribute__((visibility("default"))) KernelTable emulated_kernels();
+
+// While it lives, stages on the host call this table.
+class KernelsOnHost {
+ public:
+  explicit KernelsOnHost(const KernelTable& table) : before_(set_kernel_table(c10::DeviceType::CPU, &table)) {}
+  KernelsOnHost(const KernelsOnHost&) = delete;
+  KernelsOnHost& operator=(const KernelsOnHost&) = delete;
+  ~KernelsOnHost() { (void)set_kernel_table(c10::DeviceType::CPU, before_); }
+
+ private:
+  const KernelTable* before_;
+};
+
+}  // namespace plumb::exec::test
