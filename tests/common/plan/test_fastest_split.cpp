@@ -14,11 +14,13 @@ using namespace plumb::testing;
 
 namespace {
 
-// scenarios/hybrid-4-ranks.yaml with a memory per rank.
+// scenarios/hybrid-4-ranks.yaml with a memory per rank, and with kernels that keep little: the limits below are for
+// them.
 Scenario hybrid(int mebibytes) {
   return read_text(hybrid_block("sliding/dense*6, linear/dense*2, (sliding/moe, linear/moe, sliding/moe, full/moe)*2") +
                    R"(training: {sequence: 128, global_batch: 16, microbatch: 1, precision: fp32}
 layout: {pipeline: 4}
+software: {like: plumb, composed: false}
 cluster: {machine: local-cpu, ranks: 4, cores: 4, memory: )" +
                    std::to_string(mebibytes) + " MiB}\n");
 }
