@@ -265,8 +265,8 @@ std::int64_t YamlValue::integer(std::int64_t least, std::int64_t most) const {
     fail(path_ + ": expected " + range + ", not the text '" + excerpt(word) + "'", "leave out the quotes");
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  const bool whole = error == std::errc() && end == word.data() + word.size();
-  if (!whole || value < least || value > most) fail(path_ + ": expected " + range + ", not '" + excerpt(word) + "'");
+  const bool is_whole = error == std::errc() && end == word.data() + word.size();
+  if (!is_whole || value < least || value > most) fail(path_ + ": expected " + range + ", not '" + excerpt(word) + "'");
   return value;
 }
 

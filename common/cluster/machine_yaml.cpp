@@ -70,8 +70,8 @@ void require_keys(const YamlValue& block, const std::vector<std::pair<std::strin
   int count = 0;
   for (const auto& [key, line] : keys) {
     if (block.find(key)) continue;
-    missing += (count++ == 0 ? "'" : ", '") + key + "'";
-    lines += "\n    " + key + ": " + line;
+    missing.append(count++ == 0 ? "'" : ", '").append(key).append("'");
+    lines.append("\n    ").append(key).append(": ").append(line);
   }
   if (count > 1) block.fail("keys " + missing + " are missing in " + block.path(), "add to " + block.path() + lines);
 }

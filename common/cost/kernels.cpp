@@ -22,7 +22,7 @@ class KernelList {
  public:
   explicit KernelList(const KernelContext& context)
       : context_(context),
-        rows_(static_cast<double>(context.sequence / context.slice.of)),
+        rows_(static_cast<double>(context.sequence) / static_cast<double>(context.slice.of)),
         tokens_(rows_ * static_cast<double>(context.microbatch)),
         ways_(context.tensor),
         spread_(context.sequence_parallel ? ways_ : 1),
