@@ -151,7 +151,8 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
 
   const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
-  const double tokens = static_cast<double>(training.microbatch) * static_cast<double>(training.sequence / slice.of);
+  const double tokens =
+      static_cast<double>(training.microbatch) * static_cast<double>(training.sequence) / static_cast<double>(slice.of);
   double kept = 0;
   double kept_for_weight = 0;
   double kept_of_redone = 0;
