@@ -45,8 +45,8 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
       .split = TensorSplit::none;
 }
 
-// Fused permute and combine. Made of a framework's operations (exec/stage/moe.cpp) it also keeps the weighted outputs,
-// which their sum saves, and the chosen probabilities with their sum, in fp32. Kept: fp32 routing probabilities; per
+// Fused permute and combine. Where the shares are made of a framework's operations (exec/stage/moe.cpp) the chosen
+// probabilities and their sum are kept too, and the shares themselves in fp32. Kept: fp32 routing probabilities; per
 // choice its weight, three index arrays, the dispatched input, and the expert's output, which the gradient of the
 // routing weight needs.
 void add(OperationList& list, const MoeMlp& moe) {
@@ -70,8 +70,8 @@ void add(OperationList& list, const MoeMlp& moe) {
   add_activation(list, "mlp.experts.activation", moe.activation, chosen * real(moe.width));
   list.reduced_matmul("mlp.experts.down", moe.top_k);
   if (list.context().composed) {
-    list.pass("mlp.weighted", OperationKind::routing, {},
-              {.until_input_gradient = dispatched + fp32_bytes * (chosen + 1)})
+    list.pass("mlp.shares", OperationKind::routing, {},
+              {.until_input_gradient = fp32_bytes * (chosen + 1) + (fp32_bytes - list.element()) * chosen})
         .split = TensorSplit::none;
   }
   Operation& combine = list.pass("mlp.combine", OperationKind::routing, {copies + list.hidden(), 3 * copies},
