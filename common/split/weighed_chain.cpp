@@ -159,11 +159,9 @@ WeighedChain::RunPeaks WeighedChain::run_peaks(std::vector<std::int64_t> entries
 }
 
 std::int64_t WeighedChain::largest(const RunPeaks& peaks, int start, int end) {
-  const auto count = static_cast<unsigned>(end - start);
-  const auto level = static_cast<std::size_t>(std::bit_width(count) - 1);
-  const std::vector<std::int64_t>& runs = peaks[level];
-  return std::max(runs[static_cast<std::size_t>(start)],
-                  runs[static_cast<std::size_t>(end) - (std::size_t{1} << level)]);
+  const std::size_t run = std::bit_floor(static_cast<std::size_t>(end - start));
+  const std::vector<std::int64_t>& runs = peaks[static_cast<std::size_t>(std::countr_zero(run))];
+  return std::max(runs[static_cast<std::size_t>(start)], runs[static_cast<std::size_t>(end) - run]);
 }
 
 std::int64_t WeighedChain::workspace(int start, int end) const {
