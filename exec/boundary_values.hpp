@@ -3,7 +3,7 @@
 
 #include <compare>
 #include <cstdint>
-#include <map>
+#include <vector>
 
 #include "exec/transport/transport.hpp"
 
@@ -31,7 +31,12 @@ class BoundaryValues {
   void require_none() const;
 
  private:
-  std::map<ValueKey, Payload> values_;
+  struct Value {
+    ValueKey key;
+    Payload payload;
+  };
+
+  std::vector<Value> values_;  // a few at any time: in no order, so that an action allocates nothing
 };
 
 }  // namespace plumb::exec

@@ -1,10 +1,8 @@
 // Where a calibration measures, and what its profile says of that.
 #include <fmt/format.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <thread>
 
@@ -12,15 +10,12 @@
 #include "exec/calibrate.hpp"
 #include "exec/host.hpp"
 #include "exec/transport/nccl.hpp"
+#include "exec/world.hpp"
 
 namespace plumb::exec {
 namespace {
 
 std::string processor_text() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) {
-    host[0] = '\0';
-  }
   std::string processor = "unknown processor";
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -29,7 +24,7 @@ std::string processor_text() {
       break;
     }
   }
-  return fmt::format("{}, {}, {} cores", host.data(), processor, std::thread::hardware_concurrency());
+  return fmt::format("{}, {}, {} cores", host_name(), processor, std::thread::hardware_concurrency());
 }
 
 }  // namespace
@@ -48,10 +43,7 @@ Provenance provenance_of(const CalibrationOptions& options, const Host& host) {
 }
 
 void require_measurable(const CalibrationOptions& options) {
-  if (options.device != "cpu" && options.device != "cuda") {
-    throw InputError("--device", "there is no device '" + options.device + "'",
-                     did_you_mean(options.device, {"cpu", "cuda"}));
-  }
+  require_kind_of_device(options.device);
   const std::vector<std::string> known =
       options.device == "cpu" ? std::vector<std::string>{"local", "gloo"} : std::vector<std::string>{"local", "nccl"};
   if (std::find(known.begin(), known.end(), options.transport) != known.end()) return;

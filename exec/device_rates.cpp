@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <numeric>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,6 +11,7 @@
 #include "exec/transport/launch_plan.hpp"
 #include "exec/transport/local.hpp"
 #include "exec/transport/nccl.hpp"
+#include "exec/transport/rendezvous.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -39,7 +37,7 @@ Seconds median_between(const Device& device, const std::vector<MomentPtr>& marks
   for (std::size_t i = warm_up; i + 1 < marks.size(); ++i) {
     times.push_back(device.time_of(*marks[i + 1]) - device.time_of(*marks[i]));
   }
-  return median(std::move(times));
+  return median(times);
 }
 
 MeasuredRate rate_of(std::string operation, int ranks, std::vector<RateSample> samples) {
@@ -70,6 +68,17 @@ MeasuredRate rate_alone(Device& device, const std::string& operation, const std:
     samples.push_back(sample(bytes, median_between(device, marks)));
   }
   return rate_of(operation, 1, std::move(samples));
+}
+
+void measure_alone(Device& device, const std::vector<std::size_t>& sizes, DeviceRates& into) {
+  device.enter();
+  Stream& compute = device.compute();
+  into.rates.push_back(rate_alone(device, "copy", sizes, [&](const Payload& to, const Payload& from) {
+    compute.copy(to.data, from.data, to.size);
+  }));
+  into.rates.push_back(rate_alone(device, "add", sizes, [&](const Payload& to, const Payload& from) {
+    compute.add(reinterpret_cast<float*>(to.data), reinterpret_cast<const float*>(from.data), to.size / sizeof(float));
+  }));
 }
 
 // There and back, time and again, between two ranks. On each its own; the first knows how long it took.
@@ -196,24 +205,6 @@ void measure_collectives(Transport& transport, Device& device, const std::vector
   }
 }
 
-// Of ranks that are threads of one process.
-class Board {
- public:
-  void put(const std::string& key, const std::string& value) {
-    const std::scoped_lock lock(mutex_);
-    texts_[key] = value;
-  }
-  [[nodiscard]] std::optional<std::string> find(const std::string& key) {
-    const std::scoped_lock lock(mutex_);
-    const auto found = texts_.find(key);
-    return found == texts_.end() ? std::nullopt : std::optional(found->second);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::string> texts_;
-};
-
 using OnRank = std::function<void(Transport& transport, Device& device)>;
 
 // Each thread makes its own transport: they wait for each other.
@@ -221,13 +212,11 @@ void run_over_nccl(const std::vector<std::unique_ptr<Device>>& devices, const Nc
                    const OnRank& on_rank) {
   const int ranks = static_cast<int>(devices.size());
   Board board;
-  const Rendezvous rendezvous{.put = [&](const std::string& key, const std::string& value) { board.put(key, value); },
-                              .find = [&](const std::string& key) { return board.find(key); }};
   auto controls = make_local_transports(ranks);
   run_on_threads(make_local_transports(ranks), [&](Transport& place) {
     const auto rank = static_cast<std::size_t>(place.rank());
     devices[rank]->enter();
-    const auto transport = make_nccl_transport(options, std::move(controls[rank]), *devices[rank], rendezvous);
+    const auto transport = make_nccl_transport(options, std::move(controls[rank]), *devices[rank], board.rendezvous());
     try {
       on_rank(*transport, *devices[rank]);
     } catch (const std::exception& error) {
@@ -262,22 +251,9 @@ TransferCost fitted(const std::vector<RateSample>& samples) {
 
 DeviceRates measure_rates(const std::vector<std::unique_ptr<Device>>& devices, const RateOptions& options) {
   DeviceRates measured;
-  {
-    // On a thread of its own: entering a device changes what the thread computes on.
-    const auto alone = [&](Transport&) {
-      Device& device = *devices.front();
-      device.enter();
-      Stream& compute = device.compute();
-      measured.rates.push_back(rate_alone(device, "copy", options.sizes, [&](const Payload& to, const Payload& from) {
-        compute.copy(to.data, from.data, to.size);
-      }));
-      measured.rates.push_back(rate_alone(device, "add", options.sizes, [&](const Payload& to, const Payload& from) {
-        compute.add(reinterpret_cast<float*>(to.data), reinterpret_cast<const float*>(from.data),
-                    to.size / sizeof(float));
-      }));
-    };
-    run_on_threads(make_local_transports(1), alone);
-  }
+  // On a thread of its own: entering a device changes what the thread computes on.
+  run_on_threads(make_local_transports(1),
+                 [&](Transport&) { measure_alone(*devices.front(), options.sizes, measured); });
   if (devices.size() < 2) return measured;
   if (options.transport == "nccl") {
     const std::vector<CommunicatorSpec> communicators = communicators_of(static_cast<int>(devices.size()));

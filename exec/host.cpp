@@ -1,5 +1,6 @@
 #include "exec/host.hpp"
 
+#include "common/base/error.hpp"
 #include "exec/device/torch_device.hpp"
 
 namespace plumb::exec {
@@ -8,6 +9,11 @@ Host this_host() {
   return {.visible_devices = accelerator_count, .make_device = make_torch_device, .device_facts = [](int index) {
             return exec::device_facts(index);
           }};
+}
+
+void require_kind_of_device(const std::string& kind) {
+  if (kind == "cpu" || kind == "cuda") return;
+  throw InputError("--device", "there is no device '" + kind + "'", did_you_mean(kind, {"cpu", "cuda"}));
 }
 
 }  // namespace plumb::exec

@@ -23,4 +23,7 @@ struct Host {
 // LibTorch's accelerators.
 [[nodiscard]] Host this_host();
 
+// Throws InputError for any word but "cpu" and "cuda".
+void require_kind_of_device(const std::string& kind);
+
 }  // namespace plumb::exec

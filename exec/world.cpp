@@ -1,7 +1,9 @@
 #include "exec/world.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr auto look_every = std::chrono::milliseconds(5);
+const std::string verdict_key = "world";
 
 json to_json(const Refusal& refusal) {
   return {{"where", refusal.where}, {"problem", refusal.problem}, {"hint", refusal.hint}};
@@ -105,6 +108,11 @@ std::optional<Refusal> other_hosts(const std::vector<WorldMember>& members) {
 Refusal refusal_of(const Error& error) { return {error.where(), error.problem(), error.hint()}; }
 InputError error_of(const Refusal& refusal) { return {refusal.where, refusal.problem, refusal.hint}; }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
+}
+
 std::string host_id() {
   try {
     return read_file("/proc/sys/kernel/random/boot_id");
@@ -157,23 +165,24 @@ std::optional<Refusal> world_problem(const std::vector<WorldMember>& members) {
   return other_hosts(members);
 }
 
-void require_world(const WorldMember& mine, Transport& control, const Verdict& verdict, Clock::time_point deadline) {
+void require_world(const WorldMember& mine, Transport& control, const Rendezvous& rendezvous,
+                   Clock::time_point deadline) {
   std::optional<std::string> found;
   try {
     std::vector<WorldMember> members;
     for (const std::string& text : control.gather(to_text(mine), deadline)) members.push_back(parse_world_member(text));
     if (control.rank() == 0) {
       const std::optional<Refusal> refusal = world_problem(members);
-      verdict.put(refusal ? to_json(*refusal).dump() : "{}");
+      rendezvous.put(verdict_key, refusal ? to_json(*refusal).dump() : "{}");
     }
-    while (!(found = verdict.find())) {
+    while (!(found = rendezvous.find(verdict_key))) {
       control.poll();
       if (Clock::now() > deadline) throw RunError("start", "rank 0 does not say whether the run can start");
       std::this_thread::sleep_for(look_every);
     }
   } catch (const RunError&) {
     // Rank 0 says what it has found before it ends, and may have ended while this one still waited for others.
-    found = verdict.find();
+    found = rendezvous.find(verdict_key);
     if (!found) throw;
   }
   const json value = json::parse(*found);

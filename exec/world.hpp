@@ -1,7 +1,6 @@
 // What each rank finds on its host, told to all before work starts: whether the run can go on with that.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/membership.hpp"
+#include "exec/transport/rendezvous.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -23,11 +23,12 @@ struct Refusal {
 [[nodiscard]] Refusal refusal_of(const Error& error);
 [[nodiscard]] InputError error_of(const Refusal& refusal);
 
-// The same for all processes of a host, and for no other: they share its clock.
+// Of this process's host: its name, and what is the same for all processes there and for no other, as its clock is.
+[[nodiscard]] std::string host_name();
 [[nodiscard]] std::string host_id();
 
 struct WorldMember {
-  std::string host = {};                // its name
+  std::string host = {};                // host_name
   std::string host_id = {};             // as above
   std::string device = {};              // "cuda:1"
   std::string device_bus = {};          // the same for ranks of a host that have one device; empty: unknown
@@ -50,14 +51,9 @@ struct WorldMember {
 // several ranks on one device, several hosts. None: the run can start.
 [[nodiscard]] std::optional<Refusal> world_problem(const std::vector<WorldMember>& members);
 
-// Where rank 0 says to all ranks what has been found.
-struct Verdict {
-  std::function<void(const std::string& text)> put;
-  std::function<std::optional<std::string>()> find;  // none yet: nothing
-};
-
-// Every rank tells rank 0, which tells all: throws the same InputError on every rank if there is a problem, so that all
-// of them say it and end. RunError and Stopped as `control` throws them.
-void require_world(const WorldMember& mine, Transport& control, const Verdict& verdict, Clock::time_point deadline);
+// Every rank tells rank 0, which tells all at `rendezvous`: throws the same InputError on every rank if there is a
+// problem, so that all of them say it and end. RunError and Stopped as `control` throws them.
+void require_world(const WorldMember& mine, Transport& control, const Rendezvous& rendezvous,
+                   Clock::time_point deadline);
 
 }  // namespace plumb::exec

@@ -20,12 +20,7 @@ using namespace device;
 template <class T, int Keys>
 __device__ __forceinline__ void update_state(const Tiles<T, Keys>& tiles, State<Keys>& state) {
   const Lane lane;
-  const float keep = tiles.grown[chunk - 1];
-#pragma unroll
-  for (int n = 0; n < State<Keys>::tiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) state.at[n][i] *= keep;
-  }
+  scale(state, tiles.grown[chunk - 1]);
 #pragma unroll
   for (int k = 0; k < chunk / 16; ++k) {
     std::uint32_t fading[4];
@@ -58,12 +53,8 @@ template <class T, int Keys>
 __global__ void __launch_bounds__(threads, 1) chunk_kernel(const __grid_constant__ Rule<T> a) {
   auto& tiles = *reinterpret_cast<Tiles<T, Keys>*>(dynamic_shared());
   const Lane lane;
-  const std::int64_t states = static_cast<std::int64_t>(blockIdx.y) * Keys * a.value_dim + blockIdx.x * value_columns;
   State<Keys> state;
-  for_state(state, [&](float& number, int key, int column) {
-    number =
-        a.first_state != nullptr ? a.first_state[states + static_cast<std::int64_t>(key) * a.value_dim + column] : 0.0F;
-  });
+  load_first_state(a, state);
   put_state(state, tiles);
   Ahead<T, Keys> ahead;
   fetch(a, 0, ahead);
@@ -95,27 +86,7 @@ __global__ void __launch_bounds__(threads, 1) chunk_kernel(const __grid_constant
     update_state(tiles, state);
     put_state(state, tiles);
   }
-  if (a.last_state == nullptr) return;
-  for_state(state, [&](float& number, int key, int column) {
-    a.last_state[states + static_cast<std::int64_t>(key) * a.value_dim + column] = number;
-  });
-}
-
-template <class T>
-Rule<T> rule_of(const GatedDeltaShape& shape, const GatedDeltaForward& a) {
-  return {.query = static_cast<const T*>(a.query),
-          .key = static_cast<const T*>(a.key),
-          .value = static_cast<const T*>(a.value),
-          .beta = a.beta,
-          .log_decay = a.log_decay,
-          .first_state = a.first_state,
-          .output = static_cast<T*>(a.output),
-          .last_state = a.last_state,
-          .states = static_cast<T*>(a.states),
-          .writes = static_cast<T*>(a.writes),
-          .time = static_cast<int>(shape.time),
-          .key_dim = static_cast<int>(shape.key_dim),
-          .value_dim = static_cast<int>(shape.value_dim)};
+  store_last_state(a, state);
 }
 
 }  // namespace

@@ -12,8 +12,6 @@
 //      dk = w − beta r;  dbeta_i = dR_i·v_i − k_i·r_i;  dlog_decay_t = sum over i ≥ t of what decay_i has:
 //      q_i·dq_i − beta_i k_i·r_i − k_i·w_i, and of the last one exp(last) ⟨S, dS⟩ + sum over j of fading_j k_j·dS U_j
 //      more. The pairs' parts of these sums are added up in fp32 from the very numbers that cancel each other.
-#include <stdexcept>
-
 #include "kernels/device/device.cuh"
 #include "kernels/gated_delta.hpp"
 #include "kernels/gated_delta_pairs.cuh"
@@ -30,59 +28,39 @@ std::int64_t states_of(const GatedDeltaShape& shape) {
 }
 std::int64_t writes_of(const GatedDeltaShape& shape) { return shape.sequences * shape.time * shape.value_dim; }
 
-template <class T>
-Rule<T> rule_of(const GatedDeltaShape& shape, const GatedDeltaBackward& a) {
-  return {.query = static_cast<const T*>(a.query),
-          .key = static_cast<const T*>(a.key),
-          .value = static_cast<const T*>(a.value),
-          .beta = a.beta,
-          .log_decay = a.log_decay,
-          .first_state = nullptr,
-          .output = nullptr,
-          .last_state = nullptr,
-          .states = nullptr,
-          .writes = nullptr,
-          .time = static_cast<int>(shape.time),
-          .key_dim = static_cast<int>(shape.key_dim),
-          .value_dim = static_cast<int>(shape.value_dim)};
-}
-
 template <class T, int Keys>
 void launch_backward(const GatedDeltaShape& shape, Type type, const GatedDeltaBackward& a, Stream stream) {
   T* const states = static_cast<T*>(a.workspace);
   T* const dstates = states + states_of(shape);
   T* const writes = dstates + states_of(shape);
   T* const right = writes + writes_of(shape);
-  gated_delta_forward(shape, type,
-                      {.query = a.query,
-                       .key = a.key,
-                       .value = a.value,
-                       .beta = a.beta,
-                       .log_decay = a.log_decay,
-                       .first_state = a.first_state,
-                       .output = nullptr,
-                       .last_state = nullptr,
-                       .states = states,
-                       .writes = writes},
-                      stream);
-  Scan<T> scan = {
-      .rule = rule_of<T>(shape, a), .right = right, .dvalue = static_cast<T*>(a.dvalue), .dstates = dstates};
+  const GatedDeltaForward again = {.query = a.query,
+                                   .key = a.key,
+                                   .value = a.value,
+                                   .beta = a.beta,
+                                   .log_decay = a.log_decay,
+                                   .first_state = a.first_state,
+                                   .output = nullptr,
+                                   .last_state = nullptr,
+                                   .states = states,
+                                   .writes = writes};
+  gated_delta_forward(shape, type, again, stream);
+  const Rule<T> rule = rule_of<T>(shape, again);
+  Scan<T> scan = {.rule = rule, .right = right, .dvalue = static_cast<T*>(a.dvalue), .dstates = dstates};
   scan.rule.value = static_cast<const T*>(a.doutput);
   scan.rule.first_state = a.dlast_state;
   scan.rule.last_state = a.dfirst_state;
   const auto sequences = static_cast<unsigned>(shape.sequences);
   launch(scan_kernel<T, Keys>, dim3(static_cast<unsigned>(shape.value_dim / value_columns), sequences), threads,
          sizeof(ScanTiles<T, Keys>), stream, scan);
-  Pairs<T> pairs = {.rule = rule_of<T>(shape, a),
-                    .doutput = static_cast<const T*>(a.doutput),
-                    .right = right,
-                    .dstates = dstates,
-                    .dquery = static_cast<T*>(a.dquery),
-                    .dkey = static_cast<T*>(a.dkey),
-                    .dbeta = a.dbeta,
-                    .dlog_decay = a.dlog_decay};
-  pairs.rule.states = states;
-  pairs.rule.writes = writes;
+  const Pairs<T> pairs = {.rule = rule,
+                          .doutput = static_cast<const T*>(a.doutput),
+                          .right = right,
+                          .dstates = dstates,
+                          .dquery = static_cast<T*>(a.dquery),
+                          .dkey = static_cast<T*>(a.dkey),
+                          .dbeta = a.dbeta,
+                          .dlog_decay = a.dlog_decay};
   launch(pairs_kernel<T, Keys>, dim3(static_cast<unsigned>(chunks_of(shape)), sequences), threads,
          sizeof(PairTiles<T, Keys>), stream, pairs);
 }

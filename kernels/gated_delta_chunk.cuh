@@ -37,50 +37,72 @@ __device__ __forceinline__ void put_pair(T* to, float low, float high) {
   device::store(to, device::Pack<T, 2>{{device::from_float<T>(low), device::from_float<T>(high)}});
 }
 
-// Of each matrix the 20 tiles of 16 × 8 that are not above the diagonal, five to each of four warps.
+// Which tiles of 16 × 8, none above the diagonal, a warp has: of the 20 of a matrix [time, earlier time] five to each
+// of four warps.
+struct PairPlace {
+  int m[5];
+  int n[5];
+
+  __device__ __forceinline__ PairPlace() {
+    const device::Lane lane;
+#pragma unroll
+    for (int t = 0; t < 5; ++t) {
+      const int tile = lane.warp % 4 + 4 * t;
+      m[t] = tile < 2 ? 0 : tile < 6 ? 1 : tile < 12 ? 2 : 3;
+      n[t] = tile - m[t] * (m[t] + 1);
+    }
+  }
+};
+
+// pair[t] += rows · columnsᵀ over `steps` runs of 16.
+template <class T>
+__device__ __forceinline__ void add_pairs(const PairPlace& place, const T* rows, const T* columns, int stride,
+                                          int steps, float (&pair)[5][4]) {
+  using namespace device;
+#pragma unroll
+  for (int k = 0; k < steps; ++k) {
+#pragma unroll
+    for (int t = 0; t < 5; ++t) {
+      std::uint32_t a[4];
+      std::uint32_t b[2];
+      load_a(a, rows + place.m[t] * 16 * stride + k * 16, stride);
+      load_b(b, columns + place.n[t] * 8 * stride + k * 16, stride);
+      mma(pair[t], a, b, T{});
+    }
+  }
+}
+
+template <class Of>
+__device__ __forceinline__ float decayed(const Of& tiles, bool seen, int row, int column, float pair) {
+  // Not before it is known to be seen: the exponential of a later step may overflow.
+  return seen ? pair * expf(tiles.decay[row] - tiles.decay[column]) : 0.0F;
+}
+
+// Warps 0 to 3 have the coupling, 4 to 7 the scores.
 template <class T, int Keys>
 __device__ __forceinline__ void scores_and_coupling(Tiles<T, Keys>& tiles) {
   using namespace device;
   using Of = Tiles<T, Keys>;
   const Lane lane;
   const bool is_score = lane.warp >= 4;
-  const T* const left = is_score ? tiles.query : tiles.key;
+  const PairPlace place;
   float dot[5][4] = {};
-  int m[5];
-  int n[5];
-#pragma unroll
-  for (int t = 0; t < 5; ++t) {
-    const int tile = lane.warp % 4 + 4 * t;
-    m[t] = tile < 2 ? 0 : tile < 6 ? 1 : tile < 12 ? 2 : 3;
-    n[t] = tile - m[t] * (m[t] + 1);
-  }
-#pragma unroll
-  for (int k = 0; k < Keys / 16; ++k) {
-#pragma unroll
-    for (int t = 0; t < 5; ++t) {
-      std::uint32_t rows[4];
-      std::uint32_t columns[2];
-      load_a(rows, left + m[t] * 16 * Of::wide + k * 16, Of::wide);
-      load_b(columns, tiles.key + n[t] * 8 * Of::wide + k * 16, Of::wide);
-      mma(dot[t], rows, columns, T{});
-    }
-  }
+  add_pairs(place, is_score ? tiles.query : tiles.key, tiles.key, Of::wide, Keys / 16, dot);
 #pragma unroll
   for (int t = 0; t < 5; ++t) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = m[t] * 16 + lane.group + i / 2 * 8;
-      const int column = n[t] * 8 + lane.quad * 2 + i % 2;
+      const int row = place.m[t] * 16 + lane.group + i / 2 * 8;
+      const int column = place.n[t] * 8 + lane.quad * 2 + i % 2;
       const bool seen = is_score ? column <= row : column < row;
-      // Not before it is known to be seen: the exponential of a later step may overflow.
-      float value = seen ? dot[t][i] * expf(tiles.decay[row] - tiles.decay[column]) : 0.0F;
+      float value = decayed(tiles, seen, row, column, dot[t][i]);
       if (is_score) {
         tiles.score[row * Of::narrow + column] = from_float<T>(value);
         continue;
       }
       value *= tiles.beta[row];
-      if (n[t] / 2 == m[t]) {
-        tiles.diagonal[(m[t] * 16 + row % 16) * 17 + column % 16] = value;
+      if (place.n[t] / 2 == place.m[t]) {
+        tiles.diagonal[(place.m[t] * 16 + row % 16) * 17 + column % 16] = value;
       } else {
         tiles.coupling[row * Of::narrow + column] = from_float<T>(-value);
       }

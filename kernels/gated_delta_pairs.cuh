@@ -135,42 +135,15 @@ __device__ __forceinline__ void add_along(const PairTiles<T, Keys>& tiles, Along
   }
 }
 
-// Which tiles of 16 × 8, none above the diagonal, a warp has: five, as in scores_and_coupling. Warps 0 to 3 have E and
-// k·k, 4 to 7 D and q·k.
-struct PairPlace {
-  int m[5];
-  int n[5];
-
-  __device__ __forceinline__ PairPlace() {
-    const device::Lane lane;
-#pragma unroll
-    for (int t = 0; t < 5; ++t) {
-      const int tile = lane.warp % 4 + 4 * t;
-      m[t] = tile < 2 ? 0 : tile < 6 ? 1 : tile < 12 ? 2 : 3;
-      n[t] = tile - m[t] * (m[t] + 1);
-    }
-  }
-};
-
-// pair[t] += rows · columnsᵀ over `steps` runs of 16.
-template <class T>
-__device__ __forceinline__ void add_pairs(const PairPlace& place, const T* rows, const T* columns, int stride,
-                                          int steps, float (&pair)[5][4]) {
-  using namespace device;
-#pragma unroll
-  for (int k = 0; k < steps; ++k) {
-#pragma unroll
-    for (int t = 0; t < 5; ++t) {
-      std::uint32_t a[4];
-      std::uint32_t b[2];
-      load_a(a, rows + place.m[t] * 16 * stride + k * 16, stride);
-      load_b(b, columns + place.n[t] * 8 * stride + k * 16, stride);
-      mma(pair[t], a, b, T{});
-    }
-  }
+// Over the four lanes of a row.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += device::shuffle_xor(x, 1);
+  x += device::shuffle_xor(x, 2);
+  return x;
 }
 
-// Puts the pairs, with their decay, where the next products want them, and sums what they are worth.
+// Puts the pairs, with their decay, where the next products want them, and sums what they are worth. Warps 0 to 3 have
+// E and k·k, 4 to 7 D and q·k.
 template <class T, int Keys>
 __device__ __forceinline__ void put_pairs(const PairPlace& place, const float (&pair)[5][4],
                                           const float (&product)[5][4], PairTiles<T, Keys>& tiles) {
@@ -187,8 +160,7 @@ __device__ __forceinline__ void put_pairs(const PairPlace& place, const float (&
       const int row = place.m[t] * 16 + lane.group + i / 2 * 8;
       const int column = place.n[t] * 8 + lane.quad * 2 + i % 2;
       const bool seen = is_score ? column <= row : column < row;
-      // Not before it is known to be seen: the exponential of a later step may overflow.
-      const float value = seen ? pair[t][i] * expf(tiles.decay[row] - tiles.decay[column]) : 0.0F;
+      const float value = decayed(tiles, seen, row, column, pair[t][i]);
       const float factor = is_score ? 1.0F : tiles.beta[row];
       of_row[i / 2] += value * product[t][i];
       of_column[i % 2] += factor * value * product[t][i];
@@ -200,8 +172,7 @@ __device__ __forceinline__ void put_pairs(const PairPlace& place, const float (&
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      of_row[i] += shuffle_xor(of_row[i], 1);
-      of_row[i] += shuffle_xor(of_row[i], 2);
+      of_row[i] = quad_sum(of_row[i]);
       of_column[i] += shuffle_xor(of_column[i], 4);
       of_column[i] += shuffle_xor(of_column[i], 8);
       of_column[i] += shuffle_xor(of_column[i], 16);
@@ -241,8 +212,7 @@ __device__ __forceinline__ void scale_along(Along<Keys>& along, PairTiles<T, Key
     }
 #pragma unroll
     for (int which = 0; which < 3; ++which) {
-      total[which] += shuffle_xor(total[which], 1);
-      total[which] += shuffle_xor(total[which], 2);
+      total[which] = quad_sum(total[which]);
       if (lane.quad == 0) tiles.along[which][lane.warp / 4][row] = total[which];
     }
   }
@@ -357,8 +327,7 @@ __global__ void __launch_bounds__(threads, 1) pairs_kernel(const __grid_constant
   add_pairs(place, lane.warp >= 4 ? tiles.query : tiles.key, tiles.key, Of::wide, Keys / 16, product);
   put_pairs(place, pair, product, tiles);
   scale_along(along, tiles);
-  of_value += shuffle_xor(of_value, 1);
-  of_value += shuffle_xor(of_value, 2);
+  of_value = quad_sum(of_value);
   if (thread % 4 == 0) tiles.value[thread / 4] = of_value;
   of_states = block_sum<threads / warp_size>(of_states, tiles.warps);  // with barriers: all of the above is there
   add_within(tiles, along);

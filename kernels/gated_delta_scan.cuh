@@ -112,12 +112,7 @@ __device__ __forceinline__ void update_gradient(const ScanTiles<T, Keys>& tiles,
   using namespace device;
   using Of = Tiles<T, Keys>;
   const Lane lane;
-  const float keep = tiles.grown[chunk - 1];
-#pragma unroll
-  for (int n = 0; n < State<Keys>::tiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) state.at[n][i] *= keep;
-  }
+  scale(state, tiles.grown[chunk - 1]);
 #pragma unroll
   for (int k = 0; k < chunk / 16; ++k) {
     std::uint32_t gradient[4];
@@ -142,32 +137,26 @@ __global__ void __launch_bounds__(threads, 1) scan_kernel(const __grid_constant_
   auto& tiles = *reinterpret_cast<ScanTiles<T, Keys>*>(dynamic_shared());
   const Lane lane;
   const Rule<T>& rule = a.rule;
-  const std::int64_t states =
-      static_cast<std::int64_t>(blockIdx.y) * Keys * rule.value_dim + blockIdx.x * value_columns;
   State<Keys> state;
-  for_state(state, [&](float& number, int key, int column) {
-    number = rule.first_state != nullptr
-                 ? rule.first_state[states + static_cast<std::int64_t>(key) * rule.value_dim + column]
-                 : 0.0F;
-  });
-  put_state<T>(state, static_cast<Tiles<T, Keys>&>(tiles));
+  load_first_state(rule, state);
+  put_state(state, tiles);
   Ahead<T, Keys> ahead;
   const int last = (rule.time - 1) / chunk * chunk;
   fetch(rule, last, ahead);
   for (int first = last; first >= 0; first -= chunk) {
     sync_block();  // the last chunk's tiles have been read
-    put(ahead, static_cast<Tiles<T, Keys>&>(tiles));
+    put(ahead, tiles);
     sync_block();
     if (first > 0) fetch(rule, first - chunk, ahead);
-    scores_and_coupling(static_cast<Tiles<T, Keys>&>(tiles));
+    scores_and_coupling(tiles);
     grow_gradient(tiles);
-    store_state(rule, first, static_cast<const Tiles<T, Keys>&>(tiles), a.dstates);
+    store_state(rule, first, tiles, a.dstates);
     sync_block();
     float right[8][4] = {};
     if (lane.warp < 2) {
       writes_gradient(tiles, right);
     } else if (lane.warp < 4) {
-      invert_blocks(static_cast<Tiles<T, Keys>&>(tiles));
+      invert_blocks(tiles);
     }
     sync_block();
     if (lane.warp < 2) solve_transposed(tiles, right);
@@ -175,12 +164,9 @@ __global__ void __launch_bounds__(threads, 1) scan_kernel(const __grid_constant_
     store_turned(rule, first, tiles.writes, a.right);
     store_turned(rule, first, tiles.fading, a.dvalue);
     update_gradient(tiles, state);
-    put_state<T>(state, static_cast<Tiles<T, Keys>&>(tiles));
+    put_state(state, tiles);
   }
-  if (rule.last_state == nullptr) return;
-  for_state(state, [&](float& number, int key, int column) {
-    rule.last_state[states + static_cast<std::int64_t>(key) * rule.value_dim + column] = number;
-  });
+  store_last_state(rule, state);
 }
 
 }  // namespace

@@ -95,17 +95,40 @@ struct State {
   float at[tiles][4];
 };
 
-// Calls f(number, key, value column of the block) for what this lane has.
-template <int Keys, class F>
-__device__ __forceinline__ void for_state(State<Keys>& state, const F& f) {
+// Calls f(number, its place in [sequences, key_dim, value_dim]) for what this lane has.
+template <class T, int Keys, class F>
+__device__ __forceinline__ void for_state(const Rule<T>& a, State<Keys>& state, const F& f) {
   const device::Lane lane;
+  const std::int64_t states = static_cast<std::int64_t>(blockIdx.y) * Keys * a.value_dim + blockIdx.x * value_columns;
 #pragma unroll
   for (int n = 0; n < State<Keys>::tiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      f(state.at[n][i], lane.warp / 2 * (Keys / 4) + n * 8 + lane.quad * 2 + i % 2,
-        lane.warp % 2 * 16 + lane.group + i / 2 * 8);
+      const int key = lane.warp / 2 * (Keys / 4) + n * 8 + lane.quad * 2 + i % 2;
+      const int column = lane.warp % 2 * 16 + lane.group + i / 2 * 8;
+      f(state.at[n][i], states + static_cast<std::int64_t>(key) * a.value_dim + column);
     }
+  }
+}
+
+template <class T, int Keys>
+__device__ __forceinline__ void load_first_state(const Rule<T>& a, State<Keys>& state) {
+  for_state(a, state,
+            [&](float& number, std::int64_t at) { number = a.first_state != nullptr ? a.first_state[at] : 0.0F; });
+}
+
+template <class T, int Keys>
+__device__ __forceinline__ void store_last_state(const Rule<T>& a, State<Keys>& state) {
+  if (a.last_state == nullptr) return;
+  for_state(a, state, [&](float& number, std::int64_t at) { a.last_state[at] = number; });
+}
+
+template <int Keys>
+__device__ __forceinline__ void scale(State<Keys>& state, float factor) {
+#pragma unroll
+  for (int n = 0; n < State<Keys>::tiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) state.at[n][i] *= factor;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/device/device.cuh"
+#include "kernels/gated_delta.hpp"
 
 namespace plumb::kernels {
 namespace {
@@ -27,6 +28,23 @@ struct Rule {
   int key_dim;
   int value_dim;
 };
+
+template <class T>
+Rule<T> rule_of(const GatedDeltaShape& shape, const GatedDeltaForward& a) {
+  return {.query = static_cast<const T*>(a.query),
+          .key = static_cast<const T*>(a.key),
+          .value = static_cast<const T*>(a.value),
+          .beta = a.beta,
+          .log_decay = a.log_decay,
+          .first_state = a.first_state,
+          .output = static_cast<T*>(a.output),
+          .last_state = a.last_state,
+          .states = static_cast<T*>(a.states),
+          .writes = static_cast<T*>(a.writes),
+          .time = static_cast<int>(shape.time),
+          .key_dim = static_cast<int>(shape.key_dim),
+          .value_dim = static_cast<int>(shape.value_dim)};
+}
 
 // Eight neighbouring lanes have a column of the state, each every eighth row of it.
 template <class T, int Rows>

@@ -319,17 +319,8 @@ int tiles_of(const LoraShape& shape) { return ceil_div(shape.columns, warps * ba
 
 template <class T>
 void launch_backward(const LoraShape& shape, const LoraBackward<void>& a, Stream stream) {
-  const Backward<T> arguments = {.x = static_cast<const T*>(a.x),
-                                 .factor = static_cast<const T*>(a.factor),
-                                 .z = static_cast<const T*>(a.z),
-                                 .sums = a.workspace,
-                                 .parts = a.parts,
-                                 .tokens = shape.tokens,
-                                 .tokens_of_part = tokens_of_part(shape),
-                                 .x_stride = shape.x_stride,
-                                 .z_stride = shape.z_stride,
-                                 .columns = static_cast<int>(shape.columns),
-                                 .rank = static_cast<int>(shape.rank)};
+  const Backward<T> arguments = {gradient_of<T>(shape, a.z, a.x, a.parts), static_cast<const T*>(a.factor),
+                                 a.workspace};
   const dim3 grid(static_cast<unsigned>(tiles_of(shape)), static_cast<unsigned>(lora_part_count(shape)));
   with_tiles(shape.rank, 16, [&](auto tiles) {
     if constexpr (tiles() <= 4) {

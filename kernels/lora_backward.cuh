@@ -17,18 +17,9 @@ constexpr int backward_columns = 64;  // of a warp
 constexpr int backward_tokens = 16;   // of a step
 
 template <class T>
-struct Backward {
-  const T* x;
+struct Backward : Gradient<T> {
   const T* factor;
-  const T* z;
-  float* sums;   // [tiles of columns, tokens, rank]
-  float* parts;  // [parts of tokens, rank, columns]
-  std::int64_t tokens;
-  std::int64_t tokens_of_part;
-  std::int64_t x_stride;
-  std::int64_t z_stride;
-  int columns;
-  int rank;
+  float* sums;  // [tiles of columns, tokens, rank]
 };
 
 template <class T, int RankTiles>  // of 16

@@ -42,7 +42,7 @@ template <class T>
 struct Gradient {
   const T* z;
   const T* x;
-  float* parts;
+  float* parts;  // [parts of tokens, rank, columns]
   std::int64_t tokens;
   std::int64_t tokens_of_part;
   std::int64_t x_stride;

@@ -146,7 +146,7 @@ class FluidEngine::Impl {
 
   void start(Slot activity) {
     displace_timed(activity);
-    const bool alone = std::ranges::all_of(uses_of(activity), [this](ResourceId use) {
+    const bool alone = std::ranges::all_of(uses_of(activity.way), [this](ResourceId use) {
       return !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == no_slot;
     });
     const std::size_t slot = under_way_.keep(std::move(activity));
@@ -155,14 +155,14 @@ class FluidEngine::Impl {
       return resume(slot);
     }
     if (!alone) return make_fluid(slot);
-    for (const ResourceId use : uses_of(under_way_[slot])) resources_[use].timed = slot;
+    for (const ResourceId use : uses_of(under_way_[slot].way)) resources_[use].timed = slot;
     alarms_.push({.date = under_way_[slot].end, .slot = slot});
   }
 
   // What had a resource of this one to itself no longer has, unless it ends now.
   void displace_timed(const Slot& activity) {
     const double clock = s4u::Engine::get_clock();
-    for (const ResourceId use : uses_of(activity)) {
+    for (const ResourceId use : uses_of(activity.way)) {
       const std::size_t other = resources_[use].timed;
       if (other != no_slot && under_way_[other].end > clock) make_fluid(other);
     }
@@ -193,7 +193,7 @@ class FluidEngine::Impl {
     if (activity.fluid) {
       left = activity.fluid->get_remaining();
       if (activity.from != activity.to) left /= parts_of_byte * activity.way.rate;
-      for (const ResourceId use : uses_of(activity)) --resources_[use].fluids;
+      for (const ResourceId use : uses_of(activity.way)) --resources_[use].fluids;
       activity.fluid->set_data(unheard());
       activity.fluid->cancel();
       cancelled_.push_back(std::move(activity.fluid));
@@ -235,7 +235,7 @@ class FluidEngine::Impl {
   // What is left of it goes on in SimGrid.
   void make_fluid(std::size_t slot) {
     const Slot& activity = under_way_[slot];
-    for (const ResourceId use : uses_of(activity)) {
+    for (const ResourceId use : uses_of(activity.way)) {
       if (resources_[use].timed == slot) resources_[use].timed = no_slot;
       ++resources_[use].fluids;
     }
@@ -265,7 +265,7 @@ class FluidEngine::Impl {
   // It has ended.
   void let_go(std::size_t slot) {
     Slot& activity = under_way_[slot];
-    for (const ResourceId use : uses_of(activity)) {
+    for (const ResourceId use : uses_of(activity.way)) {
       if (activity.fluid) --resources_[use].fluids;
       if (!activity.fluid) resources_[use].timed = no_slot;
     }

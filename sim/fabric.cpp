@@ -12,9 +12,9 @@ namespace {
 constexpr double unit_latency = 0.5;
 
 // Stands for an infinite bandwidth; messages through it carry no bytes.
-constexpr double endless = 1e18;
+constexpr double no_limit = 1e18;
 
-double capacity_of(double bandwidth) { return std::isfinite(bandwidth) ? bandwidth * parts_of_byte : endless; }
+double capacity_of(double bandwidth) { return std::isfinite(bandwidth) ? bandwidth * parts_of_byte : no_limit; }
 
 }  // namespace
 

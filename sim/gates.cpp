@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 namespace plumb::sim {
 namespace {
@@ -68,10 +67,7 @@ bool passes(const Gated& gated, int from, int to, const Way& way, const Ways& wa
   if (gated.what == Disturbed::device) return false;
   if (gated.what == Disturbed::way) return std::minmax(from, to) == std::minmax(gated.rank, gated.other);
   const auto port = static_cast<PortId>(gated.other);
-  const auto uses = [&](ResourceId wanted) {
-    const auto end = way.uses.begin() + way.count;
-    return std::find(way.uses.begin(), end, wanted) != end;
-  };
+  const auto uses = [&](ResourceId wanted) { return std::ranges::find(uses_of(way), wanted) != uses_of(way).end(); };
   if (gated.what != Disturbed::ports) return uses(ways.out_of(port)) || uses(ways.in_of(port));
   return (from == gated.rank && uses(ways.out_of(port))) || (to == gated.rank && uses(ways.in_of(port)));
 }

@@ -46,23 +46,12 @@ Platform platform_of(const Cluster& cluster, const PipelineCosts& costs, int ran
   return platform;
 }
 
-bool one_machine(const Platform& platform, int from, int to) {
-  return machine_of(from, platform.ranks_per_machine) == machine_of(to, platform.ranks_per_machine);
-}
-
 int ranks_on_machine(const Platform& platform, int machine) {
   return std::clamp(platform.ranks - machine * platform.ranks_per_machine, 0, platform.ranks_per_machine);
 }
 
 bool shares_cores(const Platform& platform, int machine) {
   return platform.cores_per_machine > 0 && ranks_on_machine(platform, machine) > platform.cores_per_machine;
-}
-
-TransferCost port_between(const Platform& platform, int from, int to) {
-  if (!one_machine(platform, from, to)) return beyond_machine(platform.outside, platform.shared, from, to);
-  const int under = platform.shared.ranks_per_switch;
-  const auto place = [&](int rank) { return rank % platform.ranks_per_machine; };
-  return under > 0 && place(from) / under != place(to) / under ? platform.across : platform.inside;
 }
 
 void require_valid(const Platform& platform) {

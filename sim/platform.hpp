@@ -7,7 +7,7 @@
 namespace plumb::sim {
 
 // Each rank has one full-duplex port to the ranks of its machine; to all others one of its own, or a part of a NIC. A
-// machine's ranks compute on its cores.
+// machine's ranks compute on its cores. The way between two is `transfer_between` (common/cost/costs.hpp).
 struct Platform {
   int ranks = 1;
   int ranks_per_machine = 1;
@@ -28,15 +28,10 @@ struct Platform {
 // Of all ranks of a cluster of such machines, whose messages are as `costs` says of its machine.
 [[nodiscard]] Platform platform_of(const Cluster& cluster, const PipelineCosts& costs, int ranks);
 
-// True if one machine has both ranks.
-[[nodiscard]] bool one_machine(const Platform& platform, int from, int to);
 [[nodiscard]] int ranks_on_machine(const Platform& platform, int machine);
 
 // True if the ranks of this machine are more than its cores, so that they slow each other down.
 [[nodiscard]] bool shares_cores(const Platform& platform, int machine);
-
-// Of the way that a message between two different ranks takes.
-[[nodiscard]] TransferCost port_between(const Platform& platform, int from, int to);
 
 // Throws InputError for what cannot be simulated: no ranks, negative or undefined latencies, bandwidths that are not
 // above zero (infinite is allowed).

@@ -39,7 +39,7 @@ GroupFlows flows_of(const std::vector<int>& ranks, const Platform& platform) {
   std::vector<std::span<const int>> machines;
   for (std::size_t begin = 0; begin < ranks.size();) {
     std::size_t end = begin + 1;
-    while (end < ranks.size() && one_machine(platform, ranks[begin], ranks[end])) ++end;
+    while (end < ranks.size() && on_one_machine(platform, ranks[begin], ranks[end])) ++end;
     machines.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(begin), end - begin);
     begin = end;
   }
@@ -67,7 +67,7 @@ void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
       throw InputError(describe(node), "its duration must be zero or more seconds");
     }
     if (of_group) require_group(graph, node, platform);
-    if (!between_ranks && !of_group && !folded && node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) {
+    if (!between_ranks && !of_group && !folded && !occupies_rank(node)) {
       throw InputError(describe(node), "copies to the host and resharding are not simulated yet");
     }
     if (!on_platform(node.rank) || (between_ranks && (!on_platform(node.peer) || node.peer == node.rank))) {
@@ -130,15 +130,13 @@ class Run {
     result_.start[id] = engine_.now();
     if (node.duration.value == 0) return complete(id);
     if (is_folded(node)) return start_reduction(id);
-    if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer) {
-      return engine_.compute(id, node.rank, node.duration);
-    }
+    if (occupies_rank(node)) return engine_.compute(id, node.rank, node.duration);
     if (node.group >= 0) return start_collective(id);
     if (node.flow >= 0) {
       const Seconds latency = graph_.flows[static_cast<std::size_t>(node.flow)].latency;
       return engine_.transfer(id, node.peer, node.rank, node.bytes, latency);
     }
-    const Seconds flowing = node.bytes / port_between(platform_, node.peer, node.rank).bandwidth;
+    const Seconds flowing = node.bytes / transfer_between(platform_, node.peer, node.rank).bandwidth;
     const Seconds latency = {std::max(0.0, (node.duration - flowing).value)};
     engine_.transfer(id, node.peer, node.rank, node.bytes, latency);
     if (node.kind == NodeKind::collective) {

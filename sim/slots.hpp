@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <limits>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -28,10 +27,6 @@ struct Slot {
   s4u::ActivityPtr fluid = {};  // none while it is timed
   bool held = false;            // waits for its begin, or for what stands still; `end` is then the time that is left
 };
-
-[[nodiscard]] inline std::span<const ResourceId> uses_of(const Slot& activity) {
-  return {activity.way.uses.data(), activity.way.count};
-}
 
 // Of one thing that activities contend for.
 struct Resource {

@@ -88,7 +88,7 @@ std::vector<PortId> Ways::ports(int rank, Exit exit) const {
 Way Ways::between(int from, int to, bool collective) const {
   Way way;
   const int under = platform_.shared.ranks_per_switch;
-  if (!one_machine(platform_, from, to)) {
+  if (!on_one_machine(platform_, from, to)) {
     const auto apart = [&](int each) { return each > 0 && from / each != to / each; };
     way.exit = apart(platform_.shared.ranks_per_site)   ? Exit::outside_site
                : apart(platform_.shared.ranks_per_leaf) ? Exit::outside_leaf

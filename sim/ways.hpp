@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/platform.hpp"
@@ -32,6 +33,8 @@ struct Way {
   std::array<ResourceId, 10> uses = {};  // `count` of them
   double rate = 0;                       // bytes per second when nothing else is on its way; may be infinite
 };
+
+[[nodiscard]] inline std::span<const ResourceId> uses_of(const Way& way) { return {way.uses.data(), way.count}; }
 
 // A rank's own lanes for messages and for collectives lead into its port, as NVLink has more bandwidth than one channel
 // of messages gets. Behind a PCIe switch the port also leads outside; else the NIC stands beside it.

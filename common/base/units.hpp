@@ -3,7 +3,9 @@
 
 #include <compare>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace plumb {
 
@@ -81,6 +83,18 @@ enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp64, int64 };
       return "int64";
   }
   return "";
+}
+
+// Of the types that models are trained in: the first ones, in their order.
+[[nodiscard]] inline const std::vector<std::string>& training_precision_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const ElementType type : {ElementType::fp32, ElementType::bf16, ElementType::fp16}) {
+      list.emplace_back(name_of(type));
+    }
+    return list;
+  }();
+  return names;
 }
 
 }  // namespace plumb

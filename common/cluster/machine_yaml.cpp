@@ -9,7 +9,6 @@ namespace plumb {
 namespace {
 
 constexpr int most_devices = 1024;
-constexpr int most_cores = 65536;
 constexpr int most_multiprocessors = 4096;
 
 // {value: …, uncertainty: …, source: …}; `read` takes the value with its unit.
@@ -45,9 +44,8 @@ Link read_link(const YamlValue& block) {
 }
 
 Sourced<FlopsPerSecond> read_peak(const YamlValue& peaks, ElementType precision) {
-  const std::vector<std::string> names = {"fp32", "bf16", "fp16"};
-  peaks.check_keys(names);
-  const std::string& name = names.at(static_cast<std::size_t>(precision));
+  peaks.check_keys(training_precision_names());
+  const std::string name(name_of(precision));
   if (!peaks.find(name)) {
     peaks.fail(peaks.path() + ": has no peak for " + name + ", the precision of the training",
                "add " + name + ": {value: … TFLOP/s, source: …}");

@@ -91,7 +91,7 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
 ComputeCost redone_in_backward(ComputeCost layer, Bytes input) {
   layer.input_gradient += layer.forward;
   for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward;
-  layer.input_gradient_workspace_bytes += layer.kept_bytes;
+  layer.input_gradient_workspace_bytes += layer.kept_bytes - input;
   layer.forward_workspace_bytes += layer.kept_bytes - input;
   layer.kept_bytes = input;
   return layer;

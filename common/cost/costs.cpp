@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/cluster/machine.hpp"
-
 namespace plumb {
 
 Seconds overlapped_time(Seconds first, Seconds second, double hidden) {
@@ -25,18 +23,6 @@ TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int 
   outside.bandwidth = std::min(outside.bandwidth, shared.site);
   outside.latency += shared.site_latency;
   return outside;
-}
-
-bool on_one_machine(const PipelineCosts& costs, int from, int to) {
-  const int each = std::max(1, costs.ranks_per_machine);
-  return machine_of(from, each) == machine_of(to, each);
-}
-
-TransferCost transfer_between(const PipelineCosts& costs, int from, int to) {
-  if (!on_one_machine(costs, from, to)) return beyond_machine(costs.outside, costs.shared, from, to);
-  const int each = std::max(1, costs.ranks_per_machine);
-  const int under = costs.shared.ranks_per_switch;
-  return under > 0 && from % each / under != to % each / under ? costs.across : costs.inside;
 }
 
 Bytes boundary_of_stage(const PipelineCosts& costs, int stage) {

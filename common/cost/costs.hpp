@@ -1,11 +1,12 @@
 // Seconds and bytes of every block, stage and transfer: what graphs, simulators and splits are fed with.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/cluster/machine.hpp"
 #include "common/cost/compute_cost.hpp"
 #include "common/cost/software.hpp"
 #include "common/split/split.hpp"
@@ -67,7 +68,7 @@ struct PipelineCosts {
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
   PipelineExchange exchange = PipelineExchange::asynchronous;
   double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
-  std::string provenance;      // "profile profile.yaml, measured …" or "datasheet peak × assumed efficiency"
+  std::string provenance;      // in words, as `provenance` of common/plan/block_costs.hpp writes it
   std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not
   // Behind each stage but the last, where stages have different data degrees; empty: all are alike. Graphs then take
   // messages from these, not from boundary_bytes and the ways above.
@@ -75,10 +76,21 @@ struct PipelineCosts {
   bool operator==(const PipelineCosts&) const = default;
 };
 
-[[nodiscard]] bool on_one_machine(const PipelineCosts& costs, int from, int to);
+// Of PipelineCosts, or of a simulator's platform, whose members have the same names.
+template <class Ways>
+[[nodiscard]] bool on_one_machine(const Ways& ways, int from, int to) {
+  const int each = std::max(1, ways.ranks_per_machine);
+  return machine_of(from, each) == machine_of(to, each);
+}
 
-// Of the way between two ranks: `inside` or `across` if one machine has both.
-[[nodiscard]] TransferCost transfer_between(const PipelineCosts& costs, int from, int to);
+// The way of a message between two ranks: `inside` or `across` if one machine has both.
+template <class Ways>
+[[nodiscard]] TransferCost transfer_between(const Ways& ways, int from, int to) {
+  if (!on_one_machine(ways, from, to)) return beyond_machine(ways.outside, ways.shared, from, to);
+  const int each = std::max(1, ways.ranks_per_machine);
+  const int under = ways.shared.ranks_per_switch;
+  return under > 0 && from % each / under != to % each / under ? ways.across : ways.inside;
+}
 
 // Hidden states of one microbatch as a rank of this stage takes them in or sends them.
 [[nodiscard]] Bytes boundary_of_stage(const PipelineCosts& costs, int stage);

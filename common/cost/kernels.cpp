@@ -22,7 +22,7 @@ class KernelList {
  public:
   explicit KernelList(const KernelContext& context)
       : context_(context),
-        rows_(static_cast<double>(context.sequence) / static_cast<double>(context.slice.of)),
+        rows_(static_cast<double>(tokens_of(context))),
         tokens_(rows_ * static_cast<double>(context.microbatch)),
         ways_(context.tensor),
         spread_(context.sequence_parallel ? ways_ : 1),
@@ -278,8 +278,10 @@ class KernelList {
 
 }  // namespace
 
+std::int64_t tokens_of(const KernelContext& context) { return context.sequence / context.slice.of; }
+
 OperationContext operation_context(const KernelContext& context) {
-  const std::int64_t tokens = context.sequence / context.slice.of;
+  const std::int64_t tokens = tokens_of(context);
   return {.sequence = tokens,
           .before = tokens * context.slice.index,
           .after = tokens * (context.slice.of - 1 - context.slice.index),

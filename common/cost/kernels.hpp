@@ -43,6 +43,9 @@ struct KernelContext {
   Slice slice = {};
 };
 
+// Of a sequence, or of the slice.
+[[nodiscard]] std::int64_t tokens_of(const KernelContext& context);
+
 // What `operations` of a model needs to describe the same kernels: those of a slice, over its own tokens, attention
 // over all keys up to its end.
 [[nodiscard]] OperationContext operation_context(const KernelContext& context);

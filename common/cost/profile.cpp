@@ -18,11 +18,6 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 // JSON's quotes and numbers are YAML's too.
 std::string line(const std::string& key, const Json& value) { return key + ": " + to_line(value) + "\n"; }
 
-const std::vector<std::string>& precisions() {
-  static const std::vector<std::string> names = {"fp32", "bf16", "fp16"};
-  return names;
-}
-
 Json to_json(const Lora& lora) {
   Json targets = Json::array();
   for (const LoraTarget target : lora.targets) targets.push_back(lora_target_names()[static_cast<std::size_t>(target)]);
@@ -46,7 +41,7 @@ ProfileShapes read_shapes(const YamlValue& value) {
           .model_digest = value.require("model_digest").text(),
           .sequence = value.require("sequence").integer(1, most),
           .microbatch = value.require("microbatch").integer(1, most),
-          .precision = static_cast<ElementType>(value.require("precision").choice(precisions())),
+          .precision = static_cast<ElementType>(value.require("precision").choice(training_precision_names())),
           .optimizer = static_cast<Optimizer>(value.require("optimizer").choice(optimizer_names())),
           .lora = read_lora(value.find("lora"))};
 }
@@ -103,14 +98,14 @@ MeasuredRate read_rate(const YamlValue& value) {
   return rate;
 }
 
-const MeasuredBlock& find_block(const Profile& profile, const std::string& key) {
+}  // namespace
+
+const MeasuredBlock& measured_block(const Profile& profile, const std::string& key) {
   const auto found = std::find_if(profile.blocks.begin(), profile.blocks.end(),
                                   [&](const MeasuredBlock& block) { return block.block == key; });
   if (found == profile.blocks.end()) throw InputError("profile", "has no block '" + key + "'", "calibrate again");
   return *found;
 }
-
-}  // namespace
 
 std::string to_yaml(const Profile& profile) {
   std::string text = "# What plumb-exec calibrate measured on one machine, for one microbatch of these shapes.\n";
@@ -120,7 +115,7 @@ std::string to_yaml(const Profile& profile) {
   text += "shapes:\n  " + line("model", profile.shapes.model);
   text += "  " + line("model_digest", profile.shapes.model_digest);
   text += "  " + line("sequence", profile.shapes.sequence) + "  " + line("microbatch", profile.shapes.microbatch);
-  text += "  " + line("precision", precisions().at(static_cast<std::size_t>(profile.shapes.precision)));
+  text += "  " + line("precision", name_of(profile.shapes.precision));
   text += "  " + line("optimizer", optimizer_names().at(static_cast<std::size_t>(profile.shapes.optimizer)));
   if (profile.shapes.lora) text += "  " + line("lora", to_json(*profile.shapes.lora));
   text += line("transport", profile.transport);
@@ -202,7 +197,7 @@ double moved_fraction(const Profile& before, const Profile& after) {
   Seconds total;
   for (const MeasuredBlock& block : before.blocks) {
     const Seconds first = microbatch_time(block.cost, false);
-    const Seconds second = microbatch_time(find_block(after, block.block).cost, false);
+    const Seconds second = microbatch_time(measured_block(after, block.block).cost, false);
     moved += Seconds{std::abs((second - first).value)} * block.count;
     total += first * block.count;
   }

@@ -66,6 +66,9 @@ struct Profile {
 [[nodiscard]] std::string to_yaml(const Profile& profile);
 [[nodiscard]] Profile read_profile(const std::filesystem::path& path);
 
+// Of this key. Throws InputError, naming it, if the profile lacks it.
+[[nodiscard]] const MeasuredBlock& measured_block(const Profile& profile, const std::string& key);
+
 // The key of block i (0 embedding, 1…n layers, n+1 head) in a profile: kind and sizes, the same for equal layers.
 [[nodiscard]] std::string block_key(const Model& model, int block);
 // Over all shapes of the model, for the refusal of a foreign profile. 16 hexadecimal digits.

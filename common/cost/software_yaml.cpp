@@ -3,8 +3,8 @@
 namespace plumb {
 
 const std::vector<std::string>& software_names() {
-  static const std::vector<std::string> names = {"megatron-2021", "megatron-2022", "megatron-2024", "torchtitan-2025",
-                                                 "plumb"};
+  static const std::vector<std::string> names = {"megatron-2021", "megatron-2022",   "zero-bubble-2023",
+                                                 "megatron-2024", "torchtitan-2025", "plumb"};
   return names;
 }
 
@@ -19,6 +19,11 @@ const std::vector<std::string>& recompute_unit_names() {
 }
 
 Software read_software(const YamlValue& block) {
+  for (const char* key : {"name", "source"}) {
+    if (block.find(key)) continue;
+    block.fail("key '" + std::string(key) + "' is missing in " + block.path(),
+               "software: {like: plumb, attention: …} changes another; a block of its own needs name and source");
+  }
   return read_software(
       block, {.name = block.require("name").text(), .source = block.require("source").text(), .composed = false});
 }
@@ -45,7 +50,7 @@ Software read_software(const YamlValue& block, Software base) {
     software.flash_attention = attention->choice({"flash", "unfused"}) == 0;
   }
   if (const auto gradients = block.find("gradients")) {
-    software.gradients = static_cast<ElementType>(gradients->choice({"fp32", "bf16", "fp16"}));
+    software.gradients = static_cast<ElementType>(gradients->choice(training_precision_names()));
   }
   if (const auto exchange = block.find("exchange")) {
     software.exchange = static_cast<PipelineExchange>(exchange->choice(exchange_names()));

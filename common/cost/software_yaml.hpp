@@ -6,8 +6,9 @@
 
 namespace plumb {
 
-// A block with the facts of `Software` as keys, all optional but name and source. Over a `base`, these are optional
-// too. Throws InputError with file, line and column.
+// A block with the facts of `Software` as keys, all optional but name and source. Left out they are as in the struct
+// but `composed`, which is false: the struct's true is a fact of plumb-exec, and what blocks describe runs kernels.
+// Over a `base`, all are optional, and left out as there. Throws InputError with file, line and column.
 [[nodiscard]] Software read_software(const YamlValue& block);
 [[nodiscard]] Software read_software(const YamlValue& block, Software base);
 

@@ -164,10 +164,6 @@ class GraphBuilder {
     return id;
   }
 
-  static bool occupies_rank(const Node& node) {
-    return node.kind == NodeKind::compute || node.kind == NodeKind::optimizer;
-  }
-
   void set_transfer(Node& node) const {
     const int sender_stage = producer_stage(node.action);
     if (sender_stage < 0 || sender_stage >= stages(schedule_)) {

@@ -32,6 +32,11 @@ struct Node {
   return node.kind == NodeKind::collective && node.peer < 0 && node.group < 0;
 }
 
+// What a rank runs on its one stream: all else goes on beside it.
+[[nodiscard]] inline bool occupies_rank(const Node& node) {
+  return node.kind == NodeKind::compute || node.kind == NodeKind::optimizer;
+}
+
 // How a message or a collective is sent: nothing for `latency`, then its bytes. Of a collective each rank of the group
 // sends `inside` bytes to the next one on its machine and `outside` bytes to one on the next machine.
 struct Flow {

@@ -54,7 +54,7 @@ class StageUnfolder {
       add_message(id);
     } else if (is_folded(node)) {
       add_reduction(id);
-    } else if (node.kind == NodeKind::compute || node.kind == NodeKind::optimizer) {
+    } else if (occupies_rank(node)) {
       for (int lane = 0; lane < stage_width(layout_, node.rank); ++lane) {
         Node own = node;
         own.rank = first_rank(layout_, node.rank) + lane;

@@ -175,7 +175,7 @@ std::int64_t largest(std::string_view key) {
   return found == size_limits.end() ? usual_limit : found->most;
 }
 
-bool contains(std::span<const std::string_view> keys, std::string_view key) {
+bool is_among(std::span<const std::string_view> keys, std::string_view key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
@@ -187,7 +187,7 @@ void require_sizes(const JsonValue& json) {
     for (const auto& [key, value] : json.raw().items()) {
       if (value.is_structured()) require_sizes(json.at(key));
       if (!value.is_number()) continue;
-      (void)json.at(key).integer(contains(keys_that_may_be_zero, key) ? 0 : 1, largest(key));
+      (void)json.at(key).integer(is_among(keys_that_may_be_zero, key) ? 0 : 1, largest(key));
     }
   }
 }

@@ -7,10 +7,9 @@ constexpr const char* softmax_name = "attention.softmax";
 constexpr const char* dropout_name = "attention.dropout";
 
 // With all scores made (arXiv 2205.05198, section 4.1): both products over all keys up to the end of the sequence or
-// slice, masked or not; kept are queries,
-// keys and values, the probabilities (5as² with dropout: also the mask, and what it leaves), and the output. Streams of
-// Megatron-LM's kernels: the masked softmax reads and writes, its gradient reads both; the permutes of the heads'
-// order.
+// slice, masked or not; kept are queries, keys and values, the probabilities (5as² with dropout: also the mask, and
+// what it leaves), and the output. Streams of Megatron-LM's kernels: the masked softmax reads and writes, its gradient
+// reads both; the permutes of the heads' order.
 void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
   const double element = list.element();
   const double heads = real(attention.heads);

@@ -53,5 +53,7 @@ class ParameterList {
 void add_layer(ParameterList& list, const Layer& layer);
 void add_mixer(ParameterList& list, const Mixer& mixer);
 void add_mlp(ParameterList& list, const Mlp& mlp);
+// A layer without a mixer, or without an MLP.
+inline void add(ParameterList&, const std::monostate&) {}
 
 }  // namespace plumb

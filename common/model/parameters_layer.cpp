@@ -3,8 +3,6 @@
 namespace plumb {
 namespace {
 
-void add(ParameterList&, const std::monostate&) {}
-
 // Gated: arXiv 2002.05202 (GLU variants); otherwise two matrices.
 void add(ParameterList& list, const DenseMlp& mlp) {
   const std::int64_t hidden = list.hidden();

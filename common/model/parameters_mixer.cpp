@@ -3,8 +3,6 @@
 namespace plumb {
 namespace {
 
-void add(ParameterList&, const std::monostate&) {}
-
 // Grouped-query attention, arXiv 2305.13245; output gate, arXiv 2505.06708; sinks, arXiv 2508.10925.
 void add(ParameterList& list, const SoftmaxAttention& attention) {
   const std::int64_t hidden = list.hidden();

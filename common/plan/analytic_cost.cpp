@@ -114,15 +114,6 @@ ParameterShare count_of_rank(const BlockShapes& shapes, int tensor) {
   return sum;
 }
 
-StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
-  const bool master_copy = training.precision != ElementType::fp32;
-  const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
-  return {.parameters = {parameters.all * element_bytes(training.precision)},
-          .gradients = {parameters.trained * element_bytes(gradients)},
-          .optimizer = {parameters.trained * fp32_bytes * (moments + (master_copy ? 1 : 0))},
-          .trained = {parameters.trained * element_bytes(training.precision)}};
-}
-
 void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients) {
   const StateBytes states = state_bytes(parameters, training, gradients);
   cost.parameters = parameters.all;
@@ -151,8 +142,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
 
   const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
-  const double tokens =
-      static_cast<double>(training.microbatch) * static_cast<double>(training.sequence) / static_cast<double>(slice.of);
+  const double tokens = static_cast<double>(training.microbatch) * static_cast<double>(tokens_of(context));
   double kept = 0;
   double kept_for_weight = 0;
   double kept_of_redone = 0;

@@ -1,13 +1,10 @@
 #include "common/plan/block_costs.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "common/base/error.hpp"
 #include "common/model/lora.hpp"
-#include "common/model/operations.hpp"
-#include "common/model/parameters.hpp"
 #include "common/plan/analytic_cost.hpp"
 #include "common/plan/block_shapes.hpp"
 #include "common/plan/boundary.hpp"
@@ -28,13 +25,6 @@ void require_same_shapes(const Profile& profile, const ProfileShapes& wanted) {
   if (measured == wanted) return;
   throw InputError("profile", "was measured for " + describe(profile.shapes) + "; this needs " + describe(wanted),
                    "calibrate with this scenario, or leave the profile out");
-}
-
-ComputeCost measured_cost(const Profile& profile, const std::string& key) {
-  const auto found = std::find_if(profile.blocks.begin(), profile.blocks.end(),
-                                  [&](const MeasuredBlock& block) { return block.block == key; });
-  if (found == profile.blocks.end()) throw InputError("profile", "has no block '" + key + "'", "calibrate again");
-  return found->cost;
 }
 
 }  // namespace
@@ -97,6 +87,16 @@ std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block
   return block_kernels(shapes_of_block(scenario, block, operation_context(context)).operations, context);
 }
 
+StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
+  constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
+  const bool master_copy = training.precision != ElementType::fp32;
+  const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
+  return {.parameters = {parameters.all * element_bytes(training.precision)},
+          .gradients = {parameters.trained * element_bytes(gradients)},
+          .optimizer = {parameters.trained * fp32_bytes * (moments + (master_copy ? 1 : 0))},
+          .trained = {parameters.trained * element_bytes(training.precision)}};
+}
+
 namespace {
 
 // Of one slice, or of the whole microbatch.
@@ -113,7 +113,7 @@ ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block,
 }
 
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int slices) {
-  ComputeCost cost = measured_cost(*scenario.profile, block_key(scenario.model, static_cast<int>(block)));
+  ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
   const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
   // A tied head may have been measured together with its copy of the table.
   const ParameterShare own = count_of_rank(shapes, 1);

@@ -44,7 +44,8 @@ namespace plumb {
 [[nodiscard]] std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});
 [[nodiscard]] Machine machine_in_training(const Scenario& scenario);
 
-// "profile of HOST, 15 rounds", or "peak (datasheet) × efficiency (assumed: …)".
+// "profile of HOST, 15 rounds of one rank, gloo transport" (or "of 2 ranks at once"), or "peak (datasheet) × efficiency
+// (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);
 
 // Whether the forward of every layer is redone inside its backward. Recompute stage by stage has actions of its own,

@@ -51,4 +51,20 @@ void require_divisible(const Model& model, const Layout& layout) {
   }
 }
 
+bool is_divisible(const Model& model, const Layout& layout) {
+  try {
+    require_divisible(model, layout);
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
+}
+
+std::string undivided_batch(const Layout& layout, std::int64_t microbatch, std::int64_t batch) {
+  const std::int64_t ways = batch_ways(layout);
+  const std::string shared = ways > 1 ? " on each of " + std::to_string(ways) + " data-parallel ranks" : "";
+  return "a microbatch of " + std::to_string(microbatch) + shared + " does not divide the batch of " +
+         std::to_string(batch) + " sequences";
+}
+
 }  // namespace plumb

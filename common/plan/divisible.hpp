@@ -1,5 +1,8 @@
-// Which tensor degrees a model allows.
+// Which degrees divide what they share out: a tensor degree a model's shapes, data degrees a batch.
 #pragma once
+
+#include <cstdint>
+#include <string>
 
 #include "common/layout/layout.hpp"
 #include "common/model/model.hpp"
@@ -10,5 +13,11 @@ namespace plumb {
 // kv_heads (and a recurrence's heads), hidden, the width of an MLP or of an expert.
 // Costs of such a layout would count parts of heads.
 void require_divisible(const Model& model, const Layout& layout);
+
+// Whether it does not throw.
+[[nodiscard]] bool is_divisible(const Model& model, const Layout& layout);
+
+// What to say where microbatches of so many sequences, on each data-parallel rank, do not divide a batch.
+[[nodiscard]] std::string undivided_batch(const Layout& layout, std::int64_t microbatch, std::int64_t batch);
 
 }  // namespace plumb

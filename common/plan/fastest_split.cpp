@@ -4,7 +4,6 @@
 #include <exception>
 #include <limits>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -39,11 +38,13 @@ class FastestSplit {
     return true;
   }
 
-  // Each once, whatever their paths take; or as long as there are nodes left or none fits.
-  void consider_new(const std::vector<Split>& splits) {
+  // Each once, whatever their paths take, true if one was kept; or as long as there are nodes left or none fits.
+  bool consider_new(const std::vector<Split>& splits) {
+    bool kept = false;
     for (const Split& split : splits) {
-      if (seen_.insert(split.layers).second) consider(split);
+      if (seen_.insert(split.layers).second) kept = consider(split) || kept;
     }
+    return kept;
   }
   void consider_affordable(const std::vector<Split>& splits) {
     for (const Split& split : splits) {
@@ -182,10 +183,7 @@ std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSpl
     return fastest.best();
   }
   fastest.improve();
-  if (search.others) {
-    fastest.consider_new(search.others());
-    fastest.improve();
-  }
+  if (search.others && fastest.consider_new(search.others())) fastest.improve();
   return fastest.best();
 }
 

@@ -7,7 +7,6 @@
 #include "common/base/parallel.hpp"
 #include "common/cluster/machine_numbers.hpp"
 #include "common/plan/fit.hpp"
-#include "common/schedule/registry.hpp"
 
 namespace plumb {
 namespace {
@@ -100,7 +99,7 @@ FitProblem FitProblem::with_schedules_of(const std::vector<double>& logarithms) 
     const RowPlace& place = places[static_cast<std::size_t>(item)];
     const Scenario& scenario = tables[place.table].rows[place.row].scenario;
     const ScheduleChoice& choice = scenario.schedules.front();
-    if (choice.given || !find_schedule(choice.name).uses_times) return;
+    if (!is_made_for_times(choice)) return;
     const Plan plan = make_plan(scenario, only_choice(scenario));
     result.tables_[place.table].rows[place.row].scenario.schedules.front() = as_given(plan.schedule, choice);
   });

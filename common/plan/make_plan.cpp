@@ -108,21 +108,23 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEff
     settled.training.recompute = choice.recompute.value_or(scenario.training.recompute);
     return make_plan(settled, {choice.microbatch, choice.schedule, choice.split}, effort);
   }
-  if (choice.schedule.given || !find_schedule(choice.schedule.name).uses_times) {
-    return plan_on(scenario, choice, effort, nullptr);
-  }
+  if (!is_made_for_times(choice.schedule)) return plan_on(scenario, choice, effort, nullptr);
   const std::vector<Placement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
   if (placements.size() == 1) return weighed_on(scenario, choice, effort, placements.front()).plan;
   std::optional<Weighed> best;
   std::exception_ptr problem;
+  std::optional<SlowerThanAsked> slower;  // the least of them
   for (const Placement placement : placements) {
     try {
       Weighed plan = weighed_on(scenario, choice, effort, placement);
       if (!best || better(plan, *best)) best = std::move(plan);
     } catch (const InputError&) {  // one placement may fit where another does not
       if (!problem) problem = std::current_exception();
+    } catch (const SlowerThanAsked& placed) {
+      if (!slower || placed.least < slower->least) slower = placed;
     }
   }
+  if (!best && slower) throw SlowerThanAsked(*slower);
   if (!best) std::rethrow_exception(problem);
   return std::move(best->plan);
 }

@@ -71,43 +71,38 @@ Proposal with_tensor(const Scenario& scenario, int factor) {
 bool allows_tensor(const Scenario& scenario) {
   if (scenario.profile || has_stage_data(scenario.layout)) return false;
   if (scenario.layout.tensor.degree > scenario.cluster.machine.devices) return false;
-  try {
-    require_divisible(scenario.model, scenario.layout);
-  } catch (const InputError&) {
-    return false;
-  }
-  return missing_numbers(scenario).empty();
+  return is_divisible(scenario.model, scenario.layout) && missing_numbers(scenario).empty();
 }
 
 // The modes that redo more than the scenario does, from little to all.
 std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
   const Recompute& now = scenario.training.recompute;
   std::vector<Proposal> list;
-  const auto add = [&](const std::string& text, const Recompute& recompute) {
-    list.push_back({"recompute: " + text, scenario});
+  const auto add = [&](const Recompute& recompute) {
+    list.push_back({"recompute: " + describe(recompute), scenario});
     list.back().scenario.training.recompute = recompute;
     list.back().scenario.recomputes = {recompute};
   };
   if (now.mode == RecomputeMode::full) return list;
   if (scenario.software.recompute_unit == RecomputeUnit::stage) {  // which redoes whole stages only
-    add("full", {.mode = RecomputeMode::full});
+    add({.mode = RecomputeMode::full});
     return list;
   }
   if (now.mode == RecomputeMode::every_nth_layer) {
     for (int n = now.layers - 1; n > 1; --n) {
-      add("{every: " + std::to_string(n) + "}", {.mode = RecomputeMode::every_nth_layer, .layers = n});
+      add({.mode = RecomputeMode::every_nth_layer, .layers = n});
     }
-    add("full", {.mode = RecomputeMode::full});
+    add({.mode = RecomputeMode::full});
     return list;
   }
-  if (now.mode == RecomputeMode::none && !scenario.profile) add("selective", {.mode = RecomputeMode::selective});
+  if (now.mode == RecomputeMode::none && !scenario.profile) add({.mode = RecomputeMode::selective});
   const int stages = stages_of(scenario.schedules.front(), scenario.layout.pipeline);
   const int most = (static_cast<int>(scenario.model.layers.size()) + stages - 1) / stages;
   for (int layers = now.layers + 1; layers < most; ++layers) {
     if (now.mode == RecomputeMode::selective) break;  // the others would be kept whole
-    add("{layers: " + std::to_string(layers) + "}", {.mode = RecomputeMode::first_layers, .layers = layers});
+    add({.mode = RecomputeMode::first_layers, .layers = layers});
   }
-  add("full", {.mode = RecomputeMode::full});
+  add({.mode = RecomputeMode::full});
   return list;
 }
 

@@ -8,7 +8,11 @@
 namespace plumb {
 
 static std::vector<std::string> enum_names(DeviceType) { return {"cpu", "cuda"}; }
-static std::vector<std::string> enum_names(ElementType) { return {"fp32", "bf16", "fp16", "fp64", "int64"}; }
+static std::vector<std::string> enum_names(ElementType) {
+  std::vector<std::string> names = training_precision_names();
+  for (const ElementType type : {ElementType::fp64, ElementType::int64}) names.emplace_back(name_of(type));
+  return names;
+}
 static std::vector<std::string> enum_names(RecomputeMode) {
   return {"none", "selective", "full", "first_layers", "every_nth_layer"};
 }

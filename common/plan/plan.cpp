@@ -12,6 +12,7 @@
 #include "common/layout/message_shares.hpp"
 #include "common/model/model_json.hpp"
 #include "common/plan/cut_problem.hpp"
+#include "common/plan/divisible.hpp"
 #include "common/plan/fastest_split.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -36,11 +37,7 @@ bool sees_both_ways(const Layer& layer) {
 ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
-    const std::int64_t ways = batch_ways(scenario.layout);
-    const std::string shared = ways > 1 ? " on each of " + std::to_string(ways) + " data-parallel ranks" : "";
-    throw InputError("training", "a microbatch of " + std::to_string(choice.microbatch) + shared +
-                                     " does not divide the batch of " + std::to_string(scenario.training.global_batch) +
-                                     " sequences");
+    throw InputError("training", undivided_batch(scenario.layout, choice.microbatch, scenario.training.global_batch));
   }
   const std::int64_t microbatches = scenario.training.global_batch / step;
   if (const auto uneven = uneven_shares(scenario.layout, choice.microbatch)) {
@@ -164,9 +161,20 @@ AutoProblem auto_problem(const Plan& plan, int in_flight, const std::vector<Byte
   return problem;
 }
 
-}  // namespace
-
-namespace {
+// No schedule on these stages takes less, made for their times or not, in whatever memory: messages take no time, B
+// in one hides what it may, and overlapped pairs hide at most all of the shorter action.
+Seconds least_of_stages(const Plan& plan, AutoProblem problem) {
+  problem.limit.clear();
+  problem.hop.clear();
+  for (std::size_t stage = 0; stage < problem.stages.size(); ++stage) {
+    StageLoad& load = problem.stages[stage];
+    const Seconds hidden = plan.costs.stages[stage].hidden_in_backward;  // by B in one
+    const Seconds of_weight = std::min(hidden, load.weight_gradient);
+    load.weight_gradient -= of_weight;
+    load.input_gradient = std::max(load.input_gradient - (hidden - of_weight), Seconds{});
+  }
+  return zb_auto_bound(problem) * (1 - plan.software.hidden_in_pairs / 2);
+}
 
 struct DynamicAsked {
   const PlanEffort& effort;
@@ -177,9 +185,7 @@ struct DynamicAsked {
 // By the plan's schedule; where that is only like the one that will be, the least slowest stage decides.
 Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks,
                  const DynamicAsked& asked) {
-  SplitProblems problems = split_problems(plan, blocks, held_moments(plan));
-  problems.sure.stop = asked.effort.stop;
-  problems.least.stop = asked.effort.stop;
+  const SplitProblems problems = split_problems(plan, blocks, held_moments(plan), asked.effort.stop);
   if (asked.for_times && stages(plan.schedule) == plan.schedule.ranks) {
     for (const SplitProblem* problem : {&problems.sure, &problems.least}) {
       const std::vector<Split> splits = fast_splits(*problem);
@@ -237,6 +243,10 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
   if (placement != nullptr) {
     AutoProblem problem = auto_problem(plan, choice.schedule.in_flight, room);
     problem.stop = effort.stop;
+    if (effort.below) {
+      const Seconds least = least_of_stages(plan, problem);
+      if (least >= *effort.below) throw SlowerThanAsked(least);
+    }
     plan.schedule.actions = schedule_zb_auto(problem).actions;
     if (recomputes_by_action(plan)) {
       plan.schedule = with_recompute(std::move(plan.schedule));
@@ -262,6 +272,10 @@ ScheduleChoice choice_of(const Schedule& schedule) {
     choice.overlap = !schedule.overlapped.empty() && find_schedule(schedule.name).uses_overlap;
   }
   return choice;
+}
+
+bool is_made_for_times(const ScheduleChoice& schedule) {
+  return !schedule.given && find_schedule(schedule.name).uses_times;
 }
 
 bool trains_tied_table(const Plan& plan) { return plan.model.tied_embeddings && !plan.training.lora; }

@@ -1,6 +1,7 @@
 // One chosen way to train: complete, so that the executor needs no other file but the data.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -48,10 +49,20 @@ struct PlanChoice {
 [[nodiscard]] PlanChoice only_choice(const Scenario& scenario);
 // What a schedule was asked for; of one from a file itself.
 [[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
+// A schedule that is searched for the stages' times, which takes seconds.
+[[nodiscard]] bool is_made_for_times(const ScheduleChoice& schedule);
+
 // How much is tried for one plan.
 struct PlanEffort {
   bool thorough = true;        // false: as a search weighs its candidates, in a small part of the time; never better
   const Stop* stop = nullptr;  // tells long searches to end: they throw Stopped
+  // A schedule for a split's times is not searched where no such schedule takes less than that: SlowerThanAsked.
+  std::optional<Seconds> below = {};
+};
+struct SlowerThanAsked : std::exception {
+  explicit SlowerThanAsked(Seconds bound) : least(bound) {}
+  [[nodiscard]] const char* what() const noexcept override { return "the plan is slower than asked for"; }
+  Seconds least;  // that the plan takes
 };
 
 // The dynamic split keeps every rank within its memory where such a split is found; otherwise it is the one without a

@@ -62,7 +62,8 @@ std::vector<BoundaryCost> boundaries(const Plan& plan) {
   return all;
 }
 
-bool made_for_times(const Schedule& schedule) {
+// As one that is_made_for_times: a finished schedule is known by its name, which need not be that of a generator.
+bool was_made_for_times(const Schedule& schedule) {
   return std::ranges::any_of(
       schedule_entries(), [&](const ScheduleEntry& entry) { return entry.uses_times && entry.name == schedule.name; });
 }
@@ -99,7 +100,7 @@ std::vector<bool> layers_redone_inside(const Plan& plan) {
 }
 
 bool splits_backward(const Schedule& schedule) {
-  if (made_for_times(schedule)) return true;
+  if (was_made_for_times(schedule)) return true;
   return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
     return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
   });
@@ -194,7 +195,7 @@ void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
     throw InputError("layout", "stages with different data degrees " + what, hint);
   };
   if (scenario.profile) refuse("cannot take measured costs: a profile is of one microbatch", "leave the profile out");
-  if (made_for_times(plan.schedule)) {
+  if (was_made_for_times(plan.schedule)) {
     refuse("cannot be planned with a schedule that is made for times: " + plan.schedule.name, "schedule: zb-h1");
   }
   if (replicas(plan.schedule) > 1) {

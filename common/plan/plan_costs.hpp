@@ -25,9 +25,8 @@ namespace plumb {
 // nobody, and no collective of I hides behind W.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
-// The blocks of `block_costs` as the plan's stages hold them: with the table of a tied head; a backward in
-// two hides nothing. They are of the plan's slices already. `plan` lacks split and costs; of its schedule the placement
-// counts.
+// The blocks of `block_costs` as the plan's stages hold them: with the table of a tied head; a backward in two hides
+// nothing. They are of the plan's slices already. `plan` lacks split and costs; of its schedule the placement counts.
 [[nodiscard]] std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario,
                                                       std::vector<ComputeCost> blocks, bool backward_is_split);
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "common/plan/plan.hpp"
@@ -36,13 +35,13 @@ struct HeldMoments {
 // What the dynamic split is searched within. `sure`: what fits it fits, unless messages pile up; two of them on their
 // way in and two out, inputs of recomputed stages and workspaces are all counted at once. `least`: what does not fit it
 // cannot fit; of a rank with several stages without workspaces, for it is not known which of them works at its fullest
-// moment.
+// moment. `stop` tells their searches to end.
 struct SplitProblems {
   SplitProblem sure;
   SplitProblem least;
 };
 [[nodiscard]] SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks,
-                                           const HeldMoments& held);
+                                           const HeldMoments& held, const Stop* stop = nullptr);
 
 // The split that was chosen; `dynamic` finds the dynamic one. Of the plan's schedule the number of stages counts.
 [[nodiscard]] Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,

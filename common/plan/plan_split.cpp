@@ -128,14 +128,16 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
-SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, const HeldMoments& held) {
+SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, const HeldMoments& held,
+                             const Stop* stop) {
   const bool recompute = recomputes_by_action(plan);
   SplitProblem sure{.block_times = {},
                     .block_fixed_bytes = {},
                     .block_kept_bytes = {},
                     .rank_of_stage = held.rank_of_stage,
                     .moments = held.moments,
-                    .memory_per_rank = plan.cluster.machine.device.memory.value};
+                    .memory_per_rank = plan.cluster.machine.device.memory.value,
+                    .stop = stop};
   for (const ComputeCost& block : blocks) {
     sure.block_times.push_back(microbatch_time(block, recompute));
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);

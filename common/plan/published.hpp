@@ -65,7 +65,7 @@ struct PublishedPrediction {
   Plan plan;
   Seconds iteration;  // from step to step: the makespan, or with post-validation the longest rank's own span
   Seconds compute;    // of the rank that computes most
-  Seconds after;      // from that rank's last backward to the end of the step
+  Seconds after;      // from the last backward of any rank to the end of the step
   double value = 0;   // the iteration in the table's metric
   Seconds measured;   // what the measurement says of the iteration: with a base, beside the base's predicted one
   double error = 0;   // iteration / measured − 1; 0 where nothing was published

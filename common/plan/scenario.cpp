@@ -8,6 +8,7 @@
 #include "common/model/model_block.hpp"
 #include "common/model/read_model.hpp"
 #include "common/plan/boundary.hpp"
+#include "common/plan/divisible.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/scenario_numbers.hpp"
 #include "common/plan/shipped.hpp"
@@ -73,8 +74,22 @@ std::string nearest_divisors(const std::string& key, std::int64_t whole, std::in
 // With several layouts one that each of them divides.
 std::int64_t default_batch(const Scenario& scenario, std::int64_t microbatch) {
   const int stages = scenario.layouts.size() > 1 ? scenario.cluster.ranks : scenario.layout.pipeline;
-  const std::int64_t replicas = has_stage_data(scenario.layout) ? scenario.layout.data.degree : 1;
-  return default_microbatches_per_stage * stages * microbatch * replicas;
+  const std::int64_t ways = scenario.layouts.size() > 1 ? 1 : batch_ways(scenario.layout);
+  return default_microbatches_per_stage * stages * microbatch * ways;
+}
+
+// Of one layout; of several, planning tells which of them cannot have it.
+void require_divided_batch(const YamlValue& place, const Scenario& scenario) {
+  if (scenario.layouts.size() > 1 || scenario.stage_data_pipelines) return;
+  const std::int64_t ways = batch_ways(scenario.layout);
+  const std::int64_t batch = scenario.training.global_batch;
+  const auto divides = [&](std::int64_t size) { return batch % (size * ways) == 0; };
+  if (std::ranges::any_of(scenario.microbatches, divides)) return;
+  const std::int64_t least = std::ranges::min(scenario.microbatches) * ways;
+  const std::int64_t below = batch / least * least;
+  place.fail(undivided_batch(scenario.layout, std::ranges::min(scenario.microbatches), batch),
+             "global_batch: " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + least) +
+                 ", or another data degree");
 }
 
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
@@ -100,6 +115,7 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
                nearest_divisors("microbatch", training.global_batch, sizes[i]));
   }
   training.microbatch = sizes.front();
+  if (block.global_batch) require_divided_batch(*block.global_batch, scenario);
 }
 
 // Fails at `place` unless `check` passes for the stages of some schedule on some layout.

@@ -24,6 +24,8 @@ struct Recompute {
   int layers = 0;  // of first_layers: how many of each stage; of every_nth_layer: n
   bool operator==(const Recompute&) const = default;
 };
+// As scenarios write it: "none", "full", "{layers: 2}".
+[[nodiscard]] std::string describe(const Recompute& recompute);
 
 // Batches are counted in sequences.
 struct Training {

@@ -132,7 +132,13 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleB
 }
 
 const std::vector<std::string>& split_methods() {
-  static const std::vector<std::string> names = {"uniform", "parameters", "dynamic"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::parameters, SplitMethod::dynamic}) {
+      list.emplace_back(name_of(method));
+    }
+    return list;
+  }();
   return names;
 }
 

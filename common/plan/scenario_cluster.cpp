@@ -11,7 +11,6 @@ namespace {
 
 constexpr const char* this_machine = "local-cpu";
 constexpr int most_nodes = 100'000;
-constexpr int most_cores = 65'536;
 constexpr int most_ranks = 1 << 20;
 
 bool is_machine_name(const std::string& name) {

@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t largest_seed = std::int64_t{1} << 53;
 
 ElementType read_precision(const YamlValue& value) {
-  return static_cast<ElementType>(value.choice({"fp32", "bf16", "fp16"}));
+  return static_cast<ElementType>(value.choice(training_precision_names()));
 }
 
 Recompute read_one_recompute(const YamlValue& value) {
@@ -57,6 +57,22 @@ std::vector<Recompute> read_recomputes(const YamlValue& value) {
 }
 
 }  // namespace
+
+std::string describe(const Recompute& recompute) {
+  switch (recompute.mode) {
+    case RecomputeMode::none:
+      return "none";
+    case RecomputeMode::selective:
+      return "selective";
+    case RecomputeMode::full:
+      return "full";
+    case RecomputeMode::first_layers:
+      return "{layers: " + std::to_string(recompute.layers) + "}";
+    case RecomputeMode::every_nth_layer:
+      return "{every: " + std::to_string(recompute.layers) + "}";
+  }
+  return "";
+}
 
 void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead) {
   value.fail(what + " is planned and not built yet", instead.empty() ? "" : "built: " + instead);

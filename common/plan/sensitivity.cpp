@@ -133,13 +133,14 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
     graph.nodes = before;
   }
   const StepModel model(plan);
+  const Seconds now = by_numbers ? model.step(plan.cluster) : Seconds{};
   const auto add_number = [&](const auto& number, const Cluster& cluster) {
     Plan changed = plan;
     changed.cluster = cluster;
     changed.costs = predicted_costs(changed);
     const ScheduleGraph other = build_graph(model.lowered(), changed.costs);
     const double sign = number.more_is_faster ? -1 : 1;
-    const StepModel::Sides sides = model.elasticities(number);
+    const StepModel::Sides sides = model.elasticities(number, now);
     add({.moved = Moved::number,
          .name = number.name,
          .slope = sign * sides.both,

@@ -38,8 +38,7 @@ struct Sensitivity {
 };
 
 // By |change|, the largest first, then if_slower, then slope; ties by name. Numbers only for a plan whose costs follow
-// from them
-// (`require_predicted_costs`). `progress(done, total)` after each.
+// from them (`require_predicted_costs`). `progress(done, total)` after each.
 [[nodiscard]] std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engine,
                                                      const std::function<void(int, int)>& progress = {});
 

@@ -82,15 +82,6 @@ std::array<std::vector<std::vector<int>>, 2> planned_vectors(const Scenario& sce
   return {vectors_of(std::move(sharing)), vectors_of(std::move(alone))};
 }
 
-bool is_divisible(const Model& model, const Layout& layout) {
-  try {
-    require_divisible(model, layout);
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
 // What differs in more than the pipeline, the data degree and the order.
 std::vector<Layout> tensor_layouts(const Scenario& scenario) {
   std::vector<Layout> different;
@@ -200,8 +191,7 @@ std::string why_no_stage_data(const Scenario& scenario) {
   for (const std::int64_t size : scenario.microbatches) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
   return "no microbatch of " + sizes + " divides among unequal degrees and the batch of " +
          std::to_string(scenario.training.global_batch) +
-         " on so many ranks: a larger microbatch, or more to choose "
-         "from";
+         " on so many ranks: a larger microbatch, or more to choose from";
 }
 
 std::vector<Layout> stage_data_layouts(const Scenario& scenario) {

@@ -32,8 +32,7 @@ Seconds StepModel::step(const Cluster& cluster) const {
 
 // `changed` gives the machine or cluster with the number times a factor, and its value there.
 template <class Changed>
-StepModel::Sides StepModel::sides(double value, const Changed& changed) const {
-  const Seconds now = step(plan_.cluster);
+StepModel::Sides StepModel::sides(double value, Seconds now, const Changed& changed) const {
   struct Side {
     double moved = 0;  // of the number, and of the step with it
     double step = 0;
@@ -50,33 +49,19 @@ StepModel::Sides StepModel::sides(double value, const Changed& changed) const {
           .less = of_less};
 }
 
-StepModel::Sides StepModel::elasticities(const MachineNumber& number) const {
+StepModel::Sides StepModel::elasticities(const MachineNumber& number, Seconds now) const {
   const Machine& machine = plan_.cluster.machine;
-  return sides(number.value(machine), [&](double factor) {
+  return sides(number.value(machine), now, [&](double factor) {
     Machine other = with_factor(machine, number, factor);
     const double value = number.value(other);
     return std::pair(std::move(other), value);
   });
 }
 
-StepModel::Sides StepModel::elasticities(const ClusterNumber& number) const {
-  return sides(number.value, [&](double factor) {
+StepModel::Sides StepModel::elasticities(const ClusterNumber& number, Seconds now) const {
+  return sides(number.value, now, [&](double factor) {
     return std::pair(with_factor(plan_.cluster, number, factor), number.value * factor);
   });
-}
-
-double StepModel::elasticity(const ClusterNumber& number) const {
-  const Seconds more = step(with_factor(plan_.cluster, number, up));
-  const Seconds less = step(with_factor(plan_.cluster, number, down));
-  return std::log(more / less) / std::log(up / down);
-}
-
-double StepModel::elasticity(const MachineNumber& number) const {
-  const Machine& machine = plan_.cluster.machine;
-  const Machine more = with_factor(machine, number, up);
-  const Machine less = with_factor(machine, number, down);
-  const double moved = std::log(number.value(more) / number.value(less));  // a fraction of 1 cannot grow
-  return std::log(step(more) / step(less)) / moved;
 }
 
 }  // namespace plumb

@@ -12,27 +12,24 @@ class StepModel {
   // The plan must outlive it.
   explicit StepModel(const Plan& plan);
 
-  // With this machine instead of the plan's own; schedule and split stay.
+  // With this machine or cluster instead of the plan's own; schedule and split stay.
   [[nodiscard]] Seconds step(const Machine& machine) const;
-  // d ln(step) / d ln(number) at the plan's machine: the central difference of 0.1%.
-  [[nodiscard]] double elasticity(const MachineNumber& number) const;
-  // The same, and to either side alone, for a larger number and a smaller one: they differ where several chains of the
-  // longest path are equally long.
+  [[nodiscard]] Seconds step(const Cluster& cluster) const;
+  // d ln(step) / d ln(number) at the plan's cluster: the central difference of 0.1%, and to either side alone, for a
+  // larger number and a smaller one: they differ where several chains of the longest path are equally long. `now`: the
+  // step at the plan's cluster.
   struct Sides {
     double both = 0;
     double more = 0;
     double less = 0;
   };
-  [[nodiscard]] Sides elasticities(const MachineNumber& number) const;
-  [[nodiscard]] Sides elasticities(const ClusterNumber& number) const;
-  // The same of the network between the machines.
-  [[nodiscard]] Seconds step(const Cluster& cluster) const;
-  [[nodiscard]] double elasticity(const ClusterNumber& number) const;
+  [[nodiscard]] Sides elasticities(const MachineNumber& number, Seconds now) const;
+  [[nodiscard]] Sides elasticities(const ClusterNumber& number, Seconds now) const;
   [[nodiscard]] const Schedule& lowered() const { return lowered_; }
 
  private:
   template <class Changed>
-  [[nodiscard]] Sides sides(double value, const Changed& changed) const;
+  [[nodiscard]] Sides sides(double value, Seconds now, const Changed& changed) const;
 
   const Plan& plan_;
   Schedule lowered_;

@@ -34,13 +34,13 @@ void sort_by_step(std::vector<Contribution>& contributions) {
   std::ranges::stable_sort(contributions, [](const Contribution& a, const Contribution& b) { return a.step > b.step; });
 }
 
-void add_contributions(StepUncertainty& result, const Plan& plan, const StepModel& model) {
+void add_contributions(StepUncertainty& result, const Plan& plan, const StepModel& model, Seconds nominal) {
   constexpr double worth_naming = 0.05;
   double variance = 0;
   for (const MachineNumber& number : numbers_of(plan.cluster.machine)) {
     Contribution contribution{.number = number.name,
                               .uncertainty = number.uncertainty(plan.cluster.machine),
-                              .slope = model.elasticity(number)};
+                              .slope = model.elasticities(number, nominal).both};
     const bool exact = contribution.uncertainty == 0;
     contribution.step = std::abs(contribution.slope) * (exact ? 1 : contribution.uncertainty);
     if (!exact) {
@@ -52,7 +52,7 @@ void add_contributions(StepUncertainty& result, const Plan& plan, const StepMode
   }
   // Of the network between machines a scenario gives no uncertainties.
   for (const ClusterNumber& number : numbers_of(plan.cluster)) {
-    Contribution contribution{.number = number.name, .slope = model.elasticity(number)};
+    Contribution contribution{.number = number.name, .slope = model.elasticities(number, nominal).both};
     contribution.step = std::abs(contribution.slope);
     if (contribution.step >= worth_naming) result.taken_as_exact.push_back(contribution);
   }
@@ -109,7 +109,7 @@ StepUncertainty step_uncertainty(const Plan& plan, const DrawOptions& options,
   const StepModel model(plan);
   const Seconds nominal = model.step(plan.cluster.machine);
   StepUncertainty result{.options = options};
-  add_contributions(result, plan, model);
+  add_contributions(result, plan, model, nominal);
   if (nominal.value == 0 || result.contributions.empty()) return result;
   std::vector<double> ratios;
   for (int draw = 0; draw < options.draws; ++draw) {

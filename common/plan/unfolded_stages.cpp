@@ -16,7 +16,7 @@ std::vector<int> slowest_ranks(const Layout& layout, const ScheduleGraph& graph,
   std::vector<Seconds> end_of(static_cast<std::size_t>(graph.ranks));
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (node.kind != NodeKind::compute && node.kind != NodeKind::optimizer) continue;
+    if (!occupies_rank(node)) continue;
     Seconds& end = end_of[static_cast<std::size_t>(node.rank)];
     end = std::max(end, evaluation.end[id]);
   }

@@ -9,8 +9,6 @@
 namespace plumb {
 namespace {
 
-bool occupies_rank(const Node& node) { return node.kind == NodeKind::compute || node.kind == NodeKind::optimizer; }
-
 bool holds(const Straggler& straggler, const Node& node, const PipelineCosts& costs) {
   const auto is = [](const auto& wanted, auto found) { return !wanted || *wanted == found; };
   return occupies_rank(node) && is(straggler.rank, static_cast<int>(node.rank)) &&

@@ -64,7 +64,7 @@ struct WhatIfFailure {
 };
 
 struct WhatIfOutcome {
-  Seconds iteration = {};  // nothing if it failed, as all but the last two
+  Seconds iteration = {};  // this and the next two: nothing if the step failed
   double bubble_makespan_fraction = 0;
   BoundingRank bounding = {};
   std::size_t never_ran = 0;  // actions; above zero: the step failed

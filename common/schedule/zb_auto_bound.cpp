@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <queue>
 
-#include "common/schedule/zb_auto_model.hpp"
+#include "common/schedule/zb_auto_search.hpp"
 
 namespace plumb {
 namespace zb_auto {

@@ -21,8 +21,9 @@ Split refined_slowly(const Scenario& scenario, const Family& family, const Stop*
   return plan_of(scenario, family, {.method = SplitMethod::dynamic}, {.stop = stop}).split;
 }
 
-Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split, const Stop* stop) {
-  Plan plan = plan_of(scenario, family, split, {.thorough = false, .stop = stop});
+Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split,
+                      const PlanEffort& effort) {
+  Plan plan = plan_of(scenario, family, split, {.thorough = false, .stop = effort.stop, .below = effort.below});
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
   const Evaluation evaluation = evaluate(graph);

@@ -23,9 +23,10 @@ struct Estimate {
 
 // Through the whole plan: make_plan, the graph, the longest path, memory over time. What FastEvaluator is held against,
 // and its way for schedules that it does not take. Throws InputError, as make_plan does, for what cannot be built. The
-// cluster's ranks are those of the layout. Splits are not searched thoroughly: a plan may come to a shorter step.
+// cluster's ranks are those of the layout. Splits are not searched thoroughly, whatever `effort` says: a
+// plan may come to a shorter step.
 [[nodiscard]] Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split,
-                                    const Stop* stop = nullptr);
+                                    const PlanEffort& effort = {});
 
 // The family's dynamic split as of a plan of its own.
 [[nodiscard]] Split refined_slowly(const Scenario& scenario, const Family& family, const Stop* stop = nullptr);

@@ -51,8 +51,8 @@ class LeftOutLog {
 
  private:
   LeftOut& entry(const LeftOut& key);
-  std::map<std::tuple<LeftOutWhy, int, int>, LeftOut> entries_;
   void add_alike(LeftOutWhy why, const std::string& reason, std::int64_t candidates);
+  std::map<std::tuple<LeftOutWhy, int, int>, LeftOut> entries_;
   std::map<std::pair<LeftOutWhy, std::string>, LeftOut> alike_;  // by reason without its numbers
 };
 

@@ -1,7 +1,5 @@
 #include "common/search/family.hpp"
 
-#include "common/schedule/registry.hpp"
-
 namespace plumb {
 
 Scenario settled(const Scenario& scenario, const Family& family) {
@@ -14,10 +12,6 @@ Scenario settled(const Scenario& scenario, const Family& family) {
   result.microbatches = {family.microbatch};
   result.schedules = {family.schedule};
   return result;
-}
-
-bool is_made_for_times(const ScheduleChoice& schedule) {
-  return !schedule.given && find_schedule(schedule.name).uses_times;
 }
 
 }  // namespace plumb

@@ -18,7 +18,4 @@ struct Family {
 // The scenario with only this family's layout, microbatch, recompute and schedule.
 [[nodiscard]] Scenario settled(const Scenario& scenario, const Family& family);
 
-// A schedule that is searched for the stages' times, which takes seconds.
-[[nodiscard]] bool is_made_for_times(const ScheduleChoice& schedule);
-
 }  // namespace plumb

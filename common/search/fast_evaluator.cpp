@@ -1,6 +1,5 @@
 #include "common/search/fast_evaluator.hpp"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -34,7 +33,7 @@ class FastEvaluator::Impl {
 
   Seconds time_bound(const Family& family);
   Bytes memory_bound(const Family& family);
-  Estimate weigh(const Family& family, const SplitChoice& split);
+  Estimate weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> below);
   Split refined(const Family& family);
 
  private:
@@ -168,9 +167,7 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
     if (over > Bytes{0}) return {.over = over, .nodes = nodes};
     return {.step = step, .nodes = nodes};
   };
-  SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_));
-  problems.sure.stop = stop_;
-  problems.least.stop = stop_;
+  const SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
   SplitSearch search = split_search(plan_, thorough);
   search.microbatches = microbatches_;
   if (thorough) {
@@ -205,8 +202,8 @@ Split FastEvaluator::Impl::refined(const Family& family) {
   return refined_slowly(asked(), family, stop_);
 }
 
-Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split) {
-  if (!settles(family)) return weigh_slowly(asked(), family, split, stop_);
+Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> below) {
+  if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .below = below});
   Estimate estimate;
   estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
   if (last_ && last_->split == estimate.split) return *last_;
@@ -269,7 +266,9 @@ FastEvaluator& FastEvaluator::operator=(FastEvaluator&&) noexcept = default;
 
 Seconds FastEvaluator::time_bound(const Family& family) { return impl_->time_bound(family); }
 Bytes FastEvaluator::memory_bound(const Family& family) { return impl_->memory_bound(family); }
-Estimate FastEvaluator::weigh(const Family& family, const SplitChoice& split) { return impl_->weigh(family, split); }
+Estimate FastEvaluator::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> below) {
+  return impl_->weigh(family, split, below);
+}
 Split FastEvaluator::refined(const Family& family) { return impl_->refined(family); }
 
 }  // namespace plumb

@@ -34,6 +34,8 @@ double below_path(const Scenario& scenario) {
 // Families weighed between two looks at the bound: few at first, since the best are soon found.
 constexpr std::size_t first_round = 16;
 constexpr std::size_t largest_round = 1024;
+// Of those that take seconds each; the better the best so far, the fewer of them need that.
+constexpr std::size_t long_round = 8;
 
 // Candidates predicted between two looks at the best one, behind those that the table has room for.
 constexpr int predicted_at_once = 8;
@@ -111,10 +113,12 @@ class Search {
       std::vector<std::int64_t> round;
       std::vector<std::int64_t> later;
       for (const std::int64_t family : weighing_.waiting()) {
-        (round.size() < round_size_ && needed(family) ? round : later).push_back(family);
+        const std::size_t most = weighing_.is_long(family) ? long_round : round_size_;
+        (round.size() < most && needed(family) ? round : later).push_back(family);
       }
       if (round.empty()) return;
       round_size_ = std::min(2 * round_size_, largest_round);
+      if (!options_.pareto && limit() < longest_time) weighing_.below = limit() * (1 + slightly);
       for (const WeighedCandidate& candidate : weighing_.weigh(round, std::move(later))) take(candidate);
     }
   }
@@ -361,18 +365,6 @@ class Search {
   std::vector<ParetoPoint> front_;
 };
 
-}  // namespace
-
-Weigher slow_weigher(const Scenario& scenario) {
-  return {.time_bound = [](const Family&) { return Seconds{}; },
-          .memory_bound = [](const Family&) { return Bytes{}; },
-          .weigh = [&scenario](const Family& family,
-                               const SplitChoice& split) { return weigh_slowly(scenario, family, split); },
-          .refined = [&scenario](const Family& family) { return refined_slowly(scenario, family); }};
-}
-
-namespace {
-
 struct Watched {
   explicit Watched(const Scenario& scenario) : evaluator(scenario, &stop) {}
   Stop stop;
@@ -381,14 +373,22 @@ struct Watched {
 
 }  // namespace
 
+Weigher slow_weigher(const Scenario& scenario) {
+  return {.time_bound = [](const Family&) { return Seconds{}; },
+          .memory_bound = [](const Family&) { return Bytes{}; },
+          .weigh = [&scenario](const Family& family, const SplitChoice& split,
+                               std::optional<Seconds>) { return weigh_slowly(scenario, family, split); },
+          .refined = [&scenario](const Family& family) { return refined_slowly(scenario, family); }};
+}
+
 Weigher fast_weigher(const Scenario& scenario) {
   const auto fast = std::make_shared<Watched>(scenario);
-  return {
-      .time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
-      .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
-      .weigh = [fast](const Family& family, const SplitChoice& split) { return fast->evaluator.weigh(family, split); },
-      .refined = [fast](const Family& family) { return fast->evaluator.refined(family); },
-      .watch = [fast](const Stop& stop) { fast->stop = stop; }};
+  return {.time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
+          .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
+          .weigh = [fast](const Family& family, const SplitChoice& split,
+                          std::optional<Seconds> below) { return fast->evaluator.weigh(family, split, below); },
+          .refined = [fast](const Family& family) { return fast->evaluator.refined(family); },
+          .watch = [fast](const Stop& stop) { fast->stop = stop; }};
 }
 
 SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,

@@ -20,7 +20,8 @@ namespace plumb {
 struct Weigher {
   std::function<Seconds(const Family&)> time_bound;  // no candidate of the family takes less
   std::function<Bytes(const Family&)> memory_bound;  // … needs less on its fullest rank
-  std::function<Estimate(const Family&, const SplitChoice&)> weigh;
+  // May throw SlowerThanAsked where it is sure to take `below` or more.
+  std::function<Estimate(const Family&, const SplitChoice&, std::optional<Seconds> below)> weigh;
   // The family's dynamic split, searched thoroughly; none: no better one is looked for.
   std::function<Split(const Family&)> refined = {};
   // Told what ends the search, which outlives this: then long calls of weigh throw Stopped. None: they cannot.
@@ -71,14 +72,15 @@ struct SearchResult {
 
 // Prunes by memory, bounds by time, weighs the rest by the longest path in the order of its bounds, then predicts the
 // best by `engine` in the order of their path times: at least `top`, and on as long as a path time is below the best
-// prediction. Engines only add contention to the longest path, or stay 2% below it where messages are exchanged in
-// batches, so nothing that is left out can be better; families are bounded by the larger of the path time that the best
-// prediction may have and the last path time of the table. What fits is decided by the longest
-// path and must hold by the engine too. In the end the best one's dynamic split is searched thoroughly.
+// prediction. Engines only add contention to the longest path, or stay below it: by at most 2% where messages are
+// exchanged in batches, by at most 5% where stages have different data degrees. Both margins are assumed; as far as
+// they hold, nothing that is left out can be better. Families are bounded by the larger of the path time that the best
+// prediction may have and the last path time of the table. What fits is decided by the longest path and must hold by
+// the engine too. In the end the best one's dynamic split is searched thoroughly.
 //
 // The same result whatever the number of threads and processes: they work on rounds of families, and of candidates to
 // predict, whose size depends on neither, and bounds change between rounds. Ties go to less memory, then to the smaller
-// number. Unless it is ended early: then the best so far, or an InputError if nothing that fits was found so far.
+// number. Unless it is ended early: then the best so far, or a RunError if nothing that fits was found so far.
 [[nodiscard]] SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
                                   const SearchOptions& options);
 

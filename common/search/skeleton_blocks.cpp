@@ -93,9 +93,7 @@ class BlockFinder {
            (phase_ == Phase::forward) == (graph_.nodes[node].action.kind == ActionKind::forward);
   }
   [[nodiscard]] static bool in_run(int turn) { return turn != before_all && turn != behind_all; }
-  [[nodiscard]] bool on_rank(NodeId node) const {
-    return graph_.nodes[node].kind == NodeKind::compute || graph_.nodes[node].kind == NodeKind::optimizer;
-  }
+  [[nodiscard]] bool on_rank(NodeId node) const { return occupies_rank(graph_.nodes[node]); }
 
   // Shifts the ranks' turns until nothing waits for a later one; messages are as late as what they wait for.
   bool align() {

@@ -62,10 +62,6 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given, con
   return structure;
 }
 
-}  // namespace
-
-namespace {
-
 using RankMoments = std::vector<std::vector<Moment>>;
 
 // What grows from one to the next grows as much with each of `more`.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <tuple>
 
 #include "common/base/error.hpp"
@@ -50,6 +49,7 @@ void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& re
     if (options_.prune || options_.pareto) facts.memory = weigher.memory_bound(of);
     if (options_.bound) facts.time = weigher.time_bound(of);
     facts.known = true;
+    facts.is_long = is_made_for_times(of.schedule);
   } catch (const InputError& error) {
     refusals.push_back({.id = family, .reason = error.problem()});
   }
@@ -85,7 +85,8 @@ void Weighing::measure_bounds() {
       waiting_.push_back(family);
     }
   }
-  std::ranges::sort(waiting_, {}, [&](std::int64_t family) { return std::pair(time_bound(family), family); });
+  std::ranges::sort(waiting_, {},
+                    [&](std::int64_t family) { return std::tuple(is_long(family), time_bound(family), family); });
 }
 
 bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
@@ -94,7 +95,7 @@ bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::ve
   for (std::int64_t split = 0; split < space_.splits(); ++split) {
     const std::int64_t id = family * space_.splits() + split;
     try {
-      Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)]);
+      Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)], below);
       if (best && estimate.iteration >= *best) estimate.plan.reset();  // a round may weigh a thousand
       found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits, std::move(estimate.split),
                        std::move(estimate.plan)});
@@ -102,6 +103,8 @@ bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::ve
       refusals.push_back({.id = id, .reason = error.problem(), .unproven = true});
     } catch (const InputError& error) {
       refusals.push_back({.id = id, .reason = error.problem()});
+    } catch (const SlowerThanAsked& slower) {
+      refusals.push_back({.id = id, .at_least = slower.least});
     } catch (const Stopped&) {
       return false;
     }
@@ -128,7 +131,11 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   std::vector<WeighedCandidate> result;
   for (std::size_t item = 0; item < round.size(); ++item) {
     if (done[item] == 0) waiting_.push_back(round[item]);
-    for (const auto& [id, reason, unproven] : refusals[item]) {
+    for (const auto& [id, reason, unproven, at_least] : refusals[item]) {
+      if (at_least) {
+        log_.too_slow(space_.layout_of(round[item]), *at_least, 1);
+        continue;
+      }
       if (unproven) {
         log_.unproven(reason, 1);
       } else {

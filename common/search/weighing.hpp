@@ -25,12 +25,14 @@ class Weighing {
  public:
   Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options);
 
-  // Of every family: refused, too large, or waiting; by time bound, then number.
+  // Of every family: refused, too large, or waiting; those last that take long to weigh, then by time bound and number.
   void measure_bounds();
   [[nodiscard]] bool measured() const { return measured_; }
   [[nodiscard]] const std::vector<std::int64_t>& waiting() const { return waiting_; }
   [[nodiscard]] Seconds time_bound(std::int64_t family) const { return facts_[index(family)].time; }
   [[nodiscard]] Bytes memory_bound(std::int64_t family) const { return facts_[index(family)].memory; }
+  // Whether its schedule is made for each split's times.
+  [[nodiscard]] bool is_long(std::int64_t family) const { return facts_[index(family)].is_long; }
 
   // All candidates of these families that can be built, by number; then `later` wait. If it is ended meanwhile, those
   // that were not begun wait too.
@@ -57,19 +59,22 @@ class Weighing {
   // Of what was weighed; or else something that cannot be built.
   [[nodiscard]] std::optional<std::int64_t> smallest_misfit() const;
 
-  std::optional<Seconds> best = {};  // for progress
+  std::optional<Seconds> best = {};   // for progress
+  std::optional<Seconds> below = {};  // what is sure to take that or more need not be weighed
 
  private:
   struct Facts {
     Seconds time = {};
     Bytes memory = {};
     bool known = false;
+    bool is_long = false;
   };
-  // Of one thread: what it found that cannot be built, or not be proven.
+  // Of one thread: what it found that cannot be built, not be proven, or is slower than `below`.
   struct Refusal {
     std::int64_t id = 0;
     std::string reason = {};
     bool unproven = false;
+    std::optional<Seconds> at_least = {};
   };
   using Refusals = std::vector<Refusal>;
 

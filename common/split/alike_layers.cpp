@@ -31,13 +31,7 @@ void AlikeLayers::add_limits_of(int rank) {
   };
   if (limits_.bytes) {
     for (const Moment& moment : chain_.moments_of(rank)) {
-      bool works = false;
-      for (std::size_t k = 0; chain_.has_workspaces() && k < moment.size(); ++k) {
-        if (moment[k] == 0) continue;
-        add(&moment, static_cast<int>(k));
-        works = true;
-      }
-      if (!works) add(&moment, WeighedChain::nobody);
+      chain_.for_each_working(moment, [&](int working) { add(&moment, working); });
     }
   }
   if (limits_.time) add(nullptr, WeighedChain::nobody);
@@ -94,7 +88,8 @@ bool AlikeLayers::collect_limits(int rank, const std::vector<LayerRange>& ranges
     rooms_.front()[n] = moments_[n] == nullptr ? *limits_.time : *limits_.bytes - chain_.reserve(rank);
   }
   for (std::size_t k = 0; k < own.size(); ++k) {
-    const LayerRange& range = ranges[static_cast<std::size_t>(own[k])];
+    LayerRange range = ranges[static_cast<std::size_t>(own[k])];
+    range.most = std::min(range.most, layers_);  // there are no more to weigh
     if (range.most < range.least) return false;
     collect_stage(own[k], k, range);
   }

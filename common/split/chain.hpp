@@ -29,6 +29,47 @@ template <class Fits>
   return ends;
 }
 
+// The same of one start, with few calls of `fits(end)`.
+template <class Fits>
+[[nodiscard]] int farthest_end(int start, int blocks, const Fits& fits) {
+  int low = start;  // fits, or is `start`
+  int high = start + 1;
+  for (int step = 1; high <= blocks && fits(high); step *= 2) {
+    low = high;
+    high = low + step;
+  }
+  high = std::min(high, blocks + 1);  // does not fit
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+// Cuts of which each stage goes as far as it can, one block left for each behind it. As a later start never reaches
+// less far, no cuts are ahead of these: where they reach the end they are those with the lexicographically largest
+// counts, and where they fall short there are none (`proven`). Only where a stage cannot hold the block that it would
+// start with does that not follow.
+struct Reach {
+  std::vector<int> cuts = {};  // empty: they fall short
+  bool proven = true;
+};
+
+// `farthest(stage, start)`: the farthest end of a stage, as farthest_end tells it.
+template <class Farthest>
+[[nodiscard]] Reach reach_of(int blocks, int stages, const Farthest& farthest) {
+  Reach reach;
+  int start = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    const int end = std::min(farthest(stage, start), blocks - (stages - stage - 1));
+    if (end == start) return {.proven = false};
+    reach.cuts.push_back(end);
+    start = end;
+  }
+  if (start < blocks) reach.cuts.clear();
+  return reach;
+}
+
 // Which cuts can still be completed: can(stage, start) says whether the blocks from `start` on can be cut into the
 // stages from `stage` on.
 class CutTable {

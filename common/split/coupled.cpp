@@ -63,13 +63,7 @@ void CoupledCuts::add_limits_of(int rank) {
   if (!limits_.bytes) return;
   const std::int64_t most = *limits_.bytes - chain_.reserve(rank);
   for (const Moment& moment : chain_.moments_of(rank)) {
-    bool works = false;
-    for (std::size_t own = 0; chain_.has_workspaces() && own < moment.size(); ++own) {
-      if (moment[own] == 0) continue;
-      add(&moment, static_cast<int>(own), most);
-      works = true;
-    }
-    if (!works) add(&moment, WeighedChain::nobody, most);
+    chain_.for_each_working(moment, [&](int working) { add(&moment, working, most); });
   }
 }
 
@@ -236,10 +230,9 @@ bool CoupledCuts::fits() const {
 std::vector<double> CoupledCuts::excess() const {
   std::vector<double> over;
   for (const Limit& limit : all_limits_) {
-    const std::int64_t taken =
-        limit.moment == nullptr
-            ? chain_.rank_time(limit.rank, cuts_)
-            : chain_.working_bytes(limit.rank, *limit.moment, limit.working, cuts_) - chain_.reserve(limit.rank);
+    const std::int64_t taken = limit.moment == nullptr
+                                   ? chain_.rank_time(limit.rank, cuts_)
+                                   : chain_.working_bytes(limit.rank, *limit.moment, limit.working, cuts_);
     over.push_back(static_cast<double>(taken) / limit.scale - limit.most);
   }
   return over;

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "common/split/alike_layers.hpp"
+#include "common/split/chain.hpp"
 #include "common/split/coupled.hpp"
 
 namespace plumb {
@@ -90,45 +91,16 @@ class DynamicSplit {
     return most;
   }
 
-  // Each stage as far as it can go, one block left for each behind it. As a later start never reaches less far, no cuts
-  // are ahead of these: where they reach the end they are those with the lexicographically largest counts, and where
-  // they fall short there are none (`proven`). Only where a stage cannot hold the block that it would start with does
-  // that not follow. With a memory limit of each stage alone.
-  struct Reach {
-    std::vector<int> cuts = {};  // empty: they fall short
-    bool proven = true;
-  };
+  // With a memory limit of each stage alone.
   Reach reach_within(double limit) const {
-    Reach reach;
-    int start = 0;
-    for (int stage = 0; stage < stages_; ++stage) {
-      const int end = std::min(farthest(stage, start, limit), blocks_ - (stages_ - stage - 1));
-      if (end == start) return {.proven = false};
-      reach.cuts.push_back(end);
-      start = end;
-    }
-    if (start < blocks_) reach.cuts.clear();
-    return reach;
+    return reach_of(blocks_, stages_, [&](int stage, int start) { return farthest(stage, start, limit); });
   }
 
-  // The farthest end of a stage; `start` if not one block fits.
   int farthest(int stage, int start, double limit) const {
-    const auto fits = [&](int end) {
+    return farthest_end(start, blocks_, [&](int end) {
       return times_[time_index(start, end)] <= limit &&
              (!problem_.memory_per_rank || chain_.stage_bytes(stage, start, end) <= problem_.memory_per_rank->value);
-    };
-    int low = start;  // fits, or is `start`
-    int high = start + 1;
-    for (int step = 1; high <= blocks_ && fits(high); step *= 2) {
-      low = high;
-      high = low + step;
-    }
-    high = std::min(high, blocks_ + 1);  // does not fit
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      (fits(middle) ? low : high) = middle;
-    }
-    return low;
+    });
   }
 
   void limit_memory() {

@@ -50,25 +50,14 @@ class PivotSplit {
     return most;
   }
 
-  // Each stage as far as it can go, one block left for each behind it; empty: these do not reach the end.
+  // Empty: those that go as far as they can do not reach the end.
   [[nodiscard]] std::vector<int> cuts_within(std::int64_t pace) const {
-    std::vector<int> cuts;
-    int start = 0;
-    for (int stage = 0; stage < chain_.stages(); ++stage) {
-      const auto fits = [&](int end) {
+    const auto farthest = [&](int stage, int start) {
+      return farthest_end(start, chain_.blocks(), [&](int end) {
         return as_pivot(start, end) <= pace && (!limit_ || chain_.stage_bytes(stage, start, end) <= *limit_);
-      };
-      int end = start;
-      int too_far = chain_.blocks() - (chain_.stages() - stage - 1) + 1;
-      while (too_far - end > 1) {
-        const int middle = end + (too_far - end) / 2;
-        (fits(middle) ? end : too_far) = middle;
-      }
-      if (end == start) return {};
-      cuts.push_back(end);
-      start = end;
-    }
-    return start == chain_.blocks() ? cuts : std::vector<int>{};
+      });
+    };
+    return reach_of(chain_.blocks(), chain_.stages(), farthest).cuts;
   }
 
   WeighedChain chain_;

@@ -193,7 +193,7 @@ std::int64_t WeighedChain::rank_time(int rank, const std::vector<int>& cuts) con
 std::int64_t WeighedChain::working_bytes(int rank, const Moment& moment, int working,
                                          const std::vector<int>& cuts) const {
   const std::vector<int>& own = stages_of(rank);
-  std::int64_t sum = reserve(rank);
+  std::int64_t sum = 0;
   for (std::size_t n = 0; n < own.size(); ++n) {
     const int start = start_of(cuts, own[n]);
     const int end = cuts[static_cast<std::size_t>(own[n])];

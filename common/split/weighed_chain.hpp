@@ -64,8 +64,19 @@ class WeighedChain {
   }
   // Of all stages of a rank together.
   [[nodiscard]] std::int64_t rank_time(int rank, const std::vector<int>& cuts) const;
-  // At one moment, while one of its stages works, by its place among them.
+  // Which of a rank's stages may work at a moment, by their places among them: nobody, if that needs no more memory.
   static constexpr int nobody = -1;
+  template <class Visit>
+  void for_each_working(const Moment& moment, const Visit& visit) const {
+    bool works = false;
+    for (std::size_t own = 0; has_workspaces() && own < moment.size(); ++own) {
+      if (moment[own] == 0) continue;
+      visit(static_cast<int>(own));
+      works = true;
+    }
+    if (!works) visit(nobody);
+  }
+  // At one moment, while one of them works, without its reserve.
   [[nodiscard]] std::int64_t working_bytes(int rank, const Moment& moment, int working,
                                            const std::vector<int>& cuts) const;
   // At the worst of its moments, while that of its stages works that needs most for it.

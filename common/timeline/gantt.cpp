@@ -28,7 +28,7 @@ enum class Ink : std::uint8_t {
 };
 constexpr std::size_t ink_count = 8;
 
-Ink ink_of(ActionKind kind) {
+Ink gantt_ink(ActionKind kind) {
   switch (kind) {
     case ActionKind::forward:
       return Ink::forward;
@@ -75,7 +75,7 @@ struct Cover {
   std::array<std::int32_t, ink_count> microbatch{};
 };
 
-void add(std::vector<Cover>& covers, const Event& event, Ink ink, Seconds cell) {
+void add_cover(std::vector<Cover>& covers, const Event& event, Ink ink, Seconds cell) {
   const auto last = static_cast<double>(covers.size()) - 1;
   const auto first_cell = static_cast<std::size_t>(std::clamp(std::floor(event.start / cell), 0.0, last));
   const auto last_cell = static_cast<std::size_t>(std::clamp(std::floor(event.end / cell), 0.0, last));
@@ -243,8 +243,8 @@ std::string chart(const StepTimeline& step, int ranks, const GanttStyle& style) 
   for (const Event& event : step.events) {
     const Track track = track_of(event.action.kind);
     if (track == Track::send) continue;
-    add(covers[static_cast<std::size_t>(event.rank)], event,
-        track == Track::compute ? ink_of(event.action.kind) : Ink::waiting, cell);
+    add_cover(covers[static_cast<std::size_t>(event.rank)], event,
+              track == Track::compute ? gantt_ink(event.action.kind) : Ink::waiting, cell);
   }
   const std::size_t digits = std::to_string(ranks - 1).size();
   const std::string_view edge = style.unicode ? "│" : "|";

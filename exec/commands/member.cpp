@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -25,7 +24,6 @@ namespace {
 
 constexpr Seconds start_timeout{60};
 constexpr std::chrono::minutes look_around_time{2};  // until all have found their devices: the first use takes a while
-const std::string verdict_key = "world";
 
 // Whoever hosts the store stays until the other ranks have said their last word to it, for a while.
 struct StoreKeeper {
@@ -73,11 +71,6 @@ class Stoppable {
   std::mutex mutex_;
   Transport* transport_ = nullptr;
 };
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
-}
 
 struct Found {
   std::unique_ptr<Device> device;  // null: `member` says why
@@ -184,15 +177,12 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     std::optional<SignalWatch> signals;
     if (host.watches_signals) signals.emplace([&](const std::string& reason) { running.abort(reason); });
     if (options.transport == "nccl") {
-      Found found = look_around(member, host);
-      require_world(found.member, *transport,
-                    {.put = [&](const std::string& text) { store->put(verdict_key, text); },
-                     .find = [&] { return store->find(verdict_key); }},
-                    Clock::now() + look_around_time);
-      device = std::move(found.device);
       const Rendezvous rendezvous{
           .put = [&](const std::string& key, const std::string& value) { store->put(key, value); },
           .find = [&](const std::string& key) { return store->find(key); }};
+      Found found = look_around(member, host);
+      require_world(found.member, *transport, rendezvous, Clock::now() + look_around_time);
+      device = std::move(found.device);
       transport = make_nccl_transport(nccl_options(plans, host), std::move(transport), *device, rendezvous);
     }
     running.set(transport.get());

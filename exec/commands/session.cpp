@@ -29,10 +29,7 @@ namespace {
 
 // Whether the names are known and go together.
 void require_known(const SessionOptions& options) {
-  if (options.device != "cpu" && options.device != "cuda") {
-    throw InputError("--device", "there is no device '" + options.device + "'",
-                     did_you_mean(options.device, {"cpu", "cuda"}));
-  }
+  require_kind_of_device(options.device);
   const std::vector<std::string> transports{"local", "gloo", "nccl"};
   if (std::find(transports.begin(), transports.end(), options.transport) == transports.end()) {
     throw InputError("--transport", "there is no transport '" + options.transport + "'",

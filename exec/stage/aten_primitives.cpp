@@ -9,14 +9,10 @@
 namespace plumb::exec {
 namespace {
 
-at::ScalarType statistics_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 // Root mean square layer normalisation (arXiv 1910.07467).
 NormForward rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double epsilon) {
   const at::Tensor h = residual.defined() ? x + residual : x;
-  const at::Tensor wide = h.to(statistics_type(h));
+  const at::Tensor wide = h.to(wide_type(h.scalar_type()));
   const at::Tensor scale = (wide.square().mean(-1, true) + epsilon).rsqrt_();
   return {.h = h, .y = wide.mul(scale).mul_(weight).to(h.scalar_type()), .scale = scale};
 }

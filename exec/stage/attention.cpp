@@ -27,7 +27,7 @@ RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& a
   const at::Tensor frequency =
       at::exp(at::arange(0, size, 2, wide) * (-std::log(rope_base) / static_cast<double>(size)));
   const at::Tensor angle = at::outer(at::arange(context.sequence, wide), frequency);
-  const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = wide_type(context.numerics.compute);
   const auto table = [&](const at::Tensor& values) { return values.to(type).to(context.numerics.device); };
   return {.cosine = table(angle.cos()), .sine = table(angle.sin()), .interleaved = rotary.interleaved};
 }

@@ -6,13 +6,15 @@
 #include <limits>
 #include <utility>
 
+#include "exec/stage/weights.hpp"
+
 namespace plumb::exec {
 namespace {
 
 double scale_of(const at::Tensor& query) { return 1.0 / std::sqrt(static_cast<double>(query.size(-1))); }
 
 at::Tensor scores(const at::Tensor& query, const at::Tensor& key, const AttentionView& view) {
-  const auto type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = wide_type(query.scalar_type());
   at::Tensor made = at::matmul(query, key.transpose(-1, -2)).to(type).mul_(scale_of(query));
   if (view.mask) return made.add_(*view.mask);
   if (!view.causal) return made;

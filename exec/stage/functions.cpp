@@ -10,6 +10,7 @@
 
 #include "exec/stage/attention_core.hpp"
 #include "exec/stage/primitives.hpp"
+#include "exec/stage/weights.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -128,7 +129,7 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
       auto [part, part_sum] =
           attend(q.narrow(2, 0, view.queries), by_head(keys[piece], heads), by_head(values[piece], heads), view.sight);
       if (!out.defined()) {  // of the slice's own keys, which all queries see
-        out = part.to(sum_type(query));
+        out = part.to(wide_type(query.scalar_type()));
         log_sum = part_sum;
         continue;
       }
@@ -157,7 +158,7 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
     const std::int64_t heads = query.size(2);
     const at::Tensor dy = output_gradients[0].transpose(1, 2);
     const at::Tensor q = by_head(query, heads);
-    at::Tensor dq = at::zeros_like(query, query.options().dtype(sum_type(query)));
+    at::Tensor dq = at::zeros_like(query, query.options().dtype(wide_type(query.scalar_type())));
     variable_list gradients(2 + 2 * count);  // of the query, the keys, the values, the window
     std::int64_t ahead = 0;
     for (std::size_t piece = count; piece-- > 0;) {
@@ -175,16 +176,11 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
     gradients[0] = dq.to(query.scalar_type());
     return gradients;
   }
-
- private:
-  static at::ScalarType sum_type(const at::Tensor& x) {
-    return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  }
 };
 
 struct CrossEntropy : Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const at::Tensor& targets) {
-    const auto type = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto type = wide_type(logits.scalar_type());
     const at::Tensor log_probability = at::log_softmax(logits.reshape({-1, logits.size(-1)}), -1, type);
     const at::Tensor target = targets.reshape({-1, 1});
     context->save_for_backward({log_probability, target});

@@ -40,7 +40,7 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
   const WeightPtr dt_bias = context.weights.take(context.prefix + "linear.dt_bias", {delta.value_heads});
   const WeightPtr norm = weight_of(context, "linear.norm", {delta.value_dim});
   const Module out = make_linear(context, "linear.out", hidden, values);
-  const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = wide_type(context.numerics.compute);
   const std::int64_t repeats = delta.value_heads / delta.key_heads;
 
   // [batch, time, heads · size] to [batch, value heads, time, size] in fp32; a key head serves several value heads.

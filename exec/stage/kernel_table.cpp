@@ -34,8 +34,8 @@ const KernelTable* set_kernel_table(c10::DeviceType kind, const KernelTable* tab
 
 bool is_kernel_type(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
 
-kernels::Type kernel_type(const at::Tensor& x) {
-  switch (x.scalar_type()) {
+kernels::Type kernel_type(at::ScalarType type) {
+  switch (type) {
     case at::kHalf:
       return kernels::Type::fp16;
     case at::kBFloat16:

@@ -78,7 +78,8 @@ const KernelTable* set_kernel_table(c10::DeviceType kind, const KernelTable* tab
 // fp32, fp16 or bf16: what kernels take.
 [[nodiscard]] bool is_kernel_type(at::ScalarType type);
 // Precondition: is_kernel_type.
-[[nodiscard]] kernels::Type kernel_type(const at::Tensor& x);
+[[nodiscard]] kernels::Type kernel_type(at::ScalarType type);
+[[nodiscard]] inline kernels::Type kernel_type(const at::Tensor& x) { return kernel_type(x.scalar_type()); }
 
 // The thread's current stream of x's device, which LibTorch's own operations go to as well.
 [[nodiscard]] kernels::Stream current_stream(const at::Tensor& x);

@@ -137,7 +137,7 @@ at::Tensor adapted_expert_linear(const at::Tensor& x, const WeightPtr& weight, c
 }
 
 at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {
-  const auto type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = wide_type(weight.scalar_type());
   return weight.to(type) + at::matmul(b.to(type), a.to(type)) * scale;
 }
 

@@ -51,7 +51,7 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
   const ExpertModule up = make_expert_linear(context, "mlp.experts.up", {moe.experts, moe.width, hidden});
   const ExpertModule down = make_expert_linear(context, "mlp.experts.down", {moe.experts, hidden, moe.width});
   const Module shared = moe.shared_width > 0 ? make_shared_expert(context, moe) : Module();
-  const auto type = context.numerics.compute == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = wide_type(context.numerics.compute);
   const std::int64_t layer = context.layer;
 
   return [=](const at::Tensor& input, const Pass& pass) {

@@ -19,10 +19,6 @@ using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-at::ScalarType statistics_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 // Pushes `weight.gradient += part`, a vector that I has reduced already.
 void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {
   if (!weight->is_trained()) return;
@@ -173,7 +169,7 @@ struct CausalConvolution : Function<CausalConvolution> {
     if (weight->is_trained()) context->save_for_backward({x});
     keep(context, "weight", weight);
     keep(context, "queue", queue);
-    const at::Tensor taps = weight->value.to(statistics_type(x));
+    const at::Tensor taps = weight->value.to(wide_type(x.scalar_type()));
     const std::int64_t time = x.size(1);
     const std::int64_t kernel = taps.size(1);
     at::Tensor y = x.to(taps.scalar_type()).mul(taps.select(1, kernel - 1));
@@ -186,7 +182,7 @@ struct CausalConvolution : Function<CausalConvolution> {
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const auto weight = kept<Weight>(context, "weight");
-    const at::Tensor taps = weight->value.to(statistics_type(output_gradients[0]));
+    const at::Tensor taps = weight->value.to(wide_type(output_gradients[0].scalar_type()));
     const bool trained = weight->is_trained();
     const at::Tensor x = trained ? context->get_saved_variables()[0].to(taps.scalar_type()) : at::Tensor();
     const at::Tensor dy = output_gradients[0].to(taps.scalar_type());
@@ -212,7 +208,7 @@ struct LogDecay : Function<LogDecay> {
     keep(context, "a_log", a_log);
     keep(context, "dt_bias", dt_bias);
     keep(context, "queue", queue);
-    const auto type = statistics_type(x);
+    const auto type = wide_type(x.scalar_type());
     return at::softplus(x.to(type) + dt_bias->value.to(type)).mul_(a_log->value.to(type).exp().neg());
   }
 
@@ -221,7 +217,7 @@ struct LogDecay : Function<LogDecay> {
     const auto a_log = kept<Weight>(context, "a_log");
     const auto dt_bias = kept<Weight>(context, "dt_bias");
     const auto queue = kept<WeightQueue>(context, "queue");
-    const auto type = statistics_type(x);
+    const auto type = wide_type(x.scalar_type());
     const at::Tensor shifted = x.to(type) + dt_bias->value.to(type);
     const at::Tensor scaled = output_gradients[0].mul(a_log->value.to(type).exp().neg());
     const at::Tensor dx = scaled.mul(at::sigmoid(shifted));

@@ -99,8 +99,8 @@ struct Primitives {
   void (*adamw)(const AdamW& settings, std::int64_t step, std::span<const AdamWState> states);
 };
 
-// The one place that decides: ours where x's device has a table of kernels (exec/stage/kernel_table.hpp) and `type`, if
-// given, or x's own is one that they take; else LibTorch's.
+// The one place that decides: ours where x's device has a table of kernels (exec/stage/kernel_table.hpp) and its type
+// is one that they take; else LibTorch's.
 [[nodiscard]] const Primitives& primitives_for(const at::Tensor& x);
 
 [[nodiscard]] const Primitives& aten_primitives();

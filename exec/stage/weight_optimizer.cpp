@@ -6,6 +6,7 @@
 #include <utility>
 
 namespace plumb::exec {
+
 void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
                 const at::Tensor& first_moment, const at::Tensor& second_moment) {
   const auto count = static_cast<double>(step);

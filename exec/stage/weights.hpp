@@ -22,6 +22,11 @@ struct Numerics {
   c10::Device device = at::kCPU;
 };
 
+// What sums, statistics and tables of values of `type` are made in: fp32; of fp64, fp64.
+[[nodiscard]] constexpr at::ScalarType wide_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 // Reference-counted by LibTorch, because autograd nodes hold it.
 struct Weight final : torch::CustomClassHolder {
   std::string name;  // global, of common/model/parameters.hpp

@@ -1,24 +1,17 @@
 // Ranks with a GPU each that talk through NCCL, called directly: messages move on streams, planned before the run.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "exec/device/device.hpp"
 #include "exec/transport/communicators.hpp"
 #include "exec/transport/launch_plan.hpp"
+#include "exec/transport/rendezvous.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
-
-// A key-value store that all ranks reach (exec/transport/run_store.hpp), as far as communicators need it.
-struct Rendezvous {
-  std::function<void(const std::string& key, const std::string& value)> put;
-  std::function<std::optional<std::string>(const std::string& key)> find;  // none yet: nothing
-};
 
 struct NcclOptions {
   std::vector<CommunicatorSpec> communicators = {};  // of the run, the same list on all ranks (plan_communicators)

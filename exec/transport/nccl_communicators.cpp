@@ -155,9 +155,7 @@ NcclCommunicators::Member* NcclCommunicators::find(int index) {
 }
 
 NcclCommunicators::Member* NcclCommunicators::find(CommunicatorUse use) {
-  const auto found = std::ranges::find(
-      members_, use, [this](const Member& member) { return specs_[static_cast<std::size_t>(member.index)].use; });
-  return found == members_.end() ? nullptr : &*found;
+  return find(find_communicator(specs_, use, rank_));
 }
 
 void NcclCommunicators::abort() noexcept {

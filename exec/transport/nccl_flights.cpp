@@ -3,11 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace plumb::exec {
 
 void Flights::release_ended() {
-  std::erase_if(flights_, [](const Flight& flight) { return has_come(flight.end); });
+  // A stream works off its flights in their order: behind one that has not ended none of it is asked for.
+  std::array<bool, communicator_uses> waiting{};
+  std::erase_if(flights_, [&](const Flight& flight) {
+    bool& of_stream = waiting[static_cast<std::size_t>(flight.use)];
+    of_stream = of_stream || !has_come(flight.end);
+    return !of_stream;
+  });
 }
 
 void Flights::let_go_of_oldest(Stream& compute) {

@@ -112,16 +112,9 @@ std::shared_ptr<RunStore> RunStore::join(const std::string& address, int port, S
 
 int RunStore::port() const { return connection_->store->getPort(); }
 
-void RunStore::say(int rank, const std::string& text) {
-  (*connection_)([&](c10d::TCPStore& store) { store.set(key(alive_name(rank)), bytes_of(text)); });
-}
+void RunStore::say(int rank, const std::string& text) { put(alive_name(rank), text); }
 
-std::string RunStore::said(int rank) {
-  return (*connection_)([&](c10d::TCPStore& store) {
-    const std::string alive = key(alive_name(rank));
-    return store.check({alive}) ? text_of(store.get(alive)) : std::string();
-  });
-}
+std::string RunStore::said(int rank) { return find(alive_name(rank)).value_or(""); }
 
 void RunStore::put(const std::string& name, const std::string& value) {
   (*connection_)([&](c10d::TCPStore& store) { store.set(key(name), bytes_of(value)); });

@@ -10,36 +10,10 @@
 
 namespace plumb::sim {
 
-std::string describe(const Recompute& recompute) {
-  switch (recompute.mode) {
-    case RecomputeMode::none:
-      return "none";
-    case RecomputeMode::selective:
-      return "selective";
-    case RecomputeMode::full:
-      return "full";
-    case RecomputeMode::first_layers:
-      return std::to_string(recompute.layers) + " layers";
-    case RecomputeMode::every_nth_layer:
-      return "every " + std::to_string(recompute.layers) + ". layer";
-  }
-  return "";
-}
-
 std::string describe(const SplitChoice& split) {
-  switch (split.method) {
-    case SplitMethod::uniform:
-      return "uniform";
-    case SplitMethod::parameters:
-      return "parameters";
-    case SplitMethod::dynamic:
-      return "dynamic";
-    case SplitMethod::counts:
-      return plumb::describe(Split{.layers = split.counts});
-    case SplitMethod::megatron:
-      return split.megatron;
-  }
-  return "";
+  if (split.method == SplitMethod::counts) return plumb::describe(Split{.layers = split.counts});
+  if (split.method == SplitMethod::megatron) return split.megatron;
+  return std::string(name_of(split.method));
 }
 
 std::string describe(const ScheduleChoice& choice) {

@@ -7,7 +7,6 @@
 
 namespace plumb::sim {
 
-[[nodiscard]] std::string describe(const Recompute& recompute);    // "none", "full", "3 layers"
 [[nodiscard]] std::string describe(const SplitChoice& split);      // "dynamic", "[6, 7, 7, 5]"
 [[nodiscard]] std::string describe(const ScheduleChoice& choice);  // "interleaved-1f1b, 2 chunks"
 

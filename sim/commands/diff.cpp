@@ -20,7 +20,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct DiffOptions {
   std::string predicted;
   std::string measured;
   std::optional<double> fail_above;
@@ -40,14 +40,14 @@ struct Verdict {
   [[nodiscard]] bool conclusive() const { return !moved_fraction || *moved_fraction <= steady_fraction; }
 };
 
-void require_sense(const Options& options) {
+void require_sense(const DiffOptions& options) {
   if (options.profile_before.empty() != options.profile_after.empty()) {
     throw InputError("plumb diff", "--profile-before and --profile-after belong together",
                      "give both, or neither: they say whether the machine itself changed");
   }
 }
 
-Verdict judge(const Options& options, const TimelineDiff& difference) {
+Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   Verdict verdict;
   verdict.error_fraction = std::abs(difference.predicted / difference.measured - 1);
   if (!options.profile_before.empty()) {
@@ -62,7 +62,7 @@ std::string word(const Verdict& verdict) {
   return verdict.within ? "within" : "above";
 }
 
-Json to_json(const Options& options, const TimelineDiff& difference, const Verdict& verdict) {
+Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Verdict& verdict) {
   Json causes = Json::array();
   for (const DiffCause& cause : difference.causes) {
     causes.push_back({{"cause", cause.cause}, {"seconds", cause.seconds.value}, {"actions", cause.actions}});
@@ -83,7 +83,7 @@ Json to_json(const Options& options, const TimelineDiff& difference, const Verdi
   return result;
 }
 
-void print_verdict(const Options& options, const Verdict& verdict) {
+void print_verdict(const DiffOptions& options, const Verdict& verdict) {
   if (!verdict.conclusive()) {
     std::cout << fmt::format(
         "\ninconclusive: the machine itself moved by {} between the two calibrations (more than {})\n",
@@ -98,7 +98,7 @@ void print_verdict(const Options& options, const Verdict& verdict) {
   }
 }
 
-void print(const Options& options, const TimelineDiff& difference, const Verdict& verdict) {
+void print(const DiffOptions& options, const TimelineDiff& difference, const Verdict& verdict) {
   std::cout << fmt::format("predicted   {}\nmeasured    {}  (median step; prediction off by {})\n",
                            to_text(difference.predicted), to_text(difference.measured),
                            percent_text(verdict.error_fraction));
@@ -127,7 +127,7 @@ void print(const Options& options, const TimelineDiff& difference, const Verdict
   print_verdict(options, verdict);
 }
 
-ExitStatus diff_command(const Options& options) {
+ExitStatus diff_command(const DiffOptions& options) {
   require_sense(options);
   const Timeline predicted = read_timeline(options.predicted);
   const Timeline measured = read_timeline(options.measured);
@@ -146,7 +146,7 @@ ExitStatus diff_command(const Options& options) {
 void add_diff(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "diff", "Says what differs between a prediction and a run, where and why.",
                                   "plumb diff predicted.json measured.json --fail-above 0.05");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DiffOptions>();
   command.add_option("PREDICTED", options->predicted, "What plumb simulate wrote with -o.")->required();
   command.add_option("MEASURED", options->measured, "What plumb-exec run wrote with -o.")->required();
   command

@@ -20,7 +20,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct FitArguments {
   std::string machine;
   std::vector<std::string> tables;
   bool all_tables_only = false;
@@ -33,7 +33,7 @@ struct Fit {
   MachineRefit result;
 };
 
-std::vector<PublishedTable> tables_of(const Options& options, const YamlValue& file, const MachineFit& asked) {
+std::vector<PublishedTable> tables_of(const FitArguments& options, const YamlValue& file, const MachineFit& asked) {
   std::vector<PublishedTable> tables;
   for (const std::string& name : options.tables) tables.push_back(read_published(name));
   if (!tables.empty()) return tables;
@@ -42,7 +42,7 @@ std::vector<PublishedTable> tables_of(const Options& options, const YamlValue& f
   return tables;
 }
 
-Fit fit(const Options& options) {
+Fit fit(const FitArguments& options) {
   const YamlValue file = YamlValue::load(machine_file(options.machine));
   const MachineFit asked = read_machine_fit(file);
   std::vector<PublishedTable> tables = tables_of(options, file, asked);
@@ -131,7 +131,7 @@ void print(const Fit& fit, bool colour) {
 void add_fit(CLI::App& program, Body& body) {
   CLI::App& command = add_command(
       program, "fit", "Refits a machine's free numbers from published tables. Changes no file.", "plumb fit dgx-a100");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<FitArguments>();
   command.add_option("MACHINE", options->machine, "A machine's name or file; its `fit` says what is free.")->required();
   command.add_option("TABLE", options->tables, "Published tables. Default: those that the machine's file names.");
   command.add_flag("--all-tables-only", options->all_tables_only, "Does not refit without each table in turn.");

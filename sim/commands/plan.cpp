@@ -25,7 +25,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string scenario;
   std::string output;
   std::string engine = engine_names().front();
@@ -108,7 +108,7 @@ Json to_json(const LeftOut& group) {
 }
 
 Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<BaselineRow>& baselines,
-             const Scenario& scenario, const Options& options) {
+             const Scenario& scenario, const PlanOptions& options) {
   const PlanningResult& result = planned.planning;
   Json candidates = Json::array();
   for (const Candidate& candidate : result.candidates) {
@@ -271,7 +271,7 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
             << "  best to it: the best plan's step against this one's, -10%: a tenth shorter.\n";
 }
 
-void print(const Planned& planned, const Candidate& chosen, const Scenario& scenario, const Options& options) {
+void print(const Planned& planned, const Candidate& chosen, const Scenario& scenario, const PlanOptions& options) {
   const PlanningResult& result = planned.planning;
   std::cout << fmt::format("{}: {} on {} ranks of {}, layout {}, batch {} × {} tokens, {} per rank\n", scenario.name,
                            scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
@@ -290,8 +290,7 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
                                                                      : static_cast<std::size_t>(*options.planning.top);
   std::cout << to_text(candidate_table(planned, chosen, scenario, rows), colour_allowed(Stream::out));
   std::cout << "\n  step: predicted time of one optimizer step; peak: memory of the fullest rank; to uniform: the step "
-               "against "
-               "that of\n  "
+               "against that of\n  "
             << (by_stage ? "the uniform split of the fastest layout in the table whose stages have the same data degree"
                          : "the uniform split of the same schedule")
             << ", -10%: a tenth shorter." << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
@@ -314,7 +313,7 @@ std::vector<std::string> each_once(const std::vector<std::string>& names) {
   return result;
 }
 
-ExitStatus plan(const Options& options) {
+ExitStatus plan(const PlanOptions& options) {
   if (!options.output.empty()) require_writable(options.output, {options.scenario, options.overrides.profile});
   const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
@@ -351,7 +350,7 @@ ExitStatus plan(const Options& options) {
 void add_plan(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "plan", "Weighs the candidates of a scenario and writes the best that fits.",
                                   "plumb plan scenario.yaml -o plan.json");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   command.add_option("SCENARIO", options->scenario, "What to train, on what (YAML).")->required();
   command.add_option("-o,--output", options->output, "Writes the best plan to this file.");
   command.add_option("--split", options->overrides.split,

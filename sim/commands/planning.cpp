@@ -51,8 +51,8 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
                       .prune = !options.all_sizes,
                       .bound = !options.all_times,
                       .pareto = options.pareto,
+                      .time_limit = time_limit_of(options),
                       .stop = &interrupted};
-  asked.time_limit = time_limit_of(options);
   asked.progress = [&](const SearchProgress& now) {
     progress.update(now.done, now.total, now.best ? "best so far " + to_text(*now.best) : "");
   };

@@ -15,13 +15,13 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> timelines;
   std::string output = "report.html";
   bool json = false;
 };
 
-ExitStatus report(const Options& options) {
+ExitStatus report(const ReportOptions& options) {
   require_writable(options.output, options.timelines);
   std::vector<Timeline> timelines;
   for (const std::string& path : options.timelines) timelines.push_back(read_timeline(path));
@@ -42,7 +42,7 @@ ExitStatus report(const Options& options) {
 void add_report(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "report", "Writes one HTML page about timelines that explains itself.",
                                   "plumb report predicted.json measured.json -o report.html");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportOptions>();
   command.add_option("TIMELINE", options->timelines, "What simulate and run wrote with -o.")->required();
   command.add_option("-o,--output", options->output, "The page.")->capture_default_str();
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");

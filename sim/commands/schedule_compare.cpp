@@ -23,7 +23,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options : ShapeOptions {
+struct CompareOptions : ShapeOptions {
   std::vector<std::string> arguments;  // names, or a scenario and names
   TimesOptions times;
   std::string profile;
@@ -81,7 +81,7 @@ void describe_memory(Row& row, const Schedule& schedule) {
   row.copies = replicas(schedule);
 }
 
-Row measured_row(const ScheduleEntry& entry, const Options& options, const ShareTimes& times) {
+Row measured_row(const ScheduleEntry& entry, const CompareOptions& options, const ShareTimes& times) {
   Row row{.entry = &entry, .shape = usable_shape_for(entry, options)};
   try {
     const MeasuredSchedule measured = measure(generate(entry, row.shape, times), times);
@@ -96,7 +96,8 @@ Row measured_row(const ScheduleEntry& entry, const Options& options, const Share
 }
 
 // The scenario's own splits and microbatches with this schedule: the fastest that fits.
-Row predicted_row(const ScheduleEntry& entry, const Options& options, Scenario scenario, const Evaluator& evaluator) {
+Row predicted_row(const ScheduleEntry& entry, const CompareOptions& options, Scenario scenario,
+                  const Evaluator& evaluator) {
   ShapeOptions asked = options;
   asked.ranks = scenario.layout.pipeline;
   asked.microbatches = 1;  // that follow from the batch
@@ -255,7 +256,7 @@ void require_built(const std::vector<Row>& rows) {
   throw InputError("plumb schedule compare", reasons);
 }
 
-ExitStatus report(std::vector<Row> rows, bool scenario, const Options& options) {
+ExitStatus report(std::vector<Row> rows, bool scenario, const CompareOptions& options) {
   std::stable_sort(rows.begin(), rows.end(), faster);
   require_built(rows);
   if (options.json) {
@@ -270,7 +271,7 @@ ExitStatus report(std::vector<Row> rows, bool scenario, const Options& options) 
   return ExitStatus::done;
 }
 
-ExitStatus compare_on_times(const Options& options) {
+ExitStatus compare_on_times(const CompareOptions& options) {
   if (options.ranks == 0 || options.microbatches == 0) {
     throw InputError(options.ranks == 0 ? "--ranks" : "--microbatches", "is required where no scenario is given",
                      "plumb schedule compare all --ranks 4 --microbatches 8 --times 1,1,1");
@@ -287,7 +288,7 @@ ExitStatus compare_on_times(const Options& options) {
   return report(std::move(rows), false, options);
 }
 
-ExitStatus compare_on_scenario(const Options& options) {
+ExitStatus compare_on_scenario(const CompareOptions& options) {
   for (const auto& [name, given] :
        {std::pair{"--ranks", options.ranks != 0}, std::pair{"--microbatches", options.microbatches != 0},
         std::pair{"--times", !options.times.times.empty()}, std::pair{"--hidden", options.times.hidden > 0}}) {
@@ -326,7 +327,7 @@ void add_schedule_compare(CLI::App& parent, Body& body) {
   CLI::App& command = add_command(
       parent, "compare", "Several schedules on the same costs: given times, or what a scenario's stages really cost.",
       "plumb schedule compare all --ranks 4 --microbatches 8 --times 1,1,1");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompareOptions>();
   command
       .add_option("NAME", options->arguments,
                   "Schedules of plumb schedule list, or all; or first a scenario (YAML), then all or these.")

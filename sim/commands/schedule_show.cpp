@@ -20,7 +20,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options : ScheduleOptions {
+struct ShowScheduleOptions : ScheduleOptions {
   TimesOptions times;
   std::string svg;
   int width = 0;  // 0: the terminal's
@@ -102,7 +102,7 @@ void write_picture(const MeasuredSchedule& measured, const std::string& title, c
   write_file(file, schedule_picture(measured.step, measured.schedule, text));
 }
 
-void print(const MeasuredSchedule& measured, const NamedSchedule& named, const Options& options) {
+void print(const MeasuredSchedule& measured, const NamedSchedule& named, const ShowScheduleOptions& options) {
   std::cout << heading(measured, named.title) << "\n  " << named.source << "\n\n";
   for (const auto& [name, value] : facts(measured)) std::cout << fmt::format("  {:<11} {}\n", name, value);
   std::cout << '\n'
@@ -115,7 +115,7 @@ void print(const MeasuredSchedule& measured, const NamedSchedule& named, const O
                "shares.\n";
 }
 
-ExitStatus show(const Options& options) {
+ExitStatus show(const ShowScheduleOptions& options) {
   if (!options.svg.empty()) require_writable(options.svg);
   const ShareTimes times = parse_times(options.times);
   const NamedSchedule named = schedule_of(options, times);
@@ -135,7 +135,7 @@ ExitStatus show(const Options& options) {
 void add_schedule_show(CLI::App& parent, Body& body) {
   CLI::App& command = add_command(parent, "show", "Draws and measures one schedule.",
                                   "plumb schedule show zb-h1 --ranks 4 --microbatches 8 --times 1,1,1");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ShowScheduleOptions>();
   add_schedule_options(command, *options);
   add_alphabet(command, options->alphabet, read_alphabet);
   add_times(command, options->times);

@@ -24,7 +24,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct ShowOptions {
   std::string input;
   std::int64_t sequence = 0;  // 0: the scenario's, or the model's default
   bool json = false;
@@ -54,7 +54,7 @@ struct Shown {
   OperationTotals head;
 };
 
-Shown gather(const Options& options) {
+Shown gather(const ShowOptions& options) {
   Shown shown;
   ElementType activations = ElementType::bf16;
   switch (kind_of_input(options.input)) {
@@ -285,7 +285,7 @@ void print(const Shown& shown) {
   }
 }
 
-ExitStatus show(const Options& options) {
+ExitStatus show(const ShowOptions& options) {
   const Shown shown = gather(options);
   if (options.json) {
     std::cout << to_text(to_json(shown));
@@ -300,7 +300,7 @@ ExitStatus show(const Options& options) {
 void add_show(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "show", "Shows a model layer by layer, or what a scenario or plan says.",
                                   "plumb show scenario.yaml");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ShowOptions>();
   command.add_option("SCENARIO|MODEL", options->input, "YAML, a Hugging Face config.json, or a plan.")->required();
   command.add_option("--sequence", options->sequence, "Tokens per sequence, for the FLOPs.")
       ->check(whole_number(1, std::int64_t{1} << 30));

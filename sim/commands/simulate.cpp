@@ -25,7 +25,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   std::string input;
   std::string output;
   std::string engine = engine_names().front();
@@ -39,7 +39,7 @@ struct Options {
   bool json = false;
 };
 
-bool has_studies(const Options& options) {
+bool has_studies(const SimulateOptions& options) {
   return options.sensitivity || options.uncertainty || !options.what_if.empty() || !options.against.empty();
 }
 
@@ -68,7 +68,7 @@ Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& n
   return best_fitting(planned.planning, scenario).plan;
 }
 
-Plan plan_of(const std::string& input, const Options& options, const Evaluator& evaluator, std::string& note) {
+Plan plan_of(const std::string& input, const SimulateOptions& options, const Evaluator& evaluator, std::string& note) {
   if (is_json(input)) {
     const Plan plan = read_plan(input);
     return options.profile.empty() ? plan : with_profile(plan, options.profile);
@@ -78,7 +78,7 @@ Plan plan_of(const std::string& input, const Options& options, const Evaluator& 
   return plan;
 }
 
-void add_studies(Prediction& prediction, const Options& options, const Evaluator& evaluator) {
+void add_studies(Prediction& prediction, const SimulateOptions& options, const Evaluator& evaluator) {
   const StepEngine engine = find_step_engine(options.engine);
   const auto add = [&](const char* title, Study study) { prediction.studies.emplace_back(title, std::move(study)); };
   const Plan& plan = prediction.plan;
@@ -92,7 +92,7 @@ void add_studies(Prediction& prediction, const Options& options, const Evaluator
   add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, note), options.draws));
 }
 
-Prediction predict(const Options& options) {
+Prediction predict(const SimulateOptions& options) {
   const Evaluator evaluator = find_engine(options.engine);
   Prediction prediction;
   prediction.plan = plan_of(options.input, options, evaluator, prediction.note);
@@ -115,7 +115,7 @@ Json chosen_json(const Plan& plan) {
           {"recompute", describe(plan.training.recompute)}};
 }
 
-Json to_json(const Prediction& prediction, const Options& options) {
+Json to_json(const Prediction& prediction, const SimulateOptions& options) {
   const Timeline& timeline = prediction.timeline;
   const StepStatistics& statistics = prediction.statistics;
   Json ranks = Json::array();
@@ -191,7 +191,7 @@ Table rank_table(const Prediction& prediction) {
   return table;
 }
 
-void print(const Prediction& prediction, const Options& options) {
+void print(const Prediction& prediction, const SimulateOptions& options) {
   const Plan& plan = prediction.plan;
   const StepStatistics& statistics = prediction.statistics;
   const Timeline& timeline = prediction.timeline;
@@ -225,7 +225,7 @@ void print(const Prediction& prediction, const Options& options) {
   for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }
 
-ExitStatus simulate_command(const Options& options) {
+ExitStatus simulate_command(const SimulateOptions& options) {
   if (options.unfold && !options.output.empty()) {
     throw InputError("--unfold", "a timeline file has one rank for each stage of the pipeline",
                      "leave out --output, or --unfold");
@@ -253,7 +253,7 @@ ExitStatus simulate_command(const Options& options) {
 void add_simulate(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "simulate", "Predicts a training step: time, bubble, memory, traffic.",
                                   "plumb simulate plan.json -o predicted.json");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateOptions>();
   command.add_option("SCENARIO|PLAN", options->input, "A scenario (YAML) or what plumb plan wrote.")->required();
   command.add_option("-o,--output", options->output, "Writes the timeline (Chrome trace) to this file.");
   command

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <span>
 
 #include "common/base/error.hpp"
 #include "common/base/program.hpp"
@@ -17,6 +17,13 @@ namespace {
 
 constexpr std::size_t most_shown = 12;
 constexpr std::size_t most_tied = 40;
+
+// How many stand in the table: those that move the step as much as the last one stand beside it.
+std::size_t shown_of(const std::vector<Sensitivity>& found) {
+  std::size_t shown = std::min(found.size(), most_shown);
+  while (shown > 0 && shown < std::min(found.size(), most_tied) && move_alike(found[shown], found[shown - 1])) ++shown;
+  return shown;
+}
 
 // What a table that ends behind `shown` entries leaves out.
 std::string rest_of_sensitivities(const std::vector<Sensitivity>& found, std::size_t shown) {
@@ -55,6 +62,13 @@ Json causes_json(const WhatIfFailure& why) {
     causes.push_back(json);
   }
   return causes;
+}
+
+// Of such plans SimGrid predicts all ranks, and in a study the pipeline's alone (sim/predict.cpp).
+std::string stage_data_note(const Plan& plan) {
+  if (!has_stage_data(plan.layout)) return "";
+  return "  Stages have different data degrees: these steps are of one replica of each with nothing "
+         "contending,\n  SimGrid's own step is of all ranks.\n";
 }
 
 std::function<void(int, int)> updates(Progress& progress) {
@@ -103,7 +117,8 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
     progress.update(static_cast<int>(study.json["what_if"].size()), static_cast<int>(variants.size()));
   }
   study.text = to_text(table, colour_allowed(Stream::out)) +
-               "  bounded by: the rank whose computation is most of the chain of actions that ends last.\n" + notes;
+               "  bounded by: the rank whose computation is most of the chain of actions that ends last.\n" + notes +
+               stage_data_note(plan);
   return study;
 }
 
@@ -114,8 +129,6 @@ Study sensitivity_study(const Plan& plan, const StepEngine& engine) {
     found = sensitivities(plan, engine, updates(progress));
   }
   Study study{.json = {{"sensitivity", Json::array()}}};
-  Table table{.header = {"10% faster or better", "step", "if faster", "if slower"}, .rows = {}};
-  bool any_tied = false;
   for (const Sensitivity& entry : found) {
     study.json["sensitivity"].push_back({{"of", moved_names.at(static_cast<std::size_t>(entry.moved))},
                                          {"name", entry.name},
@@ -123,23 +136,21 @@ Study sensitivity_study(const Plan& plan, const StepEngine& engine) {
                                          {"slope_fraction", entry.slope},
                                          {"if_faster_fraction", entry.if_faster},
                                          {"if_slower_fraction", entry.if_slower}});
-    // Those that move it as much as the last one shown stand beside it.
-    const std::size_t shown = table.rows.size();
-    const bool shows = shown < most_shown || (shown == study.json["sensitivity"].size() - 1 && shown < most_tied &&
-                                              move_alike(entry, found[shown - 1]));
-    if (!shows) continue;
-    any_tied = any_tied || is_tied(entry);
+  }
+  const std::span shown(found.data(), shown_of(found));
+  Table table{.header = {"10% faster or better", "step", "if faster", "if slower"}, .rows = {}};
+  for (const Sensitivity& entry : shown) {
     table.rows.push_back({entry.name, change_text(entry.change), fmt::format("{:.3f}", entry.if_faster),
                           fmt::format("{:.3f}{}", entry.if_slower, is_tied(entry) ? " tied" : "     ")});
   }
   study.text =
-      to_text(table, colour_allowed(Stream::out)) + rest_of_sensitivities(found, table.rows.size()) +
+      to_text(table, colour_allowed(Stream::out)) + rest_of_sensitivities(found, shown.size()) +
       "  step: evaluated anew. if faster, if slower: the part of the step by which it gets shorter or longer "
       "for each part\n"
       "  that this one does; of actions and messages what they are of the step's longest chain, of a machine's "
       "number the\n"
       "  relative change of the longest path for that of the number.\n";
-  if (any_tied) {
+  if (std::ranges::any_of(shown, is_tied)) {
     study.text +=
         "  tied: several chains are equally long, and this is on some of them: faster alone it gains only what it is "
         "of all\n"
@@ -148,6 +159,7 @@ Study sensitivity_study(const Plan& plan, const StepEngine& engine) {
   if (!has_predicted_costs(plan)) {
     study.text += "  The plan's costs are measured or edited, so that no number of the machine moves them.\n";
   }
+  study.text += stage_data_note(plan);
   return study;
 }
 

@@ -25,7 +25,7 @@
 namespace plumb::sim {
 namespace {
 
-struct Options {
+struct ValidateOptions {
   std::string folder;
   std::string engine{path_engine};
   int jobs = 0;  // processes; 0: as many as cores may be used
@@ -84,7 +84,7 @@ void take(Validated& validated, const PublishedRow& row, const PublishedPredicti
   validated.worst_points = std::max(validated.worst_points, std::abs(prediction.value - *row.measured));
 }
 
-std::vector<Validated> validate(const Options& options) {
+std::vector<Validated> validate(const ValidateOptions& options) {
   const Evaluator evaluator = find_engine(options.engine);
   std::vector<Validated> all;
   std::vector<RowToPredict> rows;
@@ -207,7 +207,7 @@ void print(const Validated& validated, bool colour) {
   std::cout << goal_text(validated) << "\n\n";
 }
 
-ExitStatus validate_command(const Options& options) {
+ExitStatus validate_command(const ValidateOptions& options) {
   const std::vector<Validated> all = validate(options);
   const bool good = std::ranges::all_of(all, holds);
   if (options.json) {
@@ -230,7 +230,7 @@ void add_validate(CLI::App& program, Body& body) {
                                   "Predicts published measurements. Exit status 1: a table is worse than its ratchet, "
                                   "or misses a goal without one.",
                                   "plumb validate scenarios/published");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ValidateOptions>();
   command.add_option("FOLDER", options->folder, "Where the published tables stand, or one table.")->required();
   command.add_option("--engine", options->engine, "What predicts: path or simgrid.")->capture_default_str();
   command.add_option("--jobs", options->jobs, "Processes that predict; default: the usable cores.")

@@ -96,25 +96,14 @@ MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOpti
   return run_members(plans, options, [&](int) { return host_of(plans.front().lowered.ranks); });
 }
 
-std::vector<double> losses_of(const PreparedPlan& plan, const std::vector<RankLog>& logs) {
-  std::vector<double> losses(logs.front().steps.size(), 0);
-  for (int replica = 0; replica < replicas(plan.lowered); ++replica) {
-    const int last = rank_in_replica(plan.lowered, replica, stages(plan.lowered) - 1);
-    for (std::size_t step = 0; step < losses.size(); ++step) {
-      losses[step] += logs[static_cast<std::size_t>(last)].steps[step].loss;
-    }
-  }
-  return losses;
-}
-
 void require_trained(const Plan& plan) {
   const FakeNccl fake;
   const std::vector<PreparedPlan> plans{prepared(plan)};
   const MembersEnd end = run_members(plans, nccl_session());
   CHECK(end.errors == std::vector<std::string>(end.errors.size()));
   REQUIRE(end.logs.ranks.size() == 1);
-  const CheckResult result =
-      check_against_reference(plan, {}, losses_of(plans.front(), end.logs.ranks.front()), end.logs.gradients);
+  const std::vector<double> losses = test::losses_of(plans.front().lowered, end.logs.ranks.front());
+  const CheckResult result = check_against_reference(plan, {}, losses, end.logs.gradients);
   INFO(result.problem);
   CHECK(result.bitwise_equal);
   const FakeNcclCounts counts = fake.counts();
@@ -165,7 +154,7 @@ TEST_CASE("plans that alternate share their communicators, and each trains to it
   REQUIRE(end.logs.ranks.size() == 2);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const test::TrainingRun alone = test::train(plans[i].plan, 3);
-    CHECK(losses_of(plans[i], end.logs.ranks[i]) == alone.losses);
+    CHECK(test::losses_of(plans[i].lowered, end.logs.ranks[i]) == alone.losses);
   }
   CHECK(fake.counts().joined == 2 * 3);  // down, up and the first plan's tied table, on two ranks
   CHECK(fake.counts().mismatches == 0);

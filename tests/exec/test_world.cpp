@@ -1,8 +1,6 @@
 // What ranks find on their hosts, and what of that keeps a run from starting: the same words on every rank.
 #include "exec/world.hpp"
 
-#include <mutex>
-
 #include "exec/launch.hpp"
 #include "exec/transport/local.hpp"
 #include "tests/catch.hpp"
@@ -99,26 +97,14 @@ TEST_CASE("a rank takes the device of its number, its only one, or is told how m
 }
 
 TEST_CASE("every rank throws what rank 0 has found, and none of them hangs") {
-  std::mutex mutex;
-  std::optional<std::string> said;
-  const Verdict verdict{.put =
-                            [&](const std::string& text) {
-                              const std::scoped_lock lock(mutex);
-                              said = text;
-                            },
-                        .find =
-                            [&] {
-                              const std::scoped_lock lock(mutex);
-                              return said;
-                            }};
   std::vector<std::string> errors(3);
   const auto run = [&](const std::vector<WorldMember>& members) {
+    Board board;
     errors.assign(3, "");
-    said.reset();
     run_on_threads(make_local_transports(3), [&](Transport& control) {
       const auto rank = static_cast<std::size_t>(control.rank());
       try {
-        require_world(members[rank], control, verdict, in_seconds(20));
+        require_world(members[rank], control, board.rendezvous(), in_seconds(20));
       } catch (const InputError& error) {
         errors[rank] = error.what();
       }
@@ -138,8 +124,8 @@ TEST_CASE("a rank whose connection to rank 0 is lost looks for its word once mor
   const std::string said = R"({"where": "--device", "problem": "there is no device 0", "hint": ""})";
   int looked = 0;
   // Only after the loss.
-  const Verdict late{.put = [](const std::string&) {},
-                     .find = [&] { return ++looked == 1 ? std::nullopt : std::optional(said); }};
+  const Rendezvous late{.put = [](const std::string&, const std::string&) {},
+                        .find = [&](const std::string&) { return ++looked == 1 ? std::nullopt : std::optional(said); }};
   const auto transports = make_local_transports(1);
   transports[0]->abort("lost rank 0");
   CHECK_THROWS_AS(require_world({.host = "a"}, *transports[0], late, in_seconds(20)), RunError);
@@ -147,7 +133,8 @@ TEST_CASE("a rank whose connection to rank 0 is lost looks for its word once mor
 }
 
 TEST_CASE("a rank that waits for rank 0's word ends when the run is stopped, or in time") {
-  const Verdict silent{.put = [](const std::string&) {}, .find = [] { return std::optional<std::string>(); }};
+  const Rendezvous silent{.put = [](const std::string&, const std::string&) {},
+                          .find = [](const std::string&) { return std::optional<std::string>(); }};
   CHECK_THROWS_WITH(run_on_threads(make_local_transports(2),
                                    [&](Transport& control) {
                                      if (control.rank() == 0) {

@@ -225,6 +225,14 @@ std::vector<std::string> broken_style(const SourceFile& file) {
   return found;
 }
 
+std::vector<std::string> late_headers(const SourceFile& file, const std::set<std::string>& paths) {
+  if (!file.path.ends_with(".cpp")) return {};
+  const std::string header = file.path.substr(0, file.path.size() - 4) + ".hpp";
+  const std::vector<Include> includes = includes_of(file);
+  if (!paths.contains(header) || (!includes.empty() && includes.front().path == header)) return {};
+  return {file.path + ": does not include " + header + " first"};
+}
+
 std::vector<std::string> shared_engines(const std::vector<SourceFile>& files) {
   std::vector<std::string> owners;
   for (const SourceFile& file : files) {

@@ -43,6 +43,8 @@ struct ListedFiles {
 [[nodiscard]] std::vector<std::string> wrong_directions(const SourceFile& file);
 [[nodiscard]] std::vector<std::string> misplaced_libraries(const SourceFile& file, const ListedFiles& listed);
 [[nodiscard]] std::vector<std::string> broken_style(const SourceFile& file);
+// A source includes the header of its name first, so that the header is seen to compile alone.
+[[nodiscard]] std::vector<std::string> late_headers(const SourceFile& file, const std::set<std::string>& paths);
 // Of the tree:
 [[nodiscard]] std::vector<std::string> shared_engines(const std::vector<SourceFile>& files);
 [[nodiscard]] std::vector<std::string> unresolved_includes(const std::vector<SourceFile>& files);

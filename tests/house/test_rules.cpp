@@ -100,6 +100,16 @@ TEST_CASE("a type of a namespace is defined in one header") {
   CHECK(found.front() == "sim/c.hpp:2: plumb::A is also defined at common/a.hpp:2: ");
 }
 
+TEST_CASE("a source includes its own header first") {
+  const std::set<std::string> paths = {"common/a.cpp", "common/a.hpp", "common/b.cpp"};
+  const std::string own = "#include \"common/a.hpp\"\n";
+  CHECK(late_headers(source_file("common/a.cpp", own + "#include <vector>\n"), paths).empty());
+  CHECK(late_headers(source_file("common/a.cpp", "#include <vector>\n" + own), paths).size() == 1);
+  CHECK(late_headers(source_file("common/a.cpp", "int x;\n"), paths).size() == 1);
+  CHECK(late_headers(source_file("common/b.cpp", "#include <vector>\n"), paths).empty());
+  CHECK(late_headers(source_file("common/a.hpp", "#include <vector>\n"), paths).empty());
+}
+
 TEST_CASE("style that no tool checks") {
   CHECK(style("common/a.hpp", "// What it is.\n#pragma once\n") == 0);
   CHECK(style("common/a.hpp", "// What it is.\n") == 1);

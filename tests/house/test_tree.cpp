@@ -45,6 +45,12 @@ TEST_CASE("the tree: style") {
   for (const SourceFile& file : tree()) check_none(broken_style(file));
 }
 
+TEST_CASE("the tree: a source includes its own header first") {
+  std::set<std::string> paths;
+  for (const SourceFile& file : tree()) paths.insert(file.path);
+  for (const SourceFile& file : tree()) check_none(late_headers(file, paths));
+}
+
 // A header in no file set would not be compiled alone; a source in no list would not be compiled at all.
 TEST_CASE("the tree: every file stands in a CMakeLists.txt") {
   for (const SourceFile& file : tree()) {

@@ -39,4 +39,13 @@ inline DeltaCase make_case(Type type, const GatedDeltaShape& shape) {
   return c;
 }
 
+// As the reference takes it, from a zero state.
+inline kernels::GatedDeltaInput input_of(const DeltaCase& c) {
+  return {.query = c.query.data(),
+          .key = c.key.data(),
+          .value = c.value.data(),
+          .beta = c.beta.data(),
+          .log_decay = c.log_decay.data()};
+}
+
 }  // namespace plumb::test

@@ -39,13 +39,9 @@ Gradients by_recurrence(const Problem& p) {
                  .beta = Numbers(c.beta.size()),
                  .log_decay = Numbers(c.beta.size()),
                  .first_state = Numbers(p.first_state.size())};
-  gated_delta_backward_reference(c.shape,
-                                 {.query = c.query.data(),
-                                  .key = c.key.data(),
-                                  .value = c.value.data(),
-                                  .beta = c.beta.data(),
-                                  .log_decay = c.log_decay.data(),
-                                  .first_state = of(p.first_state)},
+  GatedDeltaInput input = input_of(c);
+  input.first_state = of(p.first_state);
+  gated_delta_backward_reference(c.shape, input,
                                  {.output = p.doutput.data(),
                                   .last_state = of(p.dlast_state),
                                   .query = g.query.data(),

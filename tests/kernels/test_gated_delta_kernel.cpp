@@ -11,13 +11,7 @@ namespace {
 
 Numbers by_recurrence(const DeltaCase& c) {
   Numbers output(c.value.size());
-  gated_delta_reference(c.shape,
-                        {.query = c.query.data(),
-                         .key = c.key.data(),
-                         .value = c.value.data(),
-                         .beta = c.beta.data(),
-                         .log_decay = c.log_decay.data()},
-                        output.data());
+  gated_delta_reference(c.shape, input_of(c), output.data());
   return output;
 }
 

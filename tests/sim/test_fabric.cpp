@@ -181,7 +181,7 @@ TEST_CASE("machines under a leaf share its uplinks, and those of a site its one 
   require_ends(at_once({{0, 4, GB}, {3, 7, GB}}, 8), platform, {4, 4});
   // The one within the site has what the other leaves of the uplink.
   require_ends(at_once({{0, 4, GB}, {1, 2, GB}}, 8), platform, {2, 2});
-  CHECK(port_between(platform, 0, 4).latency.value == 1);
+  CHECK(transfer_between(platform, 0, 4).latency.value == 1);
 }
 
 TEST_CASE("groups and flows that are not in the graph or not on the platform are refused") {

@@ -3,13 +3,14 @@
 #include "sim/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
 
 namespace {
 
-constexpr unsigned scenarios = 70;
+constexpr unsigned scenarios = cases(70);
 
 const Candidate* best_of(const PlanningResult& result) {
   for (const Candidate& candidate : result.candidates) {
@@ -39,5 +40,5 @@ TEST_CASE("a search finds what simulating all candidates finds") {
     REQUIRE(best_of(unpruned.planning) != nullptr);
     CHECK(best_of(unpruned.planning)->choice == best->choice);
   }
-  CHECK(found_some >= 50);
+  CHECK(found_some >= static_cast<int>(cases(50)));
 }

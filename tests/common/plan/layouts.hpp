@@ -40,7 +40,7 @@ inline Plan plan_of(const LayoutCase& c) {
       "}}\n"
       "schedule: " +
       c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");
-  return make_plan(scenario, {scenario.microbatches.front(), scenario.schedules.front(), scenario.splits.front()});
+  return make_plan(scenario, only_choice(scenario));
 }
 
 }  // namespace plumb::testing

@@ -1,7 +1,6 @@
 // Dynamic splits of whole plans against brute force: by the longest path and the memory that plans are held to.
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "common/graph/memory.hpp"
@@ -9,6 +8,7 @@
 #include "common/plan/cut_problem.hpp"
 #include "common/plan/planner.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/plan/steps.hpp"
 #include "tests/common/search/random_families.hpp"
 #include "tests/common/split/all_splits.hpp"
 
@@ -17,42 +17,24 @@ using namespace plumb::testing;
 
 namespace {
 
-struct Step {
-  Seconds time;
-  Bytes peak;
-};
-
-Step step_of(const Plan& plan) {
-  const Timeline timeline = predict_by_path(plan);
-  Step step{.time = timeline.steps.front().duration, .peak = {}};
-  for (const RankSummary& rank : timeline.ranks) step.peak = std::max(step.peak, rank.peak_bytes);
-  return step;
+Scenario scenario_of(const Scenario& scenario, const Family& family) {
+  Scenario of_family = settled(scenario, family);
+  of_family.cluster.ranks = ranks(family.layout);
+  return of_family;
 }
 
 Plan plan_with(const Scenario& scenario, const Family& family, const SplitChoice& split, bool thorough = true) {
-  Scenario settled = scenario;
-  settled.layout = family.layout;
-  settled.training.recompute = family.recompute;
-  settled.cluster.ranks = ranks(family.layout);
-  return make_plan(settled, {.microbatch = family.microbatch, .schedule = family.schedule, .split = split},
+  return make_plan(scenario_of(scenario, family),
+                   {.microbatch = family.microbatch, .schedule = family.schedule, .split = split},
                    {.thorough = thorough});
 }
-
-std::optional<Plan> if_built(const Scenario& scenario, const Family& family, const SplitChoice& split) {
-  try {
-    return plan_with(scenario, family, split);
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-}
-
-SplitChoice counts_of(const Split& split) { return {.method = SplitMethod::counts, .counts = split.layers}; }
 
 // Every way to cut the family's plan, by the longest path.
 std::vector<Step> all_steps(const Scenario& scenario, const Family& family, int stage_count) {
   std::vector<Step> steps;
   for_all_splits(static_cast<int>(scenario.model.layers.size()), stage_count, [&](const Split& split) {
-    if (const auto plan = if_built(scenario, family, counts_of(split))) steps.push_back(step_of(*plan));
+    const auto plan = if_built([&] { return plan_with(scenario, family, counts_of(split)); });
+    if (plan) steps.push_back(step_of(*plan));
   });
   return steps;
 }
@@ -118,13 +100,10 @@ TEST_CASE("no dynamic plan is slower than the uniform split or a published plann
     RandomFamilies random(seed + 8000);
     const Scenario scenario = random.scenario();
     Family family = random.family({"gpipe", "1f1b", "eager-1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe"});
-    const auto dynamic = if_built(scenario, family, {SplitMethod::dynamic});
-    const auto uniform = if_built(scenario, family, {SplitMethod::uniform});
+    const auto dynamic = if_built([&] { return plan_with(scenario, family, {SplitMethod::dynamic}); });
+    const auto uniform = if_built([&] { return plan_with(scenario, family, {SplitMethod::uniform}); });
     if (!dynamic || !uniform) continue;
-    Scenario settled = scenario;
-    settled.layout = family.layout;
-    settled.cluster.ranks = ranks(family.layout);
-    std::vector<Split> others = cuts_of_planners(cut_problem(settled, *uniform));
+    std::vector<Split> others = cuts_of_planners(cut_problem(scenario_of(scenario, family), *uniform));
     others.push_back(uniform->split);
     const Bytes limit = scenario.cluster.machine.device.memory.value;
     const Step chosen = step_of(*dynamic);
@@ -177,8 +156,7 @@ TEST_CASE("the split's memory limit counts the workspaces of the stage's own blo
                                       "training: {sequence: 32, global_batch: 8, microbatch: 1}\n");
   const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
   for (int first = 0; first <= 8; ++first) {
-    const SplitChoice split{.method = SplitMethod::counts, .counts = {first, 8 - first}};
-    const Plan plan = make_plan(scenario, {.microbatch = 1, .split = split});
+    const Plan plan = make_plan(scenario, {.microbatch = 1, .split = counts_of({{first, 8 - first}})});
     const std::vector<Bytes> memory = rank_memory(split_problem(plan, blocks), plan.split);
     const Schedule lowered = lowered_schedule(plan);
     const ScheduleGraph graph = build_graph(lowered, plan.costs);

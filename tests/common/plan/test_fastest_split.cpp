@@ -8,6 +8,7 @@
 #include "common/plan/planner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/common/plan/steps.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -27,25 +28,13 @@ cluster: {machine: local-cpu, ranks: 4, cores: 4, memory: )" +
 
 const ScheduleChoice two_chunks{.name = "interleaved-1f1b", .chunks = 2};
 
-struct Step {
-  Split split;
-  Seconds time;
-  Bytes peak;
-};
-
 Step step_with(const Scenario& scenario, const SplitChoice& split) {
-  const Plan plan = make_plan(scenario, {.microbatch = 1, .schedule = two_chunks, .split = split});
-  const Timeline timeline = predict_by_path(plan);
-  Bytes peak;
-  for (const RankSummary& rank : timeline.ranks) peak = std::max(peak, rank.peak_bytes);
-  return {.split = plan.split, .time = timeline.steps.front().duration, .peak = peak};
+  return step_of(make_plan(scenario, {.microbatch = 1, .schedule = two_chunks, .split = split}));
 }
 
 Step step_of(const Scenario& scenario, SplitMethod method) { return step_with(scenario, {.method = method}); }
 
-Step step_of(const Scenario& scenario, const Split& split) {
-  return step_with(scenario, {.method = SplitMethod::counts, .counts = split.layers});
-}
+Step step_of(const Scenario& scenario, const Split& split) { return step_with(scenario, counts_of(split)); }
 
 SplitProblem problem_of(const Scenario& scenario) {
   const Plan plan = make_plan(scenario, {.microbatch = 1, .schedule = two_chunks, .split = {SplitMethod::uniform}});

@@ -8,6 +8,7 @@
 #include "common/plan/planner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/common/plan/steps.hpp"
 #include "tests/common/split/all_splits.hpp"
 
 using namespace plumb;
@@ -59,12 +60,10 @@ std::string scenario_of(const std::string& layers, const std::string& lora, int 
          "}\nschedule: 1f1b\ntraining: {sequence: 256, global_batch: 8, microbatch: 1, precision: fp32" + lora + "}\n";
 }
 
-// The split that was chosen and its step, by the longest path.
-std::pair<std::vector<int>, Seconds> step(const Scenario& scenario, const SplitChoice& split) {
+Step step_with(const Scenario& scenario, const SplitChoice& split) {
   PlanChoice choice = only_choice(scenario);
   choice.split = split;
-  const Plan plan = make_plan(scenario, choice);
-  return {plan.split.layers, predict_by_path(plan).steps.front().duration};
+  return step_of(make_plan(scenario, choice));
 }
 
 }  // namespace
@@ -235,22 +234,22 @@ TEST_CASE("the dynamic split with LoRA is the best of all cuts, and another one 
     return read_text(text);
   };
   const std::string two = ", lora: {rank: 8, targets: [query, value]}";
-  std::vector<std::vector<int>> chosen;
+  std::vector<Split> chosen;
   for (const std::string& lora : {std::string(), two}) {
     const Scenario scenario = read(lora);
-    const auto [split, time] = step(scenario, {.method = SplitMethod::dynamic});
+    const Step best = step_with(scenario, {.method = SplitMethod::dynamic});
     CAPTURE(lora);
     for (int first = 0; first <= 14; ++first) {
-      const std::vector<int> counts = {first, 14 - first};
-      CAPTURE(counts);
-      const Seconds other = step(scenario, {.method = SplitMethod::counts, .counts = counts}).second;
-      if (counts == split) {
-        CHECK(other == time);
+      const Split split{{first, 14 - first}};
+      CAPTURE(split.layers);
+      const Seconds other = step_with(scenario, counts_of(split)).time;
+      if (split == best.split) {
+        CHECK(other == best.time);
       } else {
-        CHECK(other > time);
+        CHECK(other > best.time);
       }
     }
-    chosen.push_back(split);
+    chosen.push_back(best.split);
   }
   CHECK(chosen[0] != chosen[1]);
 }
@@ -262,12 +261,10 @@ TEST_CASE("with LoRA too no cut takes a shorter step than the dynamic split") {
     for (const char* targets : {"[query, value]", "experts", "all"}) {
       const Scenario scenario = read_text(scenario_of(layers, std::string(", lora: {targets: ") + targets + "}", 3));
       Seconds best{1e9};
-      for_all_splits(10, 3, [&](const Split& split) {
-        const SplitChoice counts{.method = SplitMethod::counts, .counts = split.layers};
-        best = std::min(best, step(scenario, counts).second);
-      });
+      for_all_splits(10, 3,
+                     [&](const Split& split) { best = std::min(best, step_with(scenario, counts_of(split)).time); });
       CAPTURE(layers, targets);
-      CHECK(step(scenario, {.method = SplitMethod::dynamic}).second.value <= best.value * (1 + 1e-9));
+      CHECK(step_with(scenario, {.method = SplitMethod::dynamic}).time.value <= best.value * (1 + 1e-9));
     }
   }
 }

@@ -12,11 +12,14 @@ namespace {
 
 constexpr double boundary = 512.0 * 1024 * 2;  // bytes: tokens of a microbatch × hidden × bf16
 
-// A ring's all-gather of the boundary over a tensor group on one machine.
-double gathering(const Machine& machine, int ranks) {
-  const double n = ranks;
-  const double start = machine.collective_latency.value.value + n * machine.collective_latency_per_rank.value.value;
-  return start / 2 + (n - 1) / n * boundary / machine.collective_bandwidth.value.value;
+// What an all-reduce of n ranks takes beside its bytes.
+double start_of(const Machine& machine, double n) {
+  return machine.collective_latency.value.value + n * machine.collective_latency_per_rank.value.value;
+}
+
+// A ring's all-gather of so many bytes over a tensor group on one machine: of an all-reduce the half.
+double gathering(const Machine& machine, double n, double bytes) {
+  return start_of(machine, n) / 2 + (n - 1) / n * bytes / machine.collective_bandwidth.value.value;
 }
 
 }  // namespace
@@ -26,7 +29,7 @@ TEST_CASE("scattered messages carry a rank's part and arrive when they are gathe
   for (const int tensor : {2, 4}) {
     const Plan plan = plan_of({.nodes = tensor / 2, .pipeline = 4, .tensor = tensor, .software = "megatron-2022"});
     const Machine& machine = plan.cluster.machine;
-    const double gathered = gathering(machine, tensor);
+    const double gathered = gathering(machine, tensor, boundary);
     CHECK(plan.costs.boundary_bytes.value == static_cast<std::int64_t>(boundary) / tensor);
     CHECK(plan.costs.inside.latency.value == Approx(machine.inside.latency.value.value + gathered));
     CHECK(plan.costs.outside.latency.value == Approx(machine.outside.latency.value.value + gathered));
@@ -63,9 +66,8 @@ TEST_CASE("scattered messages between stages of different data degrees are gathe
   };
   const Machine machine = plan_of({}).cluster.machine;
   // Two replicas of one sequence each meet one that takes both.
-  const double start = machine.collective_latency.value.value + 2 * machine.collective_latency_per_rank.value.value;
-  const double gathered = start / 2 + 2 * boundary / 2 / machine.collective_bandwidth.value.value;
-  CHECK(latency("{like: plumb, scattered_messages: true}") - latency("plumb") == Approx(gathered));
+  CHECK(latency("{like: plumb, scattered_messages: true}") - latency("plumb") ==
+        Approx(gathering(machine, 2, 2 * boundary)));
 }
 
 TEST_CASE("messages and reductions that go from site to site wait for their latency, others do not") {
@@ -82,6 +84,6 @@ TEST_CASE("messages and reductions that go from site to site wait for their late
   CHECK(placement(reduced.layout, MeshAxis::tensor, reduced.cluster).step_latency.value == 0);
   // A ring of two takes two steps; each of eight groups has an eighth of the link.
   const double bytes = static_cast<double>(reduced.costs.stages[0].gradient_bytes.value);
-  const double start = machine.collective_latency.value.value + 2 * machine.collective_latency_per_rank.value.value;
-  CHECK(reduced.costs.stages[0].gradient_reduction.value == Approx(start + 2 * 5e-3 + bytes / (10e9 / 8)));
+  CHECK(reduced.costs.stages[0].gradient_reduction.value ==
+        Approx(start_of(machine, 2) + 2 * 5e-3 + bytes / (10e9 / 8)));
 }

@@ -12,6 +12,7 @@
 #include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/common/plan/steps.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -42,8 +43,7 @@ TEST_CASE("the dynamic split of a plan of two stages has the shortest step of al
   const Plan plan = make_plan(scenario, {.microbatch = 1});
   Seconds best{1e9};
   for (int first = 0; first <= 8; ++first) {
-    const SplitChoice split{.method = SplitMethod::counts, .counts = {first, 8 - first}};
-    best = std::min(best, by_hand(make_plan(scenario, {.microbatch = 1, .split = split})));
+    best = std::min(best, by_hand(make_plan(scenario, {.microbatch = 1, .split = counts_of({{first, 8 - first}})})));
   }
   CHECK(by_hand(plan) == best);
   const Plan uniform = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
@@ -321,12 +321,10 @@ TEST_CASE("the first layers of each stage are redone inside its backward") {
   // A split of one's own is searched with what each of its stages redoes.
   const Scenario scenario = scenario_with("{layers: 2}");
   const Plan found = make_plan(scenario, {.microbatch = 1, .split = {.method = SplitMethod::dynamic}});
-  const Seconds step = predict_by_path(found).steps.front().duration;
+  const Seconds step = step_of(found).time;
   for (int first = 0; first <= 7; ++first) {
-    const SplitChoice split{.method = SplitMethod::counts, .counts = {first, 7 - first}};
-    CHECK(step.value <=
-          predict_by_path(make_plan(scenario, {.microbatch = 1, .split = split})).steps.front().duration.value *
-              (1 + 1e-9));
+    const SplitChoice split = counts_of({{first, 7 - first}});
+    CHECK(step.value <= step_of(make_plan(scenario, {.microbatch = 1, .split = split})).time.value * (1 + 1e-9));
   }
 }
 

@@ -31,6 +31,19 @@ TEST_CASE("a model alone is a scenario") {
   CHECK_FALSE(scenario.profile.has_value());
 }
 
+TEST_CASE("the default batch is four microbatches for each stage of every pipeline") {
+  for (const auto& [pipeline, data] : {std::pair{1, 8}, {2, 3}, {4, 2}}) {
+    const std::string layout =
+        "layout: {pipeline: " + std::to_string(pipeline) + ", data: {degree: " + std::to_string(data) + "}}\n";
+    const Scenario scenario = read_text(
+        scenario_text("cluster: {machine: dgx-a100, ranks: " + std::to_string(pipeline * data) + "}\n" + layout));
+    CAPTURE(layout);
+    CHECK(scenario.training.global_batch == 4 * pipeline * data);
+    const Plan plan = make_plan(scenario, only_choice(scenario));
+    CHECK(plan.schedule.microbatches == 4 * pipeline);
+  }
+}
+
 TEST_CASE("training, cluster and layout are read as written") {
   const Scenario scenario = read_text(scenario_text(R"(cluster: {machine: dgx-h100, ranks: 4, memory: 40 GiB}
 training: {sequence: 128, global_batch: 24, microbatch: 3, precision: fp32, recompute: full, optimizer: sgd,

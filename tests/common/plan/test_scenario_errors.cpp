@@ -59,6 +59,16 @@ TEST_CASE("a microbatch must divide the batch") {
          {"training: {global_batch: 16, microbatch: 17}\n", {"scenario.yaml:11:42: ", "microbatch: 16"}}});
 }
 
+TEST_CASE("microbatches on all data-parallel ranks must divide a given batch, and the default one they do") {
+  check({{"training: {global_batch: 4}\ncluster: {machine: dgx-a100, nodes: 1}\nlayout: {pipeline: 1, data: {degree: "
+          "8}}\n",
+          {"scenario.yaml:11:26: ", "a microbatch of 1 on each of 8 data-parallel ranks does not divide the batch of 4",
+           "global_batch: 8"}},
+         {"training: {global_batch: 20, microbatch: 2}\ncluster: {machine: dgx-a100, nodes: 1}\n"
+          "layout: {pipeline: 2, data: {degree: 4}}\n",
+          {"scenario.yaml:11:26: ", "a microbatch of 2 on each of 4", "global_batch: 16 or 24"}}});
+}
+
 TEST_CASE("layers, stages and explicit splits must agree") {
   const std::string thirty = R"(model:
   vocabulary: 100
@@ -134,7 +144,9 @@ TEST_CASE("open degrees whose product cannot be the number of ranks") {
 
 TEST_CASE("software that there is not, and facts that it has not") {
   check({{"software: megatron\n", {"scenario.yaml:11:11: ", "unknown software 'megatron'", "megatron-202"}},
-         {"software: {name: mine}\n", {"key 'source' is missing"}},
+         {"software: {name: mine}\n", {"scenario.yaml:11:", "key 'source' is missing", "like: plumb"}},
+         {"software: {attention: flash}\n",
+          {"key 'name' is missing in software", "a block of its own needs name and source"}},
          {"software: {like: plumb, drop_out: true}\n", {"scenario.yaml:11:", "did you mean 'dropout'?"}},
          {"software: {like: plumb, exchange: sync}\n", {"exchange"}},
          {"software: {like: plumb, step_overhead: 5}\n", {"has no unit"}},

@@ -48,6 +48,12 @@ TEST_CASE("layout auto opens degrees, sequence parallelism and order over all ra
   for (const Layout& layout : scenario.layouts) CHECK(scenario.training.global_batch % batch_ways(layout) == 0);
 }
 
+TEST_CASE("a recompute is named as scenarios write it") {
+  for (const std::string name : {"none", "selective", "full", "{layers: 2}", "{every: 2}"}) {
+    CHECK(describe(read_text(scenario_text("training: {recompute: " + name + "}\n")).training.recompute) == name);
+  }
+}
+
 TEST_CASE("some degrees are settled, some lists, some follow") {
   const Scenario data = read_text(scenario_text(eight + "layout: {pipeline: 2, tensor: {degree: 2}, data: auto}\n"));
   CHECK(names(data) == std::vector<std::string>{"pp2·tp2·dp2"});

@@ -1,15 +1,27 @@
 // Random small scenarios and families of candidates: mixed layers, every schedule, all that changes costs or orders.
 #pragma once
 
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/search/family.hpp"
 #include "tests/common/plan/scenarios.hpp"
 
 namespace plumb::testing {
+
+// What `make` makes, or nothing where that cannot be built.
+template <class Make>
+auto if_built(const Make& make) -> std::optional<decltype(make())> {
+  try {
+    return make();
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
 
 class RandomFamilies {
  public:

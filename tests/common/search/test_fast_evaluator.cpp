@@ -1,11 +1,11 @@
 // What the fast way says is what the whole plan says: split, time and memory, over random families.
 #include "common/search/fast_evaluator.hpp"
 
-#include <optional>
-
-#include "common/base/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/plan/steps.hpp"
 #include "tests/common/search/random_families.hpp"
+#include "tests/common/split/all_splits.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -18,15 +18,6 @@ std::vector<std::string> all_schedules() {
     if (!entry.uses_times) names.push_back(entry.name);
   }
   return names;
-}
-
-template <class Weigh>
-std::optional<Estimate> if_built(const Weigh& weigh) {
-  try {
-    return weigh();
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
 }
 
 // Weighs one candidate both ways; false if it cannot be built.
@@ -53,23 +44,39 @@ bool compare(FastEvaluator& fast, const Scenario& scenario, const Family& family
   return true;
 }
 
-// Every way to share layers out, in order: inner stages hold one at least.
-template <class Visit>
-void for_each_split(int layers, int stages, const Visit& visit, std::vector<int> counts = {}) {
-  const int next = static_cast<int>(counts.size());
-  if (next + 1 == stages) {
-    counts.push_back(layers);
-    visit(counts);
-    return;
-  }
-  for (int own = next == 0 ? 0 : 1; own <= layers; ++own) {
-    counts.push_back(own);
-    for_each_split(layers - own, stages, visit, counts);
-    counts.pop_back();
-  }
-}
-
 }  // namespace
+
+TEST_CASE("what is told to be slower, before a schedule is made for its times, is not faster") {
+  int told = 0;
+  int built = 0;
+  for (std::uint64_t seed = 0; seed < cases(25); ++seed) {
+    RandomFamilies random(seed);
+    Scenario scenario = random.scenario();
+    FastEvaluator fast(scenario);
+    CAPTURE(seed);
+    for (int n = 0; n < 4; ++n) {
+      Family family = random.family({"zb-auto"});
+      family.layout.pipeline = random.number(1, 4);
+      const SplitChoice split{.method = random.coin() ? SplitMethod::uniform : SplitMethod::dynamic};
+      const auto whole = if_built([&] { return weigh_slowly(scenario, family, split); });
+      if (!whole) continue;
+      ++built;
+      CAPTURE(describe(family.layout), family.schedule.chunks, family.microbatch);
+      for (const double part : {0.5, 0.9, 0.99, 1.0, 1.0 + 1e-9, 1.1}) {
+        const Seconds below = whole->iteration * part;
+        try {
+          REQUIRE(fast.weigh(family, split, below).iteration == whole->iteration);
+        } catch (const SlowerThanAsked& slower) {
+          ++told;
+          REQUIRE(slower.least >= below);
+          REQUIRE(slower.least <= whole->iteration * (1 + 1e-12));
+        }
+      }
+    }
+  }
+  CHECK(told > 2 * built / 3);
+  CHECK(built > static_cast<int>(cases(40)));
+}
 
 TEST_CASE("over random families of every schedule the fast way says what the whole plan says") {
   int built = 0;
@@ -105,9 +112,8 @@ TEST_CASE("no split of a family is faster or smaller than its bounds, and some c
       const int stage_count = family.layout.pipeline * family.schedule.chunks;
       if (stage_count > layers || stage_count > 4) continue;
       CAPTURE(seed, n, family.schedule.name, stage_count);
-      for_each_split(layers, stage_count, [&](const std::vector<int>& counts) {
-        const auto found =
-            if_built([&] { return fast.weigh(family, {.method = SplitMethod::counts, .counts = counts}); });
+      for_all_splits(layers, stage_count, [&](const Split& split) {
+        const auto found = if_built([&] { return fast.weigh(family, counts_of(split)); });
         if (!found) return;
         const Seconds time = fast.time_bound(family);
         const Bytes memory = fast.memory_bound(family);

@@ -11,13 +11,14 @@
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"
 #include "tests/common/search/search_counts.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
 
 namespace {
 
-constexpr unsigned scenarios = 60;
+constexpr unsigned scenarios = cases(60);
 
 // As if messages contended: takes up to 5% longer than the path, more or less by plan.
 Timeline contended(const Plan& plan) {
@@ -168,7 +169,7 @@ TEST_CASE("a family just above the best path is not left out where an engine may
     const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 1); };
     require_same_best(search(space, make, engine, {.top = 1}).planning, all);
   }
-  CHECK(overtaken >= 5);  // or nothing was ever close
+  CHECK(overtaken >= static_cast<int>(cases(5)));  // or nothing was ever close
 }
 
 TEST_CASE("without pruning and bounds the table and the answer are the same") {

@@ -1,5 +1,6 @@
 // Which families a search weighs and which it leaves out, with times that are made up to lie just beside its limits.
 #include <algorithm>
+#include <functional>
 
 #include "common/search/search.hpp"
 #include "tests/catch.hpp"
@@ -37,22 +38,24 @@ Weigher made_up_weigher(const Scenario&) {
   };
   return {.time_bound = time,
           .memory_bound = [](const Family&) { return Bytes{}; },
-          .weigh = [=](const Family& family,
-                       const SplitChoice&) { return Estimate{.iteration = time(family), .fits = true}; }};
+          .weigh = [=](const Family& family, const SplitChoice&,
+                       std::optional<Seconds>) { return Estimate{.iteration = time(family), .fits = true}; }};
 }
 
-// As the path says, but for one family.
-Evaluator engine_with(int exception, double takes) {
+// Which takes what it is told of each family.
+Evaluator engine_of(const std::function<double(int)>& takes) {
   return [=](const Plan& plan) {
-    const int number = plan.training.recompute.layers - 1;
     Timeline timeline = predict_by_path(plan);
     timeline.producer = "made up";
-    timeline.steps.front().duration = {number == exception ? takes : path_of(number)};
+    timeline.steps.front().duration = {takes(plan.training.recompute.layers - 1)};
     return timeline;
   };
 }
 
-constexpr int nobody = -1;
+// As the path says, but for one family.
+Evaluator engine_with(int exception, double takes) {
+  return engine_of([=](int number) { return number == exception ? takes : path_of(number); });
+}
 
 SearchResult search_with(const Scenario& scenario, int top, const Evaluator& engine) {
   return search(SearchSpace(scenario), made_up_weigher, engine, {.top = top});
@@ -67,7 +70,7 @@ TEST_CASE("a search weighs until its table is full and no family's bound is belo
   const Scenario scenario = many_families("plumb");
   for (const auto& [top, evaluated] : {std::pair{1, 16}, {3, 16}, {16, 16}, {17, 48}, {48, 48}, {49, 60}}) {
     CAPTURE(top);
-    const SearchResult found = search_with(scenario, top, engine_with(nobody, 0));
+    const SearchResult found = search_with(scenario, top, engine_of(path_of));
     CHECK(found.finished);
     CHECK(found.planning.evaluated == evaluated);
     CHECK(found.planning.bounded == family_count - evaluated);
@@ -85,17 +88,12 @@ TEST_CASE("what may take a later row of the table is weighed, not only what may 
   const auto takes = [](int number) { return path_of(number) + (number > 0 && number < 16 ? 0.5 : 0); };
   const MakeWeigher make = [&](const Scenario& of) {
     Weigher weigher = made_up_weigher(of);
-    weigher.weigh = [=](const Family& family, const SplitChoice&) {
+    weigher.weigh = [=](const Family& family, const SplitChoice&, std::optional<Seconds>) {
       return Estimate{.iteration = {takes(family.recompute.layers - 1)}, .fits = true};
     };
     return weigher;
   };
-  const Evaluator engine = [=](const Plan& plan) {
-    Timeline timeline = engine_with(nobody, 0)(plan);
-    timeline.steps.front().duration = {takes(plan.training.recompute.layers - 1)};
-    return timeline;
-  };
-  const SearchResult found = search(SearchSpace(scenario), make, engine, {.top = 3});
+  const SearchResult found = search(SearchSpace(scenario), make, engine_of(takes), {.top = 3});
   REQUIRE(found.planning.candidates.size() == 3);
   CHECK(number_of(found.planning.candidates[0]) == 0);
   CHECK(number_of(found.planning.candidates[1]) == 16);
@@ -131,12 +129,7 @@ TEST_CASE("where stages may have different data degrees families up to 5% above 
 // path is shorter than that are predicted, and none else.
 TEST_CASE("candidates are predicted until no path is shorter than the best prediction") {
   const Scenario scenario = many_families("plumb");
-  const Evaluator slower = [](const Plan& plan) {
-    Timeline timeline = engine_with(nobody, 0)(plan);
-    const int number = plan.training.recompute.layers - 1;
-    timeline.steps.front().duration = {number == 30 ? path_of(30) : path_of(number) + 0.05};
-    return timeline;
-  };
+  const Evaluator slower = engine_of([](int number) { return path_of(number) + (number == 30 ? 0 : 0.05); });
   const SearchResult found = search_with(scenario, 1, slower);
   CHECK(number_of(found.planning.candidates.front()) == 30);
   CHECK(found.planning.candidates.front().iteration.value == Approx(path_of(30)));

@@ -7,6 +7,7 @@
 #include "common/search/search.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/common/plan/steps.hpp"
 #include "tests/common/split/all_splits.hpp"
 
 using namespace plumb;
@@ -29,9 +30,7 @@ const std::string open = "layout: {data: {by_stage: auto}}\n";
 // All of them; without different data degrees the dynamic one, which then has the least slowest rank.
 std::vector<SplitChoice> splits_of(const Layout& layout, int layers) {
   std::vector<SplitChoice> splits;
-  for_all_splits(layers, layout.pipeline, [&](const Split& split) {
-    splits.push_back({.method = SplitMethod::counts, .counts = split.layers});
-  });
+  for_all_splits(layers, layout.pipeline, [&](const Split& split) { splits.push_back(counts_of(split)); });
   return has_stage_data(layout) ? splits : std::vector{SplitChoice{.method = SplitMethod::dynamic}};
 }
 
@@ -144,7 +143,7 @@ TEST_CASE("bounds of data degrees by stage are below what they take") {
   for (std::int64_t number = 0; number < space.families(); ++number) {
     if (space.refusal(number)) continue;
     const Family family = space.family(number);
-    const Estimate estimate = fast.weigh(family, scenario.splits.front());
+    const Estimate estimate = fast.weigh(family, scenario.splits.front(), {});
     CHECK(fast.time_bound(family) <= estimate.iteration);
     CHECK(fast.memory_bound(family) <= estimate.peak_bytes);
     compared += has_stage_data(family.layout) ? 1 : 0;

@@ -5,11 +5,7 @@
 
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +13,7 @@
 #include "exec/launch.hpp"
 #include "exec/transport/local.hpp"
 #include "exec/transport/nccl.hpp"
+#include "exec/transport/rendezvous.hpp"
 #include "tests/exec/async_device.hpp"
 #include "tests/exec/fake_nccl/fake_nccl.hpp"
 #include "tests/exec/transports.hpp"
@@ -37,27 +34,6 @@ class FakeNccl {
 
  private:
   void* handle_;
-};
-
-// A store in memory.
-class Board {
- public:
-  [[nodiscard]] Rendezvous rendezvous() {
-    return {.put =
-                [this](const std::string& key, const std::string& value) {
-                  const std::scoped_lock lock(mutex_);
-                  texts_[key] = value;
-                },
-            .find = [this](const std::string& key) -> std::optional<std::string> {
-              const std::scoped_lock lock(mutex_);
-              const auto found = texts_.find(key);
-              return found == texts_.end() ? std::nullopt : std::optional(found->second);
-            }};
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::string> texts_;
 };
 
 struct NcclRun {

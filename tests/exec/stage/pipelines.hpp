@@ -62,6 +62,16 @@ inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeC
   return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
 }
 
+// Of each step: the last stage of each replica has a part. `logs` by rank.
+inline std::vector<double> losses_of(const Schedule& lowered, const std::vector<RankLog>& logs) {
+  std::vector<double> losses(logs.front().steps.size(), 0);
+  for (int replica = 0; replica < replicas(lowered); ++replica) {
+    const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, plumb::stages(lowered) - 1));
+    for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += logs[last].steps[step].loss;
+  }
+  return losses;
+}
+
 struct TrainingRun {
   std::vector<double> losses;
   NamedGradients gradients;
@@ -97,11 +107,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
     parts[static_cast<std::size_t>(rank)] = gradients(stages);
   });
   TrainingRun run;
-  run.losses.resize(static_cast<std::size_t>(steps), 0);
-  for (int replica = 0; replica < replicas(lowered); ++replica) {
-    const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, plumb::stages(lowered) - 1));
-    for (std::size_t step = 0; step < run.losses.size(); ++step) run.losses[step] += logs[last].steps[step].loss;
-  }
+  run.losses = losses_of(lowered, logs);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (auto& [name, values] : parts[rank]) run.gradients.insert_or_assign(name, std::move(values));
     run.peak.push_back(logs[rank].steps.back().peak_bytes);

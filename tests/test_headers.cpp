@@ -1,0 +1,1 @@
+// Nothing but a place to compile what all tests include: see CMakeLists.txt.
