@@ -33,7 +33,12 @@ class VariantReader {
   WhatIf read() {
     block_.check_keys(
         {"name", "straggler", "jitter", "link", "host", "experts", "training", "cluster", "machine", "software"});
-    variant_.name = block_.require("name").text();
+    const YamlValue name = block_.require("name");
+    variant_.name = name.text();
+    if (printable(variant_.name) != variant_.name || variant_.name.find('\n') != std::string::npos) {
+      name.fail(name.path() + ": '" + excerpt(variant_.name) + "' has control characters, or bytes that are not UTF-8",
+                "a name on one line");
+    }
     if (block_.keys().size() == 1) block_.fail("variant '" + excerpt(variant_.name) + "' changes nothing", example_);
     read_costs();
     each("straggler", [this](const YamlValue& value) { read_straggler(value); });
