@@ -45,7 +45,7 @@ Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
 Bytes whole(double bytes) { return {static_cast<std::int64_t>(std::llround(bytes))}; }
 
 // No block is that large; also the sum over the slices of one, each of which may be as large as its largest, is exact.
-void require_countable(double bytes, const Scenario& scenario) {
+void require_countable_block(double bytes, const Scenario& scenario) {
   constexpr double most = 9'007'199'254'740'992.0;
   if (bytes <= most) return;
   const Training& training = scenario.training;
@@ -172,7 +172,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
     largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * kept_share(operation, shares));
   }
-  require_countable(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
+  require_countable_block(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role != ParameterRole::lookup && !parameter.frozen)

@@ -127,7 +127,7 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int sl
 
 // As if one rank held all blocks and all microbatches at once, with a message each way: whatever layout and schedule
 // then make of the blocks fits 63 bits, also twice of two replicas. In floating point, where the sum may not fit.
-void require_countable(const std::vector<ComputeCost>& blocks, const Scenario& scenario, int slices) {
+void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scenario& scenario, int slices) {
   constexpr double most = 2'305'843'009'213'693'952.0;
   const Training& training = scenario.training;
   const double each = static_cast<double>(training.global_batch) / static_cast<double>(training.microbatch) * slices;
@@ -191,7 +191,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     if (is_layer(block) && redoes_all && goes_back)
       costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at) / slices);
   }
-  require_countable(costs, at, slices);
+  require_countable_batch(costs, at, slices);
   return costs;
 }
 
