@@ -45,6 +45,9 @@ using FlopsPerSecond = Quantity<struct FlopsPerSecondUnit, double>;
 // Of what is read from outside: no message takes longer than times may, and simulators stay sane.
 inline constexpr BytesPerSecond slowest_bandwidth{1};
 inline constexpr BytesPerSecond fastest_bandwidth{1e18};
+inline constexpr FlopsPerSecond slowest_peak{1e3};
+inline constexpr FlopsPerSecond fastest_peak{1e24};
+inline constexpr Bytes largest_amount{1'000'000'000'000'000'000};
 
 [[nodiscard]] constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
   return {static_cast<double>(amount.value) / rate.value};

@@ -109,16 +109,39 @@ std::string shortest(double value) {
   return error == std::errc() ? std::string(buffer, end) : std::to_string(value);
 }
 
-YAML::Node merged(const YAML::Node& over, const YAML::Node& base) {
-  if (!over.IsMap() || !base.IsMap()) return over;
-  YAML::Node result(YAML::NodeType::Map);
-  for (const auto& entry : base) result[entry.first] = entry.second;
-  for (const auto& entry : over) {
-    const YAML::Node below = base[entry.first.Scalar()];
-    result[entry.first.Scalar()] = below.IsDefined() ? merged(entry.second, below) : entry.second;
+// One map over another. Aliases may nest a map in itself, or stand for more keys than a machine's memory holds; what
+// only looks at the keys it knows never meets those, but who merges walks through all that is there.
+class Merge {
+ public:
+  explicit Merge(const std::string& file) : file_(file) {}
+
+  [[nodiscard]] YAML::Node operator()(const YAML::Node& over, const YAML::Node& base, int depth = 0) {
+    if (!over.IsMap() || !base.IsMap()) return over;
+    keys_ += over.size() + base.size();
+    if (depth > deepest) fail(over, "is nested more than " + std::to_string(deepest) + " deep");
+    if (keys_ > most_keys) fail(over, "has more than " + std::to_string(most_keys) + " keys with what is merged in");
+    YAML::Node result(YAML::NodeType::Map);
+    for (const auto& entry : base) result[entry.first] = entry.second;
+    for (const auto& entry : over) {
+      const YAML::Node below = base[entry.first.Scalar()];
+      result[entry.first.Scalar()] = below.IsDefined() ? (*this)(entry.second, below, depth + 1) : entry.second;
+    }
+    return result;
   }
-  return result;
-}
+
+ private:
+  static constexpr int deepest = 32;
+  static constexpr std::size_t most_keys = 4096;
+
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& problem) const {
+    const YAML::Mark mark = node.Mark();
+    throw InputError(Place{file_, mark.is_null() ? 0 : mark.line + 1, mark.is_null() ? 0 : mark.column + 1}, problem,
+                     "look for an alias (*name) within what it names, or aliases of aliases");
+  }
+
+  const std::string& file_;
+  std::size_t keys_ = 0;
+};
 
 }  // namespace
 
@@ -218,8 +241,8 @@ YamlValue YamlValue::require(std::string_view key) const {
 }
 
 YamlValue YamlValue::merged_over(const YamlValue& base) const {
-  YamlValue result(std::make_shared<const Content>(Content{merged(content_->node, base.content_->node)}), place_.file,
-                   path_);
+  const YAML::Node merged = Merge(place_.file)(content_->node, base.content_->node);
+  YamlValue result(std::make_shared<const Content>(Content{merged}), place_.file, path_);
   result.place_ = place_;
   return result;
 }
@@ -306,7 +329,8 @@ std::size_t YamlValue::choice(const std::vector<std::string>& names) const {
 
 Bytes YamlValue::bytes() const {
   const double value = positive_quantity(*this, byte_units, "'80 GB'");
-  if (value > 1e18) fail(path_ + ": '" + excerpt(text()) + "' is more than 10^18 bytes");
+  if (value > static_cast<double>(largest_amount.value))
+    fail(path_ + ": '" + excerpt(text()) + "' is more than 10^18 bytes");
   return {static_cast<std::int64_t>(std::llround(value))};
 }
 
@@ -326,7 +350,7 @@ BytesPerSecond YamlValue::bytes_per_second() const {
 
 FlopsPerSecond YamlValue::flops_per_second() const {
   const FlopsPerSecond value{positive_quantity(*this, flops_units, "'312 TFLOP/s'")};
-  if (value < FlopsPerSecond{1e3} || value > FlopsPerSecond{1e24}) {
+  if (value < slowest_peak || value > fastest_peak) {
     fail(path_ + ": '" + excerpt(text()) + "' is not between 10^3 and 10^24 operations per second");
   }
   return value;

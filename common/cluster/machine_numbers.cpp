@@ -141,4 +141,22 @@ void set_machine_number(Machine& machine, std::string_view name, double value) {
   set_with_stand_ins(machine, number_named(name), value);
 }
 
+NumberRange range_of(NumberUnit unit) {
+  switch (unit) {
+    case NumberUnit::fraction:
+      return fraction_range;
+    case NumberUnit::plain:
+      return plain_range;
+    case NumberUnit::seconds:
+      return {0, longest_time.value};
+    case NumberUnit::bytes_per_second:
+      return {slowest_bandwidth.value, fastest_bandwidth.value};
+    case NumberUnit::flops_per_second:
+      return {slowest_peak.value, fastest_peak.value};
+  }
+  return {};
+}
+
+NumberRange machine_number_range(std::string_view name) { return range_of(number_named(name).unit); }
+
 }  // namespace plumb

@@ -12,6 +12,15 @@ namespace plumb {
 
 enum class NumberUnit : std::uint8_t { fraction, plain, seconds, bytes_per_second, flops_per_second };
 
+// What a machine's file may say; times and rates of links have theirs in common/base/units.hpp.
+struct NumberRange {
+  double least = 0;
+  double most = 0;
+};
+inline constexpr NumberRange fraction_range{1e-6, 1};
+inline constexpr NumberRange plain_range{0, 1e6};
+[[nodiscard]] NumberRange range_of(NumberUnit unit);  // in the unit's base
+
 // Of times and rates alone: memory and counts of parts are none of these.
 struct MachineNumber {
   std::string name = {};  // "matmul_efficiency", "outside.bandwidth": as in a machine's file, without `device`
@@ -43,5 +52,6 @@ void set_with_stand_ins(Machine& machine, const MachineNumber& number, double va
 // Of one of these, in the unit's base; what it stands in for is set with it. Throws InputError for an unknown name.
 [[nodiscard]] double machine_number(const Machine& machine, std::string_view name);
 void set_machine_number(Machine& machine, std::string_view name, double value);
+[[nodiscard]] NumberRange machine_number_range(std::string_view name);  // that a machine's file takes
 
 }  // namespace plumb

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/cluster/machine_numbers.hpp"
+#include "common/cluster/machine_ranges.hpp"
+
 namespace plumb {
 namespace {
-
-constexpr int most_devices = 1024;
-constexpr int most_multiprocessors = 4096;
 
 // {value: …, uncertainty: …, source: …}; `read` takes the value with its unit.
 template <class Read>
@@ -23,7 +23,7 @@ auto sourced(const YamlValue& block, std::string_view key, Read read) {
   const std::optional<YamlValue> uncertainty = number.find("uncertainty");
   return Sourced<decltype(read(number))>{.value = read(number.require("value")),
                                          .source = source->text(),
-                                         .uncertainty = uncertainty ? uncertainty->fraction(10) : 0};
+                                         .uncertainty = uncertainty ? uncertainty->fraction(most_uncertainty) : 0};
 }
 
 constexpr auto as_bytes = [](const YamlValue& value) { return value.bytes(); };
@@ -35,7 +35,9 @@ constexpr auto as_bytes_or_none = [](const YamlValue& value) {
 constexpr auto as_seconds = [](const YamlValue& value) { return value.seconds(); };
 constexpr auto as_bytes_per_second = [](const YamlValue& value) { return value.bytes_per_second(); };
 constexpr auto as_flops_per_second = [](const YamlValue& value) { return value.flops_per_second(); };
-constexpr auto as_fraction = [](const YamlValue& value) { return value.number(1e-6, 1); };
+constexpr auto as_fraction = [](const YamlValue& value) {
+  return value.number(fraction_range.least, fraction_range.most);
+};
 
 Link read_link(const YamlValue& block) {
   block.check_keys({"latency", "bandwidth"});
@@ -53,7 +55,7 @@ Sourced<FlopsPerSecond> read_peak(const YamlValue& peaks, ElementType precision)
   return sourced(peaks, name, as_flops_per_second);
 }
 
-constexpr auto as_elements = [](const YamlValue& value) { return value.number(0, 1e6); };
+constexpr auto as_elements = [](const YamlValue& value) { return value.number(plain_range.least, plain_range.most); };
 
 // A number that a CPU machine does without, and that others need for some scenarios alone.
 template <class Read, class Value>
@@ -99,7 +101,7 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   read_optional(block, "attention_efficiency", as_fraction, device.attention_efficiency);
   read_optional(block, "matmul_depth", as_elements, device.matmul_depth);
   read_optional(block, "message_multiprocessors", as_elements, device.message_multiprocessors);
-  if (device.multiprocessors > 0 && device.message_multiprocessors.value >= device.multiprocessors) {
+  if (!leaves_multiprocessors(device)) {
     block.require("message_multiprocessors")
         .fail(block.path() + ".message_multiprocessors: expected less than the device's " +
               std::to_string(device.multiprocessors) + " multiprocessors");
@@ -117,7 +119,7 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
 // What neighbouring devices share.
 void read_tree(const YamlValue& block, Machine& machine) {
   const auto shared_evenly = [&](const YamlValue& count, int parts) {
-    if (machine.devices % parts != 0) {
+    if (!shares_evenly(machine, parts)) {
       count.fail(count.path() + ": " + std::to_string(parts) + " does not divide the " +
                  std::to_string(machine.devices) + " devices");
     }

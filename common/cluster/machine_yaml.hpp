@@ -9,8 +9,6 @@
 
 namespace plumb {
 
-inline constexpr int most_cores = 65'536;  // that a file may say a machine has
-
 // All machines that plumb knows by name, with and without a description of theirs.
 [[nodiscard]] const std::vector<std::string>& machine_names();
 

@@ -90,12 +90,56 @@ static void fields(Archive& archive, PipelineCosts& x) {
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }
 Json to_json(const PipelineCosts& costs) { return write_fields(costs); }
 
-ComputeCost compute_cost_from_json(const JsonValue& value) { return read_fields<ComputeCost>(value); }
+namespace {
+
+// A pebibyte: of any field, and of counts of parameters, so that a few of them add up in 63 bits.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
+
+void require_amounts(const JsonValue& value, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) (void)value.at(key).integer(0, most_bytes);
+}
+
+void require_amounts_of_cost(const JsonValue& cost) {
+  require_amounts(cost, {"parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "kept_bytes",
+                         "kept_for_weight_bytes", "forward_workspace_bytes", "input_gradient_workspace_bytes",
+                         "weight_gradient_workspace_bytes"});
+}
+
+}  // namespace
+
+void require_countable(const PipelineCosts& costs, int microbatches, const JsonValue& value) {
+  constexpr double most = 4'611'686'018'427'387'904.0;  // 2^62
+  double of_microbatch = 0;
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const ComputeCost& cost = costs.stages[stage];
+    const auto boundary = static_cast<double>(boundary_of_stage(costs, static_cast<int>(stage)).value);
+    of_microbatch += 4 * boundary;  // in and out, of hidden states and of their gradients
+    for (const Bytes bytes : {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
+                              cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes}) {
+      of_microbatch += static_cast<double>(bytes.value);
+    }
+  }
+  for (const BoundaryCost& boundary : costs.boundaries) {
+    of_microbatch += 4 * (static_cast<double>(boundary.before.value) + static_cast<double>(boundary.behind.value));
+  }
+  if (of_microbatch * microbatches <= most) return;
+  value.at("stages").fail("keep and send too much of each microbatch, of which there are " +
+                          std::to_string(microbatches) + ": together more than 4 EiB");
+}
+
+ComputeCost compute_cost_from_json(const JsonValue& value) {
+  ComputeCost cost = read_fields<ComputeCost>(value);
+  require_amounts_of_cost(value);
+  return cost;
+}
 
 PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   if (const auto each = value.find("ranks_per_machine")) static_cast<void>(each->small_integer(1));
   PipelineCosts costs = read_fields<PipelineCosts>(value);
   static_cast<void>(value.at("hidden_in_pairs_fraction").fraction());
+  const JsonValue stages = value.at("stages");
+  for (std::size_t i = 0; i < stages.size(); ++i) require_amounts_of_cost(stages[i]);
+  require_amounts(value, {"boundary_bytes", "tied_bytes"});
   const JsonValue shared = value.at("shared");
   static_cast<void>(shared.at("ranks_per_nic").small_integer(1));
   static_cast<void>(shared.at("ranks_per_switch").small_integer(0));
@@ -121,7 +165,9 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
     value.at("boundaries").fail("expected one boundary behind each stage but the last");
   }
   for (std::size_t i = 0; i < costs.boundaries.size(); ++i) {
-    require_way(value.at("boundaries")[i].at("way"), costs.boundaries[i].way);
+    const JsonValue boundary = value.at("boundaries")[i];
+    require_amounts(boundary, {"before_bytes", "behind_bytes"});
+    require_way(boundary.at("way"), costs.boundaries[i].way);
   }
   return costs;
 }

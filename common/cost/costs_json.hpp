@@ -14,4 +14,9 @@ namespace plumb {
 [[nodiscard]] ComputeCost compute_cost_from_json(const JsonValue& value);
 [[nodiscard]] PipelineCosts pipeline_costs_from_json(const JsonValue& value);
 
+// Throws InputError where the sums of what so many microbatches keep and send, over all of them and all stages, might
+// not fit 63 bits: schedules have up to 2^23 pairs of stage and microbatch, so that a bound on each field alone is
+// either too tight for one or too wide for the sum. Ranks and moments hold no more than that.
+void require_countable(const PipelineCosts& costs, int microbatches, const JsonValue& value);
+
 }  // namespace plumb

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/error.hpp"
 #include "common/plan/block_costs.hpp"
 
 namespace plumb {
@@ -42,6 +43,18 @@ Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
 }
 
 Bytes whole(double bytes) { return {static_cast<std::int64_t>(std::llround(bytes))}; }
+
+// No block is that large; also the sum over the slices of one, each of which may be as large as its largest, is exact.
+void require_countable_block(double bytes, const Scenario& scenario) {
+  constexpr double most = 9'007'199'254'740'992.0;
+  if (bytes <= most) return;
+  const Training& training = scenario.training;
+  throw InputError("training",
+                   "activations of one block, of a microbatch of " + std::to_string(training.microbatch) + " × " +
+                       std::to_string(training.sequence) + " tokens, are larger than 8 PiB",
+                   std::string("a shorter sequence") + (training.microbatch > 1 ? ", a smaller microbatch" : "") +
+                       (scenario.software.flash_attention ? "" : ", or software with flash attention"));
+}
 
 // Of one rank of a tensor group: what stands between the divided matmuls is divided too, the rest only with sequence
 // parallelism. The gradient of a row-parallel matmul's output is as wide as the layer.
@@ -159,6 +172,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
     largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * kept_share(operation, shares));
   }
+  require_countable_block(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role != ParameterRole::lookup && !parameter.frozen)

@@ -22,7 +22,7 @@ void load_experts(std::vector<Operation>& operations, double load);
 
 void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients);
 
-// One rank's, of shapes that are those of the slice.
+// One rank's, of shapes that are those of the slice. Throws InputError for activations of more than 8 PiB.
 [[nodiscard]] ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, Slice slice);
 
 }  // namespace plumb

@@ -8,6 +8,7 @@
 #include "common/plan/analytic_cost.hpp"
 #include "common/plan/block_shapes.hpp"
 #include "common/plan/boundary.hpp"
+#include "common/schedule/action_index.hpp"
 
 namespace plumb {
 namespace {
@@ -124,6 +125,30 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int sl
   return per_slice(cost, slices);
 }
 
+// As if one rank held all blocks and all microbatches at once, with a message each way: whatever layout and schedule
+// then make of the blocks fits 63 bits, also twice of two replicas. In floating point, where the sum may not fit.
+void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scenario& scenario, int slices) {
+  constexpr double most = 2'305'843'009'213'693'952.0;
+  const Training& training = scenario.training;
+  const double each = static_cast<double>(training.global_batch) / static_cast<double>(training.microbatch) * slices;
+  const double passes = std::clamp(each, 1.0, static_cast<double>(largest_schedule));
+  const double messages = 2.0 / slices * static_cast<double>(boundary_of_rank(scenario).value);
+  double bytes = 0;
+  for (const ComputeCost& block : blocks) {
+    bytes += passes * (messages + static_cast<double>(block.kept_bytes.value) +
+                       static_cast<double>(block.kept_for_weight_bytes.value));
+    for (const Bytes once : {block.parameter_bytes, block.gradient_bytes, block.optimizer_bytes,
+                             block.forward_workspace_bytes, block.input_gradient_workspace_bytes}) {
+      bytes += static_cast<double>(once.value);
+    }
+  }
+  if (bytes <= most) return;
+  throw InputError("training",
+                   "activations of a batch of " + std::to_string(training.global_batch) + " × " +
+                       std::to_string(training.sequence) + " tokens, with all states, are larger than 2 EiB",
+                   "a shorter sequence or a smaller global batch");
+}
+
 }  // namespace
 
 std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices) {
@@ -166,6 +191,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     if (is_layer(block) && redoes_all && goes_back)
       costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at) / slices);
   }
+  require_countable_batch(costs, at, slices);
   return costs;
 }
 

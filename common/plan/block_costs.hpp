@@ -27,6 +27,9 @@ namespace plumb {
 // Of one of `slices` equal parts of the sequences, where there are more: analytic, each at its own shape, matmuls over
 // its tokens and attention over all keys up to its end, so that later slices take longer; measured, an even part.
 //
+// Throws InputError where a block's activations are larger than 8 PiB, or those of the whole batch and all states than
+// 2 EiB, whatever part of that a rank holds: sums and products of what it returns fit 63 bits.
+//
 // Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
 // table: without a copy or gradient of its own here, see `with_table_copy` and `with_table_gradient`.
 [[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices = 1);

@@ -1,5 +1,7 @@
 #include "common/plan/fit.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -47,11 +49,19 @@ class Refitter {
 
   [[nodiscard]] MachineRefit fit() {
     what_ = "fitting all tables";
+    if (spare_rows() < 0) {
+      throw InputError("fit",
+                       fmt::format("{} numbers without a prior are free, and only {} rows are measured ({})",
+                                   measured_rows() - spare_rows(), measured_rows(), names()),
+                       "free fewer numbers, give one a prior, or fit on more tables");
+    }
     const FitProblem all = problem(tables_, unknowns_);
     const std::vector<double> start = all.start();
     const Minimum best = minimum(all, start);
+    require_in_range(best.at);
     MachineRefit result{.numbers = {},
                         .correlations = {},
+                        .spare_rows = spare_rows(),
                         .chi_squared = best.sum,
                         .tables = errors_by_table(all, best.at),
                         .left_out = {}};
@@ -85,6 +95,38 @@ class Refitter {
     std::string text;
     for (const Unknown& unknown : unknowns_) text += (text.empty() ? "" : ", ") + unknown.number.name;
     return text;
+  }
+
+  [[nodiscard]] std::ptrdiff_t measured_rows() const {
+    std::ptrdiff_t rows = 0;
+    for (const PublishedTable& table : tables_) {
+      rows += std::ranges::count_if(table.rows, [](const PublishedRow& row) { return row.measured.has_value(); });
+    }
+    return rows;
+  }
+
+  // A number with a prior needs no row.
+  [[nodiscard]] int spare_rows() const {
+    const auto unknown = std::ranges::count_if(unknowns_, [](const Unknown& each) { return each.number.prior == 0; });
+    return static_cast<int>(measured_rows() - unknown);
+  }
+
+  // The logarithms are without bounds, so that a table that says what no such machine does is noticed here.
+  void require_in_range(const std::vector<double>& logarithms) const {
+    constexpr double rounding = 1e-9;
+    for (std::size_t i = 0; i < unknowns_.size(); ++i) {
+      const std::string& name = unknowns_[i].number.name;
+      const NumberRange range = machine_number_range(name);
+      const double value = std::exp(logarithms[i]);
+      if (value >= range.least * (1 - rounding) && value <= range.most * (1 + rounding)) continue;
+      const int table = unknowns_[i].table;
+      const std::string of = table < 0 ? "" : " of " + tables_[static_cast<std::size_t>(table)].title;
+      throw InputError("fit",
+                       fmt::format("{}{} would be {:.4g}, but a machine's file takes {:g} to {:g}", name, of, value,
+                                   range.least, range.most),
+                       "look at what the tables give as measured, in which metric, and of which model, cluster and "
+                       "training");
+    }
   }
 
   static std::vector<TableErrors> errors_by_table(const FitProblem& problem, const std::vector<double>& at) {

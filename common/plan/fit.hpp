@@ -41,6 +41,7 @@ struct LeftOutTable {
 struct MachineRefit {
   std::vector<FittedNumber> numbers = {};  // the machine's, then each table's own
   Matrix correlations = {};
+  int spare_rows = 0;  // measured ones beyond the numbers without a prior; 0: nothing is left to check the fit by
   double chi_squared = 0;
   std::vector<TableErrors> tables = {};
   std::vector<LeftOutTable> left_out = {};  // one per table; none for a single table
@@ -54,7 +55,8 @@ struct FitOptions {
 };
 
 // Throws InputError for a row of another machine, for a table's own number that its rows do not share, for numbers that
-// the tables do not determine (naming one), and for what cannot be planned.
+// the tables do not determine (naming one) or that are more than the rows, for what cannot be planned, and for a fitted
+// value that a machine's file would not take.
 [[nodiscard]] MachineRefit refit(const Machine& machine, const std::vector<FreeNumber>& free,
                                  const std::vector<PublishedTable>& tables, const FitOptions& options);
 

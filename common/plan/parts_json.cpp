@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "common/base/excerpt.hpp"
 #include "common/base/json_fields.hpp"
+#include "common/plan/cluster_ranges.hpp"
 
 namespace plumb {
 
@@ -189,9 +191,7 @@ Json to_json(const BoundaryManifest& boundary) { return write_fields(boundary); 
 
 Cluster cluster_from_json(const JsonValue& value) {
   Cluster cluster = read_fields<Cluster>(value);
-  if (cluster.nodes < 1 || cluster.ranks < 1 || cluster.machine.devices < 1) {
-    value.fail("must have at least one node, one rank and one device");
-  }
+  require_ranges(cluster, value);
   return cluster;
 }
 
@@ -199,6 +199,11 @@ Training training_from_json(const JsonValue& value) {
   constexpr std::int64_t most = std::int64_t{1} << 31;  // of sequence, batches: products stay below 2^63
   for (const char* key : {"sequence", "global_batch", "microbatch"}) (void)value.at(key).integer(1, most);
   Training training = read_fields<Training>(value);
+  const JsonValue rate = value.at("learning_rate");
+  if (!(training.learning_rate >= 0 && training.learning_rate <= most_learning_rate)) {
+    rate.fail("is " + excerpt(to_line(rate.raw())) + ", expected a number from 0 to 1e6");
+  }
+  (void)value.at("seed").integer(0, largest_seed);
   const bool counted = training.recompute.mode == RecomputeMode::first_layers ||
                        training.recompute.mode == RecomputeMode::every_nth_layer;
   if (training.recompute.layers < (counted ? 1 : 0) || (!counted && training.recompute.layers > 0)) {

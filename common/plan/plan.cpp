@@ -18,6 +18,7 @@
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/plan_on.hpp"
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/generators.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
 #include "common/schedule/zb_auto.hpp"
@@ -80,13 +81,17 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
 
 namespace {
 
-// `placement`: of a schedule that is made for times; none: the schedule's own.
+// `placement`: of a schedule that is made for times; none: the schedule's own. Only a dynamic split looks at what it
+// does before it is made.
 Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement, const Stop* stop) {
   const ScheduleShape shape = schedule_shape(scenario, choice);
   if (choice.schedule.given) return *choice.schedule.given;
   if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
   require_stages(static_cast<int>(scenario.model.layers.size()), shape.ranks * shape.chunks);  // before a long search
-  return even_zb_auto(shape, {placement}, stop);
+  if (choice.split.method == SplitMethod::dynamic) return even_zb_auto(shape, {placement}, stop);
+  Schedule schedule = empty_schedule(choice.schedule.name, shape);
+  schedule.rank_of_stage = placement(shape.ranks, shape.chunks);
+  return schedule;
 }
 
 }  // namespace

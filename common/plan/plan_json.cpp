@@ -7,6 +7,8 @@
 #include "common/model/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/plan/scenario_numbers.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
 #include "common/schedule/validate.hpp"
@@ -156,11 +158,20 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
 
+// Of a machine without them, predictions divide by zero.
+void require_numbers(const Plan& plan, const JsonValue& machine) {
+  if (plan.costs.provenance.starts_with("profile of")) return;
+  const std::vector<MissingNumber> missing = missing_numbers(scenario_of(plan));
+  if (!missing.empty()) machine.fail(problem_of(missing, plan.cluster.machine.name), edit_hint);
+}
+
 void require_consistent(const Plan& plan, const JsonValue& file) {
   require_split(plan, file);
   for (const Fact& fact : facts_of(plan, file)) {
     if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }
+  require_countable(plan.costs, plan.schedule.microbatches, file.at("costs"));
+  require_numbers(plan, file.at("cluster").at("machine"));
   const BoundaryManifest boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
   if (plan.boundary != boundary) {
     const auto [found, expected] = first_difference(plan.boundary, boundary);

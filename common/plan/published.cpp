@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/excerpt.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/timeline/statistics.hpp"
 
@@ -105,6 +106,9 @@ void find_base(const YamlValue& row, const PublishedTable& table, PublishedRow& 
 
 PublishedRow read_row(const YamlValue& row, const YamlValue& common, const PublishedTable& table) {
   const std::string name = row.require("name").text();
+  if (std::ranges::find(table.rows, name, &PublishedRow::name) != table.rows.end()) {
+    row.require("name").fail("another row above is named '" + excerpt(name) + "' too", "give each row its own name");
+  }
   const YamlValue scenario = row.without({"name", "measured", "base"}).merged_over(common);
   PublishedRow result{.name = name, .scenario = read_scenario(scenario, name)};
   if (const auto measured = row.find("measured")) {
@@ -163,7 +167,13 @@ PublishedTable read_published(const std::filesystem::path& path) {
     table.free = read_free_numbers(fit->require("free"));
   }
   const YamlValue common = file.require("common");
-  for (const YamlValue& row : file.require("rows").items()) table.rows.push_back(read_row(row, common, table));
+  const YamlValue rows = file.require("rows");
+  for (const YamlValue& row : rows.items()) table.rows.push_back(read_row(row, common, table));
+  // Of nothing every goal is reached.
+  if (std::ranges::none_of(table.rows, [](const PublishedRow& row) { return row.measured.has_value(); })) {
+    rows.fail(table.rows.empty() ? "the table has no rows" : "no row of the table was measured",
+              "rows: [{name: …, measured: …}]");
+  }
   return table;
 }
 

@@ -92,6 +92,19 @@ void require_divided_batch(const YamlValue& place, const Scenario& scenario) {
                  ", or another data degree");
 }
 
+// Of one layout; of several, planning tells which of them cannot be.
+void require_divided_model(const YamlValue& file, const LayoutChoices& choices, const Model& model) {
+  if (choices.layouts.size() > 1) return;
+  Layout layout = choices.layouts.front();
+  try {
+    require_divisible(model, layout);
+  } catch (const InputError& error) {
+    const YamlValue place = choices.tensor_place ? *choices.tensor_place : file.require("layout");
+    while (!is_divisible(model, layout)) --layout.tensor.degree;
+    place.fail(error.problem(), "a tensor degree of " + std::to_string(layout.tensor.degree));
+  }
+}
+
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   Training& training = scenario.training;
   std::vector<std::int64_t>& sizes = scenario.microbatches;
@@ -308,6 +321,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   require_layers(training, scenario.model.layers.size());
   ClusterBlock cluster = read_cluster(file, training.precision);
   LayoutChoices choices = read_layouts(file, file.find("layout"), cluster);
+  require_divided_model(file, choices, scenario.model);
   scenario.layouts = std::move(choices.layouts);
   scenario.stage_data_pipelines = std::move(choices.stage_data_pipelines);
   scenario.layout = scenario.layouts.front();

@@ -27,6 +27,10 @@ struct Recompute {
 // As scenarios write it: "none", "full", "{layers: 2}".
 [[nodiscard]] std::string describe(const Recompute& recompute);
 
+// What files may say: a seed is exact as a double.
+inline constexpr double most_learning_rate = 1e6;
+inline constexpr std::int64_t largest_seed = std::int64_t{1} << 53;
+
 // Batches are counted in sequences.
 struct Training {
   std::int64_t sequence = 0;

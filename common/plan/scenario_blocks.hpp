@@ -58,6 +58,7 @@ struct ClusterBlock {
 struct LayoutChoices {
   std::vector<Layout> layouts = {};
   std::optional<std::vector<int>> stage_data_pipelines = {};  // as in a scenario
+  std::optional<YamlValue> tensor_place = {};                 // of the tensor degree
 };
 [[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
                                          ClusterBlock& cluster);

@@ -3,12 +3,12 @@
 
 #include "common/plan/plan.hpp"
 #include "common/plan/scenario_blocks.hpp"
+#include "common/schedule/action_index.hpp"
 #include "common/schedule/registry.hpp"
 
 namespace plumb {
 namespace {
 
-constexpr int most_chunks = 4096;
 constexpr int most_auto_chunks = 4;
 
 // The chunks that `auto` weighs: 2, 3 and 4 a rank, as far as there are layers for them.

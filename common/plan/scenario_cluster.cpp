@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "common/base/excerpt.hpp"
+#include "common/cluster/machine_ranges.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/plan/scenario_blocks.hpp"
 #include "common/plan/shipped.hpp"
@@ -10,8 +11,6 @@ namespace plumb {
 namespace {
 
 constexpr const char* this_machine = "local-cpu";
-constexpr int most_nodes = 100'000;
-constexpr int most_ranks = 1 << 20;
 
 bool is_machine_name(const std::string& name) {
   return std::find(machine_names().begin(), machine_names().end(), name) != machine_names().end();
@@ -52,6 +51,11 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
     if (machine.device.type != DeviceType::cpu) cores->fail("only ranks on a CPU share cores");
     machine.cores = static_cast<int>(cores->integer(1, most_cores));
     machine.devices = machine.cores;
+    for (const int parts : {machine.nics, machine.devices_per_switch}) {
+      if (shares_evenly(machine, parts)) continue;
+      cores->fail(cores->path() + ": the machine's nics or devices_per_switch, " + std::to_string(parts) +
+                  ", does not divide the " + std::to_string(machine.devices) + " cores");
+    }
   }
   if (const auto outside = block.find("outside")) {
     outside->check_keys({"latency", "bandwidth"});
@@ -69,8 +73,8 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
 void read_network(const YamlValue& block, Cluster& cluster) {
   if (const auto leaf = block.find("nodes_per_leaf")) {
     cluster.nodes_per_leaf = static_cast<int>(leaf->integer(1, most_nodes));
-    constexpr double most = 1000;
-    if (const auto ratio = block.find("oversubscription")) cluster.oversubscription = ratio->number(1, most);
+    if (const auto ratio = block.find("oversubscription"))
+      cluster.oversubscription = ratio->number(1, most_oversubscription);
   } else if (const auto ratio = block.find("oversubscription")) {
     ratio->fail(ratio->path() + ": of which leaves?", "nodes_per_leaf: …");
   }
@@ -105,7 +109,7 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   if (!result.ranks) return result;
 
   Cluster& cluster = result.cluster;
-  cluster.ranks = static_cast<int>(result.ranks->integer(1, most_ranks));
+  cluster.ranks = static_cast<int>(result.ranks->integer(1, most_cluster_ranks));
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (cluster.machine.device.type != DeviceType::cpu && cluster.ranks > all) {
     result.ranks->fail(std::to_string(cluster.ranks) + " ranks on " + std::to_string(all) + " devices (" +

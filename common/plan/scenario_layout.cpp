@@ -57,6 +57,7 @@ struct LayoutBlock {
   std::vector<bool> sequence_parallel = {false};
   bool any_order = false;
   std::optional<YamlValue> pipeline_place = {};
+  std::optional<YamlValue> tensor_place = {};
   std::vector<int> by_stage = {};  // data degrees
   bool by_stage_open = false;
   std::optional<YamlValue> by_stage_place = {};
@@ -88,6 +89,7 @@ void read_sequence_parallel(const YamlValue& value, LayoutBlock& result) {
 
 void read_tensor(const YamlValue& block, LayoutBlock& result) {
   TensorLayout& tensor = result.layout.tensor;
+  result.tensor_place = block;
   if (is_auto(block)) {
     result.tensor.any = true;
     result.sequence_parallel = {true, false};
@@ -97,6 +99,7 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
   block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous"});
   if (const auto degree = block.find("degree")) {
     result.tensor = read_degrees(*degree, tensor.degree);
+    result.tensor_place = degree;
   }
   if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
     fail_planned(*kind, "tensor parallelism of kind " + kind->text());
@@ -298,13 +301,14 @@ LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>
   LayoutBlock block = read_block(*given);
   settle_by_stage(block);
   if (block.open()) {
-    LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster)};
+    LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster),
+                          .tensor_place = block.tensor_place};
     if (block.by_stage_open) choices.stage_data_pipelines = block.pipeline_lengths();
     return choices;
   }
   const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
   settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
-  return {.layouts = {block.layout}};
+  return {.layouts = {block.layout}, .tensor_place = block.tensor_place};
 }
 
 }  // namespace plumb

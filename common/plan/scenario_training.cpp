@@ -6,8 +6,6 @@
 namespace plumb {
 namespace {
 
-constexpr std::int64_t largest_seed = std::int64_t{1} << 53;
-
 ElementType read_precision(const YamlValue& value) {
   return static_cast<ElementType>(value.choice(training_precision_names()));
 }
@@ -119,7 +117,8 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   if (const auto value = block.find("optimizer")) {
     result.training.optimizer = static_cast<Optimizer>(value->choice(optimizer_names()));
   }
-  if (const auto value = block.find("learning_rate")) result.training.learning_rate = value->number(0, 1e6);
+  if (const auto value = block.find("learning_rate"))
+    result.training.learning_rate = value->number(0, most_learning_rate);
   if (const auto value = block.find("seed")) {
     result.training.seed = static_cast<std::uint64_t>(value->integer(0, largest_seed));
   }

@@ -9,7 +9,7 @@ namespace {
 double read_number(const YamlValue& value, NumberUnit unit) {
   switch (unit) {
     case NumberUnit::fraction:
-      return value.number(1e-6, 1);
+      return value.number(fraction_range.least, fraction_range.most);
     case NumberUnit::seconds:
       return value.seconds().value;
     case NumberUnit::bytes_per_second:
@@ -17,7 +17,7 @@ double read_number(const YamlValue& value, NumberUnit unit) {
     case NumberUnit::flops_per_second:
       return value.flops_per_second().value;
     default:
-      return value.number(0, 1e6);
+      return value.number(plain_range.least, plain_range.most);
   }
 }
 

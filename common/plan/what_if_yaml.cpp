@@ -22,6 +22,13 @@ std::vector<YamlValue> one_or_more(const YamlValue& value) {
   return value.is_list() ? value.items() : std::vector<YamlValue>{value};
 }
 
+// Lists and blocks without anything in them.
+bool says_nothing(const YamlValue& value) {
+  if (value.is_list()) return std::ranges::all_of(value.items(), says_nothing);
+  if (!value.is_map()) return value.is_null();
+  return std::ranges::all_of(value.keys(), [&](const std::string& key) { return says_nothing(value.require(key)); });
+}
+
 // Reads one variant; the plan says what there is to disturb.
 class VariantReader {
  public:
@@ -33,8 +40,14 @@ class VariantReader {
   WhatIf read() {
     block_.check_keys(
         {"name", "straggler", "jitter", "link", "host", "experts", "training", "cluster", "machine", "software"});
-    variant_.name = block_.require("name").text();
-    if (block_.keys().size() == 1) block_.fail("variant '" + excerpt(variant_.name) + "' changes nothing", example_);
+    const YamlValue name = block_.require("name");
+    variant_.name = name.text();
+    if (printable(variant_.name) != variant_.name || variant_.name.find('\n') != std::string::npos) {
+      name.fail(name.path() + ": '" + excerpt(variant_.name) + "' has control characters, or bytes that are not UTF-8",
+                "a name on one line");
+    }
+    if (says_nothing(block_.without({"name"})))
+      block_.fail("variant '" + excerpt(variant_.name) + "' changes nothing", example_);
     read_costs();
     each("straggler", [this](const YamlValue& value) { read_straggler(value); });
     each("link", [this](const YamlValue& value) { read_link(value); });

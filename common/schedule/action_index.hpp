@@ -12,6 +12,9 @@ namespace plumb {
 // A schedule with more pairs of stage and microbatch than this is refused: some GB of actions, surely a slip.
 inline constexpr std::int64_t largest_schedule = std::int64_t{1} << 23;
 
+// Chunks of a rank, slices, microbatches of a group or of an update: more than this are refused where they are read.
+inline constexpr int most_chunks = 4096;
+
 inline constexpr std::size_t kinds_with_microbatch = static_cast<std::size_t>(ActionKind::load) + 1;
 inline constexpr std::int32_t nowhere = -1;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -139,7 +140,8 @@ class CutTable {
   return split;
 }
 
-// A model of more blocks than this is refused: the exact splits look at all pairs of blocks.
-inline constexpr std::size_t most_blocks = 4096;
+// Throws InputError for the blocks (embedding, layers, head) of a model that is too long: the exact splits look at all
+// pairs of blocks.
+void require_few_blocks(std::size_t blocks);
 
 }  // namespace plumb

@@ -10,9 +10,10 @@ namespace {
 using Sums = std::vector<std::int64_t>;  // of the blocks before each block
 
 void require_blocks(const std::vector<std::int64_t>& block_parameters, int stages) {
-  if (block_parameters.size() < 2 || block_parameters.size() > most_blocks) {
-    throw InputError("split", std::to_string(block_parameters.size()) + " blocks: expected 2 to " +
-                                  std::to_string(most_blocks) + " (embedding, layers, head)");
+  require_few_blocks(block_parameters.size());
+  if (block_parameters.size() < 2) {
+    throw InputError("split",
+                     std::to_string(block_parameters.size()) + " blocks: expected at least 2 (embedding, head)");
   }
   if (std::ranges::any_of(block_parameters, [](std::int64_t parameters) { return parameters < 0; })) {
     throw InputError("split", "a block with a negative number of parameters");

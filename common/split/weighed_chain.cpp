@@ -55,11 +55,20 @@ std::vector<Seconds> stage_times(const SplitProblem& problem, const Split& split
 
 }  // namespace
 
+void require_few_blocks(std::size_t blocks) {
+  constexpr std::size_t most = 4096;
+  if (blocks <= most) return;
+  throw InputError("split",
+                   "dynamic and parameters take at most " + std::to_string(most - 2) + " layers, the model has " +
+                       std::to_string(blocks - 2),
+                   "split: uniform");
+}
+
 void require_sound(const SplitProblem& problem) {
   const std::size_t blocks = problem.block_times.size();
   const std::size_t stages = problem.rank_of_stage.size();
-  if (blocks < 2 || blocks > most_blocks || problem.block_fixed_bytes.size() != blocks ||
-      problem.block_kept_bytes.size() != blocks) {
+  require_few_blocks(blocks);
+  if (blocks < 2 || problem.block_fixed_bytes.size() != blocks || problem.block_kept_bytes.size() != blocks) {
     throw InputError("split", "times and bytes of " + std::to_string(blocks) + " blocks on " + std::to_string(stages) +
                                   " stages do not fit together");
   }

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "common/base/command_line.hpp"
@@ -33,19 +36,34 @@ struct Fit {
   MachineRefit result;
 };
 
-std::vector<PublishedTable> tables_of(const FitArguments& options, const YamlValue& file, const MachineFit& asked) {
+constexpr const char* named_twice = "a table counts once: name it once";
+
+bool is_among(const std::vector<PublishedTable>& tables, const std::filesystem::path& file) {
+  return std::ranges::any_of(tables, [&](const PublishedTable& table) {
+    std::error_code unreadable;  // read_published says it
+    return std::filesystem::equivalent(table.file, file, unreadable);
+  });
+}
+
+std::vector<PublishedTable> tables_of(const FitArguments& options, const YamlValue& file) {
   std::vector<PublishedTable> tables;
-  for (const std::string& name : options.tables) tables.push_back(read_published(name));
+  for (const std::string& name : options.tables) {
+    if (is_among(tables, name)) throw InputError("TABLE", "'" + name + "' is named twice", named_twice);
+    tables.push_back(read_published(name));
+  }
   if (!tables.empty()) return tables;
-  const YamlValue names = file.require("fit").require("tables");
-  for (std::size_t i = 0; i < asked.tables.size(); ++i) tables.push_back(read_published(find_file(names.items()[i])));
+  for (const YamlValue& name : file.require("fit").require("tables").items()) {
+    const std::filesystem::path path = find_file(name);
+    if (is_among(tables, path)) name.fail("'" + name.text() + "' is named twice", named_twice);
+    tables.push_back(read_published(path));
+  }
   return tables;
 }
 
 Fit fit(const FitArguments& options) {
   const YamlValue file = YamlValue::load(machine_file(options.machine));
   const MachineFit asked = read_machine_fit(file);
-  std::vector<PublishedTable> tables = tables_of(options, file, asked);
+  std::vector<PublishedTable> tables = tables_of(options, file);
   if (tables.empty()) file.require("fit").fail("there are no tables to fit on");
   // The peak alone depends on the precision, and the rows bring theirs.
   const ElementType precision = tables.front().rows.front().scenario.training.precision;
@@ -80,8 +98,13 @@ Json to_json(const Fit& fit) {
     entry["values"] = left.values;
     left_out.push_back(entry);
   }
-  return {{"machine", fit.machine.name},           {"numbers", numbers}, {"correlations", fit.result.correlations},
-          {"chi_squared", fit.result.chi_squared}, {"tables", tables},   {"left_out", left_out}};
+  return {{"machine", fit.machine.name},
+          {"numbers", numbers},
+          {"correlations", fit.result.correlations},
+          {"chi_squared", fit.result.chi_squared},
+          {"spare_rows", fit.result.spare_rows},
+          {"tables", tables},
+          {"left_out", left_out}};
 }
 
 std::string name_of(const FittedNumber& number) {
@@ -122,6 +145,9 @@ void print(const Fit& fit, bool colour) {
     text.rows.back().insert(text.rows.back().end(), {percent(left.mean), percent(left.worst)});
   }
   std::cout << to_text(text, colour);
+  if (fit.result.spare_rows == 0) {
+    std::cout << "\nAs many measured rows as numbers without a prior: nothing is left to check the fit by.\n";
+  }
   std::cout << "\nUncertainty: one standard deviation, if rows are measured to 2% and a table counts as four rows.\n"
                "Without it: the machine's numbers are fitted on the other tables, the table's own on itself.\n";
 }

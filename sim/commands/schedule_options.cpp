@@ -35,19 +35,19 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
       ->required(required)
       ->check(whole_number(1, most));
   command.add_option("--chunks", options.chunks, "Stages per rank; default: 2 where a schedule has several.")
-      ->check(whole_number(1, most));
+      ->check(whole_number(1, most_chunks));
   command
       .add_option("--slices", options.slices,
                   fmt::format("Parts of each sequence; default: {} where a schedule cuts it.", default_slices))
-      ->check(whole_number(1, most));
+      ->check(whole_number(1, most_chunks));
   command
       .add_option("--group", options.group,
                   "Microbatches that a chunk runs before the next one (interleaved); default: the schedule's own.")
-      ->check(whole_number(1, most));
+      ->check(whole_number(1, most_chunks));
   command
       .add_option("--update-every", options.update_every,
                   "Microbatches per optimizer step (asynchronous); default: the schedule's own.")
-      ->check(whole_number(1, most));
+      ->check(whole_number(1, most_chunks));
   command.add_flag("--overlap", options.overlap,
                    "Steady forwards and backwards as overlapped pairs (interleaved-1f1b, for expert parallelism).");
 }
@@ -128,9 +128,12 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
                                                       .weight_gradient = {times.weight_gradient},
                                                       .hop = {times.hop},
                                                       .hidden_in_pairs = times.hidden});
+  std::vector<double> parts_of_rank;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    parts_of_rank.push_back(static_cast<double>(chunks_of_rank(schedule, rank)) * schedule.slices);
+  }
   for (int stage = 0; stage < stages(schedule); ++stage) {
-    const double parts = static_cast<double>(chunks_of_rank(schedule, rank_in_replica(schedule, 0, stage))) *
-                         static_cast<double>(schedule.slices);
+    const double parts = parts_of_rank[static_cast<std::size_t>(rank_in_replica(schedule, 0, stage))];
     ComputeCost& cost = costs.stages[static_cast<std::size_t>(stage)];
     cost.forward = cost.forward / parts;
     cost.input_gradient = cost.input_gradient / parts;

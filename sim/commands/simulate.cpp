@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
 #include "common/base/json.hpp"
+#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/gantt.hpp"
@@ -271,7 +273,9 @@ void add_simulate(CLI::App& program, Body& body) {
   command.add_option("--draws", options->draws.draws, "Draws of the machine's numbers for these two.")
       ->check(CLI::Range(2, most_draws))
       ->capture_default_str();
-  command.add_option("--seed", options->draws.seed, "Of these draws.")->capture_default_str();
+  command.add_option("--seed", options->draws.seed, "Of these draws.")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
   command.add_flag("--unfold", options->unfold,
                    "Simulates all ranks of the layout, with every layer's collectives as flows.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");

@@ -112,13 +112,16 @@ TEST_CASE("fit: the numbers of a machine from a table, and a machine that frees 
               "rows:\n  - {name: a, measured: 1}\n");
   const std::string command = "fit " + folder.file("m.yaml");
   const Json answer = json_of(run_plumb(folder, command + " --json"));
-  require_keys(answer, {"machine", "numbers", "correlations", "chi_squared", "tables", "left_out"});
+  require_keys(answer, {"machine", "numbers", "correlations", "chi_squared", "spare_rows", "tables", "left_out"});
   require_keys(answer["numbers"][0], {"name", "table", "value", "uncertainty_fraction", "before"});
   CHECK(answer["tables"][0]["mean_error_fraction"].get<double>() < 0.001);
   CHECK(run_plumb(folder, command + " --json").out == run_plumb(folder, command + " --json").out);
   const Outcome text = run_plumb(folder, command);
   CHECK(text.status == 0);
   CHECK_THAT(text.out, ContainsSubstring("matmul_efficiency") && ContainsSubstring("uncertainty"));
+  CHECK_THAT(text.out, ContainsSubstring("nothing is left to check the fit by"));  // one row, one number
+  const std::string table = folder.file("t.yaml");
+  refuses(run_plumb(folder, command + " " + table + " " + table), {"t.yaml' is named twice"});
   folder.file("none.yaml", machine.substr(0, machine.find("fit:")));
   refuses(run_plumb(folder, "fit " + folder.file("none.yaml")), {"'fit' is missing"});
   refuses(run_plumb(folder, "fit pcie-rtx4090"), {"machines/pcie-rtx4090.yaml", "'fit' is missing"});

@@ -111,6 +111,7 @@ TEST_CASE("two plans are ranked on the same draws") {
   const std::string text = run_plumb(folder, "simulate " + file + " --against " + file).out;
   CHECK_THAT(text, ContainsSubstring("in 50% of draws"));
   refuses(run_plumb(folder, "simulate " + file + " --against " + other + " --draws 1"), {"--draws"});
+  refuses(run_plumb(folder, "simulate " + file + " --uncertainty --seed -1"), {"--seed", "a whole number from 0"});
 }
 
 TEST_CASE("studies of the pipeline do not go with all ranks of the layout") {

@@ -19,6 +19,18 @@ std::string error_of(Read read) {
 
 YamlValue value_of(const std::string& text) { return YamlValue::parse("x: " + text + "\n", "a.yaml").require("x"); }
 
+// Twelve levels of nine aliases each: 9^12 keys in some hundred bytes.
+std::string bomb(const std::string& name) {
+  std::string text = name + ":\n  k0: &" + name + "0 {a: 1}\n";
+  for (int level = 1; level <= 12; ++level) {
+    const std::string alias = ": *" + name + std::to_string(level - 1);
+    text += "  k" + std::to_string(level) + ": &" + name + std::to_string(level) + " {";
+    for (int key = 0; key < 9; ++key) text += (key == 0 ? "z" : ", z") + std::to_string(key) + alias;
+    text += "}\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("values carry their place, counted from 1, and the path of their keys") {
@@ -113,4 +125,28 @@ TEST_CASE("a choice gives its index or names the nearest") {
                (void)value_of("bf-16").choice({"fp32", "bf16"});
              }),
              ContainsSubstring("did you mean 'bf16'?"));
+}
+
+TEST_CASE("a map that is merged has what the other has beside it, and within") {
+  const YamlValue file = YamlValue::parse("over: {a: 1, b: {c: 2}}\nbase: {a: 3, b: {c: 4, d: 5}, e: 6}\n", "a.yaml");
+  const YamlValue merged = file.require("over").merged_over(file.require("base"));
+  CHECK(merged.require("a").integer(0) == 1);
+  CHECK(merged.require("b").require("c").integer(0) == 2);
+  CHECK(merged.require("b").require("d").integer(0) == 5);
+  CHECK(merged.require("e").integer(0) == 6);
+}
+
+TEST_CASE("a map within itself, and one of more keys than it is written with, are not merged") {
+  const auto merge = [](const std::string& text) {
+    return error_of([&] {
+      const YamlValue file = YamlValue::parse(text, "a.yaml");
+      (void)file.require("over").merged_over(file.require("base"));
+    });
+  };
+  CHECK_THAT(merge("over: &o {a: *o}\nbase: &b {a: *b}\n"),
+             ContainsSubstring("a.yaml:1:7: is nested more than 32 deep") && ContainsSubstring("alias"));
+  CHECK_THAT(merge(bomb("over") + bomb("base")),
+             ContainsSubstring("a.yaml:") && ContainsSubstring("has more than 4096 keys"));
+  // Where one side alone goes round, the other ends it.
+  CHECK(merge("over: &o {a: *o}\nbase: {a: {b: 1}}\n") == "no error");
 }

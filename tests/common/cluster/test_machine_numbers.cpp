@@ -2,8 +2,10 @@
 #include "common/cluster/machine_numbers.hpp"
 
 #include <algorithm>
+#include <sstream>
 
 #include "common/base/error.hpp"
+#include "common/cluster/machine_yaml.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -23,6 +25,12 @@ Machine machine() {
 
 const MachineNumber& number(const std::string& name) {
   return *std::ranges::find(machine_numbers(), name, &MachineNumber::name);
+}
+
+std::string written(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
 }
 
 }  // namespace
@@ -79,4 +87,34 @@ TEST_CASE("each name that a fit may use is one number of the machine") {
   CHECK(machine_number(machine, "matmul_depth") == machine.device.matmul_depth.value);
   CHECK_THROWS_WITH(machine_number(machine, "matmul_dept"), ContainsSubstring("'matmul_depth'"));
   CHECK_THROWS_AS(set_machine_number(machine, "peak", 1), InputError);  // one per precision
+}
+
+TEST_CASE("a machine's file takes what is in a number's range, and nothing beyond") {
+  const auto text = [](const std::string& name, double value) {
+    const auto with = [&](const std::string& key, const std::string& other, const std::string& unit) {
+      const std::string number = key == name ? written(value) + unit : other;
+      const std::string line = key.substr(key.find('.') + 1);
+      return line + ": {value: " + number + ", source: a}";
+    };
+    return "name: m\ndevices: 1\ndevice: {name: d, type: cuda, peak: {fp32: {value: 1 TFLOP/s, source: a}}, memory: "
+           "{value: 1 GB, source: a}, " +
+           with("matmul_efficiency", "0.5", "") + ", " + with("matmul_depth", "1", "") + ", " +
+           with("memory_bandwidth", "1 GB/s", " B/s") + ", " + with("memory_efficiency", "0.5", "") + ", " +
+           with("kernel_gap", "1 us", " s") +
+           "}\ninside: &i {latency: {value: 1 us, source: a}, bandwidth: {value: 1 "
+           "GB/s, source: a}}\noutside: {" +
+           with("outside.latency", "1 us", " s") + ", " + with("outside.bandwidth", "1 GB/s", " B/s") + "}\n";
+  };
+  const auto read = [&](const std::string& name, double value) {
+    return machine_number(read_machine(YamlValue::parse(text(name, value), "m.yaml"), ElementType::fp32), name);
+  };
+  for (const char* name : {"matmul_efficiency", "matmul_depth", "memory_bandwidth", "memory_efficiency", "kernel_gap",
+                           "outside.latency", "outside.bandwidth"}) {
+    INFO(name);
+    const NumberRange range = machine_number_range(name);
+    CHECK(read(name, range.least) == range.least);
+    CHECK(read(name, range.most) == range.most);
+    CHECK_THROWS_AS(read(name, range.least > 0 ? range.least / 2 : -1), InputError);
+    CHECK_THROWS_AS(read(name, range.most * 2), InputError);
+  }
 }

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "common/model/parameters.hpp"
+#include "common/plan/plan.hpp"
+#include "common/plan/planner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
 
@@ -257,4 +259,47 @@ TEST_CASE("groups of which one straddles two racks cost what that one does") {
   const GroupPlacement inside = placement(layout, MeshAxis::tensor, {.machine = machine, .ranks = 64});
   CHECK(collective_time(machine, Collective::all_gather, bytes, inside).value ==
         Approx(start / 2 + 15.0 / 16 * bytes / machine.collective_bandwidth.value.value));
+}
+
+namespace {
+
+// 64 heads over 64 Mi tokens: scores alone are 2^62 elements a sequence.
+std::string long_scenario(const std::string& training, const std::string& rest = "") {
+  return "model: {name: m, vocabulary: 512, hidden: 1024, heads: 64, ffn: 4096, layers: \"full/dense*4\"}\n"
+         "cluster: {machine: pcie-rtx3090, nodes: 1}\nlayout: {pipeline: 4}\nschedule: 1f1b\nsplit: [1, 1, 1, 1]\n"
+         "training: {precision: bf16, " +
+         training + "}\n" + rest;
+}
+
+}  // namespace
+
+TEST_CASE("activations that no count of bytes holds are refused, with what makes them smaller") {
+  const Scenario scores = read_text(long_scenario("sequence: 67108864, global_batch: 64, microbatch: 16",  //
+                                                  "software: megatron-2022\n"));
+  const auto larger_than_8_pib = ContainsSubstring("a microbatch of 16 × 67108864 tokens, are larger than 8 PiB");
+  CHECK_THROWS_WITH(block_costs(scores, 16), larger_than_8_pib && ContainsSubstring("flash attention"));
+  CHECK_THROWS_AS(make_plan(scores, {.microbatch = 16}), InputError);
+  const PlanningResult result = plan_scenario(scores, predict_by_path);
+  REQUIRE_FALSE(result.candidates.empty());
+  CHECK_FALSE(result.candidates.front().built);
+  CHECK_THAT(result.candidates.front().reason, larger_than_8_pib);
+  // Every slice has part of the scores.
+  CHECK_THROWS_WITH(block_costs(scores, 16, 1024), larger_than_8_pib);
+}
+
+TEST_CASE(
+    "the longest sequence with flash attention has a cost unless its layers are too wide or the batch too large") {
+  const Scenario narrow = read_text(long_scenario("sequence: 2147483648, global_batch: 8"));
+  REQUIRE(narrow.software.flash_attention);
+  for (const ComputeCost& stage : make_plan(narrow, {.microbatch = 1}).costs.stages) {
+    CHECK(stage.kept_bytes > Bytes{std::int64_t{1} << 40});
+    CHECK(stage.kept_bytes < Bytes{std::int64_t{1} << 53});
+  }
+  Scenario wide = narrow;
+  for (Layer& layer : wide.model.layers) std::get<DenseMlp>(layer.mlp).width = 1 << 24;
+  CHECK_THROWS_WITH(block_costs(wide, 1),
+                    ContainsSubstring("larger than 8 PiB") && !ContainsSubstring("flash attention"));
+  const Scenario often = read_text(long_scenario("sequence: 2147483648, global_batch: 1048576"));
+  CHECK_THROWS_WITH(block_costs(often, 1), ContainsSubstring("a batch of 1048576 × 2147483648 tokens") &&
+                                               ContainsSubstring("larger than 2 EiB"));
 }

@@ -99,12 +99,12 @@ TEST_CASE("a refit finds the numbers that made its tables, on any number of thre
 TEST_CASE("a table that is left out does not move the numbers that predict it") {
   const Truth truth;
   std::vector<PublishedTable> tables = measured(three_tables(), truth);
-  for (PublishedRow& row : tables[1].rows) *row.measured *= 1.25;  // of another machine, one would say
+  for (PublishedRow& row : tables[1].rows) *row.measured *= 1.05;  // of another machine, one would say
   const MachineRefit found = refit(a100(), three_numbers, tables, {.threads = 2});
   REQUIRE(found.left_out.size() == 3);
   check_found(found.left_out[1].values, truth);
-  CHECK(found.left_out[1].errors.mean == Approx(0.2).epsilon(0.02));  // 1 / 1.25 − 1
-  CHECK(found.tables[1].mean < 0.15);                                 // with it the fit gives way
+  CHECK(found.left_out[1].errors.mean == Approx(1 - 1 / 1.05).epsilon(0.02));
+  CHECK(found.tables[1].mean < 0.04);  // with it the fit gives way
 }
 
 TEST_CASE("a number of a table's own network is fitted on that table alone") {
@@ -196,4 +196,42 @@ TEST_CASE("what cannot be fitted is refused") {
   Machine slow = a100();
   slow.device.matmul_depth.value = 0;
   CHECK_THAT(message(slow, three_numbers, tables), ContainsSubstring("matmul_depth is 0"));
+  const std::vector<PublishedTable> two_rows = {tables[1]};
+  CHECK_THAT(message(a100(), three_numbers, two_rows),
+             ContainsSubstring("3 numbers without a prior") && ContainsSubstring("only 2 rows"));
+}
+
+TEST_CASE("rows that say what no such machine does are refused with the number that would be needed") {
+  std::vector<PublishedTable> tables = measured(three_tables(), {});
+  const auto message = [&](double slower) -> std::string {
+    std::vector<PublishedTable> wrong = tables;
+    for (PublishedTable& table : wrong) {
+      for (PublishedRow& row : table.rows) *row.measured *= slower;
+    }
+    try {
+      (void)refit(a100(), {{.name = "matmul_efficiency"}}, wrong, {.leave_one_out = false});
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(message(1) == "no error");
+  for (const double slower : {1e9, 0.4}) {
+    INFO(slower);
+    CHECK_THAT(message(slower),
+               ContainsSubstring("matmul_efficiency would be") && ContainsSubstring("takes 1e-06 to 1"));
+  }
+}
+
+// With a prior each, numbers need no rows; without one, as many rows leave nothing to check by.
+TEST_CASE("a refit says how many rows are left to check it by") {
+  const std::vector<PublishedTable> tables = measured({three_tables()[1]}, {});
+  const auto spare = [&](const std::vector<FreeNumber>& free) {
+    return refit(a100(), free, tables, {.leave_one_out = false}).spare_rows;
+  };
+  CHECK(spare({{.name = "matmul_efficiency"}}) == 1);
+  CHECK(spare({{.name = "matmul_efficiency"}, {.name = "memory_efficiency"}}) == 0);
+  CHECK(spare({{.name = "matmul_efficiency"},
+               {.name = "memory_efficiency"},
+               {.name = "matmul_depth", .prior = 122, .factor = 1.5}}) == 0);
 }

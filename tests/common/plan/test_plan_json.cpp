@@ -1,6 +1,9 @@
 // A plan is complete: it survives its file, gives the same bytes each time, and nothing inconsistent is read.
 
 #include "common/plan/plan.hpp"
+
+#include "common/cluster/machine_numbers.hpp"
+#include "common/cluster/machine_ranges.hpp"
 #include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
@@ -41,6 +44,26 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 Plan read_back(const Plan& plan) {
   const TemporaryFolder folder;
   return read_plan(folder.write("plan.json", to_json(plan)));
+}
+
+template <class Change>
+std::string message_after(Plan plan, const Change& change) {
+  change(plan);
+  return message_for_plan(to_json(plan));
+}
+
+// Of a cuda machine with switches and a NIC, on nodes under leaves and on sites.
+Plan plan_on_sites() {
+  const Scenario scenario = read_text(scenario_text(R"(cluster:
+  machine: pcie-rtx4090
+  nodes: 2
+  nodes_per_leaf: 1
+  oversubscription: 2
+  sites: {nodes: 1, bandwidth: 1 GB/s, latency: 1 ms}
+training: {sequence: 64, global_batch: 8, microbatch: 1, precision: bf16}
+layout: {pipeline: 2, data: {degree: 2}}
+)"));
+  return make_plan(scenario, {.microbatch = 1});
 }
 
 }  // namespace
@@ -256,4 +279,97 @@ layout: {pipeline: 64}
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.write("plan.json", to_json(plan));
   CHECK(read_plan(path) == plan);
+}
+
+TEST_CASE("a plan's machine keeps to what a machine's file may say, number by number") {
+  const Plan plan = plan_on_sites();
+  CHECK(read_back(plan) == plan);
+  for (const MachineNumber& number : machine_numbers()) {
+    const NumberRange range = range_of(number.unit);
+    const std::string key = number.name.substr(number.name.find('.') + 1);
+    for (const double wrong : {-1.0, range.least / 2 - 1e-9, range.most * 2, 1e300}) {
+      const std::string message = message_after(plan, [&](Plan& p) { number.set(p.cluster.machine, wrong); });
+      CAPTURE(number.name, wrong);
+      CHECK_THAT(message,
+                 ContainsSubstring(": cluster.machine.") && ContainsSubstring(key) && ContainsSubstring(".value: "));
+    }
+    if (number.source(plan.cluster.machine).empty()) continue;  // left out: zero is no value
+    for (const double edge : {range.least, range.most}) {
+      if (number.name == "message_multiprocessors" && edge > 0) continue;
+      CAPTURE(number.name, edge);
+      CHECK(message_after(plan, [&](Plan& p) { number.set(p.cluster.machine, edge); }) == "no error");
+    }
+    if (range.least == 0) continue;
+    CAPTURE(number.name);
+    CHECK_THAT(message_after(plan, [&](Plan& p) { number.set(p.cluster.machine, 0); }),
+               ContainsSubstring(".value: is 0.0, expected a number from"));
+  }
+}
+
+TEST_CASE("a plan's uncertainties, counts and ratios keep to what files may say") {
+  const Plan plan = plan_on_sites();
+  const auto refused = [&](const std::string& key, const auto& change) {
+    CHECK_THAT(message_after(plan, [&](Plan& p) { change(p.cluster); }), ContainsSubstring(": cluster." + key + ": "));
+  };
+  for (const double wrong : {-1.0, 1e300, most_uncertainty * 1.01}) {
+    refused("machine.device.peak_flops_per_s.uncertainty_fraction",
+            [&](Cluster& c) { c.machine.device.peak.uncertainty = wrong; });
+    refused("machine.outside.latency_s.uncertainty_fraction",
+            [&](Cluster& c) { c.machine.outside.latency.uncertainty = wrong; });
+    refused("machine.device.memory_bytes.uncertainty_fraction",
+            [&](Cluster& c) { c.machine.device.memory.uncertainty = wrong; });
+    refused("between_sites.latency_s.uncertainty_fraction",
+            [&](Cluster& c) { c.between_sites.latency.uncertainty = wrong; });
+  }
+  for (const double wrong : {-1.0, 0.0, 0.99, 1001.0, 1e300}) {
+    refused("oversubscription", [&](Cluster& c) { c.oversubscription = wrong; });
+  }
+  refused("between_sites.bandwidth_bytes_per_s.value", [](Cluster& c) { c.between_sites.bandwidth.value = {}; });
+  refused("machine.device.multiprocessors", [](Cluster& c) { c.machine.device.multiprocessors = 5000; });
+  refused("machine.device.message_multiprocessors.value",
+          [](Cluster& c) { c.machine.device.message_multiprocessors.value = c.machine.device.multiprocessors; });
+  refused("machine.device.memory_bytes.value", [](Cluster& c) { c.machine.device.memory.value = {}; });
+  refused("machine.device.framework_memory_bytes.value",
+          [](Cluster& c) { c.machine.device.framework_memory.value = Bytes{1} + largest_amount; });
+  refused("machine.nics", [](Cluster& c) { c.machine.nics = 3; });
+  refused("machine.nics", [](Cluster& c) { c.machine.nics = 2 * c.machine.devices; });
+  refused("machine.devices_per_switch", [](Cluster& c) { c.machine.devices_per_switch = 3; });
+  refused("machine.devices", [](Cluster& c) { c.machine.devices = 0; });
+  refused("machine.devices", [](Cluster& c) { c.machine.devices = 2 * most_devices; });
+  refused("nodes", [](Cluster& c) { c.nodes = 0; });
+  refused("nodes_per_leaf", [](Cluster& c) { c.nodes_per_leaf = most_nodes + 1; });
+  // As if its file had left them out, on a cuda device.
+  refused("machine", [](Cluster& c) { c.machine.device.multiprocessors = 0; });
+  refused("machine", [](Cluster& c) { c.machine.device.attention_efficiency = {}; });
+  refused("machine.uplink_bytes_per_s.value", [](Cluster& c) { c.machine.uplink = {}; });
+  for (const double wrong : {-1.0, 1e300}) {
+    CHECK_THAT(message_after(plan, [&](Plan& p) { p.training.learning_rate = wrong; }),
+               ContainsSubstring(": training.learning_rate: is "));
+  }
+}
+
+TEST_CASE("bytes of a plan's costs are below a pebibyte, and their sums below 2^62") {
+  const Plan plan = small_plan();
+  const auto message_of = [&](const auto& change) {
+    return message_after(plan, [&](Plan& p) { change(p.costs.stages[0]); });
+  };
+  constexpr Bytes most{std::int64_t{1} << 50};
+  for (const Bytes wrong : {most + Bytes{1}, Bytes{9'000'000'000'000'000'000}}) {
+    CHECK_THAT(message_of([&](ComputeCost& c) { c.kept_bytes = wrong; }),
+               ContainsSubstring(": costs.stages[0].kept_bytes: is ") && ContainsSubstring("to 1125899906842624"));
+    CHECK_THAT(message_of([&](ComputeCost& c) { c.kept_for_weight_bytes = wrong; }),
+               ContainsSubstring(": costs.stages[0].kept_for_weight_bytes: is "));
+    CHECK_THAT(message_of([&](ComputeCost& c) { c.optimizer_bytes = wrong; }),
+               ContainsSubstring(": costs.stages[0].optimizer_bytes: is "));
+    CHECK_THAT(message_of([&](ComputeCost& c) { c.parameters = wrong.value; }),
+               ContainsSubstring(": costs.stages[0].parameters: is "));
+  }
+  CHECK(message_of([&](ComputeCost& c) { c.kept_bytes = most; }) == "no error");
+  // 2^50 bytes of each of 4096 microbatches are 2^62, and the others of a stage come on top.
+  Plan many = plan_of("training: {sequence: 32, global_batch: 4096, microbatch: 1}\n",
+                      {.microbatch = 1, .split = {.method = SplitMethod::uniform}});
+  CHECK(message_for_plan(to_json(many)) == "no error");
+  many.costs.stages[1].kept_bytes = most;
+  CHECK_THAT(message_for_plan(to_json(many)),
+             ContainsSubstring(": costs.stages: ") && ContainsSubstring("more than 4 EiB"));
 }

@@ -201,6 +201,17 @@ TEST_CASE("what a published table lacks is refused with its place") {
   CHECK_THAT(message(head + "rows: [{name: a}]\n"), ContainsSubstring("t.yaml:4:8"));
   CHECK_THAT(message(head + "rows:\n  - name: a\n    measured: 1\n    model: models/gpt2.yaml\n    schedule: auto\n"),
              ContainsSubstring("leaves nothing open"));
+  // Of no rows every goal would be reached.
+  CHECK_THAT(message(head + "rows: []\n"), ContainsSubstring("t.yaml:4:7") && ContainsSubstring("has no rows"));
+}
+
+TEST_CASE("a published table that aliases make endless is refused with its place") {
+  const TemporaryFolder folder;
+  const std::string text =
+      "table: t\nmeasured: iteration_s\ncommon:\n  model: &m {software: *m}\n"
+      "rows:\n  - {name: a, model: &r {software: *r}, measured: 1}\n";
+  CHECK_THROWS_WITH(read_published(folder.write("t.yaml", text)),
+                    ContainsSubstring("t.yaml:6:22") && ContainsSubstring("nested more than"));
 }
 
 // A metric is a formula of the iteration's time, here written out once more.
@@ -271,4 +282,7 @@ TEST_CASE("a comparison without its base, and a base without a comparison, are r
   CHECK_THAT(message("iteration_s", "  - {name: a}\n"), ContainsSubstring("'measured' is missing"));
   CHECK_THAT(message("iteration_s", "  - {name: a, measured: 1}\n  - {name: b, base: a, measured: 1}\n"),
              ContainsSubstring("compares no rows"));
+  CHECK_THAT(message("speedup", "  - {name: a}\n  - {name: a}\n  - {name: b, base: a, measured: 2}\n"),
+             ContainsSubstring("t.yaml:6:12") && ContainsSubstring("another row above is named 'a' too"));
+  CHECK_THAT(message("speedup", "  - {name: a}\n"), ContainsSubstring("no row of the table was measured"));
 }

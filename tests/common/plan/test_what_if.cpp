@@ -267,3 +267,15 @@ TEST_CASE("what a variant cannot be is refused by file and line") {
   CHECK_THAT(message("machine: {matmul_efficiency: 0.5}", measured), ContainsSubstring("measured"));
   CHECK(message("straggler: {rank: 1, slower: 2}", measured) == "no error");
 }
+
+TEST_CASE("a variant's name is on one line, without control characters") {
+  const Plan plan = small_plan();
+  const auto named = [&](const std::string& name) {
+    return variants("- {name: " + name + ", straggler: {rank: 0, slower: 2}}\n", plan);
+  };
+  CHECK(named("\"größer – 2×\"").front().name == "größer – 2×");
+  for (const char* name : {"\"a\\e[31mb\"", "\"a\\nb\"", "\"a\\x07b\"", "\"a\\x7Fb\""}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH(named(name), ContainsSubstring("w.yaml:1:10") && ContainsSubstring("control characters"));
+  }
+}

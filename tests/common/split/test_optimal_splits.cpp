@@ -228,3 +228,17 @@ TEST_CASE("what cannot be weighed is refused") {
   CHECK_THROWS_AS(parameter_split({1, -1, 1, 1}, 2), InputError);
   CHECK_THROWS_AS(parameter_split({1}, 1), InputError);
 }
+
+// A model may have 10,000 layers.
+TEST_CASE("exact splits say how many layers they take, and which split takes more") {
+  SplitProblem problem;
+  problem.rank_of_stage = {0, 1};
+  problem.moments = {{{1}}, {{1}}};
+  problem.block_times.assign(4097, {1.0});
+  problem.block_fixed_bytes.assign(4097, {1});
+  problem.block_kept_bytes.assign(4097, {1});
+  const auto says = ContainsSubstring("take at most 4094 layers, the model has 4095");
+  CHECK_THROWS_WITH(dynamic_split(problem), says && ContainsSubstring("split: uniform"));
+  CHECK_THROWS_WITH(parameter_split(std::vector<std::int64_t>(4097, 1), 2), says);
+  CHECK(parameter_split(std::vector<std::int64_t>(4096, 1), 2).layers == std::vector<int>{2047, 2047});
+}

@@ -15,7 +15,7 @@ PipelineCosts random_costs(std::mt19937_64& random) {
     return Seconds{std::ldexp(std::uniform_real_distribution<double>(0.5, 1)(random),
                               std::uniform_int_distribution<int>(-60, 20)(random))};
   };
-  const auto count = [&] { return std::uniform_int_distribution<std::int64_t>(0, std::int64_t{1} << 62)(random); };
+  const auto count = [&] { return std::uniform_int_distribution<std::int64_t>(0, std::int64_t{1} << 50)(random); };
   const auto bytes = [&] { return Bytes{count()}; };
   PipelineCosts costs;
   for (int i = 0; i < 5; ++i) {
