@@ -49,6 +49,7 @@ struct ClusterBlock {
   Cluster cluster = {};
   ElementType precision = ElementType::fp32;  // given, or the device's usual one
   std::optional<YamlValue> ranks = {};
+  std::optional<YamlValue> nodes = {};
   std::optional<YamlValue> machine = {};  // its file, or block
 };
 [[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);

@@ -105,6 +105,7 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   result.cluster.ranks = 0;
   read_overrides(block, result.cluster);
   read_network(block, result.cluster);
+  result.nodes = block.find("nodes");
   result.ranks = block.find("ranks");
   if (!result.ranks) return result;
 

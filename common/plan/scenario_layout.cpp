@@ -192,6 +192,12 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
               std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " + cluster.machine.name + ")",
           "cluster: {nodes: " + std::to_string((needed + cluster.machine.devices - 1) / cluster.machine.devices) + "}");
     }
+    if (!cpu && block.nodes && needed < all) {
+      block.nodes->fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+                            std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " +
+                            cluster.machine.name + ")",
+                        "cluster: {ranks: " + std::to_string(needed) + "} uses no more, or a larger data degree");
+    }
     cluster.ranks = needed;
   }
   if (needed != cluster.ranks) {

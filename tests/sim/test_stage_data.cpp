@@ -47,13 +47,13 @@ TEST_CASE("messages of neighbouring stages that share a port slow each other dow
 TEST_CASE("parts of a message that stay on a machine are there before those that leave it") {
   // Of the middle stage two ranks are on the first stage's machine, two on the last one's: what is late on one boundary
   // is early on the other, while the longest path takes both to be late.
-  const Plan plan = plan_of("pcie-rtx3090, nodes: 2", "[2, 4, 1]", "schedule: gpipe\n");
+  const Plan plan = plan_of("pcie-rtx3090, nodes: 2, ranks: 7", "[2, 4, 1]", "schedule: gpipe\n");
   CHECK(by_simgrid(plan) < by_path(plan));
   CHECK(by_simgrid(plan) > by_path(plan) * 0.95);
 }
 
 TEST_CASE("the folded platform of such stages delays messages and nothing else") {
-  const Plan plan = plan_of("pcie-rtx3090, nodes: 2", "[2, 4, 1]", "schedule: 1f1b\nsoftware: megatron-2021\n");
+  const Plan plan = plan_of("pcie-rtx3090, nodes: 2, ranks: 7", "[2, 4, 1]", "schedule: 1f1b\nsoftware: megatron-2021\n");
   const ScheduleGraph graph = build_graph(lowered_schedule(plan), plan.costs);
   const StepOutcome outcome = sim::find_step_engine("simgrid")(graph, plan.costs, {});
   CHECK(outcome.evaluation.makespan.value == Approx(evaluate(graph).makespan.value).epsilon(1e-9));

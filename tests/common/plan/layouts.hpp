@@ -29,7 +29,7 @@ inline Plan plan_of(const LayoutCase& c) {
       "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: "
       "false}\n"
       "cluster: {machine: " +
-      c.machine + ", nodes: " + text(c.nodes) + c.network +
+      c.machine + ", nodes: " + text(c.nodes) + ", ranks: " + text(c.pipeline * c.tensor * c.data) + c.network +
       "}\n"
       "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
       text(c.batch * c.data) + ", recompute: " + c.recompute +

@@ -241,7 +241,7 @@ TEST_CASE("a tied head on another rank has a copy of the table with all its stat
 // all-gather of n bytes takes half the start of 16 ranks and 15/16 n over eight NICs, which are slower than NVLink.
 TEST_CASE("groups of which one straddles two racks cost what that one does") {
   Scenario scenario =
-      read_text(scenario_text("cluster: {machine: gb200-nvl72, nodes: 2}\nlayout: {pipeline: 1}\n"
+      read_text(scenario_text("cluster: {machine: gb200-nvl72, nodes: 2, ranks: 1}\nlayout: {pipeline: 1}\n"
                               "training: {precision: bf16}\n"));
   Layout layout;
   layout.tensor.degree = 16;

@@ -57,6 +57,7 @@ Plan plan_on_sites() {
   const Scenario scenario = read_text(scenario_text(R"(cluster:
   machine: pcie-rtx4090
   nodes: 2
+  ranks: 4
   nodes_per_leaf: 1
   oversubscription: 2
   sites: {nodes: 1, bandwidth: 1 GB/s, latency: 1 ms}

@@ -110,6 +110,12 @@ TEST_CASE("ranks, devices and layout must agree") {
          {"cluster: {machine: local-cpu, nodes: 2}\n", {"scenario.yaml:11:38: "}},
          {"cluster: {machine: dgx-h100, cores: 2}\n", {"scenario.yaml:11:37: "}},
          {"schedule: {name: gpipe, chunks: 2}\n", {"scenario.yaml:11:33: ", "one chunk a rank"}}});
+  // All devices of the nodes that it names are ranks, unless it says fewer.
+  check({{"cluster: {machine: dgx-h100, nodes: 1}\nlayout: {pipeline: 4}\n",
+          {"scenario.yaml:11:37: ", "pp4 has 4 ranks, the cluster 8 devices (1 × dgx-h100)", "ranks: 4"}}});
+  for (const std::string few : {"", ", nodes: 1, ranks: 4", ", ranks: 4"}) {
+    CHECK(message_for(scenario_text("cluster: {machine: dgx-h100" + few + "}\nlayout: {pipeline: 4}\n")) == "no error");
+  }
   const std::string message = message_for(scenario_text("cluster: {machine: dgx-h100}\nlayout: {pipeline: 16}\n"));
   CHECK_THAT(message, ContainsSubstring("scenario.yaml:12:20: ") && ContainsSubstring("nodes: 2"));
 }

@@ -30,7 +30,9 @@ std::string dgx_a100_without(const std::vector<std::string>& keys) {
 std::string message(const std::vector<std::string>& left_out, const std::string& layout, const std::string& software) {
   const TemporaryFolder folder;
   (void)folder.write("m.yaml", dgx_a100_without(left_out));
-  const std::string rest = "cluster: {machine: m.yaml, nodes: 4}\nlayout: " + layout + "\nsoftware: " + software + "\n";
+  const std::string nodes = layout.find("data") == std::string::npos ? "" : ", nodes: 4";
+  const std::string rest =
+      "cluster: {machine: m.yaml" + nodes + "}\nlayout: " + layout + "\nsoftware: " + software + "\n";
   try {
     (void)read_scenario(folder.write("s.yaml", scenario_text(rest)));
   } catch (const InputError& error) {
