@@ -25,23 +25,28 @@ namespace {
 constexpr Seconds start_timeout{60};
 constexpr std::chrono::minutes look_around_time{2};  // until all have found their devices: the first use takes a while
 
-// Whoever hosts the store stays until the other ranks have said their last word to it, for a while.
+// Every rank says when it needs the store no longer, behind its reason for ending; whoever hosts it stays until the
+// others have, for a while.
 struct StoreKeeper {
   std::shared_ptr<RunStore> hosted;
   std::shared_ptr<RunStore> joined;
+  int rank = 0;
   int ranks = 1;
 
+  static std::string left(int rank) { return fmt::format("left/{}", rank); }
+
+  [[nodiscard]] bool all_left() const {
+    for (int other = 0; other < ranks; ++other) {
+      if (other != rank && !joined->find(left(other))) return false;
+    }
+    return true;
+  }
+
   ~StoreKeeper() {
-    if (!hosted) return;
     const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
-    const auto all_gone = [this] {
-      for (int rank = 1; rank < ranks; ++rank) {
-        if (!KeepAlive::is_gone(joined->said(rank))) return false;
-      }
-      return true;
-    };
     try {
-      while (!all_gone() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (!hosted) joined->put(left(rank), "");
+      while (hosted && !all_left() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     } catch (const std::exception&) {  // then nobody can say anything any more
     }
   }
@@ -162,7 +167,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
                        const Host& host) {
   const auto hosted = hosted_store(member);
   const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
-  const StoreKeeper keeper{hosted, store, member.size};
+  const StoreKeeper keeper{.hosted = hosted, .joined = store, .rank = member.rank, .ranks = member.size};
   RankWork work(plans, options);
   Stoppable running(*store);
   Watchdog* watching = nullptr;

@@ -85,8 +85,8 @@ TEST_CASE("more ranks than the machines hold are proposed with the machines that
         "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*24\"}\n"
         "training: {sequence: 16, global_batch: 4, microbatch: 1, recompute: full}\n"
         "cluster: {machine: dgx-a100, nodes: " +
-        std::to_string(nodes) + memory + "}\nlayout: {pipeline: " + std::to_string(pipeline) +
-        "}\nsplit: [dynamic, uniform]\n");
+        std::to_string(nodes) + ", ranks: " + std::to_string(pipeline) + memory +
+        "}\nlayout: {pipeline: " + std::to_string(pipeline) + "}\nsplit: [dynamic, uniform]\n");
   };
   // Twelve ranks are one machine of eight and half of another.
   const Scenario wide = scenario_with(2, 12, "");

@@ -87,8 +87,9 @@ TEST_CASE("a scenario says how its nodes are connected, and what it says in vain
   using plumb::testing::message_for;
   using plumb::testing::scenario_text;
   const auto with = [](const std::string& network) {
-    return scenario_text("cluster: {machine: dgx-a100, nodes: 4, " + network + "}\n" +
-                         "training: {sequence: 32, global_batch: 8}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n");
+    return scenario_text(
+        "cluster: {machine: dgx-a100, nodes: 4, " + network + "}\n" +
+        "training: {sequence: 32, global_batch: 8}\nlayout: {pipeline: 4, tensor: {degree: 2}, data: {degree: 4}}\n");
   };
   const Cluster cluster = plumb::testing::read_text(with("nodes_per_leaf: 2, oversubscription: 3, "
                                                          "sites: {nodes: 2, bandwidth: 10 GB/s, latency: 5 ms}"))

@@ -41,7 +41,7 @@ std::string message(const std::vector<std::string>& left_out, const std::string&
   return "no error";
 }
 
-const std::string all_axes = "{pipeline: 2, tensor: {degree: 8}, data: {degree: 2}}";
+const std::string all_axes = "{pipeline: 4, tensor: {degree: 2}, data: {degree: 4}}";
 const std::string only_pipeline = "{pipeline: 4}";
 
 }  // namespace

@@ -38,7 +38,7 @@ struct Case {
 std::string text_of(const Case& c) {
   const auto text = [](int number) { return std::to_string(number); };
   return "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: " +
-         c.tied + "}\ncluster: {machine: " + c.machine + ", nodes: " + text(c.nodes) +
+         c.tied + "}\ncluster: {machine: " + c.machine + (c.nodes > 1 ? ", nodes: " + text(c.nodes) : "") +
          "}\ntraining: {sequence: 512, precision: bf16, microbatch: " + text(c.microbatch) +
          ", global_batch: " + text(c.batch) + ", recompute: " + c.recompute +
          "}\nlayout: {pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) + "}, data: " + c.data +
@@ -78,7 +78,7 @@ std::vector<Case> cases() {
         c.microbatch = 2;
         c.batch = 48;
         all.push_back(c);
-        c.data = "{by_stage: [3, 12]}";
+        c.data = "{by_stage: [4, 12]}";
         c.pipeline = 2;
         c.nodes = 2;
         c.microbatch = 1;

@@ -71,7 +71,8 @@ TEST_CASE("what is told to be slower, before a schedule is made for its times, i
         } catch (const SlowerThanAsked& slower) {
           least = slower.least;
         }
-        if (found) REQUIRE(*found == whole->iteration);
+        // Of two placements one may have been told to be slower: then the other is, or is no worse.
+        if (found) REQUIRE((*found == whole->iteration || (*found > whole->iteration && whole->iteration >= below)));
         if (!least) continue;
         ++told;
         REQUIRE(*least >= below);
