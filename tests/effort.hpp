@@ -3,7 +3,8 @@
 
 namespace plumb::testing {
 
-// A sanitizer looks for errors that hardly any case is without, not for the counterexample, and takes ten times as long.
+// A sanitizer looks for errors that hardly any case is without, not for the counterexample, and takes ten times as
+// long.
 constexpr unsigned cases(unsigned all) {
 #ifdef __SANITIZE_ADDRESS__
   return all / 5;

@@ -93,10 +93,10 @@ Json to_json(const PipelineCosts& costs) { return write_fields(costs); }
 namespace {
 
 // A pebibyte: of any field, and of counts of parameters, so that a few of them add up in 63 bits.
-constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
+constexpr std::int64_t most_of_field = std::int64_t{1} << 50;
 
 void require_amounts(const JsonValue& value, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) (void)value.at(key).integer(0, most_bytes);
+  for (const char* key : keys) (void)value.at(key).integer(0, most_of_field);
 }
 
 void require_amounts_of_cost(const JsonValue& cost) {

@@ -46,7 +46,8 @@ struct StoreKeeper {
     const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
     try {
       if (!hosted) joined->put(left(rank), "");
-      while (hosted && !all_left() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      while (hosted && !all_left() && Clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
     } catch (const std::exception&) {  // then nobody can say anything any more
     }
   }

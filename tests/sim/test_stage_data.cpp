@@ -53,7 +53,8 @@ TEST_CASE("parts of a message that stay on a machine are there before those that
 }
 
 TEST_CASE("the folded platform of such stages delays messages and nothing else") {
-  const Plan plan = plan_of("pcie-rtx3090, nodes: 2, ranks: 7", "[2, 4, 1]", "schedule: 1f1b\nsoftware: megatron-2021\n");
+  const Plan plan =
+      plan_of("pcie-rtx3090, nodes: 2, ranks: 7", "[2, 4, 1]", "schedule: 1f1b\nsoftware: megatron-2021\n");
   const ScheduleGraph graph = build_graph(lowered_schedule(plan), plan.costs);
   const StepOutcome outcome = sim::find_step_engine("simgrid")(graph, plan.costs, {});
   CHECK(outcome.evaluation.makespan.value == Approx(evaluate(graph).makespan.value).epsilon(1e-9));
