@@ -91,7 +91,7 @@ class Worker {
       throw RunError("worker process", "cannot be made", "--jobs 1");
     }
     if (pid_ == 0) {
-      std::signal(SIGINT, SIG_IGN);
+      for (const int request : {SIGINT, SIGTERM}) std::signal(request, SIG_IGN);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != parent) ::_exit(1);
       for (std::size_t item = first; item < count; item += step) send(ends[1], item, work);

@@ -34,14 +34,14 @@ Weighed weighed(Plan plan) {
   return {.plan = std::move(plan), .step = evaluation.makespan, .peak = peak, .room = std::move(room)};
 }
 
+bool fits(const Weighed& plan) { return plan.peak <= plan.plan.cluster.machine.device.memory.value; }
+
 // As the planner compares candidates, but a step that differs by rounding alone is as fast.
 bool better(const Weighed& a, const Weighed& b) {
-  const Bytes memory = a.plan.cluster.machine.device.memory.value;
-  const bool fits = a.peak <= memory;
-  if (fits != (b.peak <= memory)) return fits;
+  if (fits(a) != fits(b)) return fits(a);
   constexpr double clearly = 1 - 1e-9;
-  if (fits && a.step < b.step * clearly) return true;
-  if (fits && b.step < a.step * clearly) return false;
+  if (fits(a) && a.step < b.step * clearly) return true;
+  if (fits(a) && b.step < a.step * clearly) return false;
   return a.peak < b.peak;
 }
 
@@ -124,7 +124,10 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEff
       if (!slower || placed.least < slower->least) slower = placed;
     }
   }
-  if (!best && slower) throw SlowerThanAsked(*slower);
+  // A placement that was told to be slower may still be the faster of those that take too long, or the one that fits.
+  if (slower && !(best && fits(*best) && best->step <= *effort.at_most)) {
+    throw SlowerThanAsked(best && fits(*best) ? std::min(best->step, slower->least) : slower->least);
+  }
   if (!best) std::rethrow_exception(problem);
   return std::move(best->plan);
 }

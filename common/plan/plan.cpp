@@ -248,9 +248,9 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
   if (placement != nullptr) {
     AutoProblem problem = auto_problem(plan, choice.schedule.in_flight, room);
     problem.stop = effort.stop;
-    if (effort.below) {
+    if (effort.at_most) {
       const Seconds least = least_of_stages(plan, problem);
-      if (least >= *effort.below) throw SlowerThanAsked(least);
+      if (least > *effort.at_most) throw SlowerThanAsked(least);
     }
     plan.schedule.actions = schedule_zb_auto(problem).actions;
     if (recomputes_by_action(plan)) {

@@ -56,13 +56,13 @@ struct PlanChoice {
 struct PlanEffort {
   bool thorough = true;        // false: as a search weighs its candidates, in a small part of the time; never better
   const Stop* stop = nullptr;  // tells long searches to end: they throw Stopped
-  // A schedule for a split's times is not searched where no such schedule takes less than that: SlowerThanAsked.
-  std::optional<Seconds> below = {};
+  // A schedule for a split's times is not searched where every such schedule takes more than that: SlowerThanAsked.
+  std::optional<Seconds> at_most = {};
 };
 struct SlowerThanAsked : std::exception {
   explicit SlowerThanAsked(Seconds bound) : least(bound) {}
   [[nodiscard]] const char* what() const noexcept override { return "the plan is slower than asked for"; }
-  Seconds least;  // that the plan takes
+  Seconds least;  // that the plan takes: more than what was asked for
 };
 
 // The dynamic split keeps every rank within its memory where such a split is found; otherwise it is the one without a

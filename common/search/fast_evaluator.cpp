@@ -33,7 +33,7 @@ class FastEvaluator::Impl {
 
   Seconds time_bound(const Family& family);
   Bytes memory_bound(const Family& family);
-  Estimate weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> below);
+  Estimate weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most);
   Split refined(const Family& family);
 
  private:
@@ -202,8 +202,8 @@ Split FastEvaluator::Impl::refined(const Family& family) {
   return refined_slowly(asked(), family, stop_);
 }
 
-Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> below) {
-  if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .below = below});
+Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
+  if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .at_most = at_most});
   Estimate estimate;
   estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
   if (last_ && last_->split == estimate.split) return *last_;
@@ -266,8 +266,8 @@ FastEvaluator& FastEvaluator::operator=(FastEvaluator&&) noexcept = default;
 
 Seconds FastEvaluator::time_bound(const Family& family) { return impl_->time_bound(family); }
 Bytes FastEvaluator::memory_bound(const Family& family) { return impl_->memory_bound(family); }
-Estimate FastEvaluator::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> below) {
-  return impl_->weigh(family, split, below);
+Estimate FastEvaluator::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
+  return impl_->weigh(family, split, at_most);
 }
 Split FastEvaluator::refined(const Family& family) { return impl_->refined(family); }
 

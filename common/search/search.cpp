@@ -118,7 +118,7 @@ class Search {
       }
       if (round.empty()) return;
       round_size_ = std::min(2 * round_size_, largest_round);
-      if (!options_.pareto && limit() < longest_time) weighing_.below = limit() * (1 + slightly);
+      if (!options_.pareto && limit() < longest_time) weighing_.at_most = limit() * (1 + slightly);
       for (const WeighedCandidate& candidate : weighing_.weigh(round, std::move(later))) take(candidate);
     }
   }
@@ -288,7 +288,7 @@ class Search {
     LeftOutLog log = weighing_.log();
     for (const std::int64_t family : weighing_.waiting()) {
       if (result.finished || !needed(family)) {
-        log.too_slow(space_.layout_of(family), weighing_.time_bound(family), space_.splits());
+        log.too_slow(space_.layout_of(family), weighing_.time_bound(family), weighing_.candidates(family));
       }
     }
     planning.bounded = log.candidates(LeftOutWhy::slower_by_bound);
@@ -386,7 +386,7 @@ Weigher fast_weigher(const Scenario& scenario) {
   return {.time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
           .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
           .weigh = [fast](const Family& family, const SplitChoice& split,
-                          std::optional<Seconds> below) { return fast->evaluator.weigh(family, split, below); },
+                          std::optional<Seconds> at_most) { return fast->evaluator.weigh(family, split, at_most); },
           .refined = [fast](const Family& family) { return fast->evaluator.refined(family); },
           .watch = [fast](const Stop& stop) { fast->stop = stop; }};
 }

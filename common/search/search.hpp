@@ -20,8 +20,8 @@ namespace plumb {
 struct Weigher {
   std::function<Seconds(const Family&)> time_bound;  // no candidate of the family takes less
   std::function<Bytes(const Family&)> memory_bound;  // … needs less on its fullest rank
-  // May throw SlowerThanAsked where it is sure to take `below` or more.
-  std::function<Estimate(const Family&, const SplitChoice&, std::optional<Seconds> below)> weigh;
+  // May throw SlowerThanAsked where it is sure to take more than `at_most`.
+  std::function<Estimate(const Family&, const SplitChoice&, std::optional<Seconds> at_most)> weigh;
   // The family's dynamic split, searched thoroughly; none: no better one is looked for.
   std::function<Split(const Family&)> refined = {};
   // Told what ends the search, which outlives this: then long calls of weigh throw Stopped. None: they cannot.

@@ -85,17 +85,44 @@ void Weighing::measure_bounds() {
       waiting_.push_back(family);
     }
   }
+  sort_waiting();
+}
+
+void Weighing::sort_waiting() {
   std::ranges::sort(waiting_, {},
                     [&](std::int64_t family) { return std::tuple(is_long(family), time_bound(family), family); });
+}
+
+std::int64_t Weighing::candidates(std::int64_t family) const {
+  const std::vector<std::int64_t>& put_off = facts_[index(family)].put_off;
+  return put_off.empty() ? space_.splits() : std::ssize(put_off);
+}
+
+void Weighing::put_off(std::int64_t family, const Refusals& refusals) {
+  std::vector<std::int64_t> splits;
+  Seconds least = longest_time;
+  for (const Refusal& refusal : refusals) {
+    if (!refusal.at_least) continue;
+    splits.push_back(refusal.id % space_.splits());
+    least = std::min(least, *refusal.at_least);
+  }
+  Facts& facts = facts_[index(family)];
+  facts.put_off = std::move(splits);
+  if (facts.put_off.empty()) return;
+  facts.time = std::max(facts.time, least);
+  disposed_ -= std::ssize(facts.put_off);
+  waiting_.push_back(family);
 }
 
 bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
                             Refusals& refusals) const {
   const Family of = space_.family(family);
-  for (std::int64_t split = 0; split < space_.splits(); ++split) {
+  const std::vector<std::int64_t>& put_off = facts_[index(family)].put_off;
+  for (std::int64_t n = 0; n < candidates(family); ++n) {
+    const std::int64_t split = put_off.empty() ? n : put_off[index(n)];
     const std::int64_t id = family * space_.splits() + split;
     try {
-      Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)], below);
+      Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)], at_most);
       if (best && estimate.iteration >= *best) estimate.plan.reset();  // a round may weigh a thousand
       found.push_back({id, estimate.iteration, estimate.peak_bytes, estimate.fits, std::move(estimate.split),
                        std::move(estimate.plan)});
@@ -122,7 +149,7 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
     const Weigher& weigher = weighers_[index(thread)];
     if (!weigh_family(round[index(item)], weigher, found[index(item)], refusals[index(item)])) cut_short = true;
     done[index(item)] = 1;
-    under_way_done_ += space_.splits();
+    under_way_done_ += candidates(round[index(item)]);
     if (thread == 0) tell();
   });
   disposed_ += under_way_done_.exchange(0);
@@ -131,11 +158,9 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   std::vector<WeighedCandidate> result;
   for (std::size_t item = 0; item < round.size(); ++item) {
     if (done[item] == 0) waiting_.push_back(round[item]);
+    if (done[item] != 0) put_off(round[item], refusals[item]);
     for (const auto& [id, reason, unproven, at_least] : refusals[item]) {
-      if (at_least) {
-        log_.too_slow(space_.layout_of(round[item]), *at_least, 1);
-        continue;
-      }
+      if (at_least) continue;
       if (unproven) {
         log_.unproven(reason, 1);
       } else {
@@ -152,6 +177,7 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
     }
   }
   waiting_.insert(waiting_.end(), later.begin(), later.end());
+  sort_waiting();
   return result;
 }
 

@@ -31,11 +31,13 @@ class Weighing {
   [[nodiscard]] const std::vector<std::int64_t>& waiting() const { return waiting_; }
   [[nodiscard]] Seconds time_bound(std::int64_t family) const { return facts_[index(family)].time; }
   [[nodiscard]] Bytes memory_bound(std::int64_t family) const { return facts_[index(family)].memory; }
+  // Its candidates that wait, if it waits.
+  [[nodiscard]] std::int64_t candidates(std::int64_t family) const;
   // Whether its schedule is made for each split's times.
   [[nodiscard]] bool is_long(std::int64_t family) const { return facts_[index(family)].is_long; }
 
-  // All candidates of these families that can be built, by number; then `later` wait. If it is ended meanwhile, those
-  // that were not begun wait too.
+  // All candidates of these families that can be built, by number; then `later` wait, and what is sure to take more than
+  // `at_most`, until more is asked for. If it is ended meanwhile, those that were not begun wait too.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
                                                     std::vector<std::int64_t> later);
 
@@ -59,8 +61,8 @@ class Weighing {
   // Of what was weighed; or else something that cannot be built.
   [[nodiscard]] std::optional<std::int64_t> smallest_misfit() const;
 
-  std::optional<Seconds> best = {};   // for progress
-  std::optional<Seconds> below = {};  // what is sure to take that or more need not be weighed
+  std::optional<Seconds> best = {};     // for progress
+  std::optional<Seconds> at_most = {};  // what is sure to take more need not be weighed
 
  private:
   struct Facts {
@@ -68,8 +70,9 @@ class Weighing {
     Bytes memory = {};
     bool known = false;
     bool is_long = false;
+    std::vector<std::int64_t> put_off = {};  // the splits that were; none: all of them, before the first time
   };
-  // Of one thread: what it found that cannot be built, not be proven, or is slower than `below`.
+  // Of one thread: what it found that cannot be built, not be proven, or takes more than `at_most`.
   struct Refusal {
     std::int64_t id = 0;
     std::string reason = {};
@@ -83,6 +86,9 @@ class Weighing {
   // False: ended before all were.
   [[nodiscard]] bool weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
                                   Refusals& refusals) const;
+  // Those of a family's refusals that say at least how long a candidate takes: they wait for that.
+  void put_off(std::int64_t family, const Refusals& refusals);
+  void sort_waiting();
   void tell() const;
 
   const SearchSpace& space_;

@@ -34,7 +34,8 @@ struct Planned {
   double seconds = 0;                  // that it took
 };
 
-// Shows progress with the best so far. The first Ctrl-C or SIGTERM keeps the best so far, the second ends the program.
+// Shows progress with the best so far. The first Ctrl-C or SIGTERM keeps the best so far, another one a second or more
+// later ends the program.
 [[nodiscard]] Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options);
 
 }  // namespace plumb::sim

@@ -172,6 +172,43 @@ TEST_CASE("a family just above the best path is not left out where an engine may
   CHECK(overtaken >= static_cast<int>(cases(5)));  // or nothing was ever close
 }
 
+// Once the best path is known, all others are told to be slower. The engine then finds that it takes longer than some.
+TEST_CASE("what was told to be slower is weighed after all where the engine raises what the best takes") {
+  int overtaken = 0;
+  std::int64_t told = 0;
+  for (unsigned seed = 0; seed < scenarios; ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = read_text(random_scenario(seed));
+    const SearchSpace space(scenario);
+    const Candidate fastest = *best_of(plan_scenario(scenario, predict_by_path));
+    const Evaluator engine = [=](const Plan& plan) {
+      Timeline timeline = predict_by_path(plan);
+      Seconds& duration = timeline.steps.front().duration;
+      timeline.producer = "the fastest is slower";
+      if (duration <= fastest.iteration * (1 + 1e-9)) duration = duration * 1.3;
+      return timeline;
+    };
+    const PlanningResult all = plan_scenario(scenario, engine);
+    overtaken += best_of(all)->iteration < fastest.iteration * 1.3 ? 1 : 0;
+    const MakeWeigher make = [&](const Scenario& of) {
+      Weigher weigher = slow_weigher(of);
+      weigher.weigh = [&, weigh = weigher.weigh](const Family& family, const SplitChoice& split,
+                                                 std::optional<Seconds> at_most) {
+        Estimate estimate = weigh(family, split, at_most);
+        if (!at_most || estimate.iteration <= *at_most) return estimate;
+        ++told;
+        throw SlowerThanAsked(estimate.iteration);
+      };
+      return weigher;
+    };
+    const SearchResult found = search(space, make, engine, {.top = 1});
+    require_same_best(found.planning, all);
+    check_counts(found, space);
+  }
+  CHECK(told > 0);
+  CHECK(overtaken > static_cast<int>(scenarios / 4));  // or nothing was ever close
+}
+
 TEST_CASE("without pruning and bounds the table and the answer are the same") {
   for (unsigned seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);

@@ -36,10 +36,10 @@ TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
     const auto watched = std::make_shared<Stop>();
     const auto calls = std::make_shared<int>(0);
     weigher.watch = [=](const Stop& by) { *watched = by; };
-    weigher.weigh = [=, &of, &stop](const Family& family, const SplitChoice& split, std::optional<Seconds> below) {
+    weigher.weigh = [=, &of, &stop](const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
       if (++*calls == 5) stop = true;  // as if within a long search for a split
       watched->check();
-      return weigh_slowly(of, family, split, {.below = below});
+      return weigh_slowly(of, family, split, {.at_most = at_most});
     };
     return weigher;
   };
@@ -57,9 +57,9 @@ TEST_CASE("splits that took too long to prove are counted apart from what cannot
   const auto calls = std::make_shared<std::atomic<int>>(0);
   const MakeWeigher make = [&](const Scenario& of) {
     Weigher weigher = slow_weigher(of);
-    weigher.weigh = [=, &of](const Family& family, const SplitChoice& split, std::optional<Seconds> below) {
+    weigher.weigh = [=, &of](const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
       if (++*calls <= 3) throw TooLongToProve("split", "it takes too long to prove", "");
-      return weigh_slowly(of, family, split, {.below = below});
+      return weigh_slowly(of, family, split, {.at_most = at_most});
     };
     return weigher;
   };
@@ -85,8 +85,8 @@ TEST_CASE("told to end, a search of schedules made for times predicts the plan t
   const MakeWeigher make = [&](const Scenario& of) {
     Weigher weigher = fast_weigher(of);
     weigher.weigh = [weigh = weigher.weigh, &stop](const Family& family, const SplitChoice& split,
-                                                   std::optional<Seconds> below) {
-      Estimate estimate = weigh(family, split, below);
+                                                   std::optional<Seconds> at_most) {
+      Estimate estimate = weigh(family, split, at_most);
       stop = true;
       return estimate;
     };
