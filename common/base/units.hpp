@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,15 +89,16 @@ enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp64, int64 };
   return "";
 }
 
+template <class Enum>
+[[nodiscard]] std::vector<std::string> names_of(std::initializer_list<Enum> values) {
+  std::vector<std::string> names;
+  for (const Enum value : values) names.emplace_back(name_of(value));
+  return names;
+}
+
 // Of the types that models are trained in: the first ones, in their order.
 [[nodiscard]] inline const std::vector<std::string>& training_precision_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const ElementType type : {ElementType::fp32, ElementType::bf16, ElementType::fp16}) {
-      list.emplace_back(name_of(type));
-    }
-    return list;
-  }();
+  static const std::vector<std::string> names = names_of({ElementType::fp32, ElementType::bf16, ElementType::fp16});
   return names;
 }
 

@@ -220,7 +220,8 @@ ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
 std::string provenance(const Scenario& scenario) {
   if (scenario.profile) {
     const Profile& profile = *scenario.profile;
-    return "profile of " + profile.machine + ", " + std::to_string(profile.samples) + " rounds of " +
+    return std::string(measured_provenance) + " " + profile.machine + ", " + std::to_string(profile.samples) +
+           " rounds of " +
            (profile.busy_ranks == 1 ? "one rank" : std::to_string(profile.busy_ranks) + " ranks at once") + ", " +
            profile.transport + " transport";
   }

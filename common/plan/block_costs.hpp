@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
@@ -50,6 +51,7 @@ namespace plumb {
 // "profile of HOST, 15 rounds of one rank, gloo transport" (or "of 2 ranks at once"), or "peak (datasheet) × efficiency
 // (assumed: …)".
 [[nodiscard]] std::string provenance(const Scenario& scenario);
+inline constexpr std::string_view measured_provenance = "profile of";  // how that of measured costs begins
 
 // Whether the forward of every layer is redone inside its backward. Recompute stage by stage has actions of its own,
 // see recomputes_by_action; of some layers, see layers_redone_inside.

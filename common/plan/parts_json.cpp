@@ -11,9 +11,7 @@ namespace plumb {
 
 static std::vector<std::string> enum_names(DeviceType) { return {"cpu", "cuda"}; }
 static std::vector<std::string> enum_names(ElementType) {
-  std::vector<std::string> names = training_precision_names();
-  for (const ElementType type : {ElementType::fp64, ElementType::int64}) names.emplace_back(name_of(type));
-  return names;
+  return names_of({ElementType::fp32, ElementType::bf16, ElementType::fp16, ElementType::fp64, ElementType::int64});
 }
 static std::vector<std::string> enum_names(RecomputeMode) {
   return {"none", "selective", "full", "first_layers", "every_nth_layer"};

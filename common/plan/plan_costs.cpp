@@ -233,14 +233,16 @@ PipelineCosts predicted_costs(const Plan& plan, double expert_load) {
   return pipeline_costs(plan, scenario, plan_blocks(plan, scenario));
 }
 
+bool has_measured_costs(const Plan& plan) { return plan.costs.provenance.starts_with(measured_provenance); }
+
 void require_predicted_costs(const Plan& plan, const std::string& where) {
   if (plan.costs == predicted_costs(plan)) return;
-  const bool measured = plan.costs.provenance.starts_with("profile of");
   throw InputError(where,
-                   measured ? "the plan's costs are measured (" + plan.costs.provenance +
-                                  "): they do not follow from the machine's numbers"
-                            : "the plan's costs are not those that its machine, software and training predict: they "
-                              "were edited, or written by another version of plumb",
+                   has_measured_costs(plan)
+                       ? "the plan's costs are measured (" + plan.costs.provenance +
+                             "): they do not follow from the machine's numbers"
+                       : "the plan's costs are not those that its machine, software and training predict: they "
+                         "were edited, or written by another version of plumb",
                    "give a scenario without a profile, or its plan");
 }
 

@@ -67,6 +67,9 @@ void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 // experts are chosen most, over the mean of all; their matmuls and activations grow with it.
 [[nodiscard]] PipelineCosts predicted_costs(const Plan& plan, double expert_load = 1);
 
+// Whether they came from a profile, by their provenance.
+[[nodiscard]] bool has_measured_costs(const Plan& plan);
+
 // Throws InputError (`where`) if the plan's costs are others than those: then they were measured (a profile) or edited,
 // and do not follow from the machine's numbers.
 void require_predicted_costs(const Plan& plan, const std::string& where);

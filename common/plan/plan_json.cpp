@@ -160,7 +160,7 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
 
 // Of a machine without them, predictions divide by zero.
 void require_numbers(const Plan& plan, const JsonValue& machine) {
-  if (plan.costs.provenance.starts_with("profile of")) return;
+  if (has_measured_costs(plan)) return;
   const std::vector<MissingNumber> missing = missing_numbers(scenario_of(plan));
   if (!missing.empty()) machine.fail(problem_of(missing, plan.cluster.machine.name), edit_hint);
 }

@@ -132,13 +132,8 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleB
 }
 
 const std::vector<std::string>& split_methods() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::parameters, SplitMethod::dynamic}) {
-      list.emplace_back(name_of(method));
-    }
-    return list;
-  }();
+  static const std::vector<std::string> names =
+      names_of({SplitMethod::uniform, SplitMethod::parameters, SplitMethod::dynamic});
   return names;
 }
 

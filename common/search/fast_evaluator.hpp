@@ -23,7 +23,8 @@ class FastEvaluator {
   [[nodiscard]] Bytes memory_bound(const Family& family);  // of the fullest rank
 
   // As weigh_slowly: the same split, the step's time within 1e-9 of it, the peak as Estimate says. Throws
-  // SlowerThanAsked where it takes more than `at_most`, if that is sure before a schedule is made for the stages' times.
+  // SlowerThanAsked where it takes more than `at_most`, if that is sure before a schedule is made for the stages'
+  // times.
   [[nodiscard]] Estimate weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most = {});
 
   // The family's dynamic split, searched as thoroughly as for a plan of its own.

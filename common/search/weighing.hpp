@@ -36,8 +36,8 @@ class Weighing {
   // Whether its schedule is made for each split's times.
   [[nodiscard]] bool is_long(std::int64_t family) const { return facts_[index(family)].is_long; }
 
-  // All candidates of these families that can be built, by number; then `later` wait, and what is sure to take more than
-  // `at_most`, until more is asked for. If it is ended meanwhile, those that were not begun wait too.
+  // All candidates of these families that can be built, by number; then `later` wait, and what is sure to take more
+  // than `at_most`, until more is asked for. If it is ended meanwhile, those that were not begun wait too.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
                                                     std::vector<std::int64_t> later);
 
