@@ -103,13 +103,12 @@ double number_of_splits(int layers, int stage_count) {
 }
 
 // Every split that fits the problem, in lexicographic order.
-std::vector<Split> all_splits_within(const SplitProblem& problem) {
-  const WeighedChain chain(problem);
+std::vector<Split> all_splits_within(const WeighedChain& chain) {
   std::vector<Split> splits;
-  std::vector<int> cuts(problem.rank_of_stage.size(), chain.blocks());
+  std::vector<int> cuts(static_cast<std::size_t>(chain.stages()), chain.blocks());
   const auto fitting = [&] {
     for (int rank = 0; rank < chain.ranks(); ++rank) {
-      if (chain.rank_bytes(rank, cuts) > problem.memory_per_rank->value) return false;
+      if (chain.rank_bytes(rank, cuts) > chain.problem().memory_per_rank->value) return false;
     }
     return true;
   };
@@ -129,23 +128,24 @@ std::vector<Split> all_splits_within(const SplitProblem& problem) {
 
 // The least slowest stage within the lesser problem, evened; and within the other, where that is too large for it.
 // False: nothing fits, proven.
-bool consider_fast_stages(const SplitProblems& problems, std::int64_t microbatches, FastestSplit& fastest) {
-  for (const SplitProblem* problem : {&problems.least, &problems.sure}) {
-    const std::vector<Split> splits = fast_splits(*problem);
-    if (splits.empty()) return problem == &problems.sure;
-    fastest.consider_new({splits.front(), pivot_split(*problem, splits.front(), microbatches)});
-    if (fits(problems.sure, splits.front())) break;
+bool consider_fast_stages(const WeighedChain& least, const WeighedChain& sure, std::int64_t microbatches,
+                          FastestSplit& fastest) {
+  for (const WeighedChain* chain : {&least, &sure}) {
+    const std::vector<Split> splits = fast_splits(*chain);
+    if (splits.empty()) return chain == &sure;
+    fastest.consider_new({splits.front(), pivot_split(*chain, splits.front(), microbatches)});
+    if (fits(sure, splits.front())) break;
   }
   return true;
 }
 
 // The same where ranks hold several stages. Throws what was thrown for either of them, unless something fits.
-bool consider_fast_ranks(const SplitProblems& problems, FastestSplit& fastest) {
+bool consider_fast_ranks(const WeighedChain& least, const WeighedChain& sure, FastestSplit& fastest) {
   std::exception_ptr unproven;
   bool possible = true;
-  for (const SplitProblem* problem : {&problems.sure, &problems.least}) {
+  for (const WeighedChain* chain : {&sure, &least}) {
     try {
-      const std::vector<Split> splits = fast_splits(*problem);
+      const std::vector<Split> splits = fast_splits(*chain);
       possible = !splits.empty();
       fastest.consider_affordable(splits);
     } catch (const InputError&) {
@@ -168,18 +168,20 @@ SplitSearch split_search(const Plan& plan, bool thorough) {
 
 std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSplit& weigh, const SplitSearch& search) {
   FastestSplit fastest(weigh, search);
-  const int layers = static_cast<int>(problems.sure.block_times.size()) - 2;
-  const int stage_count = static_cast<int>(problems.sure.rank_of_stage.size());
+  const WeighedChain sure(problems.sure);
+  const WeighedChain least(problems.least);
+  const int layers = sure.blocks() - 2;
+  const int stage_count = sure.stages();
   const std::vector<Split> uniform = {uniform_split(layers, stage_count)};
-  if (WeighedChain(problems.sure).most_stages_of_a_rank() == 1) {
-    if (!consider_fast_stages(problems, search.microbatches, fastest)) return std::nullopt;
+  if (sure.most_stages_of_a_rank() == 1) {
+    if (!consider_fast_stages(least, sure, search.microbatches, fastest)) return std::nullopt;
     fastest.consider_new(uniform);
   } else {
     fastest.consider_new(uniform);
-    if (!consider_fast_ranks(problems, fastest)) return std::nullopt;
+    if (!consider_fast_ranks(least, sure, fastest)) return std::nullopt;
   }
   if (fastest.affords(number_of_splits(layers, stage_count))) {
-    fastest.consider_new(all_splits_within(problems.least));
+    fastest.consider_new(all_splits_within(least));
     return fastest.best();
   }
   fastest.improve();

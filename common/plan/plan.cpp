@@ -22,6 +22,7 @@
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
 #include "common/schedule/zb_auto.hpp"
+#include "common/split/weighed_chain.hpp"
 
 namespace plumb {
 namespace {

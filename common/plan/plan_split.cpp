@@ -7,6 +7,7 @@
 #include "common/graph/memory.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/plan_on.hpp"
+#include "common/split/weighed_chain.hpp"
 
 namespace plumb {
 namespace {
@@ -45,7 +46,8 @@ Schedule freed_by_input_gradient(Schedule schedule) {
 
 Split split_without_limit(SplitProblem problem) {
   problem.memory_per_rank.reset();
-  return evened(problem, dynamic_split(problem).value());
+  const WeighedChain chain(problem);
+  return evened(chain, dynamic_split(chain).value());
 }
 
 Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,

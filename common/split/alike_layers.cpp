@@ -77,7 +77,7 @@ void AlikeLayers::collect_stage(int stage, std::size_t place, const LayerRange& 
 
 // What the least counts leave of each limit; false if they exceed one.
 bool AlikeLayers::collect_limits(int rank, const std::vector<LayerRange>& ranges) {
-  const std::vector<int>& own = chain_.stages_of(rank);
+  const std::span<const int> own = chain_.stages_of(rank);
   add_limits_of(rank);
   takes_.assign(own.size(), std::vector<std::int64_t>(moments_.size(), 0));
   least_takes_ = takes_;

@@ -46,8 +46,8 @@ bool blocks_fit_in_ranks(const WeighedChain& chain, std::int64_t limit) {
 
 class BalancedSplit {
  public:
-  BalancedSplit(const SplitProblem& problem, BalanceAim aim) : chain_(problem), aim_(aim) {
-    if (problem.memory_per_rank) memory_limit_ = problem.memory_per_rank->value;
+  BalancedSplit(const WeighedChain& chain, BalanceAim aim) : chain_(chain), aim_(aim) {
+    if (chain.problem().memory_per_rank) memory_limit_ = chain.problem().memory_per_rank->value;
   }
 
   // Keeps where the local search arrives if that is the best so far.
@@ -83,7 +83,7 @@ class BalancedSplit {
   [[nodiscard]] Split best() const { return split_from_cuts(best_); }
 
  private:
-  WeighedChain chain_;
+  const WeighedChain& chain_;
   BalanceAim aim_;
   std::optional<std::int64_t> memory_limit_;
   std::vector<int> best_;
@@ -96,50 +96,46 @@ void add_if_new(std::vector<Split>& splits, const Split& split) {
 
 }  // namespace
 
-bool fits(const SplitProblem& problem, const Split& split) {
-  if (!problem.memory_per_rank) return true;
-  const std::vector<Bytes> memory = rank_memory(problem, split);
-  return std::ranges::all_of(memory, [&](Bytes bytes) { return bytes <= *problem.memory_per_rank; });
+bool fits(const WeighedChain& chain, const Split& split) {
+  const std::optional<Bytes> limit = chain.problem().memory_per_rank;
+  return !limit || std::ranges::all_of(rank_memory(chain, split), [&](Bytes bytes) { return bytes <= *limit; });
 }
 
-Split balanced_split(const SplitProblem& problem, const std::vector<Split>& starts, BalanceAim aim) {
-  require_sound(problem);
-  BalancedSplit balance(problem, aim);
+Split balanced_split(const WeighedChain& chain, const std::vector<Split>& starts, BalanceAim aim) {
+  BalancedSplit balance(chain, aim);
   for (const Split& start : starts) {
-    require_split_of(problem, start);
+    require_split_of(chain.problem(), start);
     balance.improve_from(cuts_of(start));
   }
   balance.search_all();
   return balance.best();
 }
 
-std::vector<Split> fast_splits(const SplitProblem& problem) {
-  require_sound(problem);
-  const WeighedChain chain(problem);
+std::vector<Split> fast_splits(const WeighedChain& chain) {
   std::vector<Split> splits;
   std::vector<Split> starts;
   bool proven = true;
   try {
-    const std::optional<Split> optimum = dynamic_split_within(problem, most_steps_of_start);
+    const std::optional<Split> optimum = dynamic_split_within(chain, most_steps_of_start);
     if (!optimum) return {};
-    splits.push_back(evened(problem, *optimum));
+    splits.push_back(evened(chain, *optimum));
     if (chain.most_stages_of_a_rank() == 1) return splits;
     starts.push_back(*optimum);
   } catch (const TooLongToProve&) {
     proven = false;
-    SplitProblem unlimited = problem;
+    SplitProblem unlimited = chain.problem();
     unlimited.memory_per_rank.reset();
     starts.push_back(dynamic_split(unlimited).value());
   }
   const Split uniform = uniform_split(chain.blocks() - 2, chain.stages());
   starts.push_back(uniform);
   for (const BalanceAim aim : {BalanceAim::pace, BalanceAim::slowest_rank}) {
-    const Split split = balanced_split(problem, starts, aim);
-    if (fits(problem, split)) add_if_new(splits, split);
+    const Split split = balanced_split(chain, starts, aim);
+    if (fits(chain, split)) add_if_new(splits, split);
   }
-  if (fits(problem, uniform)) add_if_new(splits, uniform);
+  if (fits(chain, uniform)) add_if_new(splits, uniform);
   if (!splits.empty() || proven) return splits;
-  const std::optional<Split> optimum = dynamic_split(problem);
+  const std::optional<Split> optimum = dynamic_split(chain);
   return optimum ? std::vector{*optimum} : std::vector<Split>{};
 }
 

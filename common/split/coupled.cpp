@@ -155,7 +155,7 @@ void CoupledCuts::spread(const std::vector<double>& multipliers) {
       continue;
     }
     fixed_weight_[static_cast<std::size_t>(limit.rank)] += each;
-    const std::vector<int>& own = chain_.stages_of(limit.rank);
+    const std::span<const int> own = chain_.stages_of(limit.rank);
     for (std::size_t k = 0; k < own.size(); ++k) {
       kept_weight_[static_cast<std::size_t>(own[k])] += each * (*limit.moment)[k];
     }
@@ -276,7 +276,7 @@ bool CoupledCuts::place_stage(int rank, std::size_t next, int start, int end) {
 // returns false or the budget is used up, which is returned.
 template <class Visit>
 bool CoupledCuts::place_rank(int rank, std::size_t next, Positions& cuts, const Visit& visit) {
-  const std::vector<int>& own = chain_.stages_of(rank);
+  const std::span<const int> own = chain_.stages_of(rank);
   if (next == own.size()) return visit();
   const int stage = own[next];
   const auto begin = static_cast<std::size_t>(stage);

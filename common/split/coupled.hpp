@@ -114,6 +114,6 @@ class CoupledCuts {
 };
 
 // dynamic_split with so many steps for the cuts of ranks with several stages. Throws TooLongToProve.
-[[nodiscard]] std::optional<Split> dynamic_split_within(const SplitProblem& problem, std::int64_t budget);
+[[nodiscard]] std::optional<Split> dynamic_split_within(const WeighedChain& chain, std::int64_t budget);
 
 }  // namespace plumb

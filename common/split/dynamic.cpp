@@ -11,13 +11,13 @@ namespace {
 // One search, with the times of all segments at hand.
 class DynamicSplit {
  public:
-  DynamicSplit(const SplitProblem& problem, std::int64_t budget)
-      : problem_(problem), chain_(problem), blocks_(chain_.blocks()), stages_(chain_.stages()), budget_(budget) {
+  DynamicSplit(const WeighedChain& chain, std::int64_t budget)
+      : problem_(chain.problem()), chain_(chain), blocks_(chain.blocks()), stages_(chain.stages()), budget_(budget) {
     sum_times();
-    const auto layer_times = std::span(problem.block_times).subspan(1, problem.block_times.size() - 2);
-    const bool alike = problem.memory_per_rank && chain_.most_stages_of_a_rank() > 1 && AlikeLayers::are(chain_) &&
+    const auto layer_times = std::span(problem_.block_times).subspan(1, problem_.block_times.size() - 2);
+    const bool alike = problem_.memory_per_rank && chain_.most_stages_of_a_rank() > 1 && AlikeLayers::are(chain_) &&
                        std::ranges::count(layer_times, layer_times.front()) == std::ssize(layer_times);
-    if (alike) alike_.emplace(chain_, CoupledLimits{.bytes = problem.memory_per_rank->value});
+    if (alike) alike_.emplace(chain_, CoupledLimits{.bytes = problem_.memory_per_rank->value});
   }
 
   std::optional<Split> run() {
@@ -42,12 +42,12 @@ class DynamicSplit {
  private:
   // Sums from left to right, as slowest_stage_time adds them: exact comparison needs the same rounding.
   void sum_times() {
-    times_.assign(static_cast<std::size_t>(blocks_ * (blocks_ + 1) / 2), 0.0);
+    times_.reserve(static_cast<std::size_t>(blocks_ * (blocks_ + 1) / 2));
     for (int start = 0; start < blocks_; ++start) {
       double sum = 0;
       for (int end = start + 1; end <= blocks_; ++end) {
         sum += problem_.block_times[static_cast<std::size_t>(end) - 1].value;
-        times_[time_index(start, end)] = sum;
+        times_.push_back(sum);
       }
     }
   }
@@ -175,7 +175,7 @@ class DynamicSplit {
   }
 
   const SplitProblem& problem_;
-  WeighedChain chain_;
+  const WeighedChain& chain_;
   int blocks_;
   int stages_;
   std::int64_t budget_;
@@ -187,13 +187,12 @@ class DynamicSplit {
 
 }  // namespace
 
-std::optional<Split> dynamic_split_within(const SplitProblem& problem, std::int64_t budget) {
-  require_sound(problem);
-  return DynamicSplit(problem, budget).run();
+std::optional<Split> dynamic_split_within(const WeighedChain& chain, std::int64_t budget) {
+  return DynamicSplit(chain, budget).run();
 }
 
-std::optional<Split> dynamic_split(const SplitProblem& problem) {
-  return dynamic_split_within(problem, most_steps_of_proof);
+std::optional<Split> dynamic_split(const WeighedChain& chain) {
+  return dynamic_split_within(chain, most_steps_of_proof);
 }
 
 }  // namespace plumb

@@ -14,35 +14,62 @@ constexpr double unreachable = std::numeric_limits<double>::infinity();
 // that are tried add up to about the blocks times the longest stage.
 class EvenSplit {
  public:
-  EvenSplit(const SplitProblem& problem, Seconds limit)
-      : problem_(problem),
-        chain_(problem),
+  EvenSplit(const WeighedChain& chain, Seconds limit)
+      : problem_(chain.problem()),
+        chain_(chain),
         limit_(limit.value),
-        blocks_(problem.block_times.size()),
-        stages_(problem.rank_of_stage.size()),
-        cost_((stages_ + 1) * (blocks_ + 1), unreachable),
-        end_(cost_.size(), 0) {}
+        blocks_(problem_.block_times.size()),
+        stages_(problem_.rank_of_stage.size()) {}
 
   std::optional<Split> run() {
-    cost_[index(stages_, blocks_)] = 0;
-    const std::vector<std::size_t> first = earliest_starts();
-    const std::vector<std::size_t> last = latest_starts();
+    add_rows();
     for (std::size_t stage = stages_; stage-- > 0;) {
       if (problem_.stop != nullptr) problem_.stop->check();
-      for (std::size_t start = first[stage]; start <= last[stage]; ++start) settle(stage, start);
+      for (std::size_t start = rows_[stage].first; start <= rows_[stage].last; ++start) settle(stage, start);
     }
-    if (cost_[index(0, 0)] == unreachable) return std::nullopt;
+    if (cost(0, 0) == unreachable) return std::nullopt;
     std::vector<int> cuts;
     std::size_t start = 0;
     for (std::size_t stage = 0; stage < stages_; ++stage) {
-      start = end_[index(stage, start)];
+      start = tails_[index(stage, start)].end;
       cuts.push_back(static_cast<int>(start));
     }
     return split_from_cuts(cuts);
   }
 
  private:
-  [[nodiscard]] std::size_t index(std::size_t stage, std::size_t start) const { return stage * (blocks_ + 1) + start; }
+  // The cheapest way on from a stage's start.
+  struct Tail {
+    double cost = unreachable;  // sum of squares
+    std::size_t end = 0;        // of the stage
+  };
+  // The starts of a stage that may be of use; last < first: none.
+  struct Row {
+    std::size_t first = 0;
+    std::size_t last = 0;
+    std::size_t begin = 0;  // of its tails among all
+  };
+
+  void add_rows() {
+    const std::vector<std::size_t> first = earliest_starts();
+    const std::vector<std::size_t> last = latest_starts();
+    std::size_t begin = 0;
+    for (std::size_t stage = 0; stage < stages_; ++stage) {
+      rows_.push_back({.first = first[stage], .last = last[stage], .begin = begin});
+      if (last[stage] >= first[stage]) begin += last[stage] - first[stage] + 1;
+    }
+    rows_.push_back({.first = blocks_, .last = blocks_, .begin = begin});
+    tails_.resize(begin + 1);
+    tails_.back().cost = 0;
+  }
+
+  [[nodiscard]] std::size_t index(std::size_t stage, std::size_t start) const {
+    return rows_[stage].begin + start - rows_[stage].first;
+  }
+  [[nodiscard]] double cost(std::size_t stage, std::size_t start) const {
+    if (start < rows_[stage].first || start > rows_[stage].last) return unreachable;
+    return tails_[index(stage, start)].cost;
+  }
 
   // From which the end can still be reached, and which can be reached, by times alone: a bound for each stage, with
   // room for rounding.
@@ -71,15 +98,14 @@ class EvenSplit {
 
   // The cheapest end of a stage that begins at `start`; the latest of equal ones.
   void settle(std::size_t stage, std::size_t start) {
-    double& best = cost_[index(stage, start)];
+    Tail& best = tails_[index(stage, start)];
     double seconds = 0;
     for (std::size_t end = start + 1; end <= blocks_; ++end) {
       seconds += problem_.block_times[end - 1].value;
       if (seconds > limit_ || !fits_alone(stage, start, end)) return;
-      const double cost = seconds * seconds + cost_[index(stage + 1, end)];
-      if (cost == unreachable || cost > best) continue;
-      best = cost;
-      end_[index(stage, start)] = end;
+      const double with = seconds * seconds + cost(stage + 1, end);
+      if (with == unreachable || with > best.cost) continue;
+      best = {.cost = with, .end = end};
     }
   }
 
@@ -90,20 +116,20 @@ class EvenSplit {
   }
 
   const SplitProblem& problem_;
-  WeighedChain chain_;
+  const WeighedChain& chain_;
   double limit_;
   std::size_t blocks_;
   std::size_t stages_;
-  std::vector<double> cost_;      // by stage and start: least sum of squares from there on
-  std::vector<std::size_t> end_;  // of that stage
+  std::vector<Row> rows_;    // by stage, with one behind the last
+  std::vector<Tail> tails_;  // by stage and start
 };
 
 }  // namespace
 
-Split evened(const SplitProblem& problem, const Split& split) {
-  Split even = EvenSplit(problem, slowest_stage_time(problem, split)).run().value_or(split);
+Split evened(const WeighedChain& chain, const Split& split) {
+  Split even = EvenSplit(chain, slowest_stage_time(chain.problem(), split)).run().value_or(split);
   // Ranks with several stages couple them: the given split stands where the even one takes too much.
-  return fits(problem, even) ? even : split;
+  return fits(chain, even) ? even : split;
 }
 
 }  // namespace plumb

@@ -15,8 +15,8 @@ namespace {
 
 class PivotSplit {
  public:
-  PivotSplit(const SplitProblem& problem, std::int64_t microbatches) : chain_(problem), microbatches_(microbatches) {
-    if (problem.memory_per_rank) limit_ = problem.memory_per_rank->value;
+  PivotSplit(const WeighedChain& chain, std::int64_t microbatches) : chain_(chain), microbatches_(microbatches) {
+    if (chain.problem().memory_per_rank) limit_ = chain.problem().memory_per_rank->value;
   }
 
   // From cuts that fit on, as long as the limit of T becomes clearly less.
@@ -60,17 +60,16 @@ class PivotSplit {
     return reach_of(chain_.blocks(), chain_.stages(), farthest).cuts;
   }
 
-  WeighedChain chain_;
+  const WeighedChain& chain_;
   std::int64_t microbatches_;
   std::optional<std::int64_t> limit_;
 };
 
 }  // namespace
 
-Split pivot_split(const SplitProblem& problem, const Split& split, std::int64_t microbatches) {
-  require_sound(problem);
-  require_split_of(problem, split);
-  return split_from_cuts(PivotSplit(problem, microbatches).improved(cuts_of(split)));
+Split pivot_split(const WeighedChain& chain, const Split& split, std::int64_t microbatches) {
+  require_split_of(chain.problem(), split);
+  return split_from_cuts(PivotSplit(chain, microbatches).improved(cuts_of(split)));
 }
 
 }  // namespace plumb

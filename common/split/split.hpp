@@ -66,6 +66,10 @@ struct SplitProblem {
   std::vector<Bytes> rank_reserve = {};  // by rank, what else it needs whatever the split; empty: nothing
 };
 
+// A split problem summed up: a SplitProblem that stays becomes one where it is asked for (weighed_chain.hpp). Throws
+// InputError for one that cannot be weighed.
+class WeighedChain;
+
 // The slowest stage's time under a split: with one stage per rank, what bounds the step in steady state.
 [[nodiscard]] Seconds slowest_stage_time(const SplitProblem& problem, const Split& split);
 
@@ -74,25 +78,25 @@ struct SplitProblem {
 
 // What every rank needs under a split at the worst of its moments: fixed and kept bytes, the workspace of the stage
 // that works, of all that may the largest, and its reserve. This is held below the limit.
-[[nodiscard]] std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split);
-[[nodiscard]] bool fits(const SplitProblem& problem, const Split& split);
+[[nodiscard]] std::vector<Bytes> rank_memory(const WeighedChain& chain, const Split& split);
+[[nodiscard]] bool fits(const WeighedChain& chain, const Split& split);
 
 // The slowest stage's time is minimal under every rank's memory limit: proven optimal, every stage has at least one
 // block. Among equal ones the lexicographically largest counts. nullopt: no split fits, proven as well.
 // Bisection on the slowest stage; each step is a reachability over cuts, O(n·stages), and where ranks with several
 // stages couple these under a memory limit, Lagrange multipliers of the ranks' moments and a dynamic program over what
 // they leave open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
-[[nodiscard]] std::optional<Split> dynamic_split(const SplitProblem& problem);
+[[nodiscard]] std::optional<Split> dynamic_split(const WeighedChain& chain);
 
 // With one stage per rank: from `split` on, which must fit, the least worst pivot of a step of so many microbatches, to
 // a few hundred-thousandths; see pivot.cpp.
-[[nodiscard]] Split pivot_split(const SplitProblem& problem, const Split& split, std::int64_t microbatches);
+[[nodiscard]] Split pivot_split(const WeighedChain& chain, const Split& split, std::int64_t microbatches);
 
 // Among the splits whose slowest stage is no slower than under `split` and whose ranks fit, the one with the least sum
 // of squared stage times; the latest cuts of equal ones. Two neighbours as slow as the slowest expose their messages to
 // each other at every microbatch, slack between them hides these. Where ranks hold several stages, `split` itself if
 // the most even one does not fit them together. `split` must fit.
-[[nodiscard]] Split evened(const SplitProblem& problem, const Split& split);
+[[nodiscard]] Split evened(const WeighedChain& chain, const Split& split);
 
 // What ranks with several stages are balanced for. No step is shorter than what the slowest rank takes for all of its
 // microbatches; but its stages take turns with the other ranks', and while one of them is slow, others wait. On
@@ -109,14 +113,14 @@ enum class BalanceAim : std::uint8_t {
 // start does; nothing more is proven. For the slowest rank, where the chain is short and the stages are few, all cuts
 // are then searched for any with a faster one. Both searches end after a number of steps, finished or not; these are
 // counted, not timed: the same split everywhere.
-[[nodiscard]] Split balanced_split(const SplitProblem& problem, const std::vector<Split>& starts, BalanceAim aim);
+[[nodiscard]] Split balanced_split(const WeighedChain& chain, const std::vector<Split>& starts, BalanceAim aim);
 
 // What `split: dynamic` chooses from by the predicted step: splits that fit, none if it is proven that none does.
 // One stage per rank: the dynamic split, evened; no split that fits has a faster slowest stage, which bounds the step
 // in steady state. Several: that one, those balanced for the pace and for the slowest rank from it and from the uniform
 // split, and the uniform one if it fits. No other split is proven to be slower. Throws InputError if it takes too long
 // to prove that none fits and the searches found none.
-[[nodiscard]] std::vector<Split> fast_splits(const SplitProblem& problem);
+[[nodiscard]] std::vector<Split> fast_splits(const WeighedChain& chain);
 
 // "[6, 7, 7, 5]" as numbers, or a Megatron layout string: E embedding, t layer, m MTP, L loss, | ends a stage, (..)*n
 // and x*n repeat, commas and blanks are cosmetic. Stages are in order of the pipeline; only the first and the last may

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <utility>
+#include <numeric>
 
 #include "common/base/error.hpp"
 #include "common/split/chain.hpp"
@@ -12,29 +12,22 @@
 namespace plumb {
 namespace {
 
-std::vector<std::vector<int>> stages_by_rank(const SplitProblem& problem) {
-  std::vector<std::vector<int>> stages(problem.moments.size());
-  for (std::size_t stage = 0; stage < problem.rank_of_stage.size(); ++stage) {
-    stages[static_cast<std::size_t>(problem.rank_of_stage[stage])].push_back(static_cast<int>(stage));
-  }
-  return stages;
-}
-
 void require_moments(const SplitProblem& problem) {
   const auto ranks = static_cast<int>(problem.moments.size());
   if (std::ranges::any_of(problem.rank_of_stage, [&](int rank) { return rank < 0 || rank >= ranks; })) {
     throw InputError("split",
                      "a stage on a rank that has no moments: expected ranks 0 to " + std::to_string(ranks - 1));
   }
-  const std::vector<std::vector<int>> stages = stages_by_rank(problem);
+  std::vector<std::size_t> stages(problem.moments.size(), 0);
+  for (const int rank : problem.rank_of_stage) ++stages[static_cast<std::size_t>(rank)];
   for (std::size_t rank = 0; rank < stages.size(); ++rank) {
     const auto wrong = [&](const Moment& moment) {
-      return moment.size() != stages[rank].size() ||
+      return moment.size() != stages[rank] ||
              std::ranges::any_of(moment, [](int microbatches) { return microbatches < 0; });
     };
-    if (std::ranges::any_of(problem.moments[rank], wrong) || (problem.moments[rank].empty() && !stages[rank].empty())) {
+    if (std::ranges::any_of(problem.moments[rank], wrong) || (problem.moments[rank].empty() && stages[rank] > 0)) {
       throw InputError("split", "rank " + std::to_string(rank) + ": expected moments of its " +
-                                    std::to_string(stages[rank].size()) + " stages");
+                                    std::to_string(stages[rank]) + " stages");
     }
   }
 }
@@ -53,18 +46,7 @@ std::vector<Seconds> stage_times(const SplitProblem& problem, const Split& split
   return times;
 }
 
-}  // namespace
-
-void require_few_blocks(std::size_t blocks) {
-  constexpr std::size_t most = 4096;
-  if (blocks <= most) return;
-  throw InputError("split",
-                   "dynamic and parameters take at most " + std::to_string(most - 2) + " layers, the model has " +
-                       std::to_string(blocks - 2),
-                   "split: uniform");
-}
-
-void require_sound(const SplitProblem& problem) {
+const SplitProblem& sound(const SplitProblem& problem) {
   const std::size_t blocks = problem.block_times.size();
   const std::size_t stages = problem.rank_of_stage.size();
   require_few_blocks(blocks);
@@ -91,6 +73,18 @@ void require_sound(const SplitProblem& problem) {
                                   std::to_string(problem.moments.size()) + " ranks");
   }
   require_moments(problem);
+  return problem;
+}
+
+}  // namespace
+
+void require_few_blocks(std::size_t blocks) {
+  constexpr std::size_t most = 4096;
+  if (blocks <= most) return;
+  throw InputError("split",
+                   "dynamic and parameters take at most " + std::to_string(most - 2) + " layers, the model has " +
+                       std::to_string(blocks - 2),
+                   "split: uniform");
 }
 
 void require_split_of(const SplitProblem& problem, const Split& split) {
@@ -103,74 +97,83 @@ void require_split_of(const SplitProblem& problem, const Split& split) {
   }
 }
 
-WeighedChain::WeighedChain(const SplitProblem& problem)
-    : time_before_{0},
-      fixed_before_{0},
-      kept_before_{0},
-      rank_of_stage_(problem.rank_of_stage),
-      stages_of_rank_(stages_by_rank(problem)),
-      moments_(&problem.moments),
-      most_held_(problem.rank_of_stage.size(), 0),
-      reserve_(problem.rank_reserve),
-      workspaces_(problem.block_workspaces),
-      stop_(problem.stop) {
+WeighedChain::WeighedChain(const SplitProblem& problem) : problem_(&sound(problem)) {
+  add_blocks();
+  add_stages();
+  if (has_workspaces()) add_workspaces();
+}
+
+void WeighedChain::add_blocks() {
   Seconds sum;
-  for (const Seconds time : problem.block_times) sum += time;
-  for (std::size_t block = 0; block < problem.block_times.size(); ++block) {
-    const double share = sum.value > 0 ? problem.block_times[block] / sum : 0;
-    time_before_.push_back(time_before_.back() + std::llround(share * static_cast<double>(whole_time)));
-    fixed_before_.push_back(fixed_before_.back() + problem.block_fixed_bytes[block].value);
-    kept_before_.push_back(kept_before_.back() + problem.block_kept_bytes[block].value);
+  for (const Seconds time : problem_->block_times) sum += time;
+  const std::size_t count = problem_->block_times.size();
+  for (auto* const before : {&time_before_, &fixed_before_, &kept_before_}) {
+    before->reserve(count + 1);
+    before->push_back(0);
   }
-  for (std::size_t rank = 0; rank < moments_->size(); ++rank) {
-    for (const Moment& moment : (*moments_)[rank]) {
-      for (std::size_t own = 0; own < moment.size(); ++own) {
-        int& most = most_held_[static_cast<std::size_t>(stages_of_rank_[rank][own])];
-        most = std::max(most, moment[own]);
+  for (std::size_t block = 0; block < count; ++block) {
+    const double share = sum.value > 0 ? problem_->block_times[block] / sum : 0;
+    time_before_.push_back(time_before_.back() + std::llround(share * static_cast<double>(whole_time)));
+    fixed_before_.push_back(fixed_before_.back() + problem_->block_fixed_bytes[block].value);
+    kept_before_.push_back(kept_before_.back() + problem_->block_kept_bytes[block].value);
+  }
+}
+
+void WeighedChain::add_stages() {
+  first_of_rank_.assign(problem_->moments.size() + 1, 0);
+  for (const int rank : problem_->rank_of_stage) ++first_of_rank_[static_cast<std::size_t>(rank) + 1];
+  std::partial_sum(first_of_rank_.begin(), first_of_rank_.end(), first_of_rank_.begin());
+  std::vector<int> next = first_of_rank_;
+  stages_by_rank_.resize(problem_->rank_of_stage.size());
+  for (int stage = 0; stage < stages(); ++stage) {
+    int& place = next[static_cast<std::size_t>(rank_of(stage))];
+    stages_by_rank_[static_cast<std::size_t>(place)] = stage;
+    ++place;
+  }
+  most_held_.assign(problem_->rank_of_stage.size(), 0);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::span<const int> own = stages_of(rank);
+    for (const Moment& moment : moments_of(rank)) {
+      for (std::size_t n = 0; n < moment.size(); ++n) {
+        int& most = most_held_[static_cast<std::size_t>(own[n])];
+        most = std::max(most, moment[n]);
       }
     }
   }
-  if (!workspaces_.empty()) add_workspaces(problem);
 }
 
 // As in_sequence adds them up. F of block i of a stage needs its own workspace and has not kept what the blocks behind
 // it will; I has for those behind what W needs instead of what F kept; W has nothing of them.
-void WeighedChain::add_workspaces(const SplitProblem& problem) {
-  for_weight_before_ = {0};
-  std::vector<std::int64_t> forward;
-  std::vector<std::int64_t> input;
-  std::vector<std::int64_t> weight;
-  for (std::size_t block = 0; block < workspaces_.size(); ++block) {
-    const BlockWorkspace& own = problem.block_workspaces[block];
+void WeighedChain::add_workspaces() {
+  const std::size_t count = problem_->block_workspaces.size();
+  for_weight_before_.reserve(count + 1);
+  for_weight_before_.push_back(0);
+  run_peaks_.reserve(count * static_cast<std::size_t>(std::bit_width(count)));
+  for (std::size_t block = 0; block < count; ++block) {
+    const BlockWorkspace& own = problem_->block_workspaces[block];
     for_weight_before_.push_back(for_weight_before_.back() + own.kept_for_weight.value);
     const std::int64_t kept = kept_before_[block + 1];
     const std::int64_t for_weight = for_weight_before_.back();
-    forward.push_back(kept + own.forward.value);
-    input.push_back(kept - for_weight + own.input_gradient.value);
-    weight.push_back(for_weight + own.weight_gradient.value);
+    run_peaks_.push_back({.forward = kept + own.forward.value,
+                          .input = kept - for_weight + own.input_gradient.value,
+                          .weight = for_weight + own.weight_gradient.value});
   }
-  forward_peaks_ = run_peaks(std::move(forward));
-  input_peaks_ = run_peaks(std::move(input));
-  weight_peaks_ = run_peaks(std::move(weight));
-}
-
-WeighedChain::RunPeaks WeighedChain::run_peaks(std::vector<std::int64_t> entries) {
-  RunPeaks peaks = {std::move(entries)};
-  for (std::size_t run = 1; 2 * run <= peaks.front().size(); run *= 2) {
-    const std::vector<std::int64_t>& half = peaks.back();
-    std::vector<std::int64_t> whole;
-    for (std::size_t first = 0; first + run < half.size(); ++first) {
-      whole.push_back(std::max(half[first], half[first + run]));
+  for (std::size_t run = 1; 2 * run <= count; run *= 2) {
+    const std::size_t half = run_peaks_.size() - count;
+    for (std::size_t first = 0; first < count; ++first) {
+      const Peaks& before = run_peaks_[half + first];
+      const Peaks& behind = run_peaks_[half + std::min(first + run, count - 1)];
+      run_peaks_.push_back(larger(before, behind));
     }
-    peaks.push_back(std::move(whole));
   }
-  return peaks;
 }
 
-std::int64_t WeighedChain::largest(const RunPeaks& peaks, int start, int end) {
-  const std::size_t run = std::bit_floor(static_cast<std::size_t>(end - start));
-  const std::vector<std::int64_t>& runs = peaks[static_cast<std::size_t>(std::countr_zero(run))];
-  return std::max(runs[static_cast<std::size_t>(start)], runs[static_cast<std::size_t>(end) - run]);
+// By two runs that overlap.
+WeighedChain::Peaks WeighedChain::largest_peaks(int start, int end) const {
+  const auto run = std::bit_floor(static_cast<unsigned>(end - start));
+  const Peaks* const runs =
+      run_peaks_.data() + static_cast<std::size_t>(std::countr_zero(run)) * problem_->block_workspaces.size();
+  return larger(runs[start], runs[end - static_cast<int>(run)]);
 }
 
 std::int64_t WeighedChain::workspace(int start, int end) const {
@@ -178,19 +181,21 @@ std::int64_t WeighedChain::workspace(int start, int end) const {
   const auto first = static_cast<std::size_t>(start);
   const auto last = static_cast<std::size_t>(end);
   const std::int64_t kept_until = kept_before_[last];
-  const std::int64_t forward = largest(forward_peaks_, start, end) - kept_until;
-  const std::int64_t input = largest(input_peaks_, start, end) - (kept_until - for_weight_before_[last]);
+  const Peaks peaks = largest_peaks(start, end);
+  const std::int64_t forward = peaks.forward - kept_until;
+  const std::int64_t input = peaks.input - (kept_until - for_weight_before_[last]);
   // W begins with what is kept for it alone.
-  const std::int64_t weight = largest(weight_peaks_, start, end) - for_weight_before_[first] - kept_bytes(start, end);
+  const std::int64_t weight = peaks.weight - for_weight_before_[first] - kept_bytes(start, end);
   return std::max({forward, input, weight, std::int64_t{0}});
 }
 
 bool WeighedChain::alike(int block, int other) const {
+  const std::vector<BlockWorkspace>& workspaces = problem_->block_workspaces;
   return time(block, block + 1) == time(other, other + 1) &&
          fixed_bytes(block, block + 1) == fixed_bytes(other, other + 1) &&
          kept_bytes(block, block + 1) == kept_bytes(other, other + 1) &&
-         (workspaces_.empty() ||
-          workspaces_[static_cast<std::size_t>(block)] == workspaces_[static_cast<std::size_t>(other)]);
+         (workspaces.empty() ||
+          workspaces[static_cast<std::size_t>(block)] == workspaces[static_cast<std::size_t>(other)]);
 }
 
 std::int64_t WeighedChain::rank_time(int rank, const std::vector<int>& cuts) const {
@@ -201,7 +206,7 @@ std::int64_t WeighedChain::rank_time(int rank, const std::vector<int>& cuts) con
 
 std::int64_t WeighedChain::working_bytes(int rank, const Moment& moment, int working,
                                          const std::vector<int>& cuts) const {
-  const std::vector<int>& own = stages_of(rank);
+  const std::span<const int> own = stages_of(rank);
   std::int64_t sum = 0;
   for (std::size_t n = 0; n < own.size(); ++n) {
     const int start = start_of(cuts, own[n]);
@@ -213,7 +218,7 @@ std::int64_t WeighedChain::working_bytes(int rank, const Moment& moment, int wor
 }
 
 std::int64_t WeighedChain::rank_bytes(int rank, const std::vector<int>& cuts) const {
-  const std::vector<int>& own = stages_of(rank);
+  const std::span<const int> own = stages_of(rank);
   // The searches ask for this most: what does not depend on the moment is added up once, without new memory.
   thread_local std::vector<std::pair<std::int64_t, std::int64_t>> kept_and_workspace;
   kept_and_workspace.clear();
@@ -258,10 +263,8 @@ Seconds slowest_rank_time(const SplitProblem& problem, const Split& split) {
   return *std::ranges::max_element(of_rank);
 }
 
-std::vector<Bytes> rank_memory(const SplitProblem& problem, const Split& split) {
-  require_sound(problem);
-  require_split_of(problem, split);
-  const WeighedChain chain(problem);
+std::vector<Bytes> rank_memory(const WeighedChain& chain, const Split& split) {
+  require_split_of(chain.problem(), split);
   const std::vector<int> cuts = cuts_of(split);
   std::vector<Bytes> memory;
   for (int rank = 0; rank < chain.ranks(); ++rank) memory.push_back({chain.rank_bytes(rank, cuts)});

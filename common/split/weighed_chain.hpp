@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/split/split.hpp"
 
 namespace plumb {
 
-// Throws InputError for what cannot be weighed: lists that do not fit together, negative or infinite entries, counts
-// that are not of the problem's layers and stages.
-void require_sound(const SplitProblem& problem);
+// Throws InputError for counts that are not of the problem's layers and stages.
 void require_split_of(const SplitProblem& problem, const Split& split);
 
 // Blocks between two cuts are [start, end). Cuts are given as the ends of all stages.
@@ -20,25 +19,30 @@ class WeighedChain {
   // Times are in units of a 2³⁰th of the whole chain's: sums and squares are exact in whatever order they are added up.
   static constexpr std::int64_t whole_time = std::int64_t{1} << 30;
 
-  // `problem` must be sound, and stay: its moments are not copied.
-  explicit WeighedChain(const SplitProblem& problem);
-  explicit WeighedChain(SplitProblem&& problem) = delete;
+  // Every problem is one. It must stay: its lists are not copied. Throws InputError for what cannot be weighed: lists
+  // that do not fit together, negative or infinite entries.
+  WeighedChain(const SplitProblem& problem);
+  WeighedChain(SplitProblem&& problem) = delete;
 
-  [[nodiscard]] const Stop* stop() const { return stop_; }
+  [[nodiscard]] const SplitProblem& problem() const { return *problem_; }
+  [[nodiscard]] const Stop* stop() const { return problem_->stop; }
   [[nodiscard]] int blocks() const { return static_cast<int>(time_before_.size()) - 1; }
-  [[nodiscard]] int stages() const { return static_cast<int>(rank_of_stage_.size()); }
-  [[nodiscard]] int ranks() const { return static_cast<int>(moments_->size()); }
-  [[nodiscard]] int rank_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
-  [[nodiscard]] const std::vector<int>& stages_of(int rank) const {
-    return stages_of_rank_[static_cast<std::size_t>(rank)];
+  [[nodiscard]] int stages() const { return static_cast<int>(problem_->rank_of_stage.size()); }
+  [[nodiscard]] int ranks() const { return static_cast<int>(problem_->moments.size()); }
+  [[nodiscard]] int rank_of(int stage) const { return problem_->rank_of_stage[static_cast<std::size_t>(stage)]; }
+  // Ascending.
+  [[nodiscard]] std::span<const int> stages_of(int rank) const {
+    const auto first = static_cast<std::size_t>(first_of_rank_[static_cast<std::size_t>(rank)]);
+    const auto last = static_cast<std::size_t>(first_of_rank_[static_cast<std::size_t>(rank) + 1]);
+    return std::span(stages_by_rank_).subspan(first, last - first);
   }
   [[nodiscard]] int most_stages_of_a_rank() const {
     std::size_t most = 0;
-    for (const std::vector<int>& stages : stages_of_rank_) most = std::max(most, stages.size());
+    for (int rank = 0; rank < ranks(); ++rank) most = std::max(most, stages_of(rank).size());
     return static_cast<int>(most);
   }
   [[nodiscard]] const std::vector<Moment>& moments_of(int rank) const {
-    return (*moments_)[static_cast<std::size_t>(rank)];
+    return problem_->moments[static_cast<std::size_t>(rank)];
   }
 
   [[nodiscard]] std::int64_t time(int start, int end) const { return between(time_before_, start, end); }
@@ -50,10 +54,11 @@ class WeighedChain {
 
   // Beside what is kept of a microbatch, while a stage of these blocks works on it. Where a stage holds at least that
   // microbatch, more blocks never need less together with what they keep, though their workspace alone may.
-  [[nodiscard]] bool has_workspaces() const { return !forward_peaks_.empty(); }
+  [[nodiscard]] bool has_workspaces() const { return !problem_->block_workspaces.empty(); }
   [[nodiscard]] std::int64_t workspace(int start, int end) const;
   [[nodiscard]] std::int64_t reserve(int rank) const {
-    return reserve_.empty() ? 0 : reserve_[static_cast<std::size_t>(rank)].value;
+    const std::vector<Bytes>& reserve = problem_->rank_reserve;
+    return reserve.empty() ? 0 : reserve[static_cast<std::size_t>(rank)].value;
   }
 
   // Of a stage alone, at the worst of its rank's moments.
@@ -87,26 +92,31 @@ class WeighedChain {
     return before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(start)];
   }
 
-  // The largest entry of any run of blocks: of 1, 2, 4, … blocks from each on.
-  using RunPeaks = std::vector<std::vector<std::int64_t>>;
-  [[nodiscard]] static RunPeaks run_peaks(std::vector<std::int64_t> entries);
-  [[nodiscard]] static std::int64_t largest(const RunPeaks& peaks, int start, int end);
-  void add_workspaces(const SplitProblem& problem);
+  // By block, what in_sequence takes the worst of, as if the chain began the stage.
+  struct Peaks {
+    std::int64_t forward = 0;
+    std::int64_t input = 0;
+    std::int64_t weight = 0;
+  };
 
+  [[nodiscard]] static Peaks larger(const Peaks& a, const Peaks& b) {
+    return {std::max(a.forward, b.forward), std::max(a.input, b.input), std::max(a.weight, b.weight)};
+  }
+
+  void add_stages();
+  void add_blocks();
+  void add_workspaces();
+  [[nodiscard]] Peaks largest_peaks(int start, int end) const;
+
+  const SplitProblem* problem_;
   std::vector<std::int64_t> time_before_;  // of the blocks before each block
   std::vector<std::int64_t> fixed_before_;
   std::vector<std::int64_t> kept_before_;
-  std::vector<int> rank_of_stage_;
-  std::vector<std::vector<int>> stages_of_rank_;
-  const std::vector<std::vector<Moment>>* moments_;  // the problem's, per rank
-  std::vector<int> most_held_;                       // per stage, at any moment
-  std::vector<Bytes> reserve_;                       // by rank
-  std::vector<BlockWorkspace> workspaces_;
   std::vector<std::int64_t> for_weight_before_;
-  RunPeaks forward_peaks_;  // by block, what in_sequence takes the worst of, as if the chain began the stage
-  RunPeaks input_peaks_;
-  RunPeaks weight_peaks_;
-  const Stop* stop_;  // the problem's
+  std::vector<int> stages_by_rank_;  // those of rank 0, of rank 1, …
+  std::vector<int> first_of_rank_;   // where they begin; with the end of all
+  std::vector<int> most_held_;       // per stage, at any moment
+  std::vector<Peaks> run_peaks_;     // the largest of 1, 2, 4, … blocks from each on; a row of all blocks for each
 };
 
 [[nodiscard]] inline int start_of(const std::vector<int>& cuts, int stage) {

@@ -1,5 +1,6 @@
 // Memory over time against a second, naive count: every tensor with the interval in which it is alive.
 #include "common/graph/memory.hpp"
+#include "common/split/weighed_chain.hpp"
 
 #include <algorithm>
 #include <functional>

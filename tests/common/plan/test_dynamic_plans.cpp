@@ -7,6 +7,7 @@
 #include "common/plan/block_costs.hpp"
 #include "common/plan/cut_problem.hpp"
 #include "common/plan/planner.hpp"
+#include "common/split/weighed_chain.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/steps.hpp"
 #include "tests/common/search/random_families.hpp"
@@ -157,7 +158,8 @@ TEST_CASE("the split's memory limit counts the workspaces of the stage's own blo
   const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
   for (int first = 0; first <= 8; ++first) {
     const Plan plan = make_plan(scenario, {.microbatch = 1, .split = counts_of({{first, 8 - first}})});
-    const std::vector<Bytes> memory = rank_memory(split_problem(plan, blocks), plan.split);
+    const SplitProblem problem = split_problem(plan, blocks);
+    const std::vector<Bytes> memory = rank_memory(problem, plan.split);
     const Schedule lowered = lowered_schedule(plan);
     const ScheduleGraph graph = build_graph(lowered, plan.costs);
     const std::vector<RankMemory> peaks = memory_over_time(graph, evaluate(graph), plan.costs, lowered);

@@ -1,5 +1,6 @@
 // Dynamic splits of ranks that hold several stages: they fit, and their steps are no longer than the plain splits'.
 #include "common/plan/fastest_split.hpp"
+#include "common/split/weighed_chain.hpp"
 
 #include <algorithm>
 #include <limits>

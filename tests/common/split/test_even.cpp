@@ -3,6 +3,7 @@
 #include <random>
 
 #include "common/split/split.hpp"
+#include "common/split/weighed_chain.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/split/all_splits.hpp"
 

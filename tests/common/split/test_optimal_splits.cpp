@@ -7,6 +7,7 @@
 #include "common/cost/costs.hpp"
 #include "common/schedule/schedule.hpp"
 #include "common/split/split.hpp"
+#include "common/split/weighed_chain.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/split/all_splits.hpp"
 
