@@ -40,8 +40,8 @@ struct SplitProblems {
   SplitProblem sure;
   SplitProblem least;
 };
-[[nodiscard]] SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks,
-                                           const HeldMoments& held, const Stop* stop = nullptr);
+[[nodiscard]] SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
+                                           const Stop* stop = nullptr);
 
 // The split that was chosen; `dynamic` finds the dynamic one. Of the plan's schedule the number of stages counts.
 [[nodiscard]] Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,

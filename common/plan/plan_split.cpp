@@ -105,14 +105,21 @@ std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
   return moments;
 }
 
-// Messages that a rank may have at once: of each neighbour one on its way in and one out, if there is such a neighbour.
-int messages_of(const Schedule& schedule, const std::vector<int>& rank_of_stage, int rank) {
-  if (replicas(schedule) > 1) return 4;
-  int messages = 0;
+// Messages that each rank may have at once: of each neighbour one on its way in and one out, if there is such a
+// neighbour.
+std::vector<std::int64_t> most_messages(const Schedule& schedule, const std::vector<int>& rank_of_stage,
+                                        std::size_t ranks) {
+  constexpr std::int64_t of_two_neighbours = 4;
+  if (replicas(schedule) > 1) return std::vector(ranks, of_two_neighbours);
+  std::vector<std::int64_t> messages(ranks, 0);
   for (std::size_t stage = 0; stage + 1 < rank_of_stage.size(); ++stage) {
-    if (rank_of_stage[stage] == rank || rank_of_stage[stage + 1] == rank) messages += 2;
+    const auto from = static_cast<std::size_t>(rank_of_stage[stage]);
+    const auto to = static_cast<std::size_t>(rank_of_stage[stage + 1]);
+    messages[from] += 2;
+    if (to != from) messages[to] += 2;
   }
-  return std::min(messages, 4);
+  for (std::int64_t& of_rank : messages) of_rank = std::min(of_rank, of_two_neighbours);
+  return messages;
 }
 
 }  // namespace
@@ -130,14 +137,14 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
-SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, const HeldMoments& held,
+SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
                              const Stop* stop) {
   const bool recompute = recomputes_by_action(plan);
   SplitProblem sure{.block_times = {},
                     .block_fixed_bytes = {},
                     .block_kept_bytes = {},
-                    .rank_of_stage = held.rank_of_stage,
-                    .moments = held.moments,
+                    .rank_of_stage = std::move(held.rank_of_stage),
+                    .moments = {},
                     .memory_per_rank = plan.cluster.machine.device.memory.value,
                     .stop = stop};
   for (const ComputeCost& block : blocks) {
@@ -151,18 +158,21 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
   }
   SplitProblem least = sure;
   const Bytes message = sent_boundary_bytes(plan);
-  for (int rank = 0; rank < std::ssize(held.moments); ++rank) {
-    const std::int64_t inputs = held.inputs.empty() ? 0 : held.inputs[static_cast<std::size_t>(rank)];
-    sure.rank_reserve.push_back(message * (messages_of(plan.schedule, held.rank_of_stage, rank) + inputs));
+  const std::vector<std::int64_t> messages = most_messages(plan.schedule, sure.rank_of_stage, held.moments.size());
+  for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {
+    sure.rank_reserve.push_back(message * (messages[rank] + (held.inputs.empty() ? 0 : held.inputs[rank])));
   }
-  if (!held.moments_until_input.empty()) {
-    least.moments = held.moments_until_input;
+  sure.moments = std::move(held.moments);
+  if (held.moments_until_input.empty()) {
+    least.moments = sure.moments;
+  } else {
+    least.moments = std::move(held.moments_until_input);
     for (BlockWorkspace& of : least.block_workspaces) of.weight_gradient = {};
   }
   // Layers that are redone in their backward, which depends on the split, keep less than these blocks.
   if (costs_depend_on_split(plan.training.recompute)) least.block_kept_bytes.assign(blocks.size(), Bytes{});
-  const std::set<int> ranks(held.rank_of_stage.begin(), held.rank_of_stage.end());
-  const bool several = ranks.size() < held.rank_of_stage.size();
+  const std::set<int> ranks(sure.rank_of_stage.begin(), sure.rank_of_stage.end());
+  const bool several = ranks.size() < sure.rank_of_stage.size();
   if (several || costs_depend_on_split(plan.training.recompute)) least.block_workspaces.clear();
   return {.sure = std::move(sure), .least = std::move(least)};
 }

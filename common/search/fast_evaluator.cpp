@@ -1,5 +1,6 @@
 #include "common/search/fast_evaluator.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -49,6 +50,7 @@ class FastEvaluator::Impl {
   [[nodiscard]] Split dynamic_split(bool thorough);
   void set_costs(const Split& split);
   [[nodiscard]] FullestOfSkeleton fullest_rank();
+  [[nodiscard]] const Estimate* weigh_split(const Split& split, std::optional<Seconds> below);
 
   Scenario scenario_;  // settled for the last family
   PipelineExchange exchange_;
@@ -67,7 +69,7 @@ class FastEvaluator::Impl {
   std::vector<double> durations_;
   SkeletonTimes times_;
   PeakMemory memory_;
-  std::optional<Estimate> last_;  // of this family
+  std::vector<Estimate> weighed_;  // of this family
 };
 
 void FastEvaluator::Impl::set_family(const Family& family) {
@@ -97,7 +99,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   costs_ = costs_beside_stages(plan_, scenario_);
   reduction_ = reduction_placement(plan_, 0);
   stage_costs_.clear();
-  last_.reset();
+  weighed_.clear();
   family_ = family;
 }
 
@@ -159,13 +161,10 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
   std::size_t nodes = skeleton.graph_nodes;
   for (const SkeletonLoop& loop : skeleton.loops) nodes += static_cast<std::size_t>(more_) * loop.graph_nodes;
   const auto weigh_one = [&](const Split& split, Seconds below) -> WeighedSplit {
-    set_costs(split);
-    times_.time(skeleton, durations_, more_, left_out_tolerance);
-    const Seconds step{times_.makespan()};
-    if (step >= below) return {.nodes = nodes};
-    const Bytes over = fullest_rank().peak_bytes - limit;
-    if (over > Bytes{0}) return {.over = over, .nodes = nodes};
-    return {.step = step, .nodes = nodes};
+    const Estimate* const estimate = weigh_split(split, below);
+    if (estimate == nullptr) return {.nodes = nodes};
+    if (!estimate->fits) return {.over = estimate->peak_bytes - limit, .nodes = nodes};
+    return {.step = estimate->iteration, .nodes = nodes};
   };
   const SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
   SplitSearch search = split_search(plan_, thorough);
@@ -204,19 +203,25 @@ Split FastEvaluator::Impl::refined(const Family& family) {
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
   if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .at_most = at_most});
-  Estimate estimate;
-  estimate.split = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
-  if (last_ && last_->split == estimate.split) return *last_;
-  set_costs(estimate.split);
+  const Split chosen = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
+  return *weigh_split(chosen, std::nullopt);
+}
+
+// None where its step is not below `below`, which its times tell before its memory is looked at. Until the next call.
+const Estimate* FastEvaluator::Impl::weigh_split(const Split& split, std::optional<Seconds> below) {
+  const auto known = std::ranges::find(weighed_, split, &Estimate::split);
+  if (known != weighed_.end()) return !below || known->iteration < *below ? &*known : nullptr;
+  set_costs(split);
   times_.time(structure_->skeleton, durations_, more_, left_out_tolerance);
-  estimate.iteration = {times_.makespan()};
+  const Seconds step{times_.makespan()};
+  if (below && step >= *below) return nullptr;
   const FullestOfSkeleton fullest = fullest_rank();
-  estimate.peak_bytes = fullest.peak_bytes;
-  estimate.fullest_rank = fullest.rank;
-  estimate.fits = estimate.peak_bytes <= plan_.cluster.machine.device.memory.value;
-  estimate.exact = fullest.exact;
-  last_ = estimate;
-  return estimate;
+  return &weighed_.emplace_back(Estimate{.iteration = step,
+                                         .peak_bytes = fullest.peak_bytes,
+                                         .fullest_rank = fullest.rank,
+                                         .split = split,
+                                         .fits = fullest.peak_bytes <= plan_.cluster.machine.device.memory.value,
+                                         .exact = fullest.exact});
 }
 
 const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family& family, BoundedFamily& bounded) {

@@ -21,6 +21,7 @@ class DynamicSplit {
   }
 
   std::optional<Split> run() {
+    if (is_too_large()) return std::nullopt;
     // The smallest time of the slowest stage for which there are cuts; the whole chain, the largest run, bounds
     // nothing.
     const double whole = times_[time_index(0, blocks_)];
@@ -40,21 +41,31 @@ class DynamicSplit {
   }
 
  private:
+  // Whether all blocks need more than all ranks have, wherever they stand: mostly that is why nothing fits.
+  [[nodiscard]] bool is_too_large() const {
+    if (!problem_.memory_per_rank) return false;
+    std::int64_t room = 0;
+    for (int rank = 0; rank < chain_.ranks(); ++rank) {
+      if (!chain_.stages_of(rank).empty()) room += problem_.memory_per_rank->value - chain_.reserve(rank);
+    }
+    const bool alone =
+        chain_.most_stages_of_a_rank() == 1;  // else a rank may hold most of each stage at another moment
+    const std::int64_t held = alone ? chain_.least_held() : 0;
+    return chain_.fixed_bytes(0, blocks_) + held * chain_.kept_bytes(0, blocks_) > room;
+  }
+
   // Sums from left to right, as slowest_stage_time adds them: exact comparison needs the same rounding.
   void sum_times() {
-    times_.reserve(static_cast<std::size_t>(blocks_ * (blocks_ + 1) / 2));
-    for (int start = 0; start < blocks_; ++start) {
-      double sum = 0;
-      for (int end = start + 1; end <= blocks_; ++end) {
-        sum += problem_.block_times[static_cast<std::size_t>(end) - 1].value;
-        times_.push_back(sum);
-      }
+    times_.resize(static_cast<std::size_t>(blocks_ * (blocks_ + 1) / 2));
+    for (int end = 1; end <= blocks_; ++end) {
+      const double time = problem_.block_times[static_cast<std::size_t>(end) - 1].value;
+      const double* const before = times_.data() + (end > 1 ? time_index(0, end - 1) : 0);
+      double* const sums = times_.data() + time_index(0, end);
+      for (int start = 0; start + 1 < end; ++start) sums[start] = before[start] + time;  // each by itself: by vectors
+      sums[end - 1] = time;
     }
   }
-  std::size_t time_index(int start, int end) const {
-    const int index = start * blocks_ - start * (start - 1) / 2 + (end - start - 1);
-    return static_cast<std::size_t>(index);
-  }
+  static std::size_t time_index(int start, int end) { return static_cast<std::size_t>(end * (end - 1) / 2 + start); }
 
   // All times of runs that the slowest stage can have, ascending and each once: it takes no less than the mean, and no
   // more than under cuts that are found on the way.
@@ -75,8 +86,11 @@ class DynamicSplit {
     }
     least = std::max(least, known);
     std::vector<double> candidates;
-    for (const double time : times_) {
-      if (time > least && time <= most) candidates.push_back(time);
+    for (int start = 0; start < blocks_; ++start) {
+      int end = farthest_end(start, blocks_, [&](int to) { return times_[time_index(start, to)] <= most; });
+      for (; end > start && times_[time_index(start, end)] > least; --end) {
+        candidates.push_back(times_[time_index(start, end)]);
+      }
     }
     std::ranges::sort(candidates);
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
@@ -97,10 +111,8 @@ class DynamicSplit {
   }
 
   int farthest(int stage, int start, double limit) const {
-    return farthest_end(start, blocks_, [&](int end) {
-      return times_[time_index(start, end)] <= limit &&
-             (!problem_.memory_per_rank || chain_.stage_bytes(stage, start, end) <= problem_.memory_per_rank->value);
-    });
+    const int end = farthest_end(start, blocks_, [&](int to) { return times_[time_index(start, to)] <= limit; });
+    return chain_.farthest_that_fits(stage, start, end);
   }
 
   void limit_memory() {

@@ -99,20 +99,23 @@ class EvenSplit {
   // The cheapest end of a stage that begins at `start`; the latest of equal ones.
   void settle(std::size_t stage, std::size_t start) {
     Tail& best = tails_[index(stage, start)];
+    const std::size_t last = farthest(stage, start);
     double seconds = 0;
-    for (std::size_t end = start + 1; end <= blocks_; ++end) {
+    for (std::size_t end = start + 1; end <= last; ++end) {
       seconds += problem_.block_times[end - 1].value;
-      if (seconds > limit_ || !fits_alone(stage, start, end)) return;
       const double with = seconds * seconds + cost(stage + 1, end);
       if (with == unreachable || with > best.cost) continue;
       best = {.cost = with, .end = end};
     }
   }
 
-  // A bound where its rank holds other stages as well.
-  [[nodiscard]] bool fits_alone(std::size_t stage, std::size_t start, std::size_t end) const {
-    return !problem_.memory_per_rank || chain_.stage_bytes(static_cast<int>(stage), static_cast<int>(start),
-                                                           static_cast<int>(end)) <= problem_.memory_per_rank->value;
+  // No slower than the limit, and not too large alone: a bound where its rank holds other stages as well.
+  [[nodiscard]] std::size_t farthest(std::size_t stage, std::size_t start) const {
+    double seconds = 0;
+    std::size_t end = start;
+    while (end < blocks_ && (seconds += problem_.block_times[end].value) <= limit_) ++end;
+    const int last = chain_.farthest_that_fits(static_cast<int>(stage), static_cast<int>(start), static_cast<int>(end));
+    return static_cast<std::size_t>(last);
   }
 
   const SplitProblem& problem_;

@@ -15,9 +15,7 @@ namespace {
 
 class PivotSplit {
  public:
-  PivotSplit(const WeighedChain& chain, std::int64_t microbatches) : chain_(chain), microbatches_(microbatches) {
-    if (chain.problem().memory_per_rank) limit_ = chain.problem().memory_per_rank->value;
-  }
+  PivotSplit(const WeighedChain& chain, std::int64_t microbatches) : chain_(chain), microbatches_(microbatches) {}
 
   // From cuts that fit on, as long as the limit of T becomes clearly less.
   std::vector<int> improved(std::vector<int> cuts) const {
@@ -53,16 +51,14 @@ class PivotSplit {
   // Empty: those that go as far as they can do not reach the end.
   [[nodiscard]] std::vector<int> cuts_within(std::int64_t pace) const {
     const auto farthest = [&](int stage, int start) {
-      return farthest_end(start, chain_.blocks(), [&](int end) {
-        return as_pivot(start, end) <= pace && (!limit_ || chain_.stage_bytes(stage, start, end) <= *limit_);
-      });
+      const int end = farthest_end(start, chain_.blocks(), [&](int to) { return as_pivot(start, to) <= pace; });
+      return chain_.farthest_that_fits(stage, start, end);
     };
     return reach_of(chain_.blocks(), chain_.stages(), farthest).cuts;
   }
 
   const WeighedChain& chain_;
   std::int64_t microbatches_;
-  std::optional<std::int64_t> limit_;
 };
 
 }  // namespace

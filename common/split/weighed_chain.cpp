@@ -189,6 +189,12 @@ std::int64_t WeighedChain::workspace(int start, int end) const {
   return std::max({forward, input, weight, std::int64_t{0}});
 }
 
+int WeighedChain::farthest_that_fits(int stage, int start, int end) const {
+  const std::optional<Bytes> limit = problem_->memory_per_rank;
+  const auto fits = [&](int to) { return !limit || stage_bytes(stage, start, to) <= limit->value; };
+  return start == end || fits(end) ? end : farthest_end(start, end, fits);
+}
+
 bool WeighedChain::alike(int block, int other) const {
   const std::vector<BlockWorkspace>& workspaces = problem_->block_workspaces;
   return time(block, block + 1) == time(other, other + 1) &&

@@ -61,12 +61,17 @@ class WeighedChain {
     return reserve.empty() ? 0 : reserve[static_cast<std::size_t>(rank)].value;
   }
 
+  // Microbatches of the stage that holds fewest, each at the worst of its rank's moments.
+  [[nodiscard]] int least_held() const { return *std::ranges::min_element(most_held_); }
+
   // Of a stage alone, at the worst of its rank's moments.
   [[nodiscard]] std::int64_t stage_bytes(int stage, int start, int end) const {
     const int held = most_held_[static_cast<std::size_t>(stage)];
     return reserve(rank_of(stage)) + fixed_bytes(start, end) + held * kept_bytes(start, end) +
            (held > 0 ? workspace(start, end) : 0);
   }
+  // The farthest end, up to `end`, with which a stage alone keeps the problem's limit; `start`: not one block does.
+  [[nodiscard]] int farthest_that_fits(int stage, int start, int end) const;
   // Of all stages of a rank together.
   [[nodiscard]] std::int64_t rank_time(int rank, const std::vector<int>& cuts) const;
   // Which of a rank's stages may work at a moment, by their places among them: nobody, if that needs no more memory.
