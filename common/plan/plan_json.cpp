@@ -158,6 +158,14 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
 
+void require_countable(const BoundaryManifest& boundary, const JsonValue& value) {
+  try {
+    (void)bytes(boundary);
+  } catch (const InputError& error) {
+    value.fail(error.problem(), edit_hint);
+  }
+}
+
 // Of a machine without them, predictions divide by zero.
 void require_numbers(const Plan& plan, const JsonValue& machine) {
   if (plan.costs.provenance.starts_with("profile of")) return;
@@ -167,6 +175,7 @@ void require_numbers(const Plan& plan, const JsonValue& machine) {
 
 void require_consistent(const Plan& plan, const JsonValue& file) {
   require_split(plan, file);
+  require_countable(plan.boundary, file.at("boundary"));
   for (const Fact& fact : facts_of(plan, file)) {
     if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }

@@ -258,6 +258,23 @@ void require_numbers(const Scenario& scenario, const YamlValue& machine) {
   place.fail(problem_of(missing, scenario.cluster.machine.name), "add to " + lines_of(missing));
 }
 
+// What stages send each other is of a size that is counted.
+void require_boundary(const YamlValue& file, const Scenario& scenario) {
+  try {
+    (void)bytes(boundary_manifest(scenario.model, scenario.training));
+  } catch (const InputError& error) {
+    YamlValue place = file.require("model");
+    if (const auto training = file.find("training")) place = *training;
+    for (const char* key : {"sequence", "microbatch"}) {
+      if (const auto given = place.is_map() ? place.find(key) : std::nullopt) {
+        place = *given;
+        break;
+      }
+    }
+    place.fail(error.where() + ": " + error.problem(), "a shorter sequence, or a smaller microbatch");
+  }
+}
+
 // The value of a key, or what a command line gives in its place.
 std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, const std::string& given) {
   return given.empty() ? file.find(key) : YamlValue::parse(given, "--" + key);
@@ -348,7 +365,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   require_stages_fit(file, scenario);
   require_schedule_fits(schedule, scenario, bounds);
   require_splits_fit(split, scenario);
-  (void)bytes(boundary_manifest(scenario.model, scenario.training));
+  require_boundary(file, scenario);
   require_numbers(scenario, *cluster.machine);
   return scenario;
 }

@@ -168,6 +168,14 @@ TEST_CASE("software that there is not, and facts that it has not") {
          {"software: {like: plumb, hidden_in_pairs: 2}\n", {"hidden_in_pairs"}}});
 }
 
+TEST_CASE("hidden states that nobody sends are refused where the scenario says their size") {
+  const std::string long_sequence = "sequence: 2147483648";
+  check({{"training: {" + long_sequence + ", global_batch: 4096, microbatch: 4096}\n",
+          {"scenario.yaml:11:22: boundary: hidden_states (", " is larger than 16 TiB", "a shorter sequence"}},
+         {"training: {global_batch: 2147483648, microbatch: 2147483648}\n",
+          {"scenario.yaml:11:50: boundary: hidden_states (", "a smaller microbatch"}}});
+}
+
 TEST_CASE("one word where a block belongs") {
   check({{"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
          {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}"}},
