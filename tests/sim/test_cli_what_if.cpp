@@ -112,7 +112,7 @@ TEST_CASE("derivatives and uncertainty stand in the object of simulate, the same
     const double part = entry["step_fraction"].get<double>();
     const double slope = entry["slope_fraction"].get<double>();
     CHECK(part == Approx(std::abs(slope * entry["uncertainty_fraction"].get<double>())));
-    CHECK(part <= before);
+    CHECK(part <= before + 1e-9);  // what is equal but for rounding stands by name
     before = part;
   }
   CHECK(run_plumb(folder, command).out == outcome.out);
