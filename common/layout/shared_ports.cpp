@@ -130,6 +130,23 @@ int stride_of(const Layout& layout, MeshAxis axis) {
   return stride;
 }
 
+// Of the ranks first, first + stride, …, last: the fewest on one of the machines that they are on. A machine is wider
+// than the stride, so that none between the first and the last is left out, and counts of those between them repeat.
+int fewest_of_group(std::int64_t first, std::int64_t last, int stride, int devices) {
+  const auto count = [&](std::int64_t machine) {
+    const std::int64_t begin = std::max(first, machine * devices);
+    const std::int64_t end = std::min(last, (machine + 1) * devices - 1);
+    return (end - first) / stride - (begin - first + stride - 1) / stride + 1;
+  };
+  const std::int64_t last_machine = last / devices;
+  std::int64_t fewest = count(last_machine);
+  const std::int64_t repeated = first / devices + stride / std::gcd(stride, devices);
+  for (std::int64_t machine = first / devices; machine < std::min(last_machine, repeated + 1); ++machine) {
+    fewest = std::min(fewest, count(machine));
+  }
+  return static_cast<int>(fewest);
+}
+
 }  // namespace
 
 int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices) {
@@ -137,15 +154,13 @@ int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices) {
   const int stride = stride_of(layout, axis);
   const int span = stride * size;  // of the ranks among which a group is; its own stand `stride` apart
   if (devices % span == 0) return size;
-  if (stride % devices == 0) return 1;
+  if (stride >= devices) return 1;
   if (span % devices == 0 && devices % stride == 0) return devices / stride;
   const auto period = std::lcm(std::int64_t{devices}, std::int64_t{span});
   int fewest = size;
-  for (int first = 0; first < std::min<std::int64_t>(period, ranks(layout)); first += span) {
-    for (int offset = 0; offset < stride; ++offset) {
-      std::map<int, int> members;  // by machine
-      for (int i = 0; i < size; ++i) ++members[machine_of(first + offset + i * stride, devices)];
-      for (const auto& [machine, count] : members) fewest = std::min(fewest, count);
+  for (std::int64_t begin = 0; begin < std::min<std::int64_t>(period, ranks(layout)); begin += span) {
+    for (std::int64_t first = begin; first < begin + stride; ++first) {
+      fewest = std::min(fewest, fewest_of_group(first, first + span - stride, stride, devices));
     }
   }
   return fewest;

@@ -29,7 +29,8 @@ struct PortSharing {
 
 // Ranks that a group has on a machine, of a group of the axis that is placed worst: a group that stands on several
 // machines before one that does not, then the one that has the fewest ranks on one of its machines. Equal to the degree
-// where every group stays in a machine. O(1) where groups and machines divide each other, else O(their common period).
+// where every group stays in a machine. O(1) where groups and machines divide each other, else O(devices³) at most,
+// however many ranks there are.
 [[nodiscard]] int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices);
 
 // Whose groups run at the same time: those of any one stage, or of all stages (an upper bound for the reductions of

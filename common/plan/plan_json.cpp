@@ -9,6 +9,7 @@
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_numbers.hpp"
+#include "common/plan/stage_parameters.hpp"
 #include "common/schedule/registry.hpp"
 #include "common/schedule/schedule_json.hpp"
 #include "common/schedule/validate.hpp"
@@ -158,6 +159,27 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
 
+// Costs are of this model on these stages: a model that was edited has others.
+void require_parameters(const Plan& plan, const JsonValue& stages) {
+  const std::vector<std::int64_t> expected = stage_parameters(plan);
+  for (std::size_t stage = 0; stage < expected.size(); ++stage) {
+    if (plan.costs.stages[stage].parameters == expected[stage]) continue;
+    stages[stage]
+        .at("parameters")
+        .fail("is " + std::to_string(plan.costs.stages[stage].parameters) + ", the model has " +
+                  std::to_string(expected[stage]) + " on a rank of stage " + std::to_string(stage),
+              edit_hint);
+  }
+}
+
+void require_countable(const BoundaryManifest& boundary, const JsonValue& value) {
+  try {
+    (void)bytes(boundary);
+  } catch (const InputError& error) {
+    value.fail(error.problem(), edit_hint);
+  }
+}
+
 // Of a machine without them, predictions divide by zero.
 void require_numbers(const Plan& plan, const JsonValue& machine) {
   if (has_measured_costs(plan)) return;
@@ -167,6 +189,7 @@ void require_numbers(const Plan& plan, const JsonValue& machine) {
 
 void require_consistent(const Plan& plan, const JsonValue& file) {
   require_split(plan, file);
+  require_countable(plan.boundary, file.at("boundary"));
   for (const Fact& fact : facts_of(plan, file)) {
     if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }
@@ -177,6 +200,7 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     const auto [found, expected] = first_difference(plan.boundary, boundary);
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
+  require_parameters(plan, file.at("costs").at("stages"));
   try {
     require_valid(plan.schedule);
   } catch (const InputError& error) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/cost/software_yaml.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/model/model_block.hpp"
 #include "common/model/read_model.hpp"
@@ -25,16 +24,6 @@ constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
 constexpr std::int64_t largest_auto_microbatch = 64;
 // Without a global batch: microbatches per stage, which leave a bubble of about a fifth.
 constexpr std::int64_t default_microbatches_per_stage = 4;
-
-YamlValue software_file(const YamlValue& value) {
-  const std::string text = value.text();
-  const auto& names = software_names();
-  const bool by_name = std::ranges::find(names, text) != names.end();
-  const auto found = find_file(by_name ? "software/" + text + ".yaml" : text, value);
-  if (found) return YamlValue::load(*found);
-  if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
-  value.fail(value.path() + ": unknown software '" + text + "'", did_you_mean(text, names));
-}
 
 Model read_model_of(const YamlValue& value) {
   return value.is_text() ? read_model(find_file(value)) : read_model_block(value);
@@ -258,30 +247,29 @@ void require_numbers(const Scenario& scenario, const YamlValue& machine) {
   place.fail(problem_of(missing, scenario.cluster.machine.name), "add to " + lines_of(missing));
 }
 
+// What stages send each other is of a size that is counted.
+void require_boundary(const YamlValue& file, const Scenario& scenario) {
+  try {
+    (void)bytes(boundary_manifest(scenario.model, scenario.training));
+  } catch (const InputError& error) {
+    YamlValue place = file.require("model");
+    if (const auto training = file.find("training")) place = *training;
+    for (const char* key : {"sequence", "microbatch"}) {
+      if (const auto given = place.is_map() ? place.find(key) : std::nullopt) {
+        place = *given;
+        break;
+      }
+    }
+    place.fail(error.where() + ": " + error.problem(), "a shorter sequence, or a smaller microbatch");
+  }
+}
+
 // The value of a key, or what a command line gives in its place.
 std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, const std::string& given) {
   return given.empty() ? file.find(key) : YamlValue::parse(given, "--" + key);
 }
 
 }  // namespace
-
-void refuse_post_validation(const YamlValue& software) {
-  const std::optional<YamlValue> key = software.is_map() ? software.find("post_validation") : std::nullopt;
-  (key ? *key : software)
-      .fail("post_validation: the step of ranks that do not wait for each other is known to published tables alone",
-            "plumb validate and plumb fit read it in the rows of a table; leave it out here: the step is then that of "
-            "ranks that start together");
-}
-
-// A name ("megatron-2022"), a file or a block; a block may change another: {like: megatron-2022, dropout: false}.
-Software read_software_of(const YamlValue& value) {
-  if (value.is_text()) return read_software(software_file(value));
-  const std::optional<YamlValue> like = value.find("like");
-  if (!like) return read_software(value);
-  Software base = read_software(software_file(*like));
-  base.name += ", changed";
-  return read_software(value, std::move(base));
-}
 
 std::vector<Layout> layouts_of(const Scenario& scenario) {
   return scenario.layouts.empty() ? std::vector<Layout>{scenario.layout} : scenario.layouts;
@@ -348,7 +336,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   require_stages_fit(file, scenario);
   require_schedule_fits(schedule, scenario, bounds);
   require_splits_fit(split, scenario);
-  (void)bytes(boundary_manifest(scenario.model, scenario.training));
+  require_boundary(file, scenario);
   require_numbers(scenario, *cluster.machine);
   return scenario;
 }

@@ -76,7 +76,7 @@ struct ScheduleBounds {
                                                          const ScheduleBounds& bounds);
 // {file: my.csv}, with `alphabet` if it must be said: a schedule that others wrote. Messages in it are planned anew.
 [[nodiscard]] ScheduleChoice read_schedule_choice(const YamlValue& value, const ScheduleBounds& bounds);
-// A name, a file, a block, or a block that says how it differs (`like`).
+// A name, a file, a block, or a file or block that says how it differs (`like`).
 [[nodiscard]] Software read_software_of(const YamlValue& value);
 [[nodiscard]] std::vector<SplitChoice> read_splits(const std::optional<YamlValue>& value);
 

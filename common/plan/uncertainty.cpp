@@ -30,8 +30,12 @@ Machine drawn(const Machine& machine, const DrawOptions& options, int draw) {
   return result;
 }
 
+// What is equal but for rounding stands by name.
+std::int64_t without_last_bits(double value) { return std::llround(std::abs(value) * 1e9); }
+
 void sort_by_step(std::vector<Contribution>& contributions) {
-  std::ranges::stable_sort(contributions, [](const Contribution& a, const Contribution& b) { return a.step > b.step; });
+  std::ranges::sort(contributions, {},
+                    [](const Contribution& entry) { return std::pair(-without_last_bits(entry.step), entry.number); });
 }
 
 void add_contributions(StepUncertainty& result, const Plan& plan, const StepModel& model, Seconds nominal) {
@@ -149,8 +153,8 @@ Ranking rank_plans(const Plan& first, const Plan& second, const DrawOptions& opt
     const double found = correlation(values, ratios);
     if (found != 0) ranking.decisive.push_back({.number = name, .correlation = found});
   }
-  std::ranges::stable_sort(ranking.decisive, [](const Decisive& a, const Decisive& b) {
-    return std::abs(a.correlation) > std::abs(b.correlation);
+  std::ranges::sort(ranking.decisive, {}, [](const Decisive& entry) {
+    return std::pair(-without_last_bits(entry.correlation), entry.number);
   });
   return ranking;
 }

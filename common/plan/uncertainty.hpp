@@ -33,8 +33,8 @@ struct StepUncertainty {
   double median = 1;                             // 50%
   double high = 1;                               // 95%
   double deviation = 0;                          // one standard deviation, by linear propagation
-  std::vector<Contribution> contributions = {};  // of the numbers that are not exact, the largest first
-  // Numbers without an uncertainty that move the step by more than 0.5% per 10%, the largest first; those of the
+  std::vector<Contribution> contributions = {};  // of the numbers that are not exact, the largest first; ties by name
+  // Numbers without an uncertainty that move the step by more than 0.5% per 10%, in the same order; those of the
   // network between machines (sites.bandwidth, sites.latency, oversubscription) never have one.
   std::vector<Contribution> taken_as_exact = {};
 };
@@ -61,7 +61,7 @@ struct Ranking {
   double faster_low = 0;
   double faster_high = 0;
   bool same_machine = true;             // by name: their numbers are drawn together
-  std::vector<Decisive> decisive = {};  // by |correlation|, the largest first; none where nothing is open
+  std::vector<Decisive> decisive = {};  // by |correlation|, the largest first, ties by name; none where nothing is open
 };
 
 // Throws InputError as `step_uncertainty`, for either plan.

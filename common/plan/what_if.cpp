@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "common/base/random.hpp"
 #include "common/base/text.hpp"
@@ -59,6 +60,17 @@ std::string describe(const std::vector<Disturbance>& failures) {
   return text;
 }
 
+// A step that ends before a date bears nothing of what begins then, which its time does not tell.
+std::string describe_unmet(const std::vector<Disturbance>& disturbances, Seconds step) {
+  std::set<Seconds> dates;
+  for (const Disturbance& disturbance : disturbances) {
+    if (disturbance.from >= step) dates.insert(disturbance.from);
+  }
+  if (dates.empty()) return "";
+  return "nothing met of what begins at " + to_text(*dates.begin()) + (dates.size() > 1 ? " and later" : "") +
+         ": the step has ended by then";
+}
+
 }  // namespace
 
 ScheduleGraph graph_of(const WhatIf& variant) {
@@ -93,7 +105,8 @@ WhatIfOutcome predict_what_if(const WhatIf& variant, const StepEngine& engine) {
   if (outcome.unfinished.empty()) {
     return {.iteration = outcome.evaluation.makespan,
             .bubble_makespan_fraction = bubbles(graph, outcome.evaluation).makespan_fraction,
-            .bounding = bounding_rank(graph, outcome.evaluation)};
+            .bounding = bounding_rank(graph, outcome.evaluation),
+            .unmet = describe_unmet(variant.disturbances, outcome.evaluation.makespan)};
   }
   const std::size_t count = outcome.unfinished.size();
   const Node& first = graph.nodes[outcome.unfinished.front()];

@@ -67,6 +67,7 @@ struct WhatIfOutcome {
   Seconds iteration = {};  // this and the next two: nothing if the step failed
   double bubble_makespan_fraction = 0;
   BoundingRank bounding = {};
+  std::string unmet = {};     // which dates lie behind the step's end, in words; mostly empty
   std::size_t never_ran = 0;  // actions; above zero: the step failed
   WhatIfFailure why = {};
   std::string failure =

@@ -24,11 +24,11 @@ bool is_topological(const ScheduleGraph& graph, const std::vector<NodeId>& order
 }
 
 // The actions of which blocks are made.
-enum class Phase : std::uint8_t { all, forward, others };
+enum class BlockPhase : std::uint8_t { all, forward, others };
 
 class BlockFinder {
  public:
-  BlockFinder(const Schedule& lowered, const ScheduleGraph& graph, int period, Phase phase)
+  BlockFinder(const Schedule& lowered, const ScheduleGraph& graph, int period, BlockPhase phase)
       : schedule_(lowered),
         graph_(graph),
         period_(period),
@@ -89,8 +89,8 @@ class BlockFinder {
   }
 
   [[nodiscard]] bool in_phase(NodeId node) const {
-    return phase_ == Phase::all ||
-           (phase_ == Phase::forward) == (graph_.nodes[node].action.kind == ActionKind::forward);
+    return phase_ == BlockPhase::all ||
+           (phase_ == BlockPhase::forward) == (graph_.nodes[node].action.kind == ActionKind::forward);
   }
   [[nodiscard]] static bool in_run(int turn) { return turn != before_all && turn != behind_all; }
   [[nodiscard]] bool on_rank(NodeId node) const { return occupies_rank(graph_.nodes[node]); }
@@ -204,7 +204,7 @@ class BlockFinder {
   const Schedule& schedule_;
   const ScheduleGraph& graph_;
   int period_;
-  Phase phase_;
+  BlockPhase phase_;
   std::vector<int> turn_;    // by node; of those that occupy a rank
   std::vector<int> turns_;   // by rank
   std::vector<int> offset_;  // by rank
@@ -237,10 +237,10 @@ std::optional<NodeBlocks> behind_each_other(const ScheduleGraph& graph, const No
 
 std::optional<NodeBlocks> node_blocks(const Schedule& lowered, const ScheduleGraph& graph, int period) {
   if (replicas(lowered) > 1 || lowered.slices > 1 || lowered.update_every > 0) return std::nullopt;
-  if (std::optional<NodeBlocks> one = BlockFinder(lowered, graph, period, Phase::all).run()) return one;
-  const std::optional<NodeBlocks> forward = BlockFinder(lowered, graph, period, Phase::forward).run();
+  if (std::optional<NodeBlocks> one = BlockFinder(lowered, graph, period, BlockPhase::all).run()) return one;
+  const std::optional<NodeBlocks> forward = BlockFinder(lowered, graph, period, BlockPhase::forward).run();
   if (!forward) return std::nullopt;
-  const std::optional<NodeBlocks> others = BlockFinder(lowered, graph, period, Phase::others).run();
+  const std::optional<NodeBlocks> others = BlockFinder(lowered, graph, period, BlockPhase::others).run();
   return others ? behind_each_other(graph, *forward, *others) : std::nullopt;
 }
 

@@ -52,6 +52,7 @@ class Chart {
     const int lines = schedule.ranks * (below_ ? 2 : 1) + 3;
     layout_ = lay_out(step, schedule, style.width, lines);
     below_ = marked || (below_ && !layout_.dense);
+    if (!layout_.dense) most_part_ = most_part();
     for (const auto& events : by_rank_) cells_.push_back(fill(layout_, events));
   }
 
@@ -78,8 +79,16 @@ class Chart {
     } else if (track_of(event.action.kind) == Track::compute && event.end > event.start) {
       by_rank_[rank].push_back(&event);
       used_[ink_of(event.action.kind)] = true;
-      most_part_ = std::max(most_part_, part_of(schedule_, event.action));
     }
+  }
+
+  // Of a dense chart, which has the most actions, nobody asks.
+  [[nodiscard]] int most_part() const {
+    int most = 0;
+    for (const auto& events : by_rank_) {
+      for (const Event* event : events) most = std::max(most, part_of(schedule_, event->action));
+    }
+    return most;
   }
 
   [[nodiscard]] std::string_view edge() const { return style_.unicode ? "│" : "|"; }

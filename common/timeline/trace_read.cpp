@@ -1,6 +1,7 @@
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
+#include "common/base/text.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/schedule_json.hpp"
@@ -112,6 +113,11 @@ std::string problem_of(const TraceEvent& entry, const Timeline& timeline) {
   }
   if (event.peer != -1 && outside(event.peer, schedule.ranks)) {
     return of("peer", event.peer, static_cast<std::size_t>(schedule.ranks));
+  }
+  const auto in_step = [](Seconds time) { return time >= Seconds{} && time <= longest_time; };
+  if (!in_step(event.start) || !in_step(event.end)) {
+    return "runs from " + to_text(event.start) + " to " + to_text(event.end) +
+           ", expected 0 to 1e9 s: times count from the step's start";
   }
   if (event.end < event.start) return "ends before it starts";
   if (event.waited < Seconds{}) return "waited less than nothing";

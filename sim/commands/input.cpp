@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/base/json.hpp"
 #include "common/base/yaml.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/scenario_blocks.hpp"
@@ -18,27 +19,50 @@ constexpr std::array<std::string_view, 7> scenario_keys = {"cluster", "training"
 // Stands in the first line of a plan, so that one cut short is still told apart.
 constexpr std::string_view plan_mark = "\"plumb plan\"";
 
-bool has_key(const YamlValue& file, std::string_view key) {
-  const std::vector<std::string> keys = file.keys();
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
+// What a plan has beside them, and no scenario; and a Hugging Face config.
+constexpr std::array<std::string_view, 4> plan_keys = {"format", "version", "boundary", "costs"};
+constexpr std::array<std::string_view, 2> config_keys = {"model_type", "architectures"};
+
+template <class Keys>
+bool has_any(const std::vector<std::string>& keys, const Keys& wanted) {
+  return std::ranges::any_of(keys, [&](const std::string& key) { return std::ranges::count(wanted, key) > 0; });
+}
+
+// An object whose first key is quoted: `{model: …}` is YAML alone.
+bool begins_as_json(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n\xef\xbb\xbf";  // and the byte-order mark of UTF-8
+  const std::size_t first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos || text[first] != '{') return false;
+  const std::size_t next = text.find_first_not_of(blanks, first + 1);
+  return next == std::string_view::npos || text[next] == '"' || text[next] == '}';
+}
+
+// Of the whole file, which may be as large as a timeline; none where it is malformed.
+std::vector<std::string> json_keys(const std::string& text) {
+  std::vector<std::string> keys;
+  const auto keep_nothing_within = [&](int depth, Json::parse_event_t event, const Json& value) {
+    if (depth == 1 && event == Json::parse_event_t::key) keys.push_back(value.get<std::string>());
+    return depth == 0;
+  };
+  return Json::parse(text, keep_nothing_within, false).is_discarded() ? std::vector<std::string>{} : keys;
+}
+
+InputKind kind_of_json(const std::string& text) {
+  if (text.find(plan_mark) != std::string::npos) return InputKind::plan;
+  const std::vector<std::string> keys = json_keys(text);
+  if (has_any(keys, plan_keys)) return InputKind::plan;
+  return has_any(keys, scenario_keys) && !has_any(keys, config_keys) ? InputKind::scenario : InputKind::model;
 }
 
 }  // namespace
 
-bool is_json(const std::string& path) {
-  const std::string text = read_file(path);
-  const auto first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // blanks, and the byte-order mark of UTF-8
-  return first != std::string::npos && text[first] == '{';
-}
+bool is_json(const std::string& path) { return begins_as_json(read_file(path)); }
 
 InputKind kind_of_input(const std::string& path) {
   const std::string text = read_file(path);
-  if (is_json(path)) return text.find(plan_mark) != std::string::npos ? InputKind::plan : InputKind::model;
+  if (begins_as_json(text)) return kind_of_json(text);
   const YamlValue file = YamlValue::parse(text, path);
-  if (!file.is_map()) return InputKind::scenario;
-  const bool scenario =
-      std::any_of(scenario_keys.begin(), scenario_keys.end(), [&](std::string_view key) { return has_key(file, key); });
-  return scenario ? InputKind::scenario : InputKind::model;
+  return !file.is_map() || has_any(file.keys(), scenario_keys) ? InputKind::scenario : InputKind::model;
 }
 
 Plan with_profile(const Plan& plan, const std::string& profile) {

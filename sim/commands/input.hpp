@@ -11,8 +11,8 @@ namespace plumb::sim {
 
 enum class InputKind { model, scenario, plan };
 
-// JSON is a plan if it says so and a Hugging Face config otherwise; YAML is a scenario if its top level has any of a
-// scenario's own keys. Malformed files are reported by whoever reads them next.
+// A file is a scenario if its top level has any of a scenario's own keys, in YAML or JSON; JSON is a plan if it says so
+// or has a plan's own keys, and other JSON a Hugging Face config. Malformed JSON is reported by whoever reads it next.
 [[nodiscard]] bool is_json(const std::string& path);
 [[nodiscard]] InputKind kind_of_input(const std::string& path);
 

@@ -142,14 +142,22 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
   return costs;
 }
 
-MeasuredSchedule measure(Schedule schedule, const ShareTimes& times) {
+MeasuredSchedule measure(Schedule schedule, const ShareTimes& times,
+                         const std::function<void(std::string_view)>& begins) {
+  const auto begin = [&](std::string_view what) {
+    if (begins) begins(what);
+  };
   MeasuredSchedule measured{
       .schedule = std::move(schedule), .step = {}, .bubbles = {}, .peaks = {}, .weight_versions = {}};
+  begin("messages");
   const Schedule lowered = is_lowered(measured.schedule)
                                ? measured.schedule
                                : lower(measured.schedule, {.optimizer = false, .tied_embeddings = false});
+  begin("the graph");
   const ScheduleGraph graph = build_graph(lowered, share_costs(lowered, times));
+  begin("the longest path");
   const Evaluation evaluation = evaluate(graph);
+  begin("the order of all events");
   std::vector<Event> events;
   events.reserve(graph.nodes.size());
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -164,6 +172,7 @@ MeasuredSchedule measure(Schedule schedule, const ShareTimes& times) {
   }
   measured.step = ordered_step(std::move(events));
   measured.bubbles = bubbles(graph, evaluation);
+  begin("memory");
   measured.peaks = peak_activations(measured.schedule);
   const std::vector<int> versions = weight_versions_kept(measured.schedule);
   measured.weight_versions.assign(static_cast<std::size_t>(measured.schedule.ranks), 1);

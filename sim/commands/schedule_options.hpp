@@ -2,7 +2,9 @@
 // them.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/graph/evaluate.hpp"
@@ -61,7 +63,10 @@ struct MeasuredSchedule {
   std::vector<double> peaks;         // activations per rank, in one rank's share
   std::vector<int> weight_versions;  // per rank, of the stage that has most
 };
-[[nodiscard]] MeasuredSchedule measure(Schedule schedule, const ShareTimes& times);
+// `begins` is told what comes next, `parts_of_measuring` times.
+inline constexpr int parts_of_measuring = 5;
+[[nodiscard]] MeasuredSchedule measure(Schedule schedule, const ShareTimes& times,
+                                       const std::function<void(std::string_view)>& begins = {});
 
 void add_schedule_show(CLI::App& parent, Body& body);
 void add_schedule_compare(CLI::App& parent, Body& body);

@@ -102,31 +102,38 @@ void write_picture(const MeasuredSchedule& measured, const std::string& title, c
   write_file(file, schedule_picture(measured.step, measured.schedule, text));
 }
 
-void print(const MeasuredSchedule& measured, const NamedSchedule& named, const ShowScheduleOptions& options) {
-  std::cout << heading(measured, named.title) << "\n  " << named.source << "\n\n";
-  for (const auto& [name, value] : facts(measured)) std::cout << fmt::format("  {:<11} {}\n", name, value);
-  std::cout << '\n'
-            << schedule_chart(measured.step, measured.schedule,
-                              {.width = options.width > 0 ? options.width : chart_width(),
-                               .colour = colour_allowed(Stream::out),
-                               .unicode = !options.ascii,
-                               .peaks = measured.peaks})
-            << "\nTimes are in the unit of --times, of one rank's share of a microbatch; activations count such "
-               "shares.\n";
+std::string drawn_text(const MeasuredSchedule& measured, const NamedSchedule& named,
+                       const ShowScheduleOptions& options) {
+  std::string text = heading(measured, named.title) + "\n  " + named.source + "\n\n";
+  for (const auto& [name, value] : facts(measured)) text += fmt::format("  {:<11} {}\n", name, value);
+  return text + "\n" +
+         schedule_chart(measured.step, measured.schedule,
+                        {.width = options.width > 0 ? options.width : chart_width(),
+                         .colour = colour_allowed(Stream::out),
+                         .unicode = !options.ascii,
+                         .peaks = measured.peaks}) +
+         "\nTimes are in the unit of --times, of one rank's share of a microbatch; activations count such shares.\n";
+}
+
+// What goes to standard output. The largest schedules, of millions of actions, take half a minute.
+std::string output_of(const ShowScheduleOptions& options) {
+  Progress progress("showing the schedule");
+  int done = 0;
+  const auto begins = [&](std::string_view what) { progress.update(done++, parts_of_measuring + 3, what); };
+  const ShareTimes times = parse_times(options.times);
+  begins("its actions");
+  const NamedSchedule named = schedule_of(options, times);
+  const MeasuredSchedule measured = measure(named.schedule, times, begins);
+  begins("the picture");
+  if (!options.svg.empty()) write_picture(measured, named.title, options.svg);
+  begins("the chart");
+  return options.json ? to_text(to_json(measured)) : drawn_text(measured, named, options);
 }
 
 ExitStatus show(const ShowScheduleOptions& options) {
   if (!options.svg.empty()) require_writable(options.svg);
-  const ShareTimes times = parse_times(options.times);
-  const NamedSchedule named = schedule_of(options, times);
-  const MeasuredSchedule measured = measure(named.schedule, times);
-  if (!options.svg.empty()) write_picture(measured, named.title, options.svg);
-  if (options.json) {
-    std::cout << to_text(to_json(measured));
-    return ExitStatus::done;
-  }
-  print(measured, named, options);
-  if (!options.svg.empty()) std::cout << "\nwrote " << options.svg << '\n';
+  std::cout << output_of(options);
+  if (!options.json && !options.svg.empty()) std::cout << "\nwrote " << options.svg << '\n';
   return ExitStatus::done;
 }
 

@@ -107,10 +107,13 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
       table.rows.push_back(
           {variant.name, to_text(outcome.iteration), change_text(change),
            percent_text(outcome.bubble_makespan_fraction),
-           fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction))});
+           fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction)),
+           outcome.unmet});
     }
+    const std::string between = variant.note.empty() || outcome.unmet.empty() ? "" : "; ";
+    const std::string note = variant.note + between + outcome.unmet;
+    if (!note.empty()) row["note"] = note;
     if (!variant.note.empty()) {
-      row["note"] = variant.note;
       notes += fmt::format("  {}: {}.\n", variant.name, variant.note);
     }
     study.json["what_if"].push_back(row);

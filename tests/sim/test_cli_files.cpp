@@ -52,6 +52,31 @@ TEST_CASE("a plan may begin with a byte-order mark") {
   CHECK(run_plumb(folder, "simulate " + marked + " --engine path").status == 0);
 }
 
+TEST_CASE("a scenario may be written in JSON, and a plan without its mark is still none") {
+  const Folder folder;
+  const std::string scenario = R"({
+    "model": {"vocabulary": 64, "hidden": 64, "heads": 2, "ffn": 128, "layers": "full/dense*4"},
+    "cluster": {"machine": "local-cpu", "ranks": 2},
+    "training": {"sequence": 32, "global_batch": 4, "microbatch": 1},
+    "layout": {"pipeline": 2}, "schedule": "1f1b", "split": "uniform"})";
+  const std::string file = folder.file("small.json", scenario);
+  const std::string braces = folder.file("small.yaml", replaced(scenario, "\"model\": {", "model: {"));
+  const std::string plan = folder.file("plan.json");
+  CHECK(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
+  CHECK(run_plumb(folder, "show " + file).status == 0);
+  const Outcome simulated = run_plumb(folder, "simulate " + file + " --engine path");
+  CHECK(simulated.status == 0);
+  CHECK(run_plumb(folder, "simulate " + braces + " --engine path").out == simulated.out);
+  CHECK(run_plumb(folder, "simulate " + plan + " --engine path --against " + file).status == 0);
+  const auto simulate = [&](const std::string& content) {
+    return run_plumb(folder, "simulate " + folder.file("bad.json", content));
+  };
+  refuses(simulate(replaced(scenario, "\"split\"", "\"splits\"")), {"bad.json:5:", "did you mean 'split'?"});
+  refuses(simulate(replaced(plumb::read_file(plan), "\"format\": \"plumb plan\",", "")),
+          {"bad.json", "is not a plan", "plumb plan SCENARIO"});
+  refuses(simulate(R"({"model_type": "llama", "layout": 1})"), {"bad.json", "is not a plan"});
+}
+
 TEST_CASE("damaged plans are refused") {
   const Folder folder;
   const std::string plan = folder.file("plan.json");

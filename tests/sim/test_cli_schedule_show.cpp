@@ -1,4 +1,6 @@
 // `plumb schedule show` and `compare` from outside.
+#include <chrono>
+
 #include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
@@ -54,6 +56,22 @@ TEST_CASE("options of the shape reach the schedules that use them, and others re
   for (const std::string option : {"--chunks 2", "--slices 2", "--group 4", "--update-every 4", "--overlap"}) {
     refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 " + option), {"1f1b"});
   }
+}
+
+TEST_CASE("more chunks than any rank has are refused") {
+  const Folder folder;
+  refuses(run_plumb(folder, "schedule show interleaved-1f1b --ranks 2 --microbatches 4 --chunks 4097"),
+          {"--chunks", "4096"});
+}
+
+TEST_CASE("a schedule of millions of actions says on a terminal what it is at") {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto shown = on_terminal("schedule show interleaved-1f1b --ranks 64 --microbatches 2048 --chunks 12", "");
+  const auto took = std::chrono::steady_clock::now() - begin;
+  if (!shown) return;
+  CHECK_THAT(*shown, ContainsSubstring("64 ranks, 2048 microbatches, 12 stages per rank"));
+  // Progress is shown after the first second, and the chart takes less than half of the time.
+  if (took > std::chrono::seconds(3)) CHECK_THAT(*shown, ContainsSubstring("showing the schedule: "));
 }
 
 TEST_CASE("a schedule's picture is written whole or not at all") {

@@ -2,6 +2,7 @@
 #include "common/layout/shared_ports.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <random>
 #include <set>
@@ -119,7 +120,7 @@ TEST_CASE("the worst placed group of an axis is that of a look at all groups") {
   const auto pick = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
   int straddling = 0;
   for (int round = 0; round < 1000; ++round) {
-    Layout layout = mesh(pick(4), pick(6), pick(6));
+    Layout layout = mesh(pick(4), pick(6), pick(round % 4 == 0 ? 60 : 6));
     std::ranges::shuffle(layout.order, random);
     const int devices = pick(12);
     for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::data, MeshAxis::pipeline}) {
@@ -133,6 +134,22 @@ TEST_CASE("the worst placed group of an axis is that of a look at all groups") {
   CHECK(straddling > 100);  // or the group of rank 0 would do
   // Two racks of 72, groups of 16: {64 .. 79} has eight ranks on each.
   CHECK(fewest_on_a_machine(mesh(1, 16, 9), MeshAxis::tensor, 72) == 8);
+}
+
+// A search asks for every cut that it weighs: with a look at every rank this took twenty seconds, and a time limit
+// waited for it.
+TEST_CASE("a hundred thousand machines take no longer than a few") {
+  Layout wide = mesh(5, 1, 160'000);
+  wide.order = {MeshAxis::pipeline, MeshAxis::data, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert};
+  Layout few = wide;
+  few.data.degree = 160;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int devices = 1; devices <= 1000; ++devices) (void)fewest_on_a_machine(wide, MeshAxis::data, devices);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  for (const int devices : {2, 3, 4, 6, 7, 8, 12, 16}) {
+    CHECK(fewest_on_a_machine(few, MeshAxis::data, devices) == counted_fewest(few, MeshAxis::data, devices));
+    CHECK(fewest_on_a_machine(wide, MeshAxis::data, devices) == fewest_on_a_machine(few, MeshAxis::data, devices));
+  }
 }
 
 TEST_CASE("reductions of all stages at once pass the border so many times as they are stages") {

@@ -202,6 +202,16 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
              ContainsSubstring("training.recompute: does not agree with the schedule"));
   CHECK_THAT(message_of([](Plan& p) { p.costs.boundary_bytes += Bytes{4}; }), ContainsSubstring("boundary_bytes"));
   CHECK_THAT(message_of([](Plan& p) { p.boundary.tensors[0].name = "logits"; }), ContainsSubstring("boundary"));
+  CHECK_THAT(message_of([](Plan& p) {
+               for (NamedDimension& dimension : p.boundary.tensors[0].dimensions) dimension.size = 1 << 20;
+             }),
+             ContainsSubstring(": boundary: hidden_states (") && ContainsSubstring("is larger than 16 TiB"));
+  CHECK_THAT(message_of([](Plan& p) { p.model.vocabulary += 1; }),
+             ContainsSubstring("costs.stages[0].parameters: is ") && ContainsSubstring("on a rank of stage 0"));
+  CHECK_THAT(message_of([](Plan& p) { std::get<DenseMlp>(p.model.layers[0].mlp).width += 1; }),
+             ContainsSubstring("costs.stages[0].parameters: is "));
+  CHECK_THAT(message_of([](Plan& p) { p.costs.stages[1].parameters += 1; }),
+             ContainsSubstring("costs.stages[1].parameters: is "));
   CHECK_THAT(message_of([](Plan& p) { p.costs.tied_bytes = {4}; }), ContainsSubstring("tied_bytes"));
   CHECK_THAT(message_of([](Plan& p) { p.schedule.actions[1].pop_back(); }), ContainsSubstring("schedule"));
   CHECK_THAT(message_of([](Plan& p) { std::swap(p.schedule.actions[0][0], p.schedule.actions[0].back()); }),

@@ -151,6 +151,26 @@ TEST_CASE("a file may stand where a block may stand: beside the scenario, or shi
   CHECK(scenario.cluster.machine.name == "dgx-a100");
 }
 
+TEST_CASE("a file of software may be like another, which may be like a third") {
+  const TemporaryFolder folder;
+  (void)folder.write("site.yaml", "like: megatron-2022\nname: site\ndata_overlap: true\n");
+  (void)folder.write("mine.yaml", "like: site.yaml\nattention: flash\n");
+  const auto software = [&](const std::string& value) {
+    return read_scenario(folder.write("s.yaml", scenario_text("software: " + value + "\n"))).software;
+  };
+  Software expected = software("megatron-2022");
+  REQUIRE_FALSE(expected.data_overlap);
+  expected.name = "site";
+  expected.data_overlap = true;
+  CHECK(software("site.yaml") == expected);
+  expected.name = "site, changed";
+  expected.flash_attention = true;
+  CHECK(software("mine.yaml") == expected);
+  expected.dropout = !expected.dropout;
+  const std::string dropout = expected.dropout ? "true" : "false";
+  CHECK(software("{like: mine.yaml, dropout: " + dropout + "}") == expected);
+}
+
 TEST_CASE("PLUMB_SCENARIOS names another folder of shipped files") {
   const TemporaryFolder folder;
   ::setenv("PLUMB_SCENARIOS", folder.file("").c_str(), 1);

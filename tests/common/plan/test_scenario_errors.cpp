@@ -168,6 +168,39 @@ TEST_CASE("software that there is not, and facts that it has not") {
          {"software: {like: plumb, hidden_in_pairs: 2}\n", {"hidden_in_pairs"}}});
 }
 
+TEST_CASE("files of software that are like each other are refused, and name the circle") {
+  const TemporaryFolder folder;
+  (void)folder.write("a.yaml", "{like: b.yaml, attention: unfused}\n");
+  (void)folder.write("b.yaml", "# another\nlike: c.yaml\n");
+  (void)folder.write("c.yaml", "{like: ./a.yaml}\n");
+  (void)folder.write("self.yaml", "{like: self.yaml, name: x, source: y}\n");
+  (void)folder.write("typo.yaml", "like: plumb\ndrop_out: true\n");
+  const auto message = [&](const std::string& software) -> std::string {
+    try {
+      (void)read_scenario(folder.write("scenario.yaml", scenario_text("software: " + software + "\n")));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  for (const std::string first : {"a.yaml", "{like: a.yaml}"}) {
+    CHECK_THAT(message(first),
+               ContainsSubstring("c.yaml:1:8: like: a.yaml is like b.yaml is like c.yaml is like a.yaml"));
+  }
+  CHECK_THAT(message("b.yaml"), ContainsSubstring("a.yaml:1:8: like: b.yaml is like c.yaml is like a.yaml is like"));
+  CHECK_THAT(message("self.yaml"), ContainsSubstring("self.yaml:1:8: like: self.yaml is like self.yaml"));
+  CHECK_THAT(message("typo.yaml"),
+             ContainsSubstring("typo.yaml:2:1: ") && ContainsSubstring("did you mean 'dropout'?"));
+}
+
+TEST_CASE("hidden states that nobody sends are refused where the scenario says their size") {
+  const std::string long_sequence = "sequence: 2147483648";
+  check({{"training: {" + long_sequence + ", global_batch: 4096, microbatch: 4096}\n",
+          {"scenario.yaml:11:22: boundary: hidden_states (", " is larger than 16 TiB", "a shorter sequence"}},
+         {"training: {global_batch: 2147483648, microbatch: 2147483648}\n",
+          {"scenario.yaml:11:50: boundary: hidden_states (", "a smaller microbatch"}}});
+}
+
 TEST_CASE("one word where a block belongs") {
   check({{"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
          {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}"}},

@@ -174,6 +174,26 @@ TEST_CASE("draws of one number spread the step as linear propagation says") {
   CHECK(step_uncertainty(plan, {.draws = 1000, .seed = 2}).low != found.low);
 }
 
+TEST_CASE("numbers that contribute alike stand by name, whatever the last bits say") {
+  // A rate and its efficiency stand in the same product, and of a machine with its switches idle many contribute
+  // nothing.
+  Plan plan = plan_of("1f1b", 2);
+  DeviceProfile& device = plan.cluster.machine.device;
+  device.matmul_depth.value = 0;
+  device.memory_bandwidth.uncertainty = device.memory_efficiency.uncertainty = 0.05;
+  for (double factor = 1; factor < 1.02; factor += 0.001) {
+    device.memory_bandwidth.value = {2e12 * factor};
+    plan.costs = predicted_costs(plan);
+    const std::vector<Contribution> found = step_uncertainty(plan, {.draws = 1}).contributions;
+    REQUIRE(found.size() > 5);
+    for (std::size_t n = 1; n < found.size(); ++n) {
+      CAPTURE(factor, found[n - 1].number, found[n].number);
+      const double apart = found[n - 1].step - found[n].step;
+      CHECK((apart > 1e-10 || (apart > -1e-9 && found[n - 1].number < found[n].number)));
+    }
+  }
+}
+
 TEST_CASE("a machine without uncertainties leaves nothing open") {
   const Plan plan = with_open(plan_of("1f1b", 2), "", 0);
   const StepUncertainty found = step_uncertainty(plan, {});

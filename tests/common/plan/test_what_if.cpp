@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/registry.hpp"
 #include "tests/catch.hpp"
@@ -230,6 +231,19 @@ TEST_CASE("faults become disturbances of ranks, and failures are named") {
   CHECK(outcome.why.causes.front() == found[0].disturbances[0]);
   CHECK(outcome.why.rank == 0);
   CHECK_THAT(outcome.failure, ContainsSubstring("rank 2 failed at 500.0 ms: 2 actions never ended, the first: rank 0"));
+}
+
+TEST_CASE("dates behind the step's end are told apart from those that it meets") {
+  const auto found = [](std::vector<Disturbance> disturbances) {
+    return predict_what_if({.plan = uniform(), .disturbances = std::move(disturbances)}, by_path).unmet;
+  };
+  const double end = step({});  // of a step that no disturbance changes
+  CHECK(found({}).empty());
+  CHECK(found({{.rank = 1, .factor = 0.5}, {.rank = 1, .factor = 0.5, .from = {end - 1}}}).empty());
+  CHECK(found({{.rank = 1, .factor = 0.5}, {.rank = 1, .factor = 0, .from = {end}}}) ==
+        "nothing met of what begins at " + to_text(Seconds{end}) + ": the step has ended by then");
+  CHECK_THAT(found({{.factor = 0, .from = {2 * end}}, {.factor = 0, .from = {end}}}),
+             ContainsSubstring(" at " + to_text(Seconds{end}) + " and later: "));
 }
 
 TEST_CASE("what a variant cannot be is refused by file and line") {

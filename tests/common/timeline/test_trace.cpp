@@ -171,6 +171,9 @@ TEST_CASE("what plumb did not write is refused by name") {
   refused(replaced(good, "\"kind\":\"F\"", "\"kind\":\"X\""), "unknown kind 'X'");
   refused(replaced(good, "\"kind\":\"F\",", ""), "has no 'kind'");
   refused(replaced(good, "\"start_s\":", "\"start_s\":1e3,\"was_s\":"), "ends before it starts");
+  // A step's times count from its start, as the type says, and end as all times do.
+  refused(replaced(good, "\"start_s\":", "\"start_s\":-0.5,\"was_s\":"), "runs from -500.0 ms to ");
+  refused(replaced(good, "\"end_s\":", "\"end_s\":2e9,\"was_s\":"), "expected 0 to 1e9 s");
   refused(replaced(good, "\"stage\":0", "\"stage\":2"), "is of stage 2 of 2");
   refused(replaced(good, "\"stage\":0", "\"stage\":99999999999"), "'stage' out of range");
   refused(replaced(good, "\"microbatch\":0", "\"microbatch\":3"), "is of microbatch 3 of 3");

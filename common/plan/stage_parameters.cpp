@@ -1,0 +1,48 @@
+#include "common/plan/stage_parameters.hpp"
+
+#include <algorithm>
+
+#include "common/plan/analytic_cost.hpp"
+#include "common/plan/plan_costs.hpp"
+
+namespace plumb {
+namespace {
+
+// Of the embedding, each layer and the head.
+std::vector<ComputeCost> counted_blocks(const Plan& plan) {
+  const Scenario scenario = scenario_of(plan);
+  const OperationContext context = operation_context(kernel_context(scenario));
+  const bool measured = plan.costs.provenance.starts_with("profile of");  // on one rank, whole
+  const int tensor = measured ? 1 : plan.layout.tensor.degree;
+  const std::vector<Layer>& layers = plan.model.layers;
+  std::vector<ComputeCost> blocks;
+  std::vector<std::size_t> kinds;  // the first of each kind of layer so far
+  for (std::size_t block = 0; block < layers.size() + 2; ++block) {
+    const bool is_layer = block > 0 && block <= layers.size();
+    const auto same = std::ranges::find_if(
+        kinds, [&](std::size_t other) { return is_layer && layers[other - 1] == layers[block - 1]; });
+    if (same != kinds.end()) {
+      blocks.push_back(blocks[*same]);
+      continue;
+    }
+    if (is_layer) kinds.push_back(block);
+    blocks.push_back({.parameters = count_of_rank(shapes_of_block(scenario, block, context), tensor).all});
+  }
+  if (plan.model.tied_embeddings && plan.split.layers.size() > 1) {
+    blocks.back() = with_table_copy(blocks.back(), scenario, blocks.front());
+  }
+  return blocks;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> stage_parameters(const Plan& plan) {
+  const std::vector<ComputeCost> blocks = counted_blocks(plan);
+  std::vector<std::int64_t> counts;
+  for (int stage = 0; stage < static_cast<int>(plan.split.layers.size()); ++stage) {
+    counts.push_back(stage_cost(blocks, plan.split, stage).parameters);
+  }
+  return counts;
+}
+
+}  // namespace plumb
