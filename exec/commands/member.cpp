@@ -17,6 +17,7 @@
 #include "exec/transport/gloo.hpp"
 #include "exec/transport/keep_alive.hpp"
 #include "exec/transport/nccl.hpp"
+#include "exec/transport/own_address.hpp"
 #include "exec/world.hpp"
 
 namespace plumb::exec {
@@ -136,8 +137,8 @@ GlooOptions gloo_options(const SessionOptions& options, const Membership& member
 
 std::shared_ptr<RunStore> hosted_store(const Membership& member) {
   if (!member.hosts_store) return nullptr;
-  const bool this_host = member.address.starts_with("127.") || member.address == "localhost";
-  return RunStore::host(member.port, this_host ? RunStore::Reach::this_host : RunStore::Reach::all_hosts);
+  return RunStore::host(member.port,
+                        is_loopback(member.address) ? RunStore::Reach::this_host : RunStore::Reach::all_hosts);
 }
 
 }  // namespace
