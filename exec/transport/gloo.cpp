@@ -25,7 +25,10 @@ using Group = c10d::ProcessGroupGloo;
 
 constexpr auto drain_time = 5s;  // for the last sends when a rank leaves
 
-QueueKind kind_of(Channel channel) { return channel == Channel::forward ? QueueKind::forward : QueueKind::backward; }
+QueueKind kind_of(Channel channel) {
+  if (channel == Channel::control) return QueueKind::collective;
+  return channel == Channel::forward ? QueueKind::forward : QueueKind::backward;
+}
 
 class GlooTransport : public Transport {
  public:

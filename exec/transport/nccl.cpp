@@ -65,6 +65,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] int size() const override { return control_->size(); }
 
   void send(int peer, Channel channel, Payload payload) override {
+    if (channel == Channel::control) return control_->send(peer, channel, std::move(payload));
     if (std::ranges::find(options_.message_bytes, payload.size) == options_.message_bytes.end()) {
       throw failure(fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer,
                                 fmt::join(options_.message_bytes, " or ")));
@@ -73,11 +74,13 @@ class NcclTransport final : public Transport {
   }
 
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
+    if (channel == Channel::control) return control_->expect(peer, channel, bytes, count);
     auto& expected = line(peer, channel).to_receive;
     expected.insert(expected.end(), static_cast<std::size_t>(count), bytes);
   }
 
-  [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point /*deadline*/) override {
+  [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point deadline) override {
+    if (channel == Channel::control) return control_->receive(peer, channel, deadline);
     auto& received = line(peer, channel).received;
     if (received.empty()) {
       throw failure(fmt::format("takes a message of rank {} that has not been launched", peer));

@@ -60,8 +60,9 @@ struct MembersEnd {
 
 using HostOfRank = std::function<Host(int rank)>;
 
-// As a launcher starts them on one host.
-MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const HostOfRank& host) {
+// As a launcher starts them, on one host unless `on_each` says how many ranks are on each.
+MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const HostOfRank& host,
+                       int on_each = 1 << 20) {
   const int ranks = plans.front().lowered.ranks;
   const auto store = RunStore::host(0);
   MembersEnd end{.logs = {},
@@ -74,7 +75,7 @@ MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOpti
       const auto place = static_cast<std::size_t>(rank);
       const Membership member{.rank = rank,
                               .size = ranks,
-                              .local_rank = rank,
+                              .local_rank = rank % on_each,
                               .address = "127.0.0.1",
                               .port = store->port(),
                               .launcher = "torchrun"};
@@ -124,6 +125,25 @@ TEST_CASE("every schedule that NCCL can run trains like a single device, bit by 
       require_trained(plan);
     }
   }
+}
+
+TEST_CASE("ranks on two hosts take the devices of theirs, and their clocks are compared") {
+  const FakeNccl fake;
+  const Plan plan = test::training_plan({.model = test::llama(4), .ranks = 4, .microbatches = 4});
+  const std::vector<PreparedPlan> plans{prepared(plan)};
+  const auto host = [](int rank) {
+    Host made = host_of(2);
+    const std::string name = rank < 2 ? "a" : "b";
+    made.identity = {.name = name, .id = "id of " + name, .clock = "clock of " + name};
+    return made;
+  };
+  const MembersEnd end = run_members(plans, nccl_session(), host, 2);
+  CHECK(end.errors == std::vector<std::string>(4));
+  REQUIRE(end.logs.ranks.size() == 1);
+  const std::vector<double> losses = test::losses_of(plans.front().lowered, end.logs.ranks.front());
+  CHECK(check_against_reference(plan, {}, losses, end.logs.gradients).bitwise_equal);
+  CHECK(end.logs.clock_uncertainty > Seconds{0});
+  CHECK(end.logs.clock_uncertainty < Seconds{0.05});
 }
 
 TEST_CASE("tied tables and bf16 do so too") {
