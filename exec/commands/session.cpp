@@ -86,7 +86,7 @@ PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   if (!options.fault.empty()) lowered = with_fault(std::move(lowered), options.fault);
   if (!options.force_unchecked) require_valid(lowered);
   LaunchPlan launches;
-  if (options.transport == "nccl") launches = require_launchable(plan.name, lowered, plan.costs);
+  if (options.transport == "nccl") launches = plan_launches(lowered, plan.costs);
   return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
 }
 
