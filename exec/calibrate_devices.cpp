@@ -9,8 +9,8 @@
 #include "common/base/error.hpp"
 #include "exec/calibrate.hpp"
 #include "exec/host.hpp"
+#include "exec/host_identity.hpp"
 #include "exec/transport/nccl.hpp"
-#include "exec/world.hpp"
 
 namespace plumb::exec {
 namespace {

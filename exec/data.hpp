@@ -21,6 +21,7 @@ class Corpus {
   // Consecutive sequences are consecutive in the text, which is a ring.
   [[nodiscard]] std::span<const unsigned char> window(std::int64_t index, std::int64_t length) const;
   [[nodiscard]] std::size_t size() const { return text_.size(); }
+  [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
   std::string text_;

@@ -8,6 +8,7 @@
 
 #include "exec/device/device.hpp"
 #include "exec/device/device_facts.hpp"
+#include "exec/host_identity.hpp"
 
 namespace plumb::exec {
 
@@ -18,6 +19,7 @@ struct Host {
   std::function<std::optional<DeviceFacts>(int index)> device_facts;
   std::string nccl_library = {};  // empty: searched
   bool watches_signals = true;
+  HostIdentity identity = {};
 };
 
 // LibTorch's accelerators.

@@ -62,6 +62,11 @@ std::optional<std::string> environment_variable(const std::string& name) {
   return value;
 }
 
+bool writes_files(const Environment& environment) {
+  const std::optional<Membership> member = membership(environment);
+  return !member || member->rank == 0;
+}
+
 std::string first_host(std::string_view node_list) {
   const std::size_t end = node_list.find_first_of(",[");
   std::string host(node_list.substr(0, end));

@@ -30,6 +30,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // Throws InputError, naming the variable, for values that make no sense.
 [[nodiscard]] std::optional<Membership> membership(const Environment& environment);
 
+// Whether this process writes the run's files: rank 0, or whoever starts ranks. Others may have no such folder.
+[[nodiscard]] bool writes_files(const Environment& environment);
+
 // "node[03-07,12],other" is "node03": the first host of SLURM_JOB_NODELIST.
 [[nodiscard]] std::string first_host(std::string_view node_list);
 

@@ -172,6 +172,16 @@ RankLog parse_rank_log(std::string_view text) {
   }
 }
 
+void turn_to_rank_0(RankLog& log, const HostClock& clock) {
+  for (RankStep& step : log.steps) {
+    step.start = on_rank_0(clock, step.start);
+    for (Event& event : step.events) {
+      event.start = on_rank_0(clock, event.start);
+      event.end = on_rank_0(clock, event.end);
+    }
+  }
+}
+
 Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                     const std::string& producer) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);

@@ -7,10 +7,11 @@
 
 #include "common/plan/plan.hpp"
 #include "common/timeline/timeline.hpp"
+#include "exec/host_clock.hpp"
 
 namespace plumb::exec {
 
-// Times are seconds on the steady clock that all ranks of a host share. `start` of a receive is when the rank began to
+// Times are seconds on the steady clock that the ranks of a host share. `start` of a receive is when the rank began to
 // wait, its `end` when the message was there, which may be earlier.
 struct RankStep {
   Seconds start;              // when the rank left the barrier before the step
@@ -31,9 +32,12 @@ struct RankLog {
 [[nodiscard]] std::string to_text(const RankLog& log);
 [[nodiscard]] RankLog parse_rank_log(std::string_view text);
 
-// The logs of all ranks, by rank, as one timeline of measured steps: a step's time counts from its first action (at the
-// latest from when the last rank left the barrier); a receive starts when its sender handed the message over; a tied
-// reduction spans what both ranks saw.
+// From the clock of the rank's host to that of rank 0's. How long the rank waited stays: it is no moment.
+void turn_to_rank_0(RankLog& log, const HostClock& clock);
+
+// The logs of all ranks, by rank and on rank 0's clock, as one timeline of measured steps: a step's time counts from
+// its first action (at the latest from when the last rank left the barrier); a receive starts when its sender handed
+// the message over; a tied reduction spans what both ranks saw.
 [[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                                   const std::string& producer);
 

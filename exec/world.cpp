@@ -1,16 +1,12 @@
 #include "exec/world.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
-
-#include "common/base/files.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -91,35 +87,10 @@ std::optional<Refusal> shared_device(const std::vector<WorldMember>& members) {
   return std::nullopt;
 }
 
-std::optional<Refusal> other_hosts(const std::vector<WorldMember>& members) {
-  for (std::size_t rank = 1; rank < members.size(); ++rank) {
-    if (members[rank].host_id == members[0].host_id) continue;
-    return Refusal{.where = "--transport",
-                   .problem = fmt::format("rank {} is on another host ({}) than rank 0 ({}): aligning the clocks of "
-                                          "several hosts is not built yet",
-                                          rank, members[rank].host, members[0].host),
-                   .hint = "start all ranks on one host"};
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Refusal refusal_of(const Error& error) { return {error.where(), error.problem(), error.hint()}; }
 InputError error_of(const Refusal& refusal) { return {refusal.where, refusal.problem, refusal.hint}; }
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
-}
-
-std::string host_id() {
-  try {
-    return read_file("/proc/sys/kernel/random/boot_id");
-  } catch (const InputError&) {
-    return "unknown\n";
-  }
-}
 
 std::string to_text(const WorldMember& member) {
   json text{{"host", member.host},       {"host_id", member.host_id},
@@ -155,14 +126,16 @@ int device_of_rank(const Membership& member, int visible, bool shares) {
       "--transport",
       fmt::format("is number {} of the ranks of its host, which has {} devices: 'nccl' gives each its own",
                   member.local_rank + 1, visible),
-      fmt::format("start at most {} ranks on a host, or --transport local, where ranks share one device", visible));
+      fmt::format(
+          "start at most {} ranks on a host, each with its number there in LOCAL_RANK, or --transport local, where "
+          "ranks share one device",
+          visible));
 }
 
 std::optional<Refusal> world_problem(const std::vector<WorldMember>& members) {
   if (auto refusal = first_refusal(members)) return refusal;
   if (auto refusal = other_library(members)) return refusal;
-  if (auto refusal = shared_device(members)) return refusal;
-  return other_hosts(members);
+  return shared_device(members);
 }
 
 void require_world(const WorldMember& mine, Transport& control, const Rendezvous& rendezvous,

@@ -23,13 +23,9 @@ struct Refusal {
 [[nodiscard]] Refusal refusal_of(const Error& error);
 [[nodiscard]] InputError error_of(const Refusal& refusal);
 
-// Of this process's host: its name, and what is the same for all processes there and for no other, as its clock is.
-[[nodiscard]] std::string host_name();
-[[nodiscard]] std::string host_id();
-
 struct WorldMember {
   std::string host = {};                // host_name
-  std::string host_id = {};             // as above
+  std::string host_id = {};             // likewise
   std::string device = {};              // "cuda:1"
   std::string device_bus = {};          // the same for ranks of a host that have one device; empty: unknown
   std::string library = {};             // "NCCL 2.30.4"; empty: none
@@ -48,7 +44,7 @@ struct WorldMember {
 [[nodiscard]] int device_of_rank(const Membership& member, int visible, bool shares);
 
 // By rank. The first of: ranks that cannot take part (those with one reason together), libraries of different versions,
-// several ranks on one device, several hosts. None: the run can start.
+// several ranks on one device. None: the run can start.
 [[nodiscard]] std::optional<Refusal> world_problem(const std::vector<WorldMember>& members);
 
 // Every rank tells rank 0, which tells all at `rendezvous`: throws the same InputError on every rank if there is a

@@ -58,6 +58,8 @@ struct Timeline {
   PipelineCosts costs;  // that were predicted
   std::vector<RankSummary> ranks;
   std::vector<StepTimeline> steps;  // a prediction has one
+  // Of a measurement on several hosts: times of two ranks compare within so much. 0: one clock gave all.
+  Seconds clock_uncertainty = {};
   // Of a prediction, per rank: drawn in a trace as counters, and not read back from it.
   std::vector<std::vector<MemoryPoint>> memory = {};
   bool operator==(const Timeline&) const = default;

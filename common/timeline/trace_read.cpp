@@ -86,6 +86,7 @@ Timeline timeline_from_json(const JsonValue& value) {
     ranks.fail("has " + std::to_string(timeline.ranks.size()) + " entries for " +
                std::to_string(timeline.schedule.ranks) + " ranks");
   }
+  if (const auto clocks = value.find("clock_uncertainty_s")) timeline.clock_uncertainty = clocks->seconds();
   const JsonValue steps = value.at("steps");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     timeline.steps.push_back({.events = {}, .duration = steps[i].at("duration_s").seconds()});

@@ -150,18 +150,20 @@ Json TraceWriter::plumb_object() const {
   for (const StepTimeline& step : timeline_.steps) {
     steps.push_back({{"duration_s", step.duration.value}, {"events", step.events.size()}});
   }
-  return {{"version", trace_version},
-          {"source", source_name(timeline_.source)},
-          {"producer", timeline_.producer},
-          {"plan_name", timeline_.plan_name},
-          {"plan_digest", timeline_.plan_digest},
-          {"costs_digest", timeline_.costs_digest},
-          {"tokens_per_step", timeline_.tokens_per_step},
-          {"model_flops", timeline_.model_flops.value},
-          {"schedule", to_json(schedule)},
-          {"costs", to_json(timeline_.costs)},
-          {"ranks", std::move(summaries)},
-          {"steps", std::move(steps)}};
+  Json head{{"version", trace_version},
+            {"source", source_name(timeline_.source)},
+            {"producer", timeline_.producer},
+            {"plan_name", timeline_.plan_name},
+            {"plan_digest", timeline_.plan_digest},
+            {"costs_digest", timeline_.costs_digest},
+            {"tokens_per_step", timeline_.tokens_per_step},
+            {"model_flops", timeline_.model_flops.value},
+            {"schedule", to_json(schedule)},
+            {"costs", to_json(timeline_.costs)},
+            {"ranks", std::move(summaries)},
+            {"steps", std::move(steps)}};
+  if (timeline_.clock_uncertainty > Seconds{0}) head["clock_uncertainty_s"] = timeline_.clock_uncertainty.value;
+  return head;
 }
 
 void TraceWriter::write_track_names() {

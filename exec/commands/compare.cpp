@@ -69,6 +69,7 @@ void print(const std::vector<PlanRun>& runs, const std::vector<RatioSpread>& rat
     table.rows.push_back(std::move(row));
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
+  std::cout << clock_lines(runs[0]);
   std::cout << fmt::format("{} steps of each plan in alternation, after warm-up; -10%: a tenth shorter\n",
                            runs[0].timeline.steps.size());
 }
@@ -90,7 +91,7 @@ ExitStatus compare_command(const CompareArguments& arguments) {
   const SessionOptions options = session_options(arguments.session);
   if (arguments.plans.size() < 2) throw InputError("plumb-exec compare", "expected at least two plans");
   const std::vector<std::filesystem::path> files = output_files(arguments);
-  if (!arguments.folder.empty()) {
+  if (!arguments.folder.empty() && writes_files(environment_variable)) {
     std::error_code none;
     if (std::filesystem::exists(arguments.folder, none) && !std::filesystem::is_directory(arguments.folder, none)) {
       throw InputError(arguments.folder, "is a file, expected a folder");

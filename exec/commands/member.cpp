@@ -17,6 +17,7 @@
 #include "exec/transport/gloo.hpp"
 #include "exec/transport/keep_alive.hpp"
 #include "exec/transport/nccl.hpp"
+#include "exec/transport/own_address.hpp"
 #include "exec/world.hpp"
 
 namespace plumb::exec {
@@ -85,7 +86,7 @@ struct Found {
 
 // Never throws what is wrong with this host alone: the other ranks would wait for one that has gone.
 Found look_around(const Membership& member, const Host& host) {
-  Found found{.device = nullptr, .member = {.host = host_name(), .host_id = host_id()}};
+  Found found{.device = nullptr, .member = {.host = host.identity.name, .host_id = host.identity.id}};
   try {
     const NcclFound nccl = require_nccl(host.nccl_library);
     found.member.library = "NCCL " + nccl.version;
@@ -136,8 +137,8 @@ GlooOptions gloo_options(const SessionOptions& options, const Membership& member
 
 std::shared_ptr<RunStore> hosted_store(const Membership& member) {
   if (!member.hosts_store) return nullptr;
-  const bool this_host = member.address.starts_with("127.") || member.address == "localhost";
-  return RunStore::host(member.port, this_host ? RunStore::Reach::this_host : RunStore::Reach::all_hosts);
+  return RunStore::host(member.port,
+                        is_loopback(member.address) ? RunStore::Reach::this_host : RunStore::Reach::all_hosts);
 }
 
 }  // namespace
@@ -194,7 +195,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     running.set(transport.get());
     const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };
     const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
-    return work.run(*transport, *device, watchdog);
+    return work.run(*transport, *device, watchdog, host.identity);
   } catch (const Stopped&) {
     throw;
   } catch (const RunError& error) {

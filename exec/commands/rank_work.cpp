@@ -2,17 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "common/base/digest.hpp"
 #include "common/base/program.hpp"
+#include "exec/clock_exchange.hpp"
 #include "exec/commands/gradients_text.hpp"
+#include "exec/data.hpp"
 #include "exec/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
-#include "exec/world.hpp"
 
 namespace plumb::exec {
 namespace {
 
+constexpr int clock_measurements = 16;          // over the steps: drift changes within hours (temperature)
 constexpr std::chrono::minutes start_time{10};  // to build models and, at the end, to hand over logs
 
 struct Doing {
@@ -48,7 +52,7 @@ int RankWork::account(int rank) const {
   return account(static_cast<std::size_t>(current_plan_[static_cast<std::size_t>(rank)].load()), rank);
 }
 
-SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchdog) {
+SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
   const int rank = transport.rank();
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();
@@ -64,6 +68,8 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
                                       : make_stages(prepared.plan, rank, of_stages));
     logs.push_back({.rank = rank, .steps = {}});
   }
+  ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
+                       Clock::now() + start_time);
   transport.barrier(Clock::now() + start_time);
 
   RunOptions run;
@@ -80,7 +86,9 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
   }
   Progress progress("steps");
   const int steps = options_.warm_up + options_.steps;
+  const int between_clocks = std::max(1, steps / clock_measurements);
   for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
+    if (run.first_step % between_clocks == 0) clocks.measure(Clock::now() + start_time);
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
@@ -93,11 +101,16 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
     if (rank == 0) progress.update(static_cast<int>(run.first_step) + 1, steps);
   }
 
-  SessionLogs all{.device = device.name()};
+  clocks.measure(Clock::now() + start_time);
+
+  SessionLogs all{
+      .device = device.name(), .clock_uncertainty = clocks.uncertainty(), .clock_warnings = clocks.warnings()};
+  const std::vector<HostClock> clock_of_rank = clocks.by_rank();
   for (const RankLog& log : logs) {
     std::vector<RankLog> of_plan;
     for (const std::string& text : transport.gather(to_text(log), Clock::now() + start_time)) {
-      of_plan.push_back(parse_rank_log(text));
+      const HostClock& clock = clock_of_rank[of_plan.size()];
+      turn_to_rank_0(of_plan.emplace_back(parse_rank_log(text)), clock);
     }
     all.ranks.push_back(std::move(of_plan));
   }
@@ -113,14 +126,22 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
   return all;
 }
 
-// Ranks may have been started with different files, or on hosts whose clocks do not agree.
+// Stage 0 takes its tokens from the text and the last stage its targets: of different texts these would not belong
+// together. Ranks that are threads read one file.
+std::string RankWork::data_digest() const {
+  if (options_.emulate || options_.transport == "local") return "";
+  const Plan& plan = plans_.front().plan;
+  return digest(load_corpus(options_.stage.data, plan.model, plan.training.sequence)->text());
+}
+
+// Ranks may have been started with different files, or on hosts that have different ones.
 void RankWork::require_same_plans(Transport& transport) const {
   const std::string options =
       fmt::format("--steps {} --warm-up {}{}{}{}{} --device {}", options_.steps, options_.warm_up,
                   options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
                   options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
                   options_.device);
-  std::string mine = host_id() + options + "\n";  // a line each, then one of each plan
+  std::string mine = options + "\n" + data_digest() + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";
   }
@@ -129,11 +150,14 @@ void RankWork::require_same_plans(Transport& transport) const {
     if (all[rank] == all[0]) continue;
     if (line(all[rank], 0) != line(all[0], 0)) {
       throw RunError(fmt::format("rank {}", rank),
-                     "is on another host than rank 0: aligning the clocks of several hosts is not built yet");
+                     fmt::format("was started with {}, rank 0 with {}", line(all[rank], 0), line(all[0], 0)));
     }
     if (line(all[rank], 1) != line(all[0], 1)) {
-      throw RunError(fmt::format("rank {}", rank),
-                     fmt::format("was started with {}, rank 0 with {}", line(all[rank], 1), line(all[0], 1)));
+      throw RunError(fmt::format("rank {}", rank), "has another text to train on than rank 0",
+                     options_.stage.data.empty()
+                         ? "the licence texts of their hosts differ: give all ranks one text with "
+                           "--data"
+                         : fmt::format("{} must be the same on all hosts", options_.stage.data.string()));
     }
     throw RunError(fmt::format("rank {}", rank), "was started with another plan than rank 0");
   }

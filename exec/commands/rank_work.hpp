@@ -7,6 +7,7 @@
 
 #include "exec/commands/session.hpp"
 #include "exec/device/device.hpp"
+#include "exec/host_identity.hpp"
 #include "exec/rank_log.hpp"
 #include "exec/transport/launch_plan.hpp"
 #include "exec/transport/transport.hpp"
@@ -23,9 +24,11 @@ struct PreparedPlan {
 // By plan; only rank 0 has it.
 struct SessionLogs {
   std::vector<std::vector<RankLog>> ranks = {};
-  std::string device = {};        // of rank 0
-  NamedGradients gradients = {};  // of the first plan's last step, with `check`
-  NamedGradients weights = {};    // of the first plan, where they are gathered
+  std::string device = {};                       // of rank 0
+  NamedGradients gradients = {};                 // of the first plan's last step, with `check`
+  NamedGradients weights = {};                   // of the first plan, where they are gathered
+  Seconds clock_uncertainty = {};                // as Timeline has it
+  std::vector<std::string> clock_warnings = {};  // of ClockExchange
 };
 
 // One per process. Where ranks are threads, all share it.
@@ -33,8 +36,8 @@ class RankWork {
  public:
   RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options);
 
-  // Rank 0 returns the logs of all, the others nothing. `device` is this rank's.
-  [[nodiscard]] SessionLogs run(Transport& transport, Device& device, Watchdog& watchdog);
+  // Rank 0 returns the logs of all, on its own clock, the others nothing. `device` and `host` are this rank's.
+  [[nodiscard]] SessionLogs run(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host);
 
   // As whose memory a rank's counts at the moment.
   [[nodiscard]] int account(int rank) const;
@@ -49,6 +52,7 @@ class RankWork {
  private:
   // Plans that alternate keep accounts of their own: the peak of one has nothing of the other's weights.
   [[nodiscard]] int account(std::size_t plan, int rank) const;
+  [[nodiscard]] std::string data_digest() const;  // of the text that this rank reads
   void require_same_plans(Transport& transport) const;
 
   const std::vector<PreparedPlan>& plans_;

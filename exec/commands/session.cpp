@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "common/base/text.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/schedule/validate.hpp"
 #include "common/timeline/replay.hpp"
@@ -85,7 +86,7 @@ PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   if (!options.fault.empty()) lowered = with_fault(std::move(lowered), options.fault);
   if (!options.force_unchecked) require_valid(lowered);
   LaunchPlan launches;
-  if (options.transport == "nccl") launches = require_launchable(plan.name, lowered, plan.costs);
+  if (options.transport == "nccl") launches = plan_launches(lowered, plan.costs);
   return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
 }
 
@@ -133,7 +134,7 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   SessionLogs logs;
   try {
     run_on_threads(transports, [&](Transport& transport) {
-      SessionLogs mine = work.run(transport, *of_ranks[static_cast<std::size_t>(transport.rank())], watchdog);
+      SessionLogs mine = work.run(transport, *of_ranks[static_cast<std::size_t>(transport.rank())], watchdog, {});
       if (transport.rank() == 0) logs = std::move(mine);
     });
   } catch (const RunError& error) {
@@ -178,7 +179,8 @@ ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOpt
   throw RunError("", reason, with_places("", work.describe_all(doing)));
 }
 
-PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const SessionOptions& options) {
+PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t plan, const SessionOptions& options) {
+  const std::vector<RankLog>& logs = all.ranks[plan];
   const std::string producer =
       fmt::format("plumb-exec {} {}{}", options.transport, options.device, options.emulate ? " emulated" : "");
   PlanRun run{.plan = prepared.plan,
@@ -187,6 +189,8 @@ PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const Se
               .losses = {},
               .check = {},
               .weights = {}};
+  run.timeline.clock_uncertainty = all.clock_uncertainty;
+  run.clock_warnings = all.clock_warnings;
   const auto measured = run.timeline.steps.begin() + options.warm_up;
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);
@@ -207,6 +211,15 @@ PlanRun finish(const PreparedPlan& prepared, std::vector<RankLog> logs, const Se
 bool launched_by_plumb(const std::optional<Membership>& member) { return member && member->launcher == "plumb-exec"; }
 
 }  // namespace
+
+std::string clock_lines(const PlanRun& run) {
+  const Seconds within = run.timeline.clock_uncertainty;
+  if (within == Seconds{0}) return "";
+  std::string lines = fmt::format("the clocks of the hosts were compared: times of two ranks agree within {}\n",
+                                  plumb::to_text(within));
+  for (const std::string& warning : run.clock_warnings) lines += warning + "\n";
+  return lines;
+}
 
 SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options) {
   // cuBLAS wants to be told before its first call; on the host nobody reads it.
@@ -234,7 +247,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   }
   SessionResult result;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
-    result.runs.push_back(finish(prepared[i], std::move(logs.ranks[i]), options));
+    result.runs.push_back(finish(prepared[i], logs, i, options));
   }
   result.runs.front().weights = std::move(logs.weights);
   if (options.check) {

@@ -36,8 +36,13 @@ struct PlanRun {
   std::vector<double> losses;        // of all steps, the warm-up first; empty when emulated
   double replay_error_fraction = 0;  // of the median step
   std::optional<CheckResult> check;
-  NamedGradients weights;  // merged_weights of all ranks, if gathered
+  NamedGradients weights;                        // merged_weights of all ranks, if gathered
+  std::vector<std::string> clock_warnings = {};  // a line for each host whose clock jumped
 };
+
+// Within how much the times of ranks on several hosts agree, and which clocks jumped: whole lines. Empty: all ranks
+// read one clock.
+[[nodiscard]] std::string clock_lines(const PlanRun& run);
 
 // Empty in a process that has nothing to tell: a rank other than 0, or the launcher of ranks that have told already.
 struct SessionResult {

@@ -14,6 +14,7 @@
 #include "exec/transport/gloo_parcels.hpp"
 #include "exec/transport/gloo_queues.hpp"
 #include "exec/transport/keep_alive.hpp"
+#include "exec/transport/own_address.hpp"
 #include "exec/transport/torch_error.hpp"
 
 namespace plumb::exec {
@@ -24,7 +25,10 @@ using Group = c10d::ProcessGroupGloo;
 
 constexpr auto drain_time = 5s;  // for the last sends when a rank leaves
 
-QueueKind kind_of(Channel channel) { return channel == Channel::forward ? QueueKind::forward : QueueKind::backward; }
+QueueKind kind_of(Channel channel) {
+  if (channel == Channel::control) return QueueKind::collective;
+  return channel == Channel::forward ? QueueKind::forward : QueueKind::backward;
+}
 
 class GlooTransport : public Transport {
  public:
@@ -239,10 +243,11 @@ class GlooTransport : public Transport {
 };
 
 std::shared_ptr<::gloo::transport::Device> device_for(const std::string& address) {
-  if (address.starts_with("127.") || address == "localhost") return Group::createDeviceForHostname("127.0.0.1");
+  if (is_loopback(address)) return Group::createDeviceForHostname("127.0.0.1");
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  return interface != nullptr && *interface != '\0' ? Group::createDeviceForInterface(interface)
-                                                    : Group::createDefaultDevice();
+  if (interface != nullptr && *interface != '\0') return Group::createDeviceForInterface(interface);
+  const std::string own = address_for_others(address_towards(address), own_addresses());
+  return own.empty() ? Group::createDefaultDevice() : Group::createDeviceForHostname(own);
 }
 
 }  // namespace
@@ -264,7 +269,10 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
     return std::make_unique<GlooTransport>(options, std::move(store), std::move(group));
   } catch (const std::exception& error) {
     throw RunError(fmt::format("rank {}", options.rank),
-                   fmt::format("could not connect to the other {} ranks: {}", options.size - 1, first_line(error)));
+                   fmt::format("could not connect to the other {} ranks: {}", options.size - 1, first_line(error)),
+                   is_loopback(options.address)
+                       ? ""
+                       : "do all of them run? GLOO_SOCKET_IFNAME names the network interface on which they can");
   }
 }
 

@@ -27,7 +27,8 @@ struct GlooOptions {
 };
 
 // Waits until all ranks are connected. The address decides the network interface: a loopback address stays on this
-// host; else GLOO_SOCKET_IFNAME, if set, names it.
+// host; else GLOO_SOCKET_IFNAME, if set, names it, or it is the one on the way to that address
+// (exec/transport/own_address.hpp).
 [[nodiscard]] std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options,
                                                              std::shared_ptr<RunStore> store);
 

@@ -141,12 +141,24 @@ class Walk {
     if (transfer.receive_index != missing) refuse(rank, action, "stands there twice");
     transfer.to = static_cast<std::int32_t>(rank);
     transfer.receive_index = static_cast<std::int32_t>(next_[rank]);
+    if (is_eviction(action.kind)) settle_eviction(transfer, action);
     Nanoseconds there = transfer.time;
     if (is_receive(action.kind)) {
       there += rounded(transfer_time(transfer_between(costs_, transfer.from, transfer.to), costs_.boundary_bytes));
     }
     clock_[rank] = std::max(clock_[rank], there);
     return true;
+  }
+
+  // A rank makes room for what it loads before its LOAD: nothing of that travels sooner. What one rank evicts or loads
+  // to another has one order in both lists, and travels in it.
+  void settle_eviction(Transfer& transfer, const Action& action) {
+    Nanoseconds& before = last_eviction_[{transfer.from, transfer.to}];
+    if (action.kind == ActionKind::load) {
+      transfer.time = std::max(transfer.time, clock_[static_cast<std::size_t>(transfer.to)]);
+    }
+    before = transfer.time = std::max(transfer.time, before);
+    transfer.sequence = done_++;
   }
 
   // The rank that comes first waits where it is.
@@ -181,6 +193,7 @@ class Walk {
   std::vector<Nanoseconds> clock_;
   std::vector<std::vector<std::pair<std::int32_t, Nanoseconds>>> starts_;  // compute: index, time
   std::vector<Transfer> transfers_;
+  std::map<std::pair<std::int32_t, std::int32_t>, Nanoseconds> last_eviction_;  // by both ranks
   std::map<Action, std::int32_t> on_its_way_;  // by its receive, or the name of both halves: its place in transfers_
   Nanoseconds shortest_ = std::numeric_limits<Nanoseconds>::max();
   std::int32_t done_ = 0;  // sends and sums
@@ -229,6 +242,12 @@ class Builder {
     launches.back().operations.push_back(operation);
   }
 
+  // Evictions are alone in their batches.
+  static bool loads(const LaunchBatch& batch) {
+    const LaunchOperation& operation = batch.operations.front();
+    return operation.action.kind == ActionKind::load && !operation.sends;
+  }
+
   void place(std::size_t rank) {
     std::int32_t place = 0;
     for (std::size_t i = 0; i < plan_.ranks[rank].size(); ++i) {
@@ -243,9 +262,8 @@ class Builder {
         }
       }
       const auto owner = static_cast<std::int32_t>(rank);
-      if (is_sum(batch.use)) {
-        place = std::max(place, first_receive);
-      } else {
+      if (is_sum(batch.use) || loads(batch)) place = std::max(place, first_receive);
+      if (!is_sum(batch.use)) {
         if (last_send == missing) batch.not_before = walk_.last_started(owner, first_receive, of_rank_[owner].times[i]);
         place = std::max({place, last_send + 1, batch.not_before + 1});
       }

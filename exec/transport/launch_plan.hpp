@@ -26,7 +26,8 @@ struct LaunchBatch {
   CommunicatorUse use = CommunicatorUse::down;
   std::vector<LaunchOperation> operations;  // those with one peer in the order in which they pair up
   // The host launches it before the action at this index of the rank's list, after that of all earlier batches: all
-  // that it sends has been computed (that is: launched) by then, and nothing before it needs what it receives.
+  // that it sends has been computed (that is: launched) by then, and nothing before it needs what it receives. What
+  // LOAD brings back has room, and so is received, at its own index.
   std::int32_t place = 0;
   // It does not start on the device before the compute action at this index has: a receive that spins keeps
   // multiprocessors from computing. -1: it may start at once.

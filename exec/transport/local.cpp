@@ -68,7 +68,10 @@ struct World {
   }
 };
 
-const char* name(Channel channel) { return channel == Channel::forward ? "forward" : "backward"; }
+const char* name(Channel channel) {
+  if (channel == Channel::control) return "control";
+  return channel == Channel::forward ? "forward" : "backward";
+}
 
 class LocalTransport : public Transport {
  public:

@@ -91,13 +91,14 @@ class LocalDeviceTransport final : public Transport {
   int size() const override { return hosts_->size(); }
 
   void send(int peer, Channel channel, Payload payload) override {
-    hosts_->send(peer, channel, on_the_way(std::move(payload)));
+    hosts_->send(peer, channel, channel == Channel::control ? std::move(payload) : on_the_way(std::move(payload)));
   }
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     hosts_->expect(peer, channel, bytes, count);
   }
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     Received received = hosts_->receive(peer, channel, deadline);
+    if (channel == Channel::control) return received;
     received.payload = copied(received.payload, channel == Channel::forward ? *forward_ : *backward_);
     return received;
   }

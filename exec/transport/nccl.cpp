@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <string_view>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "exec/transport/nccl_collectives.hpp"
 #include "exec/transport/nccl_communicators.hpp"
 #include "exec/transport/nccl_flights.hpp"
+#include "exec/transport/parcel_lines.hpp"
 #include "exec/transport/receive_buffers.hpp"
 
 namespace plumb::exec {
@@ -36,6 +36,12 @@ struct Line {
   std::deque<Payload> received;        // launched, not taken by the rank
 };
 
+// What goes one way in a batch as one send or receive of NCCL's.
+struct Part {
+  const LaunchOperation* operation = nullptr;
+  Payload payload;
+};
+
 class NcclTransport final : public Transport {
  public:
   NcclTransport(const NcclOptions& options, std::unique_ptr<Transport> control, Device& device,
@@ -45,7 +51,10 @@ class NcclTransport final : public Transport {
         device_(device),
         communicators_(load_nccl(options.library_file), options, *control_, device, rendezvous),
         call_(communicators_.library().call),
-        buffers_(device) {}
+        buffers_(device) {
+    const NcclCommunicators::Member* member = communicators_.find(CommunicatorUse::evictions);
+    if (member != nullptr) parcels_.emplace(*control_, buffers_, spec_of(*member).ranks);
+  }
 
   // What is under way ends first, unless the run was stopped.
   ~NcclTransport() override {
@@ -65,6 +74,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] int size() const override { return control_->size(); }
 
   void send(int peer, Channel channel, Payload payload) override {
+    if (channel == Channel::control) return control_->send(peer, channel, std::move(payload));
     if (std::ranges::find(options_.message_bytes, payload.size) == options_.message_bytes.end()) {
       throw failure(fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer,
                                 fmt::join(options_.message_bytes, " or ")));
@@ -73,11 +83,13 @@ class NcclTransport final : public Transport {
   }
 
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
+    if (channel == Channel::control) return control_->expect(peer, channel, bytes, count);
     auto& expected = line(peer, channel).to_receive;
     expected.insert(expected.end(), static_cast<std::size_t>(count), bytes);
   }
 
-  [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point /*deadline*/) override {
+  [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point deadline) override {
+    if (channel == Channel::control) return control_->receive(peer, channel, deadline);
     auto& received = line(peer, channel).received;
     if (received.empty()) {
       throw failure(fmt::format("takes a message of rank {} that has not been launched", peer));
@@ -88,11 +100,14 @@ class NcclTransport final : public Transport {
     return {std::move(payload), Clock::now()};
   }
 
-  void send_parcel(int /*peer*/, Parcel /*parcel*/) override { throw no_parcels(); }
-  void expect_parcels(int /*peer*/, int /*count*/) override { throw no_parcels(); }
-  [[nodiscard]] bool has_parcel(int /*peer*/) override { throw no_parcels(); }
-  [[nodiscard]] ReceivedParcel receive_parcel(int /*peer*/, Clock::time_point /*deadline*/) override {
-    throw no_parcels();
+  // What is expected, and when, the launches say.
+  void send_parcel(int peer, Parcel parcel) override { parcels().send(peer, std::move(parcel)); }
+  void expect_parcels(int /*peer*/, int /*count*/) override {}
+  [[nodiscard]] bool has_parcel(int peer) override { return parcels().has(peer); }
+  [[nodiscard]] ReceivedParcel receive_parcel(int peer, Clock::time_point /*deadline*/) override {
+    Parcel parcel = parcels().receive(peer);
+    received_ += bytes_of(parcel);
+    return {std::move(parcel), Clock::now()};
   }
 
   // Of memory of the device, in the order of its compute stream; the deadline is that of the moment awaited later.
@@ -133,6 +148,7 @@ class NcclTransport final : public Transport {
     started_.clear();
     launched_.assign(launches.size(), {});
     for (std::size_t i = 0; i < launches.size(); ++i) launched_[i].batch = &launches[i];
+    if (parcels_) parcels_->begin_step(launches);
   }
 
   void reach(std::int32_t place) override {
@@ -206,7 +222,13 @@ class NcclTransport final : public Transport {
   [[nodiscard]] RunError failure(const std::string& problem) const {
     return RunError(fmt::format("rank {}", rank()), problem);
   }
-  [[nodiscard]] RunError no_parcels() const { return failure("evictions are not executed over NCCL yet"); }
+  [[nodiscard]] ParcelLines& parcels() {
+    if (!parcels_) throw failure("evicts or loads, and no communicator was declared for that");
+    return *parcels_;
+  }
+  [[nodiscard]] const CommunicatorSpec& spec_of(const NcclCommunicators::Member& member) const {
+    return communicators_.specs()[static_cast<std::size_t>(member.index)];
+  }
 
   void abort_communicators() noexcept {
     try {
@@ -228,14 +250,11 @@ class NcclTransport final : public Transport {
 
   Line& line(int peer, Channel channel) {
     const NcclCommunicators::Member* member = communicators_.find(use_of(channel));
-    const int peers = member == nullptr ? 1 : pipeline_size(*member);
+    const int peers = member == nullptr ? 1 : static_cast<int>(spec_of(*member).ranks.size());
     if (member == nullptr || peer < 0 || peer >= peers || peer == member->rank) {
       throw failure(fmt::format("has no peer {}: there are {} ranks", peer, peers));
     }
     return lines_[{use_of(channel), peer}];
-  }
-  [[nodiscard]] int pipeline_size(const NcclCommunicators::Member& member) const {
-    return static_cast<int>(communicators_.specs()[static_cast<std::size_t>(member.index)].ranks.size());
   }
 
   // Puts one group on a communicator's stream: what `operations` calls starts and ends together.
@@ -264,27 +283,45 @@ class NcclTransport final : public Transport {
     if (member == nullptr) throw failure("has no communicator for " + Flights::words(batch));
     Stream& stream = *member->stream;
     flights_.let_go_of_oldest(device_.compute());
-    std::vector<Payload> payloads;
-    for (const LaunchOperation& operation : batch.operations) {
-      payloads.push_back(operation.sends ? take_to_send(batch, operation) : take_buffer(batch, operation));
-      stream.wait(payloads.back().ready);
-    }
+    std::vector<Part> parts = take_parts(batch);
+    for (const Part& part : parts) stream.wait(part.payload.ready);
     if (batch.not_before >= 0) stream.wait(started_[batch.not_before]);
     launched.begin = stream.record();
-    put(communicators_.specs()[static_cast<std::size_t>(member->index)],
-        [&] { return put_batch(batch, payloads, *member); });
+    put(spec_of(*member), [&] { return put_parts(parts, *member); });
     launched.end = stream.record();
     Flight flight{.batch = &batch, .use = batch.use, .work = {}, .end = launched.end, .held = {}};
-    for (std::size_t i = 0; i < batch.operations.size(); ++i) {
-      if (batch.operations[i].sends) {
-        flight.held.push_back(std::move(payloads[i]));
+    Parcel parcel;
+    for (Part& part : parts) {
+      if (part.operation->sends) {
+        flight.held.push_back(std::move(part.payload));
         continue;
       }
       // Held by whoever takes it, and not here: the buffer could not be used again before the host has seen its end.
-      payloads[i].ready = launched.end;
-      lines_[{batch.use, batch.operations[i].peer}].received.push_back(std::move(payloads[i]));
+      part.payload.ready = launched.end;
+      if (batch.use == CommunicatorUse::evictions) {
+        parcel.push_back(std::move(part.payload));
+      } else {
+        lines_[{batch.use, part.operation->peer}].received.push_back(std::move(part.payload));
+      }
     }
+    const LaunchOperation& first = batch.operations.front();
+    if (batch.use == CommunicatorUse::evictions && !first.sends) parcels().launched(first.peer, std::move(parcel));
     flights_.add(std::move(flight));
+  }
+
+  // A message is one part of its batch, an evicted or loaded parcel, which is alone in its batch, several or none.
+  std::vector<Part> take_parts(const LaunchBatch& batch) {
+    std::vector<Part> parts;
+    for (const LaunchOperation& operation : batch.operations) {
+      if (batch.use != CommunicatorUse::evictions) {
+        parts.push_back({&operation, operation.sends ? take_to_send(batch, operation) : take_buffer(batch, operation)});
+        continue;
+      }
+      Parcel parcel =
+          operation.sends ? parcels().take_to_send(operation) : parcels().take_buffers(operation, [this] { poll(); });
+      for (Payload& part : parcel) parts.push_back({&operation, std::move(part)});
+    }
+    return parts;
   }
 
   Payload take_to_send(const LaunchBatch& batch, const LaunchOperation& operation) {
@@ -304,17 +341,14 @@ class NcclTransport final : public Transport {
   }
 
   // Both sides know that a message is empty.
-  ncclResult_t put_batch(const LaunchBatch& batch, const std::vector<Payload>& payloads,
-                         const NcclCommunicators::Member& member) {
+  ncclResult_t put_parts(const std::vector<Part>& parts, const NcclCommunicators::Member& member) {
     auto* const stream = static_cast<cudaStream_t>(member.stream->native());
-    for (std::size_t i = 0; i < batch.operations.size(); ++i) {
-      const Payload& payload = payloads[i];
-      const int peer = batch.operations[i].peer;
+    for (const auto& [operation, payload] : parts) {
+      const int peer = operation->peer;
       if (payload.size == 0) continue;
       const ncclResult_t result =
-          batch.operations[i].sends
-              ? call_.send(payload.data, payload.size, ncclInt8, peer, member.communicator, stream)
-              : call_.receive(payload.data, payload.size, ncclInt8, peer, member.communicator, stream);
+          operation->sends ? call_.send(payload.data, payload.size, ncclInt8, peer, member.communicator, stream)
+                           : call_.receive(payload.data, payload.size, ncclInt8, peer, member.communicator, stream);
       if (result != ncclSuccess) return result;
     }
     return ncclSuccess;
@@ -341,6 +375,7 @@ class NcclTransport final : public Transport {
   NcclCommunicators communicators_;
   const NcclFunctions& call_;
   ReceiveBuffers buffers_;
+  std::optional<ParcelLines> parcels_;  // where there is a communicator of evictions
   std::map<std::pair<CommunicatorUse, int>, Line> lines_;
   const RankLaunches* launches_ = nullptr;
   std::size_t next_ = 0;  // batch of the step
@@ -353,15 +388,6 @@ class NcclTransport final : public Transport {
 };
 
 }  // namespace
-
-NcclFound require_nccl(const std::string& library_file) {
-  const auto loaded = load_nccl(library_file);
-  const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return {.version = nccl_version_text(loaded->version),
-          .file = loaded->path,
-          .shares_devices =
-              loaded->version >= nccl_with_shared_gpus && shares != nullptr && std::string_view(shares) == "1"};
-}
 
 std::unique_ptr<Transport> make_nccl_transport(const NcclOptions& options, std::unique_ptr<Transport> control,
                                                Device& device, const Rendezvous& rendezvous) {

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <utility>
+
+#include "exec/transport/nccl.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -136,6 +139,15 @@ RunError nccl_error(const NcclLibrary& library, const std::string& where, const 
   const char* last = library.call.get_last_error(nullptr);
   if (last != nullptr && *last != '\0') problem += fmt::format(" ({})", one_line(last));
   return RunError(where, problem, hint_for(library, result));
+}
+
+NcclFound require_nccl(const std::string& library_file) {
+  const auto loaded = load_nccl(library_file);
+  const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return {.version = nccl_version_text(loaded->version),
+          .file = loaded->path,
+          .shares_devices =
+              loaded->version >= nccl_with_shared_gpus && shares != nullptr && std::string_view(shares) == "1"};
 }
 
 }  // namespace plumb::exec

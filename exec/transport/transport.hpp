@@ -18,8 +18,9 @@ struct CollectiveCall;  // exec/transport/communicators.hpp
 struct LaunchBatch;     // exec/transport/launch_plan.hpp
 using RankLaunches = std::vector<LaunchBatch>;
 
-// The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient.
-enum class Channel : std::uint8_t { forward, backward };
+// The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. `control`: no
+// payload, from host to host whatever messages move on; in one order with barriers and gathers, between steps.
+enum class Channel : std::uint8_t { forward, backward, control };
 
 using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for all ranks of a host
 [[nodiscard]] inline Seconds seconds_of(Clock::time_point time) {

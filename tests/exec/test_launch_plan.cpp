@@ -1,10 +1,13 @@
 // Launch orders of every schedule under NCCL's rules, and what the check says of orders that are wrong.
 #include <algorithm>
+#include <map>
 
 #include "common/base/error.hpp"
+#include "common/schedule/validate.hpp"
 #include "exec/transport/launch_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
+#include "tests/exec/evicting.hpp"
 #include "tests/exec/plans.hpp"
 
 using namespace plumb;
@@ -101,6 +104,33 @@ TEST_CASE("a receive is launched as soon as its message can be there, and not to
   // Not before F0 has started, at index 1 of RECV_F0, F0, RECV_F1, F1, …
   CHECK(second[1].not_before == 1);
   CHECK(second[1].place == 2);
+}
+
+TEST_CASE("schedules that evict have an order on any number of ranks, and what is loaded waits for its room") {
+  const int ranks = GENERATE(2, 4, 8);
+  const std::string times = GENERATE("even", "uneven", "none");
+  for (const Schedule& lowered : {lower(test::evicting_gpipe(ranks, 8), {}), lower(test::evicting_to_each_other(), {}),
+                                  lowered_of("bpipe", {.ranks = ranks, .microbatches = 3 * ranks})}) {
+    require_valid(lowered);
+    PipelineCosts costs = costs_of(lowered, times == "even");
+    if (times == "none") costs.stages.assign(costs.stages.size(), {});
+    const LaunchPlan plan = plan_launches(lowered, costs);
+    INFO(lowered.name << ", p = " << ranks << ", times: " << times);
+    CHECK(problems_of(lowered, plan) == std::vector<std::string>{});
+    for (const RankLaunches& launches : plan.ranks) {
+      std::map<std::pair<std::int32_t, bool>, std::int32_t> last;  // by peer and way
+      for (const LaunchBatch& batch : launches) {
+        if (batch.use != CommunicatorUse::evictions) continue;
+        REQUIRE(batch.operations.size() == 1);
+        const LaunchOperation& operation = batch.operations.front();
+        if (operation.action.kind == ActionKind::load && !operation.sends) CHECK(batch.place == operation.index);
+        // In the order of the list, in which the rank takes them.
+        const auto [before, first] = last.try_emplace({operation.peer, operation.sends}, -1);
+        CHECK(before->second < operation.index);
+        before->second = operation.index;
+      }
+    }
+  }
 }
 
 TEST_CASE("messages both ways of a link that start together go as one batch") {

@@ -10,6 +10,7 @@
 #include "exec/transport/nccl.hpp"
 #include "exec/transport/run_store.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/evicting.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
 #include "tests/exec/host_with_streams.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
@@ -25,7 +26,7 @@ const test::Speeds slow_messages{.compute = 0us, .copies = 500us, .unhurried = 5
 
 PreparedPlan prepared(Plan plan) {
   Schedule lowered = lowered_schedule(plan);
-  LaunchPlan launches = require_launchable(plan.name, lowered, plan.costs);
+  LaunchPlan launches = plan_launches(lowered, plan.costs);
   return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
 }
 
@@ -60,8 +61,9 @@ struct MembersEnd {
 
 using HostOfRank = std::function<Host(int rank)>;
 
-// As a launcher starts them on one host.
-MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const HostOfRank& host) {
+// As a launcher starts them, on one host unless `on_each` says how many ranks are on each.
+MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const HostOfRank& host,
+                       int on_each = 1 << 20) {
   const int ranks = plans.front().lowered.ranks;
   const auto store = RunStore::host(0);
   MembersEnd end{.logs = {},
@@ -74,7 +76,7 @@ MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOpti
       const auto place = static_cast<std::size_t>(rank);
       const Membership member{.rank = rank,
                               .size = ranks,
-                              .local_rank = rank,
+                              .local_rank = rank % on_each,
                               .address = "127.0.0.1",
                               .port = store->port(),
                               .launcher = "torchrun"};
@@ -115,15 +117,33 @@ void require_trained(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("every schedule that NCCL can run trains like a single device, bit by bit, through the session's own code") {
+TEST_CASE("every schedule trains like a single device, bit by bit, through the session's own code") {
   for (const ScheduleEntry& entry : schedule_entries()) {
     for (const int ranks : {2, 4}) {
       const Plan plan = test::hybrid_plan(entry, ranks);
-      if (evicts(plan.schedule)) continue;
       INFO(entry.name << " on " << ranks);
       require_trained(plan);
     }
   }
+}
+
+TEST_CASE("ranks on two hosts take the devices of theirs, and their clocks are compared") {
+  const FakeNccl fake;
+  const Plan plan = test::training_plan({.model = test::llama(4), .ranks = 4, .microbatches = 4});
+  const std::vector<PreparedPlan> plans{prepared(plan)};
+  const auto host = [](int rank) {
+    Host made = host_of(2);
+    const std::string name = rank < 2 ? "a" : "b";
+    made.identity = {.name = name, .id = "id of " + name, .clock = "clock of " + name};
+    return made;
+  };
+  const MembersEnd end = run_members(plans, nccl_session(), host, 2);
+  CHECK(end.errors == std::vector<std::string>(4));
+  REQUIRE(end.logs.ranks.size() == 1);
+  const std::vector<double> losses = test::losses_of(plans.front().lowered, end.logs.ranks.front());
+  CHECK(check_against_reference(plan, {}, losses, end.logs.gradients).bitwise_equal);
+  CHECK(end.logs.clock_uncertainty > Seconds{0});
+  CHECK(end.logs.clock_uncertainty < Seconds{0.05});
 }
 
 TEST_CASE("tied tables and bf16 do so too") {
@@ -160,10 +180,34 @@ TEST_CASE("plans that alternate share their communicators, and each trains to it
   CHECK(fake.counts().mismatches == 0);
 }
 
-TEST_CASE("evictions over NCCL are refused before anything starts") {
-  const Plan plan = test::hybrid_plan(find_schedule("bpipe"), 4);
-  CHECK_THROWS_AS(prepared(plan), InputError);
-  CHECK_THROWS_WITH(prepared(plan), ContainsSubstring("(bpipe) evicts activations, which is not executed over NCCL"));
+TEST_CASE("activations that are evicted come back on two ranks and on four, at the end of a step without overlap") {
+  for (const int ranks : {2, 4}) {
+    Plan plan =
+        test::training_plan({.model = test::hybrid_of(ranks), .schedule = "gpipe", .ranks = ranks, .microbatches = 4});
+    plan.schedule = test::evicting_gpipe(ranks, 4);
+    INFO(ranks << " ranks");
+    require_trained(plan);
+  }
+}
+
+TEST_CASE("eight ranks of which four evict get their activations back over NCCL") {
+  const FakeNccl fake;
+  Plan plan = test::training_plan({.model = test::llama(8), .schedule = "bpipe", .ranks = 8, .microbatches = 12});
+  SessionOptions options = nccl_session(2);
+  options.check = false;
+  options.emulate = true;
+  const std::vector<PreparedPlan> plans{prepared(std::move(plan))};
+  REQUIRE(evicts(plans.front().lowered));
+  const MembersEnd end = run_members(plans, options, [](int) {
+    Host host = host_of(8);
+    host.make_device = [](int index) { return std::make_unique<test::AsyncDevice>(static_cast<std::uint32_t>(index)); };
+    return host;
+  });
+  CHECK(end.errors == std::vector<std::string>(8));
+  REQUIRE(end.logs.ranks.size() == 1);
+  CHECK_NOTHROW(merge_logs(plans.front().plan, plans.front().lowered, end.logs.ranks.front(), "test"));
+  CHECK(fake.counts().mismatches == 0);
+  CHECK(fake.counts().joined == 3 * 8);
 }
 
 TEST_CASE("too few devices, one that does not work, and one that two ranks have: every rank says the same, at once") {

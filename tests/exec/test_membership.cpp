@@ -18,7 +18,23 @@ std::optional<Membership> of(const std::map<std::string, std::string>& variables
   });
 }
 
+bool writes(const std::map<std::string, std::string>& variables) {
+  return writes_files([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
 }  // namespace
+
+TEST_CASE("rank 0 writes the run's files, or whoever has no rank yet") {
+  CHECK(writes({}));
+  const auto of_rank = [](const std::string& rank) {
+    return writes({{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}});
+  };
+  CHECK(of_rank("0"));
+  CHECK_FALSE(of_rank("1"));
+}
 
 TEST_CASE("nobody has started ranks in an ordinary shell, nor in an interactive Slurm shell") {
   CHECK_FALSE(of({{"HOME", "/root"}, {"MASTER_PORT", "1"}}));

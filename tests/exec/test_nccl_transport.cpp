@@ -2,10 +2,12 @@
 #include <atomic>
 #include <thread>
 
+#include "common/schedule/validate.hpp"
 #include "exec/device_rates.hpp"
 #include "exec/transport/launch_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
+#include "tests/exec/evicting.hpp"
 #include "tests/exec/fake_nccl/fake_step.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
 #include "tests/exec/host_with_streams.hpp"
@@ -53,17 +55,52 @@ TEST_CASE("every schedule of the library runs over NCCL's rules: each value arri
     const GridShape grid{2, 2 * ranks, ranks};
     if (!applies(entry, grid)) continue;
     const Schedule lowered = lower(generate_schedule(entry.name, shape_for(entry, grid)), {});
-    if (evicts(lowered) || replicas(lowered) == 2) continue;  // evictions are refused; replicas: below
+    if (replicas(lowered) == 2) continue;  // below
     const FakeNccl fake;
     INFO(entry.name << ", p = " << ranks);
     CHECK(run_schedule(lowered, 1) == 0);
     const FakeNcclCounts counts = fake.counts();
     CHECK(counts.mismatches == 0);
-    CHECK(counts.joined == 2 * ranks);  // down and up
+    CHECK(counts.joined == (evicts(lowered) ? 3 : 2) * ranks);  // down and up, and evictions
     CHECK(counts.destroyed == counts.joined);
     CHECK(counts.aborted == 0);
     CHECK(counts.used_after_abort == 0);
   }
+}
+
+TEST_CASE("evicted activations come back as they were, on any number of ranks, of any sizes, step after step") {
+  const int ranks = GENERATE(2, 4, 8);
+  const Schedule lowered = lower(test::evicting_gpipe(ranks, 8), {});
+  REQUIRE_NOTHROW(require_valid(lowered));
+  const FakeNccl fake;
+  INFO("p = " << ranks);
+  CHECK(run_schedule(lowered, 3) == 0);
+  const FakeNcclCounts counts = fake.counts();
+  CHECK(counts.mismatches == 0);
+  CHECK(counts.joined == 3 * ranks);
+  CHECK(counts.aborted == 0);
+}
+
+TEST_CASE("two ranks that evict to each other do not wait in a circle") {
+  const FakeNccl fake;
+  CHECK(run_schedule(lower(test::evicting_to_each_other(), {}), 3) == 0);
+  CHECK(fake.counts().mismatches == 0);
+}
+
+TEST_CASE("a rank that waits for the sizes of a parcel ends with the run") {
+  const FakeNccl fake;
+  const Schedule lowered = lower(test::evicting_gpipe(2, 4), {});
+  const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
+  const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(2))};
+  const auto start = Clock::now();
+  CHECK_THROWS_WITH(run_nccl_ranks(2, run,
+                                   [&](Transport& transport, AsyncDevice& device) {
+                                     if (transport.rank() == 0) throw RunError("rank 0", "has had enough");
+                                     FakeStep step(lowered, transport, device, 64);
+                                     (void)step.run(plan.ranks[1], 30);
+                                   }),
+                    ContainsSubstring("has had enough"));
+  CHECK(Clock::now() - start < std::chrono::seconds(10));
 }
 
 TEST_CASE("two pipelines in opposite directions share both communicators") {
@@ -167,7 +204,7 @@ TEST_CASE("a communicator whose ranks do not all come is given up, and those tha
                         ContainsSubstring("ranks 0, 2 have not come"));
 }
 
-TEST_CASE("messages of another size, unknown peers, what was not launched and evictions are refused") {
+TEST_CASE("messages of another size, unknown peers, what was not launched and undeclared evictions are refused") {
   const FakeNccl fake;
   const NcclRun run{.communicators = {{CommunicatorUse::down, {0, 1}}, {CommunicatorUse::up, {0, 1}}},
                     .message_bytes = 16};
@@ -184,7 +221,7 @@ TEST_CASE("messages of another size, unknown peers, what was not launched and ev
     says([&] { transport.send(peer, Channel::forward, pattern(0, Channel::forward, 0, 12)); }, "sends 12 bytes");
     says([&] { transport.expect(7, Channel::forward, 16, 1); }, "has no peer 7");
     says([&] { (void)transport.receive(peer, Channel::forward, in_seconds(1)); }, "has not been launched");
-    says([&] { transport.send_parcel(peer, {}); }, "evictions");
+    says([&] { transport.send_parcel(peer, {}); }, "no communicator was declared");
     const RankLaunches launches{
         {.use = CommunicatorUse::down,
          .operations = {{.action = {ActionKind::send_forward, 0, 0}, .index = 1, .peer = peer, .sends = true}},

@@ -1,15 +1,8 @@
 // The program as its users meet it: options, exit statuses, files, and what happens when a rank dies.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "common/base/error.hpp"
@@ -17,9 +10,7 @@
 #include "exec/device/torch_device.hpp"
 #include "exec/transport/run_store.hpp"
 #include "tests/catch.hpp"
-#include "tests/exec/tiny_plan.hpp"
-
-extern char** environ;
+#include "tests/exec/running_program.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -27,101 +18,6 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 namespace {
-
-const std::string program = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec";
-
-std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-struct Ended {
-  int status = -1;  // exit status, or 128 + signal
-  std::string out;
-  std::string err;
-};
-
-class Running {
- public:
-  Running(const TemporaryFolder& folder, std::vector<std::string> words, const std::vector<std::string>& variables = {})
-      : out_(folder / ("out" + std::to_string(++count))), err_(folder / ("err" + std::to_string(count))) {
-    words.insert(words.begin(), program);
-    std::vector<std::string> environment(variables);
-    for (char** variable = environ; *variable != nullptr; ++variable) environment.emplace_back(*variable);
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT, 0600);
-    ::posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT, 0600);
-    const int error =
-        ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, pointers(words).data(), pointers(environment).data());
-    ::posix_spawn_file_actions_destroy(&actions);
-    REQUIRE(error == 0);
-  }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-  ~Running() {
-    if (pid_ == 0) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-
-  [[nodiscard]] Ended wait() {
-    int status = 0;
-    for (int i = 0; i < 1200; ++i) {
-      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-        pid_ = 0;
-        return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                .out = content(out_),
-                .err = content(err_)};
-      }
-      std::this_thread::sleep_for(50ms);
-    }
-    FAIL("plumb-exec still runs after a minute: " << content(err_));
-    return {};
-  }
-
-  // The process of a rank that this one has started; 0: not there yet.
-  [[nodiscard]] pid_t rank_process(int rank) const {
-    std::istringstream children(
-        content("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children"));
-    for (pid_t child = 0; children >> child;) {
-      const std::string variables = content("/proc/" + std::to_string(child) + "/environ");
-      if (variables.find(std::string("\0RANK=", 6) + std::to_string(rank) + '\0') != std::string::npos) return child;
-    }
-    return 0;
-  }
-
-  [[nodiscard]] pid_t pid() const { return pid_; }
-
- private:
-  static std::vector<char*> pointers(std::vector<std::string>& texts) {
-    std::vector<char*> made;
-    for (std::string& text : texts) made.push_back(text.data());
-    made.push_back(nullptr);
-    return made;
-  }
-
-  inline static int count = 0;
-  std::string out_;
-  std::string err_;
-  pid_t pid_ = 0;
-};
-
-Ended run(const TemporaryFolder& folder, const std::vector<std::string>& words,
-          const std::vector<std::string>& variables = {}) {
-  Running running(folder, words, variables);
-  return running.wait();
-}
-
-// Its F, I and W are waited for 2 ms each.
-std::string write_slow_plan(const TemporaryFolder& folder, int ranks, int microbatches,
-                            const std::string& name = "plan.json") {
-  Plan plan = tiny_plan({.ranks = ranks, .microbatches = microbatches});
-  for (ComputeCost& cost : plan.costs.stages) cost.forward = cost.input_gradient = cost.weight_gradient = {0.002};
-  return folder.write(name, to_json(plan));
-}
 
 template <class Condition>
 void wait_until(const Condition& holds) {

@@ -17,14 +17,18 @@ using namespace plumb::exec;
 
 namespace {
 
-SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
+// Ranks from `ranks_here` on are on another host, as far as they know.
+SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& plans, const SessionOptions& options,
+                  int ranks_here = 1 << 20) {
   const int ranks = plans.front().lowered.ranks;
   RankWork work(plans, options);
   Watchdog watchdog(ranks, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
   SessionLogs logs;
   run_on_threads(kind.make(ranks), [&](Transport& transport) {
     const auto device = make_host_device();
-    SessionLogs mine = work.run(transport, *device, watchdog);
+    HostIdentity host;
+    if (transport.rank() >= ranks_here) host.clock += " of another host";
+    SessionLogs mine = work.run(transport, *device, watchdog, host);
     if (transport.rank() == 0) logs = std::move(mine);
   });
   return logs;
@@ -84,6 +88,25 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   INFO(check.problem);
   CHECK(check.passed);
   CHECK(check.bitwise_equal);
+}
+
+TEST_CASE("ranks on two hosts train to the same bits, and their times say within how much they agree") {
+  for (const TransportKind& kind : transport_kinds()) {
+    INFO(kind.name);
+    const Plan plan = tiny_plan({.ranks = 4, .schedule = "1f1b"});
+    const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+    SessionOptions options;
+    options.steps = 2;
+    options.warm_up = 0;
+    options.transport = kind.name;
+    options.check = true;
+    const SessionLogs logs = train(kind, plans, options, 2);
+    CHECK(check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients).bitwise_equal);
+    CHECK(logs.clock_uncertainty > Seconds{0});
+    CHECK(logs.clock_uncertainty < Seconds{0.05});
+    CHECK(logs.clock_warnings.empty());
+    CHECK(train(kind, plans, options).clock_uncertainty == Seconds{0});
+  }
 }
 
 TEST_CASE("a wrong schedule is refused before it runs, and where forced, the check or the stage notices") {

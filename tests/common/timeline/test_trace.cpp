@@ -107,6 +107,13 @@ TEST_CASE("a trace is what Perfetto expects") {
   for (const auto& [id, ends] : arrows) REQUIRE(ends.first <= ends.second);
 }
 
+TEST_CASE("how well several hosts' clocks agree is read back, and of one clock nothing is written") {
+  Timeline timeline = random_gpipe(2, 3, 1, 5);
+  CHECK(to_trace(timeline).find("clock_uncertainty") == std::string::npos);
+  timeline.clock_uncertainty = {4.25e-5};
+  CHECK(read_back(to_trace(timeline)).clock_uncertainty == Seconds{4.25e-5});
+}
+
 TEST_CASE("memory over time is drawn as a counter of its rank") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   timeline.memory = {{{{0}, {100}}, {{1e-6}, {250}}}, {{{0}, {7}}}};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/exec/async_device.hpp"
+#include "tests/exec/fake_nccl/fake_evictions.hpp"
 #include "tests/exec/transports.hpp"
 
 namespace plumb::exec {
@@ -64,6 +65,8 @@ class FakeStep {
     } else if (is_receive(action.kind)) {
       values_[{goes_forward(action.kind), action.stage, action.microbatch}] =
           transport_.receive(peer_of(action), channel_of(action), in_seconds(20)).payload;
+    } else if (is_eviction(action.kind)) {
+      evictions_.perform(action);
     } else if (action.kind == ActionKind::reduce_tied) {
       reduce(action);
     } else if (is_compute(action.kind) && action.kind != ActionKind::weight_gradient &&
@@ -132,6 +135,7 @@ class FakeStep {
   std::map<Key, Payload> values_;
   // What is on the stream may come to its end after a step that was broken off.
   std::shared_ptr<std::atomic<int>> wrong_ = std::make_shared<std::atomic<int>>(0);
+  FakeEvictions evictions_{lowered_, transport_, device_, wrong_};
 };
 
 }  // namespace plumb::exec
