@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
@@ -30,12 +31,26 @@ QueueKind kind_of(Channel channel) {
   return channel == Channel::forward ? QueueKind::forward : QueueKind::backward;
 }
 
+// Soon: the store takes note of what is said without an answer.
+bool says_gone(RunStore& store, int peer) {
+  constexpr int looks = 25;
+  try {
+    for (int look = 0; look < looks; ++look) {
+      if (KeepAlive::is_gone(store.said(peer))) return true;
+      std::this_thread::sleep_for(20ms);
+    }
+  } catch (const std::exception&) {  // whoever hosts it is gone without a word
+  }
+  return false;
+}
+
 class GlooTransport : public Transport {
  public:
   GlooTransport(const GlooOptions& options, std::shared_ptr<RunStore> store, c10::intrusive_ptr<Group> group)
       : options_(options) {
     fabric_.group = std::move(group);
     fabric_.ending.rank = options.rank;
+    fabric_.has_left = [store](int peer) { return says_gone(*store, peer); };
     keep_alive_.emplace(KeepAliveOptions{.rank = options.rank,
                                          .size = options.size,
                                          .silence_limit = options.silence_limit,
@@ -205,7 +220,15 @@ class GlooTransport : public Transport {
     queue->push(std::move(payload));
   }
 
-  void announce(int peer, QueueKind kind, std::size_t bytes, int count) { incoming(peer, kind).expect(bytes, count); }
+  void announce(int peer, QueueKind kind, std::size_t bytes, int count) {
+    try {
+      incoming(peer, kind).expect(bytes, count);
+    } catch (const RunError&) {
+      throw;
+    } catch (const std::exception& error) {  // Gloo's, where the connection is closed
+      throw RunError(fmt::format("rank {}", rank()), fmt::format("lost rank {} ({})", peer, first_line(error)));
+    }
+  }
 
   void send_text(const std::string& text) {
     Payload size = plain_memory(sizeof(std::uint64_t));

@@ -76,6 +76,7 @@ Outgoing::~Outgoing() {
 void Outgoing::push(Payload payload) {
   {
     const std::scoped_lock lock(mutex_);
+    if (left_) return fail("it has left the run");
     waiting_.push_back(std::move(payload));
     send_what_is_granted();
     // Small messages have left by now; the thread need not wake for each to find that out.
@@ -103,11 +104,17 @@ void Outgoing::run() {
     while (proceed()) {
     }
   } catch (const std::exception& error) {
+    // Behind the last barrier ranks leave one by one: who is still in it has nothing more for them.
+    const bool left = fabric_.has_left && fabric_.has_left(peer_);
     const std::scoped_lock lock(mutex_);
-    if (closing_) return;
-    fabric_.ending.fail(
-        fmt::format("lost rank {} while sending to it on the {} channel ({})", peer_, name(kind_), first_line(error)));
+    left_ = left && waiting_.empty();
+    if (!closing_ && !left_) fail(first_line(error));
   }
+}
+
+void Outgoing::fail(const std::string& reason) {
+  fabric_.ending.fail(
+      fmt::format("lost rank {} while sending to it on the {} channel ({})", peer_, name(kind_), reason));
 }
 
 void Outgoing::ask() {

@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -40,7 +39,7 @@ using GlooWork = c10::intrusive_ptr<c10d::Work>;
 struct GlooFabric {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
   Ending ending;
-
+  std::function<bool(int peer)> has_left = {};  // and was not lost: it has said that it has gone; empty: nobody knows
   [[nodiscard]] GlooWork post(const at::Tensor& tensor, int peer, int tag, bool send) const;
 };
 
@@ -84,6 +83,7 @@ class Outgoing {
   void ask();
   bool proceed();
   void send_what_is_granted();
+  void fail(const std::string& reason);
 
   GlooFabric& fabric_;
   int peer_;
@@ -91,6 +91,7 @@ class Outgoing {
   std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;
+  bool left_ = false;  // the peer, with nothing to come from here
   std::uint64_t asked_ = 0;
   std::uint64_t sent_ = 0;
   TravellingGrant answer_;  // of the grant that was asked for

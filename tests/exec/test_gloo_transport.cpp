@@ -58,6 +58,23 @@ TEST_CASE("a peer that has gone is named by whoever waits for it") {
                     ContainsSubstring("rank 1: lost rank 0 while receiving from it on the forward channel"));
 }
 
+// Behind the last barrier of a run the ranks leave one by one, some while others are still in it.
+TEST_CASE("a rank that leaves in good order ends nobody else's run, and is named where something is sent to it") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  std::thread other([&] {
+    transports[1]->barrier(in_seconds(20));
+    transports[1].reset();
+  });
+  transports[0]->barrier(in_seconds(20));
+  other.join();
+  for (int look = 0; look < 30; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    REQUIRE_NOTHROW(transports[0]->poll());
+  }
+  CHECK_THROWS_WITH(transports[0]->barrier(in_seconds(20)), ContainsSubstring("lost rank 1"));
+}
+
 TEST_CASE("a peer that has gone is named by whoever waits for what was evicted to it") {
   const auto store = RunStore::host(0);
   auto transports = two_ranks(store, {});
