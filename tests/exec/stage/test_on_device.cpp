@@ -8,6 +8,7 @@
 #include "tests/exec/stage/device_step.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
 #include "tests/exec/temporary_folder.hpp"
+#include "tests/exec/tiny_plan.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -141,7 +142,7 @@ TEST_CASE("Processes train over NCCL like a single device: on a GPU each or, whe
   }
   const TemporaryFolder folder;
   for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-v", "dualpipe"}) {
-    const std::string plan = folder.write("plan.json", to_json(test::hybrid_plan(find_schedule(name), 2)));
+    const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = 8, .schedule = name})));
     const std::string command = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec run " + plan +
                                 " --device cuda --transport nccl --deterministic --check --steps 2";
     INFO(command);
