@@ -175,6 +175,28 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
   return result;
 }
 
+// The data degree with which all other degrees of the layout have this many ranks; none: they do not divide them.
+std::optional<std::int64_t> data_degree_for(const Layout& layout, std::int64_t count) {
+  const std::int64_t others = ranks(layout) / layout.data.degree;
+  return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
+}
+
+std::optional<std::int64_t> pipeline_for(const Layout& layout, std::int64_t count) {
+  const std::int64_t others = ranks(layout) / layout.pipeline;
+  return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
+}
+
+// What the cluster must say to have just these ranks, on more nodes where it has too few.
+std::string cluster_with(int count, const Cluster& cluster) {
+  const int devices = cluster.machine.devices;
+  const bool cpu = cluster.machine.device.type == DeviceType::cpu;
+  const std::string given = "ranks: " + std::to_string(count);
+  if (cpu || count <= static_cast<std::int64_t>(cluster.nodes) * devices) return "cluster: {" + given + "}";
+  const std::string nodes = "nodes: " + std::to_string(count / devices + (count % devices > 0 ? 1 : 0));
+  const bool whole = cluster.ranks == 0 && count % devices == 0;
+  return "cluster: {" + nodes + (whole ? "" : ", " + given) + "}";
+}
+
 // Ranks are those of the layout where the cluster leaves them open, and the reverse.
 void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
   Cluster& cluster = block.cluster;
@@ -187,25 +209,26 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   const int needed = ranks(layout);
   if (cluster.ranks == 0) {
     if (!cpu && needed > all) {
-      place.fail(
-          "the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
-              std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " + cluster.machine.name + ")",
-          "cluster: {nodes: " + std::to_string((needed + cluster.machine.devices - 1) / cluster.machine.devices) + "}");
+      place.fail("the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
+                     std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " + cluster.machine.name +
+                     ")",
+                 cluster_with(needed, cluster));
     }
     if (!cpu && block.nodes && needed < all) {
+      const auto data = data_degree_for(layout, all);
       block.nodes->fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
                             std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " +
                             cluster.machine.name + ")",
-                        "cluster: {ranks: " + std::to_string(needed) + "} uses no more, or a larger data degree");
+                        "cluster: {ranks: " + std::to_string(needed) + "} uses no more" +
+                            (data ? ", or layout: {data: {degree: " + std::to_string(*data) + "}}" : ""));
     }
     cluster.ranks = needed;
   }
   if (needed != cluster.ranks) {
-    const std::string ranks_hint = "cluster: {ranks: " + std::to_string(needed) + "}";
-    place.fail(
-        "the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
-            std::to_string(cluster.ranks),
-        has_stage_data(layout) ? ranks_hint : "pipeline: " + std::to_string(cluster.ranks) + ", or " + ranks_hint);
+    const auto pipeline = pipeline_for(layout, cluster.ranks);
+    place.fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+                   std::to_string(cluster.ranks),
+               (pipeline ? "pipeline: " + std::to_string(*pipeline) + ", or " : "") + cluster_with(needed, cluster));
   }
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
 }

@@ -120,6 +120,20 @@ TEST_CASE("ranks, devices and layout must agree") {
   CHECK_THAT(message, ContainsSubstring("scenario.yaml:12:20: ") && ContainsSubstring("nodes: 2"));
 }
 
+TEST_CASE("a layout that has not the cluster's ranks is told degrees with which it has them") {
+  const std::string four = "cluster: {machine: dgx-h100, nodes: 4";
+  check({{four + ", ranks: 16}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n",
+          {"scenario.yaml:12:20: ", "32 ranks, the cluster 16", "hint: pipeline: 2, or cluster: {ranks: 32}"}},
+         {four + ", ranks: 12}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n", {"hint: cluster: {ranks: 32}"}},
+         {"cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: 12}\n",
+          {"hint: pipeline: 4, or cluster: {nodes: 2, ranks: 12}"}},
+         {"cluster: {machine: dgx-h100}\nlayout: {pipeline: 12}\n", {"hint: cluster: {nodes: 2, ranks: 12}"}},
+         {four + "}\nlayout: {pipeline: 4, data: {degree: 2}}\n",
+          {"hint: cluster: {ranks: 8} uses no more, or layout: {data: {degree: 8}}"}}});
+  const std::string five = message_for(scenario_text(four + "}\nlayout: {pipeline: 5}\n"));
+  CHECK_THAT(five, ContainsSubstring("cluster: {ranks: 5} uses no more") && !ContainsSubstring("data"));
+}
+
 // The model has 4 heads of attention and 2 of keys and values.
 TEST_CASE("a tensor degree that a settled layout gives must divide the model") {
   const std::string eight = "cluster: {machine: dgx-h100}\n";
