@@ -13,7 +13,8 @@ constexpr int most_degree = 1 << 20;
 int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
 
 void refuse_degree(const YamlValue& value, int degree, const std::string& what) {
-  if (degree > 1) fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline parallelism");
+  if (degree > 1)
+    fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline, tensor and data parallelism");
 }
 
 // A number where a block of keys stands is most likely its degree.
@@ -102,15 +103,15 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     result.tensor_place = degree;
   }
   if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
-    fail_planned(*kind, "tensor parallelism of kind " + kind->text());
+    fail_planned(*kind, "tensor parallelism of kind " + kind->text(), "kind: 1d");
   }
   if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
-    fail_planned(*depth, "tensor parallelism with a depth");
+    fail_planned(*depth, "tensor parallelism with a depth", "kind: 1d, without a depth");
   }
   if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
   tensor.sequence_parallel = result.sequence_parallel.front();
   if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
-    fail_planned(*flag, "tensor.asynchronous");
+    fail_planned(*flag, "tensor.asynchronous", "asynchronous: false");
   }
 }
 
@@ -147,7 +148,7 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
   if (const auto sharding = block.find("sharding")) {
     if (sharding->is_map()) {
       sharding->check_keys({"kind", "shard", "replicate"});
-      fail_planned(*sharding, "sharding of states");
+      fail_planned(*sharding, "sharding of states", "sharding: none");
     }
     if (sharding->choice({"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}) > 0) {
       fail_planned(*sharding, "sharding " + sharding->text(), "sharding: none");
