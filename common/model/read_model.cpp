@@ -15,6 +15,10 @@ bool is_hugging_face(const YamlValue& file) {
 
 }  // namespace
 
+bool looks_like_model(const YamlValue& file) {
+  return is_hugging_face(file) || (file.find("hidden") && file.find("layers"));
+}
+
 Model read_model(const std::filesystem::path& path) {
   const YamlValue file = YamlValue::load(path);
   if (!file.is_map()) file.fail("expected a model: keys and values");

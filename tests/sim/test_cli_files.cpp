@@ -74,7 +74,8 @@ TEST_CASE("a scenario may be written in JSON, and a plan without its mark is sti
   refuses(simulate(replaced(scenario, "\"split\"", "\"splits\"")), {"bad.json:5:", "did you mean 'split'?"});
   refuses(simulate(replaced(plumb::read_file(plan), "\"format\": \"plumb plan\",", "")),
           {"bad.json", "is not a plan", "plumb plan SCENARIO"});
-  refuses(simulate(R"({"model_type": "llama", "layout": 1})"), {"bad.json", "is not a plan"});
+  refuses(simulate(R"({"model_type": "llama", "layout": 1})"),
+          {"bad.json: is not a scenario: it looks like a model", "model: bad.json in a scenario"});
 }
 
 TEST_CASE("damaged plans are refused") {

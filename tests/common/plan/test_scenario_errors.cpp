@@ -252,6 +252,14 @@ TEST_CASE("a plan in a scenario's place") {
              ContainsSubstring("looks like a plan") && ContainsSubstring("plumb simulate "));
 }
 
+TEST_CASE("a model in a scenario's place") {
+  for (const std::string model : {"{\"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 64}",
+                                  "{\"model_type\": \"llama\"}", "name: own\nhidden: 64\nlayers: full/dense\n"}) {
+    CHECK_THAT(message_for(model), ContainsSubstring("is not a scenario: it looks like a model") &&
+                                       ContainsSubstring("hint: write model: scenario.yaml in a scenario"));
+  }
+}
+
 TEST_CASE("files that are not there") {
   const std::string tiny = "did you mean 'models/tiny-hybrid.yaml'?";
   CHECK_THAT(message_for("model: tiny-hybrid\n"), ContainsSubstring("scenario.yaml:1:8: ") && ContainsSubstring(tiny));
