@@ -265,6 +265,14 @@ TEST_CASE("files that are not there") {
   CHECK_THAT(message_for("model: tiny-hybrid\n"), ContainsSubstring("scenario.yaml:1:8: ") && ContainsSubstring(tiny));
   CHECK_THAT(message_for("model: tiny-hybird\n"), ContainsSubstring(tiny));
   CHECK_THAT(message_for("model: something-else\n"), ContainsSubstring("one of: models/"));
+  const std::string listed = message_for("model: nope.json\n");
+  CHECK_THAT(listed, ContainsSubstring("there is no file 'nope.json'") && ContainsSubstring("hint: one of: models/"));
+  CHECK_THAT(listed, !ContainsSubstring("demo.yaml"));
+  CHECK_THAT(message_for("model: tiny-hybird.yaml\n"), ContainsSubstring(tiny));
+  const TemporaryFolder folder;
+  (void)folder.write("nemo.json", "{}");
+  CHECK_THROWS_WITH(read_scenario(folder.write("s.yaml", "model: nema.json\n")),
+                    ContainsSubstring("did you mean 'nemo.json'?"));
   check({{"profile: profil.yaml\n", {"scenario.yaml:11:10: ", "there is no file 'profil.yaml'", "looked in"}},
          {"cluster: {machine: machines/dgx-h1000.yaml}\n",
           {"scenario.yaml:11:20: ", "did you mean 'machines/dgx-h100.yaml'?"}}});
