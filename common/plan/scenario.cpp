@@ -309,6 +309,9 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
 
   Scenario scenario{.name = name, .place = path, .model = read_model_of(file.require("model"))};
+  if (const YamlValue model = file.require("model"); model.is_text()) {
+    scenario.remarks = model_remarks(find_file(model));
+  }
   if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
   const TrainingBlock training = read_training(file.find("training"));
   require_layers(training, scenario.model.layers.size());
