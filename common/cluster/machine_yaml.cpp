@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/cluster/machine_numbers.hpp"
@@ -40,7 +39,6 @@ constexpr auto as_fraction = [](const YamlValue& value) {
 };
 
 Link read_link(const YamlValue& block) {
-  block.check_keys({"latency", "bandwidth"});
   return {.latency = sourced(block, "latency", as_seconds),
           .bandwidth = sourced(block, "bandwidth", as_bytes_per_second)};
 }
@@ -63,30 +61,77 @@ void read_optional(const YamlValue& block, std::string_view key, Read read, Sour
   if (block.find(key)) into = sourced(block, key, read);
 }
 
-// Says all that are missing at once.
-void require_keys(const YamlValue& block, const std::vector<std::pair<std::string, std::string>>& keys) {
-  std::string missing;
-  std::string lines;
-  int count = 0;
-  for (const auto& [key, line] : keys) {
-    if (block.find(key)) continue;
-    missing.append(count++ == 0 ? "'" : ", '").append(key).append("'");
-    lines.append("\n    ").append(key).append(": ").append(line);
+struct NeededKey {
+  std::string name;
+  std::string line;  // what to write behind it
+};
+
+// Of all blocks of a machine's file: a first one is refused once, not block by block.
+class MissingKeys {
+ public:
+  void look_in(const YamlValue& block, const std::vector<NeededKey>& needed) {
+    std::string names;
+    std::string lines;
+    int count = 0;
+    for (const auto& [name, line] : needed) {
+      if (block.find(name)) continue;
+      names.append(count++ == 0 ? "'" : ", '").append(name).append("'");
+      lines.append("\n    ").append(name).append(": ").append(line);
+    }
+    if (count == 0) return;
+    problem_ += (problem_.empty() ? "" : "; ") + std::string(count == 1 ? "key " : "keys ") + names +
+                (count == 1 ? " is missing in " : " are missing in ") + block.path();
+    hint_ += (hint_.empty() ? "add to " : "\n  and to ") + block.path() + lines;
+    blocks_.push_back(block);
   }
-  if (count > 1) block.fail("keys " + missing + " are missing in " + block.path(), "add to " + block.path() + lines);
+
+  void require_none(const YamlValue& file) const {
+    if (!blocks_.empty()) (blocks_.size() == 1 ? blocks_.front() : file).fail(problem_, hint_);
+  }
+
+ private:
+  std::string problem_;
+  std::string hint_;
+  std::vector<YamlValue> blocks_;
+};
+
+void require_keys(const YamlValue& file) {
+  file.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
+                   "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
+                   "fit"});
+  const std::string latency = "{value: … us, source: …}";
+  const std::string bandwidth = "{value: … GB/s, source: …}";
+  const std::string link = "{latency: " + latency + ", bandwidth: " + bandwidth + "}";
+  std::vector<NeededKey> of_file = {
+      {"name", "…"}, {"device", "a block, see docs/scenarios.md"}, {"inside", link}, {"outside", link}};
+  if (!file.find("cores")) of_file.push_back({"devices", "…  # how many ranks have a device of their own here?"});
+  if (file.find("devices_per_switch")) {
+    of_file.push_back({"uplink", bandwidth + "  # of each switch: devices_per_switch demands it"});
+  }
+  MissingKeys missing;
+  missing.look_in(file, of_file);
+  if (const auto device = file.find("device")) {
+    device->check_keys({"name", "type", "multiprocessors", "peak", "matmul_efficiency", "matmul_depth",
+                        "memory_bandwidth", "memory_efficiency", "attention_efficiency", "kernel_gap", "launch_time",
+                        "message_multiprocessors", "memory", "framework_memory"});
+    missing.look_in(*device, {{"name", "…"},
+                              {"type", "cuda"},
+                              {"peak", "{bf16: {value: … TFLOP/s, source: datasheet}}"},
+                              {"matmul_efficiency", "{value: 0.…, source: …}"},
+                              {"memory_bandwidth", "{value: … TB/s, source: datasheet}"},
+                              {"memory_efficiency", "{value: 0.…, source: …}"},
+                              {"memory", "{value: … GiB, source: datasheet}"}});
+  }
+  for (const char* key : {"inside", "outside"}) {
+    const auto block = file.find(key);
+    if (!block) continue;
+    block->check_keys({"latency", "bandwidth"});
+    missing.look_in(*block, {{"latency", latency}, {"bandwidth", bandwidth}});
+  }
+  missing.require_none(file);
 }
 
 DeviceProfile read_device(const YamlValue& block, ElementType precision) {
-  block.check_keys({"name", "type", "multiprocessors", "peak", "matmul_efficiency", "matmul_depth", "memory_bandwidth",
-                    "memory_efficiency", "attention_efficiency", "kernel_gap", "launch_time", "message_multiprocessors",
-                    "memory", "framework_memory"});
-  require_keys(block, {{"name", "…"},
-                       {"type", "cuda"},
-                       {"peak", "{bf16: {value: … TFLOP/s, source: datasheet}}"},
-                       {"matmul_efficiency", "{value: 0.…, source: …}"},
-                       {"memory_bandwidth", "{value: … TB/s, source: datasheet}"},
-                       {"memory_efficiency", "{value: 0.…, source: …}"},
-                       {"memory", "{value: … GiB, source: datasheet}"}});
   DeviceProfile device = {.name = block.require("name").text(),
                           .type = static_cast<DeviceType>(block.require("type").choice({"cpu", "cuda"})),
                           .peak = read_peak(block.require("peak"), precision),
@@ -147,12 +192,7 @@ const std::vector<std::string>& machine_names() {
 }
 
 Machine read_machine(const YamlValue& block, ElementType precision) {
-  block.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
-                    "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
-                    "fit"});
-  const char* link = "{latency: {value: … us, source: …}, bandwidth: {value: … GB/s, source: …}}";
-  require_keys(block,
-               {{"name", "…"}, {"device", "a block, see docs/scenarios.md"}, {"inside", link}, {"outside", link}});
+  require_keys(block);
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),
@@ -169,13 +209,7 @@ Machine read_machine(const YamlValue& block, ElementType precision) {
   const bool this_process = cores && cores->is_text() && cores->text() == "usable";
   if (cores) machine.cores = this_process ? usable_cores() : static_cast<int>(cores->integer(1, most_cores));
   const std::optional<YamlValue> devices = block.find("devices");
-  if (devices) {
-    machine.devices = static_cast<int>(devices->integer(1, most_devices));
-  } else if (machine.cores > 0) {
-    machine.devices = machine.cores;
-  } else {
-    block.fail("key 'devices' is missing in " + block.path(), "how many ranks have a device of their own here?");
-  }
+  machine.devices = devices ? static_cast<int>(devices->integer(1, most_devices)) : machine.cores;
   read_tree(block, machine);
   return machine;
 }

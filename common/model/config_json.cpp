@@ -70,6 +70,27 @@ Model read_config_json(const YamlValue& file) {
   return model;
 }
 
+std::vector<std::string> config_remarks(const YamlValue& file) {
+  const std::optional<YamlValue> text = file.find("text_config");
+  ConfigFields fields(text ? *text : file);
+  const ModelFamily family = read_family(fields);
+  std::vector<std::string> remarks;
+  std::string capping;
+  for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (fields.find({name})) capping += (capping.empty() ? "" : ", ") + std::string(name);
+  }
+  if (!capping.empty()) {
+    remarks.push_back(capping + ": left out, since softcapping has no parameters; its time is not counted");
+  }
+  if (family.mtp_modules > 0 && !fields.find({"num_nextn_predict_layers"})) {
+    const bool one = family.mtp_modules == 1;
+    remarks.push_back((one ? "one module" : std::to_string(family.mtp_modules) + " modules") +
+                      " of multi-token prediction " + (one ? "is" : "are") + " assumed, as the released weights of " +
+                      family.name + " have; num_nextn_predict_layers: 0 in its config.json is without");
+  }
+  return remarks;
+}
+
 Model read_config_json(const std::filesystem::path& path) {
   Model model = read_config_json(YamlValue::load(path));
   const std::string stem = path.stem().string();

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "common/base/yaml.hpp"
 #include "common/model/model.hpp"
@@ -13,5 +15,9 @@ namespace plumb {
 // line and column.
 [[nodiscard]] Model read_config_json(const std::filesystem::path& path);
 [[nodiscard]] Model read_config_json(const YamlValue& file);
+
+// What such a file has that the model lacks and that takes time, and what the model has though the file does not say
+// it: a sentence each, of a file that was read.
+[[nodiscard]] std::vector<std::string> config_remarks(const YamlValue& file);
 
 }  // namespace plumb

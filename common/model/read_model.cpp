@@ -15,6 +15,15 @@ bool is_hugging_face(const YamlValue& file) {
 
 }  // namespace
 
+bool looks_like_model(const YamlValue& file) {
+  return is_hugging_face(file) || (file.find("hidden") && file.find("layers"));
+}
+
+std::vector<std::string> model_remarks(const std::filesystem::path& path) {
+  const YamlValue file = YamlValue::load(path);
+  return file.is_map() && is_hugging_face(file) ? config_remarks(file) : std::vector<std::string>{};
+}
+
 Model read_model(const std::filesystem::path& path) {
   const YamlValue file = YamlValue::load(path);
   if (!file.is_map()) file.fail("expected a model: keys and values");

@@ -301,9 +301,17 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
     throw InputError(path, "is not a scenario: it looks like a plan",
                      "plumb simulate " + path + ", or plumb-exec run " + path);
   }
+  if (file.is_map() && !file.find("model") && looks_like_model(file)) {
+    throw InputError(path, "is not a scenario: it looks like a model",
+                     "write model: " + std::filesystem::path(path).filename().string() +
+                         " in a scenario beside it; plumb show " + path + " tells what it is");
+  }
   file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
 
   Scenario scenario{.name = name, .place = path, .model = read_model_of(file.require("model"))};
+  if (const YamlValue model = file.require("model"); model.is_text()) {
+    scenario.remarks = model_remarks(find_file(model));
+  }
   if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
   const TrainingBlock training = read_training(file.find("training"));
   require_layers(training, scenario.model.layers.size());

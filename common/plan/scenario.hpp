@@ -78,6 +78,7 @@ struct Scenario {
   std::string name = {};   // of the file, without its ending
   std::string place = {};  // file, and line of its cluster: for what only shows when candidates are weighed
   Model model = {};
+  std::vector<std::string> remarks = {};  // on the model's file: what is left out of it, and what is assumed
   Cluster cluster = {};
   Training training = {};
   Layout layout = {};

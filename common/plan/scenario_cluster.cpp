@@ -34,9 +34,11 @@ void require_block(const YamlValue& value) {
              std::string("cluster: {") + (machine ? "machine" : "ranks") + ": " + value.text() + "}");
 }
 
+// Of a machine without a type it is not asked: its reader says all that is missing.
 ElementType usual_precision(const YamlValue& machine) {
-  const bool cpu = machine.require("device").require("type").choice({"cpu", "cuda"}) == 0;
-  return cpu ? ElementType::fp32 : ElementType::bf16;
+  const std::optional<YamlValue> device = machine.find("device");
+  const std::optional<YamlValue> type = device ? device->find("type") : std::nullopt;
+  return type && type->choice({"cpu", "cuda"}) == 0 ? ElementType::fp32 : ElementType::bf16;
 }
 
 void read_overrides(const YamlValue& block, Cluster& cluster) {

@@ -13,7 +13,8 @@ constexpr int most_degree = 1 << 20;
 int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
 
 void refuse_degree(const YamlValue& value, int degree, const std::string& what) {
-  if (degree > 1) fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline parallelism");
+  if (degree > 1)
+    fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline, tensor and data parallelism");
 }
 
 // A number where a block of keys stands is most likely its degree.
@@ -102,15 +103,15 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     result.tensor_place = degree;
   }
   if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
-    fail_planned(*kind, "tensor parallelism of kind " + kind->text());
+    fail_planned(*kind, "tensor parallelism of kind " + kind->text(), "kind: 1d");
   }
   if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
-    fail_planned(*depth, "tensor parallelism with a depth");
+    fail_planned(*depth, "tensor parallelism with a depth", "kind: 1d, without a depth");
   }
   if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
   tensor.sequence_parallel = result.sequence_parallel.front();
   if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
-    fail_planned(*flag, "tensor.asynchronous");
+    fail_planned(*flag, "tensor.asynchronous", "asynchronous: false");
   }
 }
 
@@ -147,7 +148,7 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
   if (const auto sharding = block.find("sharding")) {
     if (sharding->is_map()) {
       sharding->check_keys({"kind", "shard", "replicate"});
-      fail_planned(*sharding, "sharding of states");
+      fail_planned(*sharding, "sharding of states", "sharding: none");
     }
     if (sharding->choice({"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}) > 0) {
       fail_planned(*sharding, "sharding " + sharding->text(), "sharding: none");
@@ -175,6 +176,28 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
   return result;
 }
 
+// The data degree with which all other degrees of the layout have this many ranks; none: they do not divide them.
+std::optional<std::int64_t> data_degree_for(const Layout& layout, std::int64_t count) {
+  const std::int64_t others = ranks(layout) / layout.data.degree;
+  return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
+}
+
+std::optional<std::int64_t> pipeline_for(const Layout& layout, std::int64_t count) {
+  const std::int64_t others = ranks(layout) / layout.pipeline;
+  return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
+}
+
+// What the cluster must say to have just these ranks, on more nodes where it has too few.
+std::string cluster_with(int count, const Cluster& cluster) {
+  const int devices = cluster.machine.devices;
+  const bool cpu = cluster.machine.device.type == DeviceType::cpu;
+  const std::string given = "ranks: " + std::to_string(count);
+  if (cpu || count <= static_cast<std::int64_t>(cluster.nodes) * devices) return "cluster: {" + given + "}";
+  const std::string nodes = "nodes: " + std::to_string(count / devices + (count % devices > 0 ? 1 : 0));
+  const bool whole = cluster.ranks == 0 && count % devices == 0;
+  return "cluster: {" + nodes + (whole ? "" : ", " + given) + "}";
+}
+
 // Ranks are those of the layout where the cluster leaves them open, and the reverse.
 void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
   Cluster& cluster = block.cluster;
@@ -187,25 +210,26 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   const int needed = ranks(layout);
   if (cluster.ranks == 0) {
     if (!cpu && needed > all) {
-      place.fail(
-          "the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
-              std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " + cluster.machine.name + ")",
-          "cluster: {nodes: " + std::to_string((needed + cluster.machine.devices - 1) / cluster.machine.devices) + "}");
+      place.fail("the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
+                     std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " + cluster.machine.name +
+                     ")",
+                 cluster_with(needed, cluster));
     }
     if (!cpu && block.nodes && needed < all) {
+      const auto data = data_degree_for(layout, all);
       block.nodes->fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
                             std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " +
                             cluster.machine.name + ")",
-                        "cluster: {ranks: " + std::to_string(needed) + "} uses no more, or a larger data degree");
+                        "cluster: {ranks: " + std::to_string(needed) + "} uses no more" +
+                            (data ? ", or layout: {data: {degree: " + std::to_string(*data) + "}}" : ""));
     }
     cluster.ranks = needed;
   }
   if (needed != cluster.ranks) {
-    const std::string ranks_hint = "cluster: {ranks: " + std::to_string(needed) + "}";
-    place.fail(
-        "the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
-            std::to_string(cluster.ranks),
-        has_stage_data(layout) ? ranks_hint : "pipeline: " + std::to_string(cluster.ranks) + ", or " + ranks_hint);
+    const auto pipeline = pipeline_for(layout, cluster.ranks);
+    place.fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+                   std::to_string(cluster.ranks),
+               (pipeline ? "pipeline: " + std::to_string(*pipeline) + ", or " : "") + cluster_with(needed, cluster));
   }
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
 }

@@ -16,12 +16,14 @@ std::vector<std::filesystem::path> searched_folders(const YamlValue& value) {
   return folders;
 }
 
-// Names of the files beside the one that was looked for, as they would be written.
-std::vector<std::string> neighbours(const std::filesystem::path& inside, const YamlValue& value) {
+// Names of the files in a folder within these, as they would be written.
+std::vector<std::string> files_in(const std::filesystem::path& inside,
+                                  const std::vector<std::filesystem::path>& folders) {
   std::vector<std::string> names;
-  for (const auto& folder : searched_folders(value)) {
+  for (const auto& folder : folders) {
     std::error_code missing;
-    for (const auto& entry : std::filesystem::directory_iterator(folder / inside, missing)) {
+    const std::filesystem::path outside = folder.empty() ? "." : folder;
+    for (const auto& entry : std::filesystem::directory_iterator(outside / inside, missing)) {
       if (entry.is_regular_file(missing)) names.push_back((inside / entry.path().filename()).string());
     }
   }
@@ -30,19 +32,24 @@ std::vector<std::string> neighbours(const std::filesystem::path& inside, const Y
   return names;
 }
 
-// `model: tiny-hybrid` means models/tiny-hybrid.yaml: a name without folder and ending is looked for in the folder that
-// is called like the key, too.
+// `model: tiny-hybrid` means models/tiny-hybrid.yaml: a name without folder is looked for in the folder that is called
+// like the key, too. Shipped files outside of it are scenarios, which such a key never means.
 std::string nearest_file(const std::filesystem::path& name, const YamlValue& value) {
-  const bool bare = !name.has_parent_path() && !name.has_extension();
-  if (bare) {
+  const std::vector<std::filesystem::path> folders = searched_folders(value);
+  if (!name.has_parent_path()) {
     const std::string key = value.path().substr(value.path().find_last_of('.') + 1);
+    const std::vector<std::string> files = files_in(key + "s", folders);
+    std::vector<std::string> beside;
+    if (name.has_extension()) beside = files_in("", {folders.front()});
+    std::erase(beside, std::filesystem::path(value.place().file).filename().string());
+    if (const auto nearest = nearest_word(name.string(), beside)) return "did you mean '" + beside[*nearest] + "'?";
     std::vector<std::string> stems;
-    const std::vector<std::string> files = neighbours(key + "s", value);
     for (const std::string& file : files) stems.push_back(std::filesystem::path(file).stem().string());
-    if (const auto nearest = nearest_word(name.string(), stems)) return "did you mean '" + files[*nearest] + "'?";
+    const auto nearest = nearest_word(name.stem().string(), stems);
+    if (nearest) return "did you mean '" + files[*nearest] + "'?";
     if (!files.empty()) return did_you_mean(name.string(), files);
   }
-  const std::vector<std::string> others = neighbours(name.parent_path(), value);
+  const std::vector<std::string> others = files_in(name.parent_path(), folders);
   return others.empty() ? "" : did_you_mean(name.string(), others);
 }
 

@@ -1,5 +1,6 @@
 #include "exec/stage/supported.hpp"
 
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -9,98 +10,109 @@
 namespace plumb::exec {
 namespace {
 
-// Empty: it is executed. Otherwise what about it is not.
-std::string missing(const SoftmaxAttention& attention) {
+// Of a part of a model what is not executed, and what is in its place; nothing: all of it is executed.
+struct Missing {
+  std::string what;
+  std::string executed;
+};
+using MissingPart = std::optional<Missing>;
+
+Missing missing_mixer(const std::string& what) { return {what, "full, sliding and linear attention"}; }
+
+MissingPart missing(const SoftmaxAttention& attention) {
   if (!attention.causal && attention.window) {
-    return "bidirectional attention in a window";
+    return Missing{"bidirectional attention in a window", "bidirectional attention of all tokens of an image"};
   }
   if (attention.sinks) {
-    return "attention with sinks";
+    return Missing{"attention with sinks", "full and sliding attention without sinks"};
   }
   if (attention.value_dim != attention.head_dim) {
-    return "attention whose values have another size than its keys";
+    return Missing{"attention whose values have another size than its keys", "values as large as keys"};
   }
   if (attention.kv_heads < 1 || attention.heads % attention.kv_heads != 0) {
-    return "attention whose heads are no multiple of its key-value heads";
+    return Missing{"attention whose heads are no multiple of its key-value heads", "heads that are a multiple"};
   }
-  return "";
+  return std::nullopt;
 }
 
-std::string missing(const GatedDelta& delta) {
+MissingPart missing(const GatedDelta& delta) {
   const bool multiple = delta.key_heads > 0 && delta.value_heads % delta.key_heads == 0;
-  return multiple ? "" : "a gated delta rule whose value heads are no multiple of its key heads";
+  if (multiple) return std::nullopt;
+  return Missing{"a gated delta rule whose value heads are no multiple of its key heads", "heads that are a multiple"};
 }
 
-std::string missing(const DenseMlp& mlp) {
+MissingPart missing(const DenseMlp& mlp) {
   const bool known = mlp.activation == Activation::swiglu || mlp.activation == Activation::gelu ||
                      mlp.activation == Activation::gelu_erf;
-  return known ? "" : "a dense MLP with another activation than SwiGLU or GELU";
+  if (known) return std::nullopt;
+  const std::string name = mlp.activation == Activation::geglu ? "geglu" : "relu2";
+  return Missing{"a dense MLP with the activation " + name,
+                 "the activations swiglu, gelu and gelu_erf of a dense MLP, and swiglu of a mixture of experts"};
 }
 
-std::string missing(const MoeMlp& moe) {
+MissingPart missing(const MoeMlp& moe) {
   if (moe.activation != Activation::swiglu) {
-    return "a mixture of experts with another activation than SwiGLU";
+    return Missing{"a mixture of experts with another activation than SwiGLU",
+                   "the activation swiglu of a mixture of experts, and swiglu, gelu and gelu_erf of a dense MLP"};
   }
-  return moe.router_bias || moe.expert_bias ? "a mixture of experts with biases" : "";
+  if (!moe.router_bias && !moe.expert_bias) return std::nullopt;
+  return Missing{"a mixture of experts with biases", "a mixture of experts without"};
 }
 
-std::string missing(const std::monostate&) { return ""; }
-std::string missing(const LatentAttention&) { return "multi-head latent attention"; }
-std::string missing(const ChannelGatedDelta&) { return "the gated delta rule with a gate per channel"; }
-std::string missing(const Lightning&) { return "lightning attention"; }
-std::string missing(const Mamba&) { return "the mixer mamba"; }
-std::string missing(const Mamba2&) { return "the mixer mamba2"; }
+MissingPart missing(const std::monostate&) { return std::nullopt; }
+MissingPart missing(const LatentAttention&) { return missing_mixer("multi-head latent attention"); }
+MissingPart missing(const ChannelGatedDelta&) { return missing_mixer("the gated delta rule with a gate per channel"); }
+MissingPart missing(const Lightning&) { return missing_mixer("lightning attention"); }
+MissingPart missing(const Mamba&) { return missing_mixer("the mixer mamba"); }
+MissingPart missing(const Mamba2&) { return missing_mixer("the mixer mamba2"); }
 
-std::string missing(const Model& model, const Layer& layer) {
+MissingPart missing(const Model& model, const Layer& layer) {
   const auto of_kind = [](const auto& kind) { return missing(kind); };
-  if (std::string what = std::visit(of_kind, layer.mixer); !what.empty()) {
-    return what;
-  }
-  if (std::string what = std::visit(of_kind, layer.mlp); !what.empty()) {
-    return what;
-  }
+  if (MissingPart part = std::visit(of_kind, layer.mixer)) return part;
+  if (MissingPart part = std::visit(of_kind, layer.mlp)) return part;
   const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
   if (attention != nullptr && !attention->causal && !model.vision) {
-    return "bidirectional attention over text, which would see its targets,";
+    return Missing{"bidirectional attention over text, which would see its targets,", "causal attention over text"};
   }
   if (attention != nullptr && model.positions == Positions::rope) {
     const std::int64_t rotated = attention->rotary ? attention->rotary->dim : attention->head_dim;
     if (rotated % 2 != 0 || rotated > attention->head_dim) {
-      return "rotary positions with an odd head size";
+      return Missing{"rotary positions with an odd head size", "an even size of what is rotated, at most the head's"};
     }
   }
   const bool both =
       !std::holds_alternative<std::monostate>(layer.mixer) && !std::holds_alternative<std::monostate>(layer.mlp);
   if (layer.parallel && !both) {
-    return "a parallel layer without both mixer and MLP";
+    return Missing{"a parallel layer without both mixer and MLP", "parallel layers with both"};
   }
   const int expected = both && !layer.parallel ? 2 : 1;
-  return layer.norms == expected ? "" : "a layer of this kind with " + std::to_string(layer.norms) + " norms";
+  if (layer.norms == expected) return std::nullopt;
+  return Missing{"a layer of this kind with " + std::to_string(layer.norms) + " norms",
+                 "2 norms of a layer with mixer and MLP, 1 of a parallel one or of one with either"};
 }
 
-std::string missing(const Model& model) {
+MissingPart missing(const Model& model) {
   if (model.vision && (model.tied_embeddings || model.positions != Positions::learned)) {
-    return "a model of images with tied embeddings or other positions than learned ones";
+    return Missing{"a model of images with tied embeddings or other positions than learned ones",
+                   "learned positions and no tied embeddings"};
   }
-  return model.mtp_modules > 0 ? "multi-token prediction" : "";
+  if (model.mtp_modules == 0) return std::nullopt;
+  return Missing{"multi-token prediction",
+                 "the model without it: mtp: 0 in its block, or num_nextn_predict_layers: 0 in its config.json"};
+}
+
+[[noreturn]] void refuse(const std::string& where, const Missing& part) {
+  throw InputError(where, part.what + " is not executed yet", "plumb simulates it; executed: " + part.executed);
 }
 
 }  // namespace
 
 void require_executed(const Model& model, const Training& training) {
-  const std::string hint = "plumb simulates it; executed are full, sliding and linear attention with dense or moe";
-  if (const std::string what = missing(model); !what.empty()) {
-    const bool mtp = !model.vision && model.mtp_modules > 0;
-    throw InputError("model " + model.name, what + " is not executed yet",
-                     mtp ? "plumb simulates it; to run the model without it: mtp: 0 in its block, or "
-                           "num_nextn_predict_layers: 0 in its config.json"
-                         : hint);
-  }
+  if (const auto part = missing(model)) refuse("model " + model.name, *part);
   for (std::size_t index = 0; index < model.layers.size(); ++index) {
     const Layer& layer = model.layers[index];
-    if (const std::string what = missing(model, layer); !what.empty()) {
-      throw InputError("model " + model.name + ", layer " + std::to_string(index) + " (" + kind_name(layer) + ")",
-                       what + " is not executed yet", hint);
+    if (const auto part = missing(model, layer)) {
+      refuse("model " + model.name + ", layer " + std::to_string(index) + " (" + kind_name(layer) + ")", *part);
     }
   }
   if (model.vision && tokens(*model.vision) != training.sequence) {

@@ -60,8 +60,33 @@ std::vector<PublishedTable> tables_of(const FitArguments& options, const YamlVal
   return tables;
 }
 
+// Of the machines that plumb ships.
+std::vector<std::string> machines_with_fit() {
+  std::vector<std::string> names;
+  for (const std::string& name : machine_names()) {
+    for (const std::filesystem::path& folder : shipped_scenarios()) {
+      const std::filesystem::path file = folder / "machines" / (name + ".yaml");
+      std::error_code missing;
+      if (!std::filesystem::is_regular_file(file, missing)) continue;
+      if (YamlValue::load(file).find("fit")) names.push_back(name);
+      break;
+    }
+  }
+  return names;
+}
+
+void require_fit(const YamlValue& file) {
+  if (file.find("fit")) return;
+  std::string shipped;
+  for (const std::string& name : machines_with_fit()) shipped += (shipped.empty() ? "" : ", ") + name;
+  file.fail("key 'fit' is missing in the file: nothing says which numbers are free",
+            "add fit: {tables: […], free: {…}}" +
+                (shipped.empty() ? "" : "; of the machines that plumb ships, these have one: " + shipped));
+}
+
 Fit fit(const FitArguments& options) {
   const YamlValue file = YamlValue::load(machine_file(options.machine));
+  require_fit(file);
   const MachineFit asked = read_machine_fit(file);
   std::vector<PublishedTable> tables = tables_of(options, file);
   if (tables.empty()) file.require("fit").fail("there are no tables to fit on");

@@ -43,6 +43,7 @@ struct LayerFacts {
 
 struct Shown {
   Model model;
+  std::vector<std::string> remarks;  // on the model's file
   std::optional<Scenario> scenario;
   std::optional<Plan> plan;  // of a plan, or of a scenario that leaves nothing open
   std::int64_t sequence = 0;
@@ -60,6 +61,7 @@ Shown gather(const ShowOptions& options) {
   switch (kind_of_input(options.input)) {
     case InputKind::model:
       shown.model = read_model(options.input);
+      shown.remarks = model_remarks(options.input);
       break;
     case InputKind::plan:
       shown.plan = read_plan(options.input);
@@ -68,6 +70,7 @@ Shown gather(const ShowOptions& options) {
       shown.scenario = read_scenario(options.input);
       const Scenario& scenario = *shown.scenario;
       shown.model = scenario.model;
+      shown.remarks = scenario.remarks;
       shown.sequence = scenario.training.sequence;
       activations = scenario.training.precision;
       shown.lora = scenario.training.lora;
@@ -125,6 +128,7 @@ Json to_json(const Shown& shown) {
               {"head_parameters", shown.counts.head},
               {"final_norm_parameters", shown.counts.final_norm},
               {"sequence", shown.sequence},
+              {"remarks", shown.remarks},
               {"head_forward_flops", shown.head.forward.value},
               {"layers", layers}};
   if (shown.plan) {
@@ -272,6 +276,7 @@ void print(const Shown& shown) {
       "  F, I, W: FLOPs of forward, input and weight gradient of one token in a sequence of {}; kept: its "
       "activations.\n",
       shown.sequence);
+  for (const std::string& remark : shown.remarks) std::cout << fmt::format("  {}: {}.\n", shown.model.name, remark);
   const Scenario* scenario = shown.scenario ? &*shown.scenario : nullptr;
   if (scenario != nullptr || shown.plan) {
     print_cluster(scenario != nullptr ? scenario->cluster : shown.plan->cluster);

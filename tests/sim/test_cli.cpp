@@ -124,7 +124,8 @@ TEST_CASE("fit: the numbers of a machine from a table, and a machine that frees 
   refuses(run_plumb(folder, command + " " + table + " " + table), {"t.yaml' is named twice"});
   folder.file("none.yaml", machine.substr(0, machine.find("fit:")));
   refuses(run_plumb(folder, "fit " + folder.file("none.yaml")), {"'fit' is missing"});
-  refuses(run_plumb(folder, "fit pcie-rtx4090"), {"machines/pcie-rtx4090.yaml", "'fit' is missing"});
+  refuses(run_plumb(folder, "fit pcie-rtx4090"),
+          {"machines/pcie-rtx4090.yaml", "'fit' is missing", "add fit: {tables: ", "these have one: dgx-a100"});
   refuses(run_plumb(folder, "fit dgx-a10"), {"no machine of that name", "did you mean 'dgx-a100'?"});
 }
 

@@ -74,7 +74,25 @@ TEST_CASE("a scenario may be written in JSON, and a plan without its mark is sti
   refuses(simulate(replaced(scenario, "\"split\"", "\"splits\"")), {"bad.json:5:", "did you mean 'split'?"});
   refuses(simulate(replaced(plumb::read_file(plan), "\"format\": \"plumb plan\",", "")),
           {"bad.json", "is not a plan", "plumb plan SCENARIO"});
-  refuses(simulate(R"({"model_type": "llama", "layout": 1})"), {"bad.json", "is not a plan"});
+  refuses(simulate(R"({"model_type": "llama", "layout": 1})"),
+          {"bad.json: is not a scenario: it looks like a model", "model: bad.json in a scenario"});
+}
+
+TEST_CASE("show and plan remark what is left out of a config.json") {
+  const Folder folder;
+  const std::string config = folder.file("capped.config.json", R"({"model_type": "llama", "hidden_act": "silu",
+    "vocab_size": 100, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "max_position_embeddings": 128, "final_logit_softcapping": 30.0})");
+  const std::string file = folder.file("capped.yaml",
+                                       "model: capped.config.json\ncluster: {machine: local-cpu, ranks: 2}\n"
+                                       "training: {sequence: 32, global_batch: 4}\nsplit: uniform\n");
+  const std::string remark = "capped: final_logit_softcapping: left out";
+  for (const std::string& command : {"show " + config, "show " + file, "plan " + file + " --engine path"}) {
+    const Outcome outcome = run_plumb(folder, command);
+    CHECK(outcome.status == 0);
+    CHECK_THAT(outcome.out, ContainsSubstring(remark));
+  }
+  CHECK(json_of(run_plumb(folder, "show " + config + " --json"))["remarks"].size() == 1);
 }
 
 TEST_CASE("damaged plans are refused") {

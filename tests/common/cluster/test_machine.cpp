@@ -68,7 +68,9 @@ TEST_CASE("a machine says how sure a number is, and what its devices share") {
     return std::string("no error");
   };
   CHECK_THAT(refused("nics: 3\n"), ContainsSubstring("nics: expected a whole number from 1 to 2"));
-  CHECK_THAT(refused("devices_per_switch: 2\n"), ContainsSubstring("key 'uplink' is missing"));
+  CHECK_THAT(refused("devices_per_switch: 2\n"), ContainsSubstring("key 'uplink' is missing in the file") &&
+                                                     ContainsSubstring("uplink: {value: … GB/s") &&
+                                                     ContainsSubstring("devices_per_switch demands it"));
   CHECK_THAT(refused("uplink: {value: 24 GB/s, source: measured}\n"), ContainsSubstring("of which switches?"));
 }
 
@@ -112,6 +114,36 @@ TEST_CASE("what is wrong with a machine is named with its line") {
   CHECK_THAT(message_for("devices: 2\n", ""), ContainsSubstring("'devices' is missing"));
   CHECK_THAT(message_for("devices: 2", "devices: 0"), ContainsSubstring("machine.yaml:2:10: "));
   CHECK_THAT(message_for("name: a GPU", "name: a GPU", ElementType::fp32), ContainsSubstring("no peak for fp32"));
+}
+
+TEST_CASE("a key that is missing alone is told with the line to add") {
+  const auto without = [](const std::string& start) {
+    const std::size_t at = good.find(start);
+    return message_for(good.substr(at, good.find('\n', at) + 1 - at), "");
+  };
+  CHECK_THAT(without("name: two"), ContainsSubstring("key 'name' is missing in the file\n  hint: add to the file") &&
+                                       ContainsSubstring("\n    name: …"));
+  CHECK_THAT(without("devices: 2"), ContainsSubstring("\n    devices: …") && ContainsSubstring("device of their own"));
+  CHECK_THAT(without("  matmul_eff"), ContainsSubstring("machine.yaml:4:3: ") &&
+                                          ContainsSubstring("key 'matmul_efficiency' is missing in device") &&
+                                          ContainsSubstring("\n    matmul_efficiency: {value: 0.…"));
+  CHECK_THAT(without("  memory_bandwidth"), ContainsSubstring("\n    memory_bandwidth: {value: … TB/s"));
+  CHECK_THAT(without("  memory:"), ContainsSubstring("\n    memory: {value: … GiB"));
+  CHECK_THAT(without("  latency: {value: 3.4"), ContainsSubstring("key 'latency' is missing in inside") &&
+                                                    ContainsSubstring("\n    latency: {value: … us"));
+}
+
+TEST_CASE("what all blocks of a machine lack is told at once") {
+  const std::string text =
+      "devices_per_switch: 2\ndevice: {type: cuda, memory: {value: 74 GiB, source: assumed}}\n"
+      "inside: {latency: {value: 3.4 us, source: measured}}\n";
+  CHECK_THROWS_WITH(
+      read(text), ContainsSubstring("keys 'name', 'outside', 'devices', 'uplink' are missing in the file; keys 'name', "
+                                    "'peak', 'matmul_efficiency', 'memory_bandwidth', 'memory_efficiency' are missing "
+                                    "in device; key 'bandwidth' is missing in inside\n  hint: add to the file\n") &&
+                      ContainsSubstring("\n  and to device\n    name: …\n    peak: {bf16: ") &&
+                      ContainsSubstring("\n  and to inside\n    bandwidth: {value: … GB/s"));
+  CHECK_THROWS_WITH(read("devise: 1\n"), ContainsSubstring("did you mean 'device'?"));
 }
 
 TEST_CASE("a CPU machine takes its cores from here unless they are given") {

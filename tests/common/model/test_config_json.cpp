@@ -80,6 +80,26 @@ TEST_CASE("a field that may change shapes and is not understood is an error with
   CHECK_THAT(error_of(with(config_of("gpt2"), "add_cross_attention", true)), ContainsSubstring("only decoders"));
 }
 
+TEST_CASE("what a config leaves to be assumed, and what is left out of it, is remarked") {
+  const auto remarks = [](const json& config) {
+    return config_remarks(YamlValue::parse(config.dump(1), "config.json"));
+  };
+  CHECK(remarks(llama).empty());
+  const json capped = with(with(llama, "final_logit_softcapping", 30.0), "attn_logit_softcapping", 50.0);
+  REQUIRE(remarks(capped).size() == 1);
+  CHECK_THAT(remarks(capped)[0], ContainsSubstring("attn_logit_softcapping, final_logit_softcapping: left out"));
+  CHECK(remarks(with(llama, "final_logit_softcapping", nullptr)).empty());
+  CHECK(remarks(json{{"text_config", capped}}) == remarks(capped));
+  const json qwen = without(config_of("qwen3-next-80b-a3b"), "num_nextn_predict_layers");
+  REQUIRE(remarks(qwen).size() == 1);
+  CHECK_THAT(remarks(qwen)[0], ContainsSubstring("one module of multi-token prediction is assumed") &&
+                                   ContainsSubstring("num_nextn_predict_layers: 0"));
+  CHECK(read(qwen).mtp_modules == 1);
+  const json said = with(qwen, "num_nextn_predict_layers", 0);
+  CHECK(remarks(said).empty());
+  CHECK(read(said).mtp_modules == 0);
+}
+
 TEST_CASE("a family that is not known is refused by its name") {
   CHECK_THAT(error_of(with(llama, "model_type", "lama")), ContainsSubstring("did you mean 'llama'?"));
   CHECK_THAT(error_of(with(llama, "model_type", "olmo2")), ContainsSubstring("'olmo2' is not known"));

@@ -120,6 +120,20 @@ TEST_CASE("ranks, devices and layout must agree") {
   CHECK_THAT(message, ContainsSubstring("scenario.yaml:12:20: ") && ContainsSubstring("nodes: 2"));
 }
 
+TEST_CASE("a layout that has not the cluster's ranks is told degrees with which it has them") {
+  const std::string four = "cluster: {machine: dgx-h100, nodes: 4";
+  check({{four + ", ranks: 16}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n",
+          {"scenario.yaml:12:20: ", "32 ranks, the cluster 16", "hint: pipeline: 2, or cluster: {ranks: 32}"}},
+         {four + ", ranks: 12}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n", {"hint: cluster: {ranks: 32}"}},
+         {"cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: 12}\n",
+          {"hint: pipeline: 4, or cluster: {nodes: 2, ranks: 12}"}},
+         {"cluster: {machine: dgx-h100}\nlayout: {pipeline: 12}\n", {"hint: cluster: {nodes: 2, ranks: 12}"}},
+         {four + "}\nlayout: {pipeline: 4, data: {degree: 2}}\n",
+          {"hint: cluster: {ranks: 8} uses no more, or layout: {data: {degree: 8}}"}}});
+  const std::string five = message_for(scenario_text(four + "}\nlayout: {pipeline: 5}\n"));
+  CHECK_THAT(five, ContainsSubstring("cluster: {ranks: 5} uses no more") && !ContainsSubstring("data"));
+}
+
 // The model has 4 heads of attention and 2 of keys and values.
 TEST_CASE("a tensor degree that a settled layout gives must divide the model") {
   const std::string eight = "cluster: {machine: dgx-h100}\n";
@@ -132,11 +146,12 @@ TEST_CASE("a tensor degree that a settled layout gives must divide the model") {
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
   check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
-         {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned}},
-         {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned}},
+         {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
+         {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
          {"layout: {data: {sharding: zero1}}\n", {"sharding zero1 " + planned}},
-         {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned}},
-         {"layout: {context: 2}\n", {"context parallelism of degree 2 " + planned}},
+         {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: none"}},
+         {"layout: {context: 2}\n",
+          {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
          {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
 }
 
@@ -237,11 +252,27 @@ TEST_CASE("a plan in a scenario's place") {
              ContainsSubstring("looks like a plan") && ContainsSubstring("plumb simulate "));
 }
 
+TEST_CASE("a model in a scenario's place") {
+  for (const std::string model : {"{\"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 64}",
+                                  "{\"model_type\": \"llama\"}", "name: own\nhidden: 64\nlayers: full/dense\n"}) {
+    CHECK_THAT(message_for(model), ContainsSubstring("is not a scenario: it looks like a model") &&
+                                       ContainsSubstring("hint: write model: scenario.yaml in a scenario"));
+  }
+}
+
 TEST_CASE("files that are not there") {
   const std::string tiny = "did you mean 'models/tiny-hybrid.yaml'?";
   CHECK_THAT(message_for("model: tiny-hybrid\n"), ContainsSubstring("scenario.yaml:1:8: ") && ContainsSubstring(tiny));
   CHECK_THAT(message_for("model: tiny-hybird\n"), ContainsSubstring(tiny));
   CHECK_THAT(message_for("model: something-else\n"), ContainsSubstring("one of: models/"));
+  const std::string listed = message_for("model: nope.json\n");
+  CHECK_THAT(listed, ContainsSubstring("there is no file 'nope.json'") && ContainsSubstring("hint: one of: models/"));
+  CHECK_THAT(listed, !ContainsSubstring("demo.yaml"));
+  CHECK_THAT(message_for("model: tiny-hybird.yaml\n"), ContainsSubstring(tiny));
+  const TemporaryFolder folder;
+  (void)folder.write("nemo.json", "{}");
+  CHECK_THROWS_WITH(read_scenario(folder.write("s.yaml", "model: nema.json\n")),
+                    ContainsSubstring("did you mean 'nemo.json'?"));
   check({{"profile: profil.yaml\n", {"scenario.yaml:11:10: ", "there is no file 'profil.yaml'", "looked in"}},
          {"cluster: {machine: machines/dgx-h1000.yaml}\n",
           {"scenario.yaml:11:20: ", "did you mean 'machines/dgx-h100.yaml'?"}}});

@@ -81,6 +81,9 @@ TEST_CASE("keys that every machine has are asked for at once") {
   const std::string found = message({"matmul_efficiency", "memory_bandwidth", "memory"}, all_axes, "megatron-2024");
   CHECK_THAT(found, ContainsSubstring("keys 'matmul_efficiency', 'memory_bandwidth', 'memory' are missing in") &&
                         ContainsSubstring("memory_bandwidth: {value"));
+  // Nor does the precision, which is the device's usual one here, ask for its type before.
+  CHECK_THAT(message({"type", "memory"}, all_axes, "megatron-2024"),
+             ContainsSubstring("keys 'type', 'memory' are missing in device"));
 }
 
 TEST_CASE("what the framework takes may be nothing, if the file or the scenario says so") {

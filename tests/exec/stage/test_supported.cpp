@@ -62,6 +62,7 @@ TEST_CASE("Kinds that are not executed yet are refused with their layer") {
     const std::string text = refusal(with_mixer(mixer));
     CHECK_THAT(text, ContainsSubstring("layer 1"));
     CHECK_THAT(text, ContainsSubstring("is not executed yet"));
+    CHECK_THAT(text, ContainsSubstring("executed: full, sliding and linear attention"));
   }
   SoftmaxAttention other = test::attention(4, 2, 8);
   other.sinks = true;
@@ -75,7 +76,12 @@ TEST_CASE("Kinds that are not executed yet are refused with their layer") {
 
   Model model = test::llama(1);
   model.layers[0].mlp = DenseMlp{.width = 8, .activation = Activation::relu2};
-  CHECK_THAT(refusal(model), ContainsSubstring("activation"));
+  CHECK_THAT(refusal(model), ContainsSubstring("the activation relu2"));
+  model.layers[0].mlp = DenseMlp{.width = 8, .activation = Activation::geglu};
+  const std::string geglu = refusal(model);
+  CHECK_THAT(geglu, ContainsSubstring("the activation geglu is not executed yet") &&
+                        ContainsSubstring("executed: the activations swiglu, gelu and gelu_erf"));
+  CHECK_THAT(geglu, !ContainsSubstring("linear attention"));
   model = test::mixtral(1);
   std::get<MoeMlp>(model.layers[0].mlp).router_bias = true;
   CHECK_THAT(refusal(model), ContainsSubstring("biases"));
