@@ -73,7 +73,7 @@ void KeepAlive::announce() {
 // Counts our own ticks, not time: when the whole machine pauses, nobody is to blame.
 void KeepAlive::watch(int peer) {
   const std::string said = store_->said(peer);
-  if (said.empty() || said.starts_with(gone) || said != last_said_) {
+  if (said.empty() || is_gone(said) || said != last_said_) {
     last_said_ = said;
     silent_ticks_ = 0;
     return;

@@ -30,6 +30,7 @@ class KeepAlive {
  public:
   // What a rank says is "COUNT DOING", and at last "gone DOING".
   static constexpr std::string_view gone = "gone";
+  [[nodiscard]] static bool is_gone(std::string_view said) { return said.starts_with(gone); }
   [[nodiscard]] static std::string doing_of(const std::string& said) {
     return said.substr(std::min(said.size(), said.find(' ') + 1));
   }
