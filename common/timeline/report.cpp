@@ -88,9 +88,10 @@ std::string single_verdict(const Timeline& timeline) {
   const auto part = [&](Seconds time) { return percent_text(all.value > 0 ? time / all : 0); };
   return fmt::format(
       "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute ({} of it while a "
-      "message is on its way).",
+      "message is on its way); with the optimizer's time that is the bubble, {}.",
       timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", to_text(step.duration),
-      part(exposed + idle), (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0));
+      part(exposed + idle), (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0),
+      percent_text(statistics.bubble_makespan_fraction));
 }
 
 std::string timeline_section(const Timeline& timeline, Seconds longest) {

@@ -99,7 +99,8 @@ std::string overview_table(const std::vector<Timeline>& timelines) {
   std::string table =
       "<table class=\"overview\"><thead><tr><th>plan<th>timeline<th>step<th>tokens/s<th>bubble <span "
       "class=\"quiet\">of "
-      "makespan</span><th>bubble <span class=\"quiet\">of span</span><th>largest peak</tr></thead><tbody>\n";
+      "makespan, with the optimizer</span><th>bubble <span class=\"quiet\">of span</span><th>largest "
+      "peak</tr></thead><tbody>\n";
   for (const Timeline& timeline : timelines) {
     const StepTimeline& step = median_step(timeline);
     const StepStatistics statistics = step_statistics(step, timeline.schedule.ranks);

@@ -120,8 +120,9 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
     progress.update(static_cast<int>(study.json["what_if"].size()), static_cast<int>(variants.size()));
   }
   study.text = to_text(table, colour_allowed(Stream::out)) +
-               "  bounded by: the rank whose computation is most of the chain of actions that ends last.\n" + notes +
-               stage_data_note(plan);
+               "  bubble: of the step, with the optimizer; bounded by: the rank whose computation is most of the chain "
+               "of actions\n  that ends last.\n" +
+               notes + stage_data_note(plan);
   return study;
 }
 

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/timeline/statistics.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/graph_fixtures.hpp"
 
@@ -86,6 +88,17 @@ TEST_CASE("a report of a prediction and its run says what made the difference") 
   for (const char* row : {"predicted step", "measured step", "transfers", "host gaps", "residual"}) {
     REQUIRE(count(page, "<td class=\"left\">" + std::string(row) + "</td>") == 1);
   }
+}
+
+TEST_CASE("one meaning of bubble on the whole page: with the optimizer, and idle is not called so") {
+  const Timeline predicted = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1})[0];
+  const std::string page = html_report({predicted});
+  const StepStatistics statistics = step_statistics(predicted.steps[0], 3);
+  const std::string bubble = percent_text(statistics.bubble_makespan_fraction);
+  CHECK(count(page, "with the optimizer's time that is the bubble, " + bubble + ".") == 1);
+  CHECK(count(page, "<td>" + bubble + "</td>") >= 1);
+  CHECK(count(page, "of makespan, with the optimizer") == 1);
+  CHECK(count(page, "nothing on its way yet: the bubble") == 0);
 }
 
 TEST_CASE("a run that took several times as long is told so, and one as predicted too") {
