@@ -156,6 +156,14 @@ TEST_CASE("big schedules are folded, and the page says so") {
   REQUIRE(count(many_ranks, ">rank 127</text>") == 1);
 }
 
+TEST_CASE("what calibrations say of the machine stands under the headline") {
+  const std::vector<Timeline> timelines = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  const std::string page = html_report(timelines, "inconclusive: the machine moved <much>");
+  CHECK(count(page, "<b>inconclusive: the machine moved &lt;much&gt;</b></p>\n</header>") == 1);
+  CHECK(count(html_report(timelines), "inconclusive") == 0);
+  CHECK(nesting_problem(page) == "");
+}
+
 TEST_CASE("a report needs a timeline with a step") {
   REQUIRE_THROWS_AS(html_report({}), InputError);
   Timeline empty = test::random_gpipe(2, 3, 1, 1);
