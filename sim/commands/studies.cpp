@@ -231,11 +231,12 @@ Study ranking_study(const Plan& plan, const Plan& other, const DrawOptions& opti
   text += fmt::format("  {} takes {}, {} {}: {} by the numbers as they stand, {} to {} (5% to 95%) of the latter.\n",
                       plan.name, to_text(found.first), other.name, to_text(found.second), change_text(-found.faster),
                       change_text(-found.faster_high), change_text(-found.faster_low));
-  if (!found.decisive.empty()) {
+  constexpr double settled = 0.99;  // and more: no measurement would turn it
+  if (found.decisive.empty()) {
+    text += "  No number that the machine leaves open decides between them.\n";
+  } else if (wins < settled) {
     text += fmt::format("  Measure {} to decide: its draws go with the difference (correlation {:+.2f}).\n",
                         found.decisive.front().number, found.decisive.front().correlation);
-  } else {
-    text += "  No number that the machine leaves open decides between them.\n";
   }
   text += fmt::format("  {}{}\n", draws_text(options),
                       found.same_machine ? "; both plans see the same ones"
