@@ -251,8 +251,8 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
   std::cout
       << (scenario.stage_data_pipelines
               ? "\nhow others would cut the model: pipedream, dapple and alpa with replicas of their own choice, in "
-                "1F1B; the rest\nthe best plan's layout and schedule:\n"
-              : "\nhow others would cut the best plan's layout and schedule:\n");
+                "1F1B; the rest\ncut it for the best plan's layout and schedule:\n"
+              : "\nhow others would cut the model for the best plan's layout and schedule:\n");
   Table table{.header = {"", "layout", "layers", "microbatch", "step", "best to it", "peak", ""},
               .rows = {},
               .left_columns = 3,
