@@ -62,6 +62,26 @@ TEST_CASE("diff says what its two files are: a prediction for a run, two predict
   refuses(run_plumb(folder, "diff " + run + " " + predicted), {"the first timeline is a measured one"});
 }
 
+TEST_CASE("validate ends with how many goals were reached") {
+  const Folder folder;
+  const std::string published = "validate '" + std::string(PLUMB_SOURCE_DIR) + "/scenarios/published/";
+  const std::string missed = published + "megatron-readme-model-parallel.yaml'";
+  const Outcome text = run_plumb(folder, missed);
+  CHECK(text.status == 0);
+  CHECK(text.out.ends_with("\n\n1 table: 0 goals reached, 1 missed, no step back\n"));
+  const plumb::tests::Json found = plumb::tests::json_of(run_plumb(folder, missed + " --json"));
+  CHECK(found["goals_reached"] == 0);
+  CHECK(found["goals_missed"] == 1);
+  CHECK(found["steps_back"] == 0);
+
+  const std::string table =
+      plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/scenarios/published/megatron-readme-model-parallel.yaml");
+  const std::string strict = replaced(table, "mean_percent: 12.96", "mean_percent: 1");
+  const Outcome worse = run_plumb(folder, "validate " + folder.file("worse.yaml", strict));
+  CHECK(worse.status == 1);
+  CHECK_THAT(worse.out, ContainsSubstring("1 missed, 1 step back"));
+}
+
 TEST_CASE("a plan may begin with a byte-order mark") {
   const Folder folder;
   const std::string plan = folder.file("plan.json");
