@@ -88,6 +88,15 @@ std::vector<SplitChoice> with_uniform(std::vector<SplitChoice> splits) {
   return splits;
 }
 
+void count_last(PlanningResult& result) {
+  const Candidate& candidate = result.candidates.back();
+  if (!candidate.built) {
+    ++(candidate.unproven ? result.unproven : result.pruned);
+  } else {
+    ++(candidate.engine == path_engine ? result.evaluated : result.simulated);
+  }
+}
+
 std::vector<PlanChoice> all_choices(const Scenario& scenario) {
   std::vector<PlanChoice> choices;
   const std::vector<SplitChoice> splits = with_uniform(scenario.splits);
@@ -101,6 +110,21 @@ std::vector<PlanChoice> all_choices(const Scenario& scenario) {
     }
   }
   return choices;
+}
+
+// A search that ended early may not have come to the uniform split that the best one stands beside in the table. Not
+// where a schedule would be made for it: that may take seconds.
+void add_uniform_of_best(PlanningResult& result, const Scenario& scenario, const Evaluator& evaluator) {
+  const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };
+  const auto best = std::ranges::find_if(result.candidates, usable);
+  if (best == result.candidates.end() || is_made_for_times(best->choice.schedule)) return;
+  PlanChoice choice = best->choice;
+  choice.split = {.method = SplitMethod::uniform};
+  const auto same = [&](const Candidate& candidate) { return candidate.choice == choice; };
+  if (std::ranges::any_of(result.candidates, same)) return;
+  result.candidates.push_back(weigh_candidate(scenario, choice, evaluator));
+  count_last(result);
+  --result.left;
 }
 
 }  // namespace
@@ -198,18 +222,17 @@ PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluato
     } catch (const Stopped&) {
       break;
     }
-    const Candidate& candidate = result.candidates.back();
-    if (!candidate.built) {
-      ++(candidate.unproven ? result.unproven : result.pruned);
-    } else {
-      ++(candidate.engine == path_engine ? result.evaluated : result.simulated);
-    }
+    count_last(result);
     if (progress) progress(static_cast<int>(result.candidates.size()), static_cast<int>(choices.size()));
   }
   result.left = std::ssize(choices) - std::ssize(result.candidates);
   const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };
   if (result.left > 0 && std::ranges::none_of(result.candidates, usable)) throw_ended_early();
   std::stable_sort(result.candidates.begin(), result.candidates.end(), stands_before);
+  if (result.left > 0) {
+    add_uniform_of_best(result, scenario, evaluator);
+    std::stable_sort(result.candidates.begin(), result.candidates.end(), stands_before);
+  }
   return result;
 }
 

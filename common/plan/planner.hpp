@@ -79,8 +79,8 @@ struct PlanningResult {
 
 // All combinations of the scenario's layouts, microbatches, recompute modes, schedules and splits, and of the uniform
 // split, which is always weighed, also where it is not one of the scenario's own. `progress(done, total)` is called
-// after each. Told to end, it keeps what it has; throws RunError if that is no candidate of the scenario's own that
-// fits.
+// after each. Told to end, it keeps what it has and weighs the best one's uniform split, unless a schedule is made for
+// it; throws RunError if that is no candidate of the scenario's own that fits.
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
                                            const std::function<void(int, int)>& progress = {},
                                            const Stop* stop = nullptr);

@@ -24,7 +24,8 @@ Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource
           .schedule = lowered,
           .costs = plan.costs,
           .ranks = {},
-          .steps = {}};
+          .steps = {},
+          .memory_limit = plan.cluster.machine.device.memory.value};
 }
 
 }  // namespace plumb

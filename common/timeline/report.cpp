@@ -88,9 +88,10 @@ std::string single_verdict(const Timeline& timeline) {
   const auto part = [&](Seconds time) { return percent_text(all.value > 0 ? time / all : 0); };
   return fmt::format(
       "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute ({} of it while a "
-      "message is on its way).",
+      "message is on its way); with the optimizer's time that is the bubble, {}.",
       timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", to_text(step.duration),
-      part(exposed + idle), (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0));
+      part(exposed + idle), (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0),
+      percent_text(statistics.bubble_makespan_fraction));
 }
 
 std::string timeline_section(const Timeline& timeline, Seconds longest) {
@@ -134,7 +135,7 @@ std::string pair_sections(const Pair& pair, const std::string& title, Seconds lo
 }
 
 // The page's first words: of the pair if there is just one, else of all.
-std::string headline(const std::vector<Pair>& pairs, const std::vector<std::string>& titles) {
+std::string headline(const std::vector<Pair>& pairs, const std::vector<std::string>& titles, const std::string& note) {
   std::string names;
   std::string lead;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -154,19 +155,20 @@ std::string headline(const std::vector<Pair>& pairs, const std::vector<std::stri
     }
     lead += "</p>\n";
   }
+  if (!note.empty()) lead += "<p class=\"lead\"><b>" + escaped(note) + "</b></p>\n";
   return "<header><div class=\"brand\">plumb · pipeline report</div><h1>" + escaped(names) + "</h1>\n" + lead +
          "</header>\n";
 }
 
 }  // namespace
 
-std::string html_report(const std::vector<Timeline>& timelines) {
+std::string html_report(const std::vector<Timeline>& timelines, const std::string& note) {
   if (timelines.empty()) throw InputError("report", "no timelines were given, expected at least one");
   Seconds longest;
   for (const Timeline& timeline : timelines) longest = std::max(longest, median_step(timeline).duration);
   const std::vector<Pair> pairs = pairs_of(timelines);
   const std::vector<std::string> titles = titles_of(pairs);
-  std::string body = headline(pairs, titles);
+  std::string body = headline(pairs, titles, note);
   body +=
       "<section><h2>At a glance</h2><div class=\"scroll\">" + html::overview_table(timelines) + "</div></section>\n";
   for (std::size_t i = 0; i < pairs.size(); ++i) body += pair_sections(pairs[i], titles[i], longest);

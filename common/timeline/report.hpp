@@ -8,6 +8,7 @@
 
 namespace plumb {
 
-[[nodiscard]] std::string html_report(const std::vector<Timeline>& timelines);
+// `note`: a sentence that belongs under the headline, as what calibrations say of the machine.
+[[nodiscard]] std::string html_report(const std::vector<Timeline>& timelines, const std::string& note = "");
 
 }  // namespace plumb

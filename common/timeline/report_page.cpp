@@ -8,12 +8,12 @@ namespace {
 constexpr std::string_view style = R"(
 :root { color-scheme: light dark;
   --paper: #fbfbf9; --card: #ffffff; --ink: #1d2329; --quiet: #68727d; --line: #e3e5e4; --grid: #ebedec; --lane: #f0f1f0;
-  --F: #4a7fd4; --B: #2a9a8a; --I: #45b3c4; --W: #e2a33c; --R: #9b73c4; --step: #7b8794; --message: #c2566b;
+  --F: #4a7fd4; --B: #2a9a8a; --I: #45b3c4; --W: #e2a33c; --R: #9b73c4; --step: #7b8794; --message: #c2566b; --reduction: #a8862f;
   --busy: #5f7f9f; --waits: #d98896; --idle: #dfe2e1; --longer: #c8553d; --shorter: #3b8f63; --whole: #8d99a6;
   --parameters: #47699b; --gradients: #6fa8a0; --optimizer: #b9a06a; --activations: #d0805c; --in: #ffffff; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #14171a; --card: #1b1f23; --ink: #e4e7ea; --quiet: #939da7; --line: #2d3339; --grid: #252a2f; --lane: #22272c;
-  --F: #5b8fe0; --B: #35a898; --I: #4fb9ca; --W: #dda243; --R: #a984cf; --step: #8793a0; --message: #d4707f;
+  --F: #5b8fe0; --B: #35a898; --I: #4fb9ca; --W: #dda243; --R: #a984cf; --step: #8793a0; --message: #d4707f; --reduction: #c7a64e;
   --busy: #7393b3; --waits: #b96f7c; --idle: #343b42; --longer: #dd7159; --shorter: #55a97c; --whole: #66727e;
   --parameters: #5f83b8; --gradients: #6fa8a0; --optimizer: #b39a62; --activations: #cf8563; --in: #10141a; } }
 * { box-sizing: border-box; }
@@ -37,7 +37,7 @@ td { text-align: right; padding: 5px 9px; border-bottom: 1px solid var(--grid); 
 tr:last-child td { border-bottom: 0; }
 th.left, td.left, th.wide, .overview th:nth-child(-n+2), .overview td:nth-child(-n+2),
 .ranks th:nth-child(2), .ranks td:nth-child(2) { text-align: left; }
-.overview td:first-child { white-space: normal; }
+.overview td:first-child, .overview th { white-space: normal; }
 .wide { width: 26%; min-width: 130px; }
 .bar { display: flex; height: 11px; border-radius: 3px; overflow: hidden; background: var(--grid); }
 .bar i { display: block; height: 100%; }
@@ -63,7 +63,8 @@ svg rect:hover { opacity: .6; }
 .F { fill: var(--F); background: var(--F); } .B { fill: var(--B); background: var(--B); }
 .I { fill: var(--I); background: var(--I); } .W { fill: var(--W); background: var(--W); }
 .R { fill: var(--R); background: var(--R); } .step { fill: var(--step); background: var(--step); }
-.message { fill: var(--message); background: var(--message); } .busy { background: var(--busy); }
+.message { fill: var(--message); background: var(--message); }
+.reduction { fill: var(--reduction); background: var(--reduction); } .busy { background: var(--busy); }
 .waits { background: var(--waits); } .idle { background: var(--idle); }
 .parameters { background: var(--parameters); } .gradients { background: var(--gradients); }
 .optimizer { background: var(--optimizer); } .activations { background: var(--activations); }

@@ -18,7 +18,7 @@ namespace plumb::html {
 
 [[nodiscard]] std::string source_word(TimelineSource source);  // "predicted" or "measured"
 
-// The class that colours an action, as the style sheet names it: F, B, I, W, R, step, message.
+// The class that colours an action, as the style sheet names it: F, B, I, W, R, step, message, reduction.
 [[nodiscard]] std::string_view colour_class(ActionKind kind);
 
 // One lane a rank, `longest` wide: the same scale for every picture of the page.

@@ -127,7 +127,8 @@ class Picture {
     const auto at = [&](Seconds time) { return fmt::format("{:.6g}", time.value * unit_.per_second); };
     std::string text = fmt::format("{} · {} from {} to {} {}", to_string(event.action),
                                    to_text(event.end - event.start), at(event.start), at(event.end), unit_.name);
-    if (event.peer >= 0) text += fmt::format(" · from rank {}", event.peer);
+    const bool together = track_of(event.action.kind) == Track::collective;
+    if (event.peer >= 0) text += fmt::format(" · {} rank {}", together ? "with" : "from", event.peer);
     if (event.bytes.value > 0) text += " · " + to_text(event.bytes);
     if (event.waited.value > 0) text += " · waited for " + to_text(event.waited);
     return text;
@@ -220,11 +221,14 @@ std::string timeline_picture(const StepTimeline& step, const Schedule& schedule,
 std::string timeline_legend(const std::vector<const StepTimeline*>& steps) {
   std::array<bool, compute_order.size()> used{};
   bool messages = false;
+  bool reductions = false;
   for (const StepTimeline* step : steps) {
     for (const Event& event : step->events) {
       const auto kind = std::ranges::find(compute_order, event.action.kind) - compute_order.begin();
       if (kind < std::ssize(compute_order))
         used[static_cast<std::size_t>(kind)] = true;
+      else if (colour_class(event.action.kind) == "reduction")
+        reductions = true;
       else
         messages = true;
     }
@@ -237,6 +241,7 @@ std::string timeline_legend(const std::vector<const StepTimeline*>& steps) {
       text += fmt::format(R"(<span><i class="key {}"></i>{}</span>)", colour_class(compute_order[i]), names[i]);
   }
   if (messages) text += R"(<span><i class="key message"></i>message on its way to this rank</span>)";
+  if (reductions) text += R"(<span><i class="key reduction"></i>all-reduce of gradients, with this rank</span>)";
   return text +
          R"(<span><i class="key idle"></i>nothing to compute</span><span class="quiet">numbers: microbatch; at the right: computing</span></p>)" +
          "\n";

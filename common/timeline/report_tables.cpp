@@ -71,6 +71,25 @@ Bytes largest_memory(const std::vector<RankSummary>& ranks) {
   return largest;
 }
 
+// Below the table, where it may take several lines. The device's memory is told in words: a bar that had room for it
+// would be short where little of it is used.
+std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest) {
+  const auto entry = [](std::string_view colour, std::string_view name) {
+    return fmt::format(R"(<span><i class="key {}"></i>{}</span>)", colour, name);
+  };
+  std::string text = "<p class=\"legend\"><span class=\"quiet\">time:</span>" + entry("busy", "compute") +
+                     entry("waits", "exposed") + entry("idle", "idle");
+  if (has_memory) {
+    text += "<span class=\"quiet\">memory:</span>" + entry("parameters", "parameters") +
+            entry("gradients", "gradients") + entry("optimizer", "optimizer") + entry("activations", "activations");
+    text += fmt::format("<span class=\"quiet\">a whole bar: {}{}</span>", to_text(largest),
+                        timeline.memory_limit > Bytes{}
+                            ? fmt::format("; a rank of the plan's device may use {}", to_text(timeline.memory_limit))
+                            : "");
+  }
+  return text + "</p>\n";
+}
+
 }  // namespace
 
 std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
@@ -81,9 +100,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   std::string table =
       R"(<table class="ranks"><thead><tr><th>rank<th>stages<th>compute<th>exposed<th>idle<th class="wide">time)";
   if (has_memory) {
-    table += R"(<th>received<th>peak<th class="wide">memory <span class="quiet">)"
-             R"(<i class="key parameters"></i>parameters <i class="key gradients"></i>gradients )"
-             R"(<i class="key optimizer"></i>optimizer <i class="key activations"></i>activations</span>)";
+    table += R"(<th>received<th>peak<th class="wide">memory)";
   }
   table += "</tr></thead><tbody>\n";
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
@@ -92,14 +109,15 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
     if (has_memory) table += memory_cells(timeline.ranks[rank], largest);
     table += "</tr>\n";
   }
-  return table + "</tbody></table>\n";
+  return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, largest);
 }
 
 std::string overview_table(const std::vector<Timeline>& timelines) {
   std::string table =
       "<table class=\"overview\"><thead><tr><th>plan<th>timeline<th>step<th>tokens/s<th>bubble <span "
       "class=\"quiet\">of "
-      "makespan</span><th>bubble <span class=\"quiet\">of span</span><th>largest peak</tr></thead><tbody>\n";
+      "makespan, with the optimizer</span><th>bubble <span class=\"quiet\">of span</span><th>largest "
+      "peak</tr></thead><tbody>\n";
   for (const Timeline& timeline : timelines) {
     const StepTimeline& step = median_step(timeline);
     const StepStatistics statistics = step_statistics(step, timeline.schedule.ranks);
@@ -159,6 +177,9 @@ std::string waterfall(const TimelineDiff& diff) {
   const auto part = [&](Seconds time) {
     return diff.measured.value > 0 ? typeset(fmt::format("{:+.2f}%", 100 * (time / diff.measured))) : std::string();
   };
+  const auto share_text = [&](Seconds time) {
+    return diff.measured.value > 0 ? fmt::format("{:.2f}%", 100 * (time / diff.measured)) : std::string();
+  };
   std::string table = fmt::format(
       "<table class=\"waterfall\"><thead><tr><th class=\"left\">cause<th>time<th>of measured<th class=\"fall\"><span "
       "class=\"quiet\">{} to {}</span><th class=\"left\">largest actions</tr></thead><tbody>\n",
@@ -168,7 +189,7 @@ std::string waterfall(const TimelineDiff& diff) {
         fmt::format("<tr class=\"total\"><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td></td></tr>\n",
                     name, to_text(time), percentage, bar_row("whole", scale.low, time.value, scale));
   };
-  total("predicted step", diff.predicted, "");
+  total("predicted step", diff.predicted, share_text(diff.predicted));
   double now = diff.predicted.value;
   for (const DiffCause& cause : diff.causes) {
     const double next = now + cause.seconds.value;
@@ -184,7 +205,7 @@ std::string waterfall(const TimelineDiff& diff) {
         joined(cause.actions));
     now = next;
   }
-  total("measured step", diff.measured, part(diff.measured - diff.predicted));
+  total("measured step", diff.measured, share_text(diff.measured));
   return table + "</tbody></table>\n";
 }
 

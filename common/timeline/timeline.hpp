@@ -60,6 +60,7 @@ struct Timeline {
   std::vector<StepTimeline> steps;  // a prediction has one
   // Of a measurement on several hosts: times of two ranks compare within so much. 0: one clock gave all.
   Seconds clock_uncertainty = {};
+  Bytes memory_limit = {};  // what a rank of the plan's device may use; 0: not known
   // Of a prediction, per rank: drawn in a trace as counters, and not read back from it.
   std::vector<std::vector<MemoryPoint>> memory = {};
   bool operator==(const Timeline&) const = default;

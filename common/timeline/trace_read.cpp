@@ -87,6 +87,7 @@ Timeline timeline_from_json(const JsonValue& value) {
                std::to_string(timeline.schedule.ranks) + " ranks");
   }
   if (const auto clocks = value.find("clock_uncertainty_s")) timeline.clock_uncertainty = clocks->seconds();
+  if (const auto limit = value.find("memory_limit_bytes")) timeline.memory_limit = limit->bytes();
   const JsonValue steps = value.at("steps");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     timeline.steps.push_back({.events = {}, .duration = steps[i].at("duration_s").seconds()});

@@ -163,6 +163,7 @@ Json TraceWriter::plumb_object() const {
             {"ranks", std::move(summaries)},
             {"steps", std::move(steps)}};
   if (timeline_.clock_uncertainty > Seconds{0}) head["clock_uncertainty_s"] = timeline_.clock_uncertainty.value;
+  if (timeline_.memory_limit > Bytes{}) head["memory_limit_bytes"] = timeline_.memory_limit.value;
   return head;
 }
 

@@ -49,7 +49,18 @@ ordered_json to_json(const Profile& profile) {
   return json;
 }
 
-void print(const Profile& profile) {
+// Between threads on the host the bandwidth is of a pointer, which takes as long at every size.
+std::string transfer_text(const Profile& profile, bool on_host) {
+  const std::string latency = to_text(profile.transfer.latency);
+  if (on_host && profile.transport == "local") {
+    return fmt::format("local transport: {} for a message of any size: its pointer is handed over, nothing is copied\n",
+                       latency);
+  }
+  return fmt::format("{} transport: {} + {}/s\n", profile.transport, latency,
+                     to_text(Bytes{static_cast<std::int64_t>(profile.transfer.bandwidth.value)}));
+}
+
+void print(const Profile& profile, bool on_host) {
   std::cout << fmt::format("{}: {} rounds kept, {} rejected as disturbed, {} ranks busy at once\n", profile.machine,
                            profile.samples, profile.rejected, profile.busy_ranks);
   Table table{.header = {"block", "F", "I", "W", "spread"}, .rows = {}};
@@ -62,8 +73,7 @@ void print(const Profile& profile) {
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
   if (!profile.rates.empty()) std::cout << to_text(rates_table(profile.rates), colour_allowed(Stream::out));
-  std::cout << fmt::format("{} transport: {} + {}/s\n", profile.transport, to_text(profile.transfer.latency),
-                           to_text(Bytes{static_cast<std::int64_t>(profile.transfer.bandwidth.value)}));
+  std::cout << transfer_text(profile, on_host);
 }
 
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
@@ -81,7 +91,7 @@ ExitStatus calibrate_command(const CalibrateArguments& arguments) {
   } else if (arguments.output.empty()) {
     std::cout << yaml;
   } else {
-    print(profile);
+    print(profile, arguments.device == "cpu");
     std::cout << "profile: " << arguments.output << '\n';
   }
   return ExitStatus::done;

@@ -12,9 +12,9 @@
 #include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/cost/profile.hpp"
 #include "common/timeline/diff.hpp"
 #include "common/timeline/trace.hpp"
+#include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
 
 namespace plumb::sim {
@@ -24,58 +24,57 @@ struct DiffOptions {
   std::string predicted;
   std::string measured;
   std::optional<double> fail_above;
-  std::string profile_before;
-  std::string profile_after;
+  Calibrations calibrations;
   bool json = false;
 };
 
-// Two calibrations of a machine at rest agree within this; a larger change says nothing about the prediction.
-constexpr double steady_fraction = 0.02;
-
 struct Verdict {
   double error_fraction = 0;  // |predicted − measured| / measured
-  std::optional<double> moved_fraction;
+  MachineMove move;
   bool within = true;
-
-  [[nodiscard]] bool conclusive() const { return !moved_fraction || *moved_fraction <= steady_fraction; }
 };
 
-void require_sense(const DiffOptions& options) {
-  if (options.profile_before.empty() != options.profile_after.empty()) {
-    throw InputError("plumb diff", "--profile-before and --profile-after belong together",
-                     "give both, or neither: they say whether the machine itself changed");
-  }
+// What the two files are: a prediction and a run, or two of one kind, as predictions by two engines.
+struct Sides {
+  std::string first;
+  std::string second;
+  std::string second_by;
+
+  [[nodiscard]] bool alike() const { return first == second; }
+};
+
+Sides sides_of(const Timeline& first, const Timeline& second) {
+  const auto word_of = [](const Timeline& timeline) {
+    return timeline.source == TimelineSource::predicted ? "predicted" : "measured";
+  };
+  return {.first = word_of(first), .second = word_of(second), .second_by = second.producer};
 }
 
 Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   Verdict verdict;
   verdict.error_fraction = std::abs(difference.predicted / difference.measured - 1);
-  if (!options.profile_before.empty()) {
-    verdict.moved_fraction = moved_fraction(read_profile(options.profile_before), read_profile(options.profile_after));
-  }
+  verdict.move = machine_move(options.calibrations);
   verdict.within = !options.fail_above || verdict.error_fraction <= *options.fail_above;
   return verdict;
 }
 
 std::string word(const Verdict& verdict) {
-  if (!verdict.conclusive()) return "inconclusive";
+  if (!verdict.move.conclusive()) return "inconclusive";
   return verdict.within ? "within" : "above";
 }
 
-Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Verdict& verdict) {
+Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
   Json causes = Json::array();
   for (const DiffCause& cause : difference.causes) {
     causes.push_back({{"cause", cause.cause}, {"seconds", cause.seconds.value}, {"actions", cause.actions}});
   }
-  Json result{{"predicted_s", difference.predicted.value},
+  Json result{{"sources", Json::array({sides.first, sides.second})},
+              {"predicted_s", difference.predicted.value},
               {"measured_s", difference.measured.value},
               {"replay_s", difference.replay.value},
               {"error_fraction", verdict.error_fraction},
               {"causes", causes}};
-  if (verdict.moved_fraction) {
-    result["moved_fraction"] = *verdict.moved_fraction;
-    result["inconclusive"] = !verdict.conclusive();
-  }
+  add_to(result, verdict.move);
   if (options.fail_above) {
     result["fail_above_fraction"] = *options.fail_above;
     result["verdict"] = word(verdict);
@@ -84,26 +83,27 @@ Json to_json(const DiffOptions& options, const TimelineDiff& difference, const V
 }
 
 void print_verdict(const DiffOptions& options, const Verdict& verdict) {
-  if (!verdict.conclusive()) {
-    std::cout << fmt::format(
-        "\ninconclusive: the machine itself moved by {} between the two calibrations (more than {})\n",
-        percent_text(*verdict.moved_fraction), percent_text(steady_fraction));
-  } else if (verdict.moved_fraction) {
-    std::cout << fmt::format("\nthe machine moved by {} between the two calibrations: the comparison counts\n",
-                             percent_text(*verdict.moved_fraction));
-  }
-  if (options.fail_above && verdict.conclusive()) {
+  if (const std::string moved = describe(verdict.move); !moved.empty()) std::cout << "\n" << moved << "\n";
+  if (options.fail_above && verdict.move.conclusive()) {
     std::cout << fmt::format("\n{} the limit of {}\n", verdict.within ? "within" : "above",
                              percent_text(*options.fail_above));
   }
 }
 
-void print(const DiffOptions& options, const TimelineDiff& difference, const Verdict& verdict) {
-  std::cout << fmt::format("predicted   {}\nmeasured    {}  (median step; prediction off by {})\n",
-                           to_text(difference.predicted), to_text(difference.measured),
-                           percent_text(verdict.error_fraction));
-  std::cout << fmt::format("replay      {}  (the step rebuilt from its own measured durations: {:+.2f}%)\n\n",
-                           to_text(difference.replay), (difference.replay / difference.measured - 1) * 100);
+void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+  const std::string error = percent_text(verdict.error_fraction);
+  std::cout << fmt::format("{:<12}{}\n{:<12}{}  ({})\n", sides.first, to_text(difference.predicted), sides.second,
+                           to_text(difference.measured),
+                           sides.alike() ? fmt::format("{} too, by {}; the first differs by {} from it", sides.second,
+                                                       sides.second_by, error)
+                                         : fmt::format("median step; prediction off by {}", error));
+  std::cout << fmt::format("replay      {}  (the step rebuilt from {} durations: {:+.2f}%)\n\n",
+                           to_text(difference.replay), sides.alike() ? "the second file's" : "its own measured",
+                           (difference.replay / difference.measured - 1) * 100);
+}
+
+void print(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+  print_steps(difference, sides, verdict);
   Table table{.header = {"cause", "seconds", "of the step", "largest contributors"},
               .rows = {},
               .left_columns = 1,
@@ -117,28 +117,30 @@ void print(const DiffOptions& options, const TimelineDiff& difference, const Ver
   }
   const Seconds gap = difference.measured - difference.predicted;
   table.rows.push_back({"sum", (gap.value >= 0 ? "+" : "") + to_text(gap),
-                        fmt::format("{:+.1f}%", gap / difference.measured * 100), "measured − predicted"});
+                        fmt::format("{:+.1f}%", gap / difference.measured * 100),
+                        sides.alike() ? "second − first" : "measured − predicted"});
   std::cout << to_text(table, colour_allowed(Stream::out));
-  std::cout
-      << "  Each line puts the measured durations of one kind in place of the predicted ones; + makes the step "
-         "longer.\n"
-         "  Largest contributors: the actions of that kind whose own duration changed most, those on the critical "
-         "path first.\n";
+  std::cout << fmt::format(
+      "  Each line puts the {} durations of one kind in place of the {} ones; + makes the step longer.\n"
+      "  Largest contributors: the actions of that kind whose own duration changed most, those on the critical path "
+      "first.\n",
+      sides.alike() ? "second file's" : "measured", sides.alike() ? "first's" : "predicted");
   print_verdict(options, verdict);
 }
 
 ExitStatus diff_command(const DiffOptions& options) {
-  require_sense(options);
+  require_both(options.calibrations, "plumb diff");
   const Timeline predicted = read_timeline(options.predicted);
   const Timeline measured = read_timeline(options.measured);
   const TimelineDiff difference = diff(predicted, measured);
+  const Sides sides = sides_of(predicted, measured);
   const Verdict verdict = judge(options, difference);
   if (options.json) {
-    std::cout << to_text(to_json(options, difference, verdict));
+    std::cout << to_text(to_json(options, difference, sides, verdict));
   } else {
-    print(options, difference, verdict);
+    print(options, difference, sides, verdict);
   }
-  return verdict.conclusive() && !verdict.within ? ExitStatus::answer_is_no : ExitStatus::done;
+  return verdict.move.conclusive() && !verdict.within ? ExitStatus::answer_is_no : ExitStatus::done;
 }
 
 }  // namespace
@@ -148,15 +150,14 @@ void add_diff(CLI::App& program, Body& body) {
                                   "plumb diff predicted.json measured.json --fail-above 0.05");
   const auto options = std::make_shared<DiffOptions>();
   command.add_option("PREDICTED", options->predicted, "What plumb simulate wrote with -o.")->required();
-  command.add_option("MEASURED", options->measured, "What plumb-exec run wrote with -o.")->required();
+  command.add_option("MEASURED", options->measured, "What plumb-exec run wrote with -o, or another prediction.")
+      ->required();
   command
       .add_option("--fail-above", options->fail_above,
                   "Exit status 1 if the predicted step is off by more than this fraction of the measured one: 0.05 "
                   "allows 5%.")
       ->check(number_from(0));
-  command.add_option("--profile-before", options->profile_before, "Calibration before the run …");
-  command.add_option("--profile-after", options->profile_after,
-                     "… and after it: if the machine moved by more than 2%, the answer is `inconclusive`.");
+  add_options(command, options->calibrations);
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return diff_command(*options); }; });
 }

@@ -148,10 +148,13 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
   return json;
 }
 
-void print_bottlenecks(const PlanningResult& result, const Candidate& chosen) {
+void print_bottlenecks(const Planned& planned, const Candidate& chosen) {
   std::cout << "  bound by, best:    " << describe_bottleneck(chosen.plan) << '\n';
-  if (const Candidate* uniform = uniform_of(chosen, result)) {
+  if (const Candidate* uniform = uniform_of(chosen, planned.planning)) {
     std::cout << "  bound by, uniform: " << describe_bottleneck(uniform->plan) << '\n';
+  } else if (!planned.finished && is_made_for_times(chosen.choice.schedule) &&
+             chosen.choice.split.method != SplitMethod::uniform) {
+    std::cout << "  The uniform split was not weighed: its schedule is made for its times, and the search had ended.\n";
   }
 }
 
@@ -251,8 +254,8 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
   std::cout
       << (scenario.stage_data_pipelines
               ? "\nhow others would cut the model: pipedream, dapple and alpa with replicas of their own choice, in "
-                "1F1B; the rest\nthe best plan's layout and schedule:\n"
-              : "\nhow others would cut the best plan's layout and schedule:\n");
+                "1F1B; the rest\ncut it for the best plan's layout and schedule:\n"
+              : "\nhow others would cut the model for the best plan's layout and schedule:\n");
   Table table{.header = {"", "layout", "layers", "microbatch", "step", "best to it", "peak", ""},
               .rows = {},
               .left_columns = 3,
@@ -294,10 +297,14 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
             << (by_stage ? "the uniform split of the fastest layout in the table whose stages have the same data degree"
                          : "the uniform split of the same schedule")
             << ", -10%: a tenth shorter." << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
+<<<<<<< HEAD
   for (const std::string& remark : scenario.remarks) {
     std::cout << fmt::format("  {}: {}.\n", scenario.model.name, remark);
   }
   print_bottlenecks(result, chosen);
+=======
+  print_bottlenecks(planned, chosen);
+>>>>>>> m2
   print_faster_uniform(result, chosen);
   if (const std::string why = no_stage_data(scenario); !why.empty()) {
     std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';

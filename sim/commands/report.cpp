@@ -10,6 +10,7 @@
 #include "common/base/text.hpp"
 #include "common/timeline/report.hpp"
 #include "common/timeline/trace.hpp"
+#include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
 
 namespace plumb::sim {
@@ -18,18 +19,24 @@ namespace {
 struct ReportOptions {
   std::vector<std::string> timelines;
   std::string output = "report.html";
+  Calibrations calibrations;
   bool json = false;
 };
 
 ExitStatus report(const ReportOptions& options) {
-  require_writable(options.output, options.timelines);
+  require_both(options.calibrations, "plumb report");
+  std::vector<std::string> inputs = options.timelines;
+  inputs.insert(inputs.end(), {options.calibrations.before, options.calibrations.after});
+  require_writable(options.output, inputs);
   std::vector<Timeline> timelines;
   for (const std::string& path : options.timelines) timelines.push_back(read_timeline(path));
-  const std::string page = html_report(timelines);
+  const MachineMove move = machine_move(options.calibrations);
+  const std::string page = html_report(timelines, describe(move));
   write_file(options.output, page);
   if (options.json) {
-    std::cout << to_text(
-        Json{{"output", options.output}, {"timelines", timelines.size()}, {"size_bytes", page.size()}});
+    Json json{{"output", options.output}, {"timelines", timelines.size()}, {"size_bytes", page.size()}};
+    add_to(json, move);
+    std::cout << to_text(json);
   } else {
     std::cout << "wrote " << options.output << " (" << to_text(Bytes{static_cast<std::int64_t>(page.size())})
               << "): open it in a browser, it needs no network\n";
@@ -45,6 +52,7 @@ void add_report(CLI::App& program, Body& body) {
   const auto options = std::make_shared<ReportOptions>();
   command.add_option("TIMELINE", options->timelines, "What simulate and run wrote with -o.")->required();
   command.add_option("-o,--output", options->output, "The page.")->capture_default_str();
+  add_options(command, options->calibrations);
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return report(*options); }; });
 }

@@ -207,7 +207,8 @@ Table table_of(const std::vector<Row>& rows, bool scenario) {
 void print(const std::vector<Row>& rows, bool scenario) {
   std::cout << to_text(table_of(rows, scenario), colour_allowed(Stream::out));
   std::cout
-      << "\n  Best first. Bubble: of the makespan; own span: of the longest rank's own span. Activations: of the"
+      << "\n  Best first. Bubble: of the makespan" << (scenario ? ", with the optimizer" : "")
+      << "; own span: of the longest rank's own span. Activations: of the"
          "\n  fullest rank, in one rank's share of a microbatch. Weights: copies (of two replicas) or versions.\n";
   const auto asynchronous = [](const Row& row) { return row.reason.empty() && row.entry->updates_within; };
   if (std::any_of(rows.begin(), rows.end(), asynchronous)) {

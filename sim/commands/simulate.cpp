@@ -214,14 +214,15 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   std::cout << fmt::format("  MFU         {} ({} per step over the peak of all ranks)\n",
                            percent_text(flops_utilisation(plan, timeline.model_flops, statistics.iteration)),
                            to_text(timeline.model_flops));
-  std::cout << fmt::format("  bubble      {} of the step; {} of the longest rank's own span\n",
+  std::cout << fmt::format("  bubble      {} of the step, with the optimizer; {} of the longest rank's own span\n",
                            percent_text(statistics.bubble_makespan_fraction),
                            percent_text(statistics.bubble_span_fraction));
   std::cout << fmt::format("  memory      {}\n\n", memory_line(prediction));
   std::cout << to_text(rank_table(prediction), colour);
   std::cout
       << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"
-         "\n  idle: nor is any on its way (the bubble). Transfers: all time with a message on its way to the rank.\n\n";
+         "\n  idle: nor is any on its way. Bubble: exposed, idle and the optimizer's step, here part of compute."
+         "\n  Transfers: all time with a message on its way to the rank.\n\n";
   std::cout << gantt(median_step(timeline), static_cast<int>(timeline.ranks.size()),
                      {.width = chart_width(), .colour = colour, .unicode = true});
   for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);

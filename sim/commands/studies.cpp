@@ -120,8 +120,9 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
     progress.update(static_cast<int>(study.json["what_if"].size()), static_cast<int>(variants.size()));
   }
   study.text = to_text(table, colour_allowed(Stream::out)) +
-               "  bounded by: the rank whose computation is most of the chain of actions that ends last.\n" + notes +
-               stage_data_note(plan);
+               "  bubble: of the step, with the optimizer; bounded by: the rank whose computation is most of the chain "
+               "of actions\n  that ends last.\n" +
+               notes + stage_data_note(plan);
   return study;
 }
 
@@ -230,11 +231,12 @@ Study ranking_study(const Plan& plan, const Plan& other, const DrawOptions& opti
   text += fmt::format("  {} takes {}, {} {}: {} by the numbers as they stand, {} to {} (5% to 95%) of the latter.\n",
                       plan.name, to_text(found.first), other.name, to_text(found.second), change_text(-found.faster),
                       change_text(-found.faster_high), change_text(-found.faster_low));
-  if (!found.decisive.empty()) {
+  constexpr double settled = 0.99;  // and more: no measurement would turn it
+  if (found.decisive.empty()) {
+    text += "  No number that the machine leaves open decides between them.\n";
+  } else if (wins < settled) {
     text += fmt::format("  Measure {} to decide: its draws go with the difference (correlation {:+.2f}).\n",
                         found.decisive.front().number, found.decisive.front().correlation);
-  } else {
-    text += "  No number that the machine leaves open decides between them.\n";
   }
   text += fmt::format("  {}{}\n", draws_text(options),
                       found.same_machine ? "; both plans see the same ones"

@@ -207,18 +207,49 @@ void print(const Validated& validated, bool colour) {
   std::cout << goal_text(validated) << "\n\n";
 }
 
+struct Summary {
+  std::ptrdiff_t tables = 0;
+  std::ptrdiff_t reached = 0;
+  std::ptrdiff_t missed = 0;
+  std::ptrdiff_t steps_back = 0;
+};
+
+Summary summary_of(const std::vector<Validated>& all) {
+  const auto count = [&](const auto& which) { return std::ranges::count_if(all, which); };
+  const auto has_goal = [](const Validated& one) { return one.table.goal != ErrorBounds{}; };
+  return {.tables = std::ssize(all),
+          .reached = count([&](const Validated& one) { return has_goal(one) && within_goal(one); }),
+          .missed = count([&](const Validated& one) { return has_goal(one) && !within_goal(one); }),
+          .steps_back = count([](const Validated& one) { return !holds(one); })};
+}
+
+// "14 tables: 9 goals reached, 5 missed, no step back"
+std::string summary_text(const Summary& summary) {
+  return fmt::format("{} {}: {} {} reached, {} missed, {}", summary.tables, summary.tables == 1 ? "table" : "tables",
+                     summary.reached, summary.reached == 1 ? "goal" : "goals", summary.missed,
+                     summary.steps_back == 0
+                         ? "no step back"
+                         : fmt::format("{} {} back", summary.steps_back, summary.steps_back == 1 ? "step" : "steps"));
+}
+
 ExitStatus validate_command(const ValidateOptions& options) {
   const std::vector<Validated> all = validate(options);
-  const bool good = std::ranges::all_of(all, holds);
+  const Summary summary = summary_of(all);
+  const bool good = summary.steps_back == 0;
   if (options.json) {
     Json tables = Json::array();
     for (const Validated& validated : all) tables.push_back(to_json(validated));
-    std::cout << to_text(
-        Json{{"within_goals", std::ranges::all_of(all, within_goal)}, {"within_ratchets", good}, {"tables", tables}});
+    std::cout << to_text(Json{{"within_goals", std::ranges::all_of(all, within_goal)},
+                              {"within_ratchets", good},
+                              {"goals_reached", summary.reached},
+                              {"goals_missed", summary.missed},
+                              {"steps_back", summary.steps_back},
+                              {"tables", tables}});
   } else {
     for (const Validated& validated : all) print(validated, colour_allowed(Stream::out));
     std::cout << "compute: of the busiest rank; after: from the last backward to the end of the step. Every row uses\n"
-                 "its machine's and software's numbers as they stand in their files; none is tuned to a row.\n";
+                 "its machine's and software's numbers as they stand in their files; none is tuned to a row.\n\n"
+              << summary_text(summary) << '\n';
   }
   return good ? ExitStatus::done : ExitStatus::answer_is_no;
 }

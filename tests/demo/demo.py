@@ -162,7 +162,8 @@ def main():
         show(*words)
         diff[name] = ask(*words)
     title("7. One page about it")
-    show("plumb", "report", *predicted.values(), *measured.values(), "-o", OUT / "report.html")
+    show("plumb", "report", *predicted.values(), *measured.values(), "--profile-before", before, "--profile-after",
+         after, "-o", OUT / "report.html")
 
     title("Verdict")
     verdict = Verdict()

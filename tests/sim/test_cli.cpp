@@ -383,6 +383,12 @@ TEST_CASE("diff judges nothing when the machine moved by more than 2% between tw
   CHECK(open["moved_fraction"] == Approx(0.05));
   CHECK(open["inconclusive"] == true);
   CHECK_THAT(run_plumb(folder, moved).out, ContainsSubstring("inconclusive: the machine itself moved by 5"));
+
+  const std::string report = replaced(replaced(moved, "diff ", "report "), "--fail-above 0.01", "") + " --json -o ";
+  CHECK(json_of(run_plumb(folder, report + folder.file("moved.html")))["inconclusive"] == true);
+  CHECK_THAT(plumb::read_file(folder.file("moved.html")),
+             ContainsSubstring("<b>inconclusive: the machine itself moved by 5.0% between"));
+  refuses(run_plumb(folder, "report " + faster + " --profile-after a.yaml"), {"--profile-before", "give both"});
 }
 
 TEST_CASE("a report is one page that needs no network") {

@@ -44,6 +44,44 @@ TEST_CASE("what is read is never written over") {
   CHECK(plumb::read_file(file) == small);
 }
 
+TEST_CASE("diff says what its two files are: a prediction for a run, two predictions, or the two swapped") {
+  const Folder folder;
+  const std::string predicted = folder.file("predicted.json");
+  REQUIRE(run_plumb(folder, "simulate " + folder.file("small.yaml", small) + " --engine path -o " + predicted).status ==
+          0);
+  const std::string text = plumb::read_file(predicted);
+  const std::string run = folder.file("run.json", replaced(text, R"("source":"predicted")", R"("source":"measured")"));
+
+  const std::string twice = run_plumb(folder, "diff " + predicted + " " + predicted).out;
+  CHECK_THAT(twice, ContainsSubstring("(predicted too, by path; the first differs by 0.0% from it)"));
+  CHECK_THAT(twice, ContainsSubstring("second − first"));
+  CHECK(twice.find("measured") == std::string::npos);
+  const plumb::tests::Json sources = plumb::tests::json_of(run_plumb(folder, "diff --json " + predicted + " " + run));
+  CHECK(sources["sources"] == plumb::tests::Json::array({"predicted", "measured"}));
+  CHECK_THAT(run_plumb(folder, "diff " + predicted + " " + run).out, ContainsSubstring("prediction off by 0.0%"));
+  refuses(run_plumb(folder, "diff " + run + " " + predicted), {"the first timeline is a measured one"});
+}
+
+TEST_CASE("validate ends with how many goals were reached") {
+  const Folder folder;
+  const std::string published = "validate '" + std::string(PLUMB_SOURCE_DIR) + "/scenarios/published/";
+  const std::string missed = published + "megatron-readme-model-parallel.yaml'";
+  const Outcome text = run_plumb(folder, missed);
+  CHECK(text.status == 0);
+  CHECK(text.out.ends_with("\n\n1 table: 0 goals reached, 1 missed, no step back\n"));
+  const plumb::tests::Json found = plumb::tests::json_of(run_plumb(folder, missed + " --json"));
+  CHECK(found["goals_reached"] == 0);
+  CHECK(found["goals_missed"] == 1);
+  CHECK(found["steps_back"] == 0);
+
+  const std::string table =
+      plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/scenarios/published/megatron-readme-model-parallel.yaml");
+  const std::string strict = replaced(table, "mean_percent: 12.96", "mean_percent: 1");
+  const Outcome worse = run_plumb(folder, "validate " + folder.file("worse.yaml", strict));
+  CHECK(worse.status == 1);
+  CHECK_THAT(worse.out, ContainsSubstring("1 missed, 1 step back"));
+}
+
 TEST_CASE("a plan may begin with a byte-order mark") {
   const Folder folder;
   const std::string plan = folder.file("plan.json");

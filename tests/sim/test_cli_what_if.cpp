@@ -128,6 +128,10 @@ TEST_CASE("two plans are ranked on the same draws") {
   CHECK(answer["against"]["same_machine"] == true);
   const std::string text = run_plumb(folder, "simulate " + file + " --against " + file).out;
   CHECK_THAT(text, ContainsSubstring("in 50% of draws"));
+  const std::string longer = folder.file("u.yaml", replaced(on_gpus(), "global_batch: 8", "global_batch: 16"));
+  const std::string settled = run_plumb(folder, "simulate " + file + " --against " + longer + " --draws 20").out;
+  CHECK_THAT(settled, ContainsSubstring("in 100% of draws"));
+  CHECK(settled.find("to decide") == std::string::npos);
   refuses(run_plumb(folder, "simulate " + file + " --against " + other + " --draws 1"), {"--draws"});
   refuses(run_plumb(folder, "simulate " + file + " --uncertainty --seed -1"), {"--seed", "a whole number from 0"});
 }

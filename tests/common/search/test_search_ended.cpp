@@ -1,6 +1,7 @@
 // Searches that are told to end, or whose splits cannot be proven in time.
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "common/search/search.hpp"
 #include "common/split/coupled.hpp"
@@ -49,6 +50,31 @@ TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
   CHECK(cut.planning.left >= space.candidates() - 4 - cut.planning.pruned);
   check_counts(cut, space);
   for (const LeftOut& group : cut.explanation) CHECK(group.reason.find("told to end") == std::string::npos);
+}
+
+TEST_CASE("told to end, the best one's uniform split is weighed all the same, unless a schedule is made for it") {
+  const auto ended_at_once = [](const std::string& schedule) {
+    const Scenario scenario = read_text(
+        scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2}\n"
+                      "training: {sequence: 32, global_batch: 8, microbatch: [1, 2]}\nsplit: dynamic\nschedule: " +
+                      schedule + "\n"));
+    std::atomic<bool> ended = false;
+    const Stop stop(&ended, std::nullopt);
+    return plan_scenario(
+        scenario, predict_by_path, [&](int, int) { ended = true; }, &stop);
+  };
+  const PlanningResult found = ended_at_once("1f1b");
+  REQUIRE(found.candidates.size() == 2);
+  CHECK(found.candidates[0].choice.split.method == SplitMethod::dynamic);
+  PlanChoice uniform = found.candidates[0].choice;
+  uniform.split = {.method = SplitMethod::uniform};
+  CHECK(found.candidates[1].choice == uniform);
+  CHECK_FALSE(found.candidates[1].own);
+  CHECK(found.evaluated == 2);
+  CHECK(found.left == 2);
+  const PlanningResult made = ended_at_once("zb-auto");
+  CHECK(made.candidates.size() == 1);
+  CHECK(made.left > 0);
 }
 
 TEST_CASE("splits that took too long to prove are counted apart from what cannot be built") {

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/timeline/statistics.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/graph_fixtures.hpp"
 
@@ -88,6 +90,17 @@ TEST_CASE("a report of a prediction and its run says what made the difference") 
   }
 }
 
+TEST_CASE("one meaning of bubble on the whole page: with the optimizer, and idle is not called so") {
+  const Timeline predicted = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1})[0];
+  const std::string page = html_report({predicted});
+  const StepStatistics statistics = step_statistics(predicted.steps[0], 3);
+  const std::string bubble = percent_text(statistics.bubble_makespan_fraction);
+  CHECK(count(page, "with the optimizer's time that is the bubble, " + bubble + ".") == 1);
+  CHECK(count(page, "<td>" + bubble + "</td>") >= 1);
+  CHECK(count(page, "of makespan, with the optimizer") == 1);
+  CHECK(count(page, "nothing on its way yet: the bubble") == 0);
+}
+
 TEST_CASE("a run that took several times as long is told so, and one as predicted too") {
   const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
   std::vector<Seconds> threefold = durations(made.graph);
@@ -141,6 +154,36 @@ TEST_CASE("big schedules are folded, and the page says so") {
       html_report({predicted_and_measured("gpipe", {.ranks = 128, .microbatches = 2, .chunks = 1})[0]});
   REQUIRE(count(many_ranks, "96 of 128 ranks are drawn, evenly chosen") == 1);
   REQUIRE(count(many_ranks, ">rank 127</text>") == 1);
+}
+
+TEST_CASE("rows of the sum are parts of the measured step, and the measured one is all of it") {
+  const std::string page = html_report(predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1}));
+  const std::size_t row = page.find("<td class=\"left\">measured step</td>");
+  REQUIRE(row != std::string::npos);
+  CHECK(page.substr(row, 200).find("<td>100.00%</td>") != std::string::npos);
+}
+
+TEST_CASE("an all-reduce is no message, and legends of memory are whole, with the device's") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1}, false, true);
+  Timeline timeline = test::predicted_of(made);
+  CHECK(count(html_report({timeline}), "all-reduce of gradients, with this rank") == 1);
+  CHECK(count(html_report({timeline}), "a rank of the plan's device may use") == 0);
+  timeline.memory_limit = {std::int64_t{80} << 30};
+  const std::string page = html_report({timeline});
+  CHECK(count(page, "<rect class=\"reduction\"") > 0);
+  CHECK(count(page, "a rank of the plan's device may use 80.00 GiB") == 1);
+  CHECK(count(page, "<i class=\"key activations\"></i>activations</span>") == 1);
+  CHECK(nesting_problem(page) == "");
+  const test::Case plain = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  CHECK(count(html_report({test::predicted_of(plain)}), "all-reduce of gradients") == 0);
+}
+
+TEST_CASE("what calibrations say of the machine stands under the headline") {
+  const std::vector<Timeline> timelines = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  const std::string page = html_report(timelines, "inconclusive: the machine moved <much>");
+  CHECK(count(page, "<b>inconclusive: the machine moved &lt;much&gt;</b></p>\n</header>") == 1);
+  CHECK(count(html_report(timelines), "inconclusive") == 0);
+  CHECK(nesting_problem(page) == "");
 }
 
 TEST_CASE("a report needs a timeline with a step") {

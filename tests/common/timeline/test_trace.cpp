@@ -114,6 +114,13 @@ TEST_CASE("how well several hosts' clocks agree is read back, and of one clock n
   CHECK(read_back(to_trace(timeline)).clock_uncertainty == Seconds{4.25e-5});
 }
 
+TEST_CASE("the device's memory is read back, and not written where it is not known") {
+  Timeline timeline = random_gpipe(2, 3, 1, 5);
+  CHECK(to_trace(timeline).find("memory_limit") == std::string::npos);
+  timeline.memory_limit = {80};
+  CHECK(read_back(to_trace(timeline)).memory_limit == Bytes{80});
+}
+
 TEST_CASE("memory over time is drawn as a counter of its rank") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   timeline.memory = {{{{0}, {100}}, {{1e-6}, {250}}}, {{{0}, {7}}}};
