@@ -1,0 +1,106 @@
+// `plumb diff` and `plumb report` from outside.
+#include "common/base/files.hpp"
+#include "common/cost/profile.hpp"
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
+using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::require_keys;
+using plumb::tests::run_plumb;
+using plumb::tests::scenario;
+using plumb::tests::small;
+
+#ifdef PLUMB_HAS_SIMGRID
+TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  const std::string path = folder.file("path.json");
+  const std::string simulated = folder.file("simgrid.json");
+  const std::string shared = folder.file("shared.yaml", replaced(small, "ranks: 2, cores: 2", "ranks: 2, cores: 1"));
+  REQUIRE(run_plumb(folder, "plan " + shared + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + path).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " -o " + simulated).status == 0);
+  const std::string command = "diff " + path + " " + simulated;
+  const Json difference = json_of(run_plumb(folder, command + " --json"));
+  require_keys(difference, {"predicted_s", "measured_s", "replay_s", "causes"});
+  double sum = 0;
+  for (const Json& cause : difference["causes"]) {
+    require_keys(cause, {"cause", "seconds", "actions"});
+    sum += cause["seconds"].get<double>();
+  }
+  const double gap = difference["measured_s"].get<double>() - difference["predicted_s"].get<double>();
+  CHECK(gap > 0);
+  CHECK(sum == Approx(gap));
+  CHECK(run_plumb(folder, command + " --fail-above 0.9").status == 0);
+  CHECK(run_plumb(folder, command + " --fail-above 0.01").status == 1);
+  refuses(run_plumb(folder, command + " --profile-before a.yaml"), {"--profile-after"});
+}
+#endif
+
+TEST_CASE("diff judges nothing when the machine moved by more than 2% between two calibrations") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  const std::string faster = folder.file("faster.json");
+  const std::string slower = folder.file("slower.json");
+  const auto calibration = [&](const std::string& name, double forward) {
+    plumb::Profile profile;
+    profile.samples = 5;
+    profile.transport = "local";
+    profile.transfer.bandwidth = {1e9};
+    profile.shapes.model = "m";
+    profile.shapes.model_digest = "0123456789abcdef";
+    profile.shapes.sequence = 8;
+    profile.shapes.microbatch = 1;
+    profile.blocks.emplace_back();
+    profile.blocks.back().block = "head";
+    profile.blocks.back().cost.forward = {forward};
+    return folder.file(name, plumb::to_yaml(profile));
+  };
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + faster).status == 0);
+  Json slow = Json::parse(plumb::read_file(plan));
+  for (Json& stage : slow["costs"]["stages"]) stage["forward_s"] = 2 * stage["forward_s"].get<double>();
+  REQUIRE(
+      run_plumb(folder, "simulate " + folder.file("slow.json", slow.dump()) + " --engine path -o " + slower).status ==
+      0);
+  const std::string command =
+      "diff " + faster + " " + slower + " --fail-above 0.01 --profile-before " + calibration("before.yaml", 1.00);
+
+  const std::string steady = command + " --profile-after " + calibration("steady.yaml", 1.01);
+  const Outcome judged = run_plumb(folder, steady + " --json");
+  CHECK(judged.status == 1);
+  CHECK(Json::parse(judged.out)["verdict"] == "above");
+  CHECK(Json::parse(judged.out)["moved_fraction"] == Approx(0.01));
+  CHECK(Json::parse(judged.out)["inconclusive"] == false);
+
+  const std::string moved = command + " --profile-after " + calibration("moved.yaml", 1.05);
+  const Json open = json_of(run_plumb(folder, moved + " --json"));  // exit status 0
+  CHECK(open["verdict"] == "inconclusive");
+  CHECK(open["moved_fraction"] == Approx(0.05));
+  CHECK(open["inconclusive"] == true);
+  CHECK_THAT(run_plumb(folder, moved).out, ContainsSubstring("inconclusive: the machine itself moved by 5"));
+
+  const std::string report = replaced(replaced(moved, "diff ", "report "), "--fail-above 0.01", "") + " --json -o ";
+  CHECK(json_of(run_plumb(folder, report + folder.file("moved.html")))["inconclusive"] == true);
+  CHECK_THAT(plumb::read_file(folder.file("moved.html")),
+             ContainsSubstring("<b>inconclusive: the machine itself moved by 5.0% between"));
+  refuses(run_plumb(folder, "report " + faster + " --profile-after a.yaml"), {"--profile-before", "give both"});
+}
+
+TEST_CASE("a report is one page that needs no network") {
+  const Folder folder;
+  const std::string timeline = folder.file("predicted.json");
+  REQUIRE(run_plumb(folder, "simulate " + scenario("demo") + " -o " + timeline).status == 0);
+  const std::string page = folder.file("report.html");
+  REQUIRE(run_plumb(folder, "report " + timeline + " -o " + page).status == 0);
+  const std::string html = plumb::read_file(page);
+  CHECK_THAT(html, ContainsSubstring("<html"));
+  CHECK(html.find(" src=\"http") == std::string::npos);
+  CHECK(html.find("<link") == std::string::npos);
+}
