@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "common/base/files.hpp"
-#include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -339,56 +338,6 @@ TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
   refuses(run_plumb(folder, command + " --profile-before a.yaml"), {"--profile-after"});
 }
 #endif
-
-TEST_CASE("diff judges nothing when the machine moved by more than 2% between two calibrations") {
-  const Folder folder;
-  const std::string plan = folder.file("plan.json");
-  const std::string faster = folder.file("faster.json");
-  const std::string slower = folder.file("slower.json");
-  const auto calibration = [&](const std::string& name, double forward) {
-    plumb::Profile profile;
-    profile.samples = 5;
-    profile.transport = "local";
-    profile.transfer.bandwidth = {1e9};
-    profile.shapes.model = "m";
-    profile.shapes.model_digest = "0123456789abcdef";
-    profile.shapes.sequence = 8;
-    profile.shapes.microbatch = 1;
-    profile.blocks.emplace_back();
-    profile.blocks.back().block = "head";
-    profile.blocks.back().cost.forward = {forward};
-    return folder.file(name, plumb::to_yaml(profile));
-  };
-  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
-  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + faster).status == 0);
-  Json slow = Json::parse(plumb::read_file(plan));
-  for (Json& stage : slow["costs"]["stages"]) stage["forward_s"] = 2 * stage["forward_s"].get<double>();
-  REQUIRE(
-      run_plumb(folder, "simulate " + folder.file("slow.json", slow.dump()) + " --engine path -o " + slower).status ==
-      0);
-  const std::string command =
-      "diff " + faster + " " + slower + " --fail-above 0.01 --profile-before " + calibration("before.yaml", 1.00);
-
-  const std::string steady = command + " --profile-after " + calibration("steady.yaml", 1.01);
-  const Outcome judged = run_plumb(folder, steady + " --json");
-  CHECK(judged.status == 1);
-  CHECK(Json::parse(judged.out)["verdict"] == "above");
-  CHECK(Json::parse(judged.out)["moved_fraction"] == Approx(0.01));
-  CHECK(Json::parse(judged.out)["inconclusive"] == false);
-
-  const std::string moved = command + " --profile-after " + calibration("moved.yaml", 1.05);
-  const Json open = json_of(run_plumb(folder, moved + " --json"));  // exit status 0
-  CHECK(open["verdict"] == "inconclusive");
-  CHECK(open["moved_fraction"] == Approx(0.05));
-  CHECK(open["inconclusive"] == true);
-  CHECK_THAT(run_plumb(folder, moved).out, ContainsSubstring("inconclusive: the machine itself moved by 5"));
-
-  const std::string report = replaced(replaced(moved, "diff ", "report "), "--fail-above 0.01", "") + " --json -o ";
-  CHECK(json_of(run_plumb(folder, report + folder.file("moved.html")))["inconclusive"] == true);
-  CHECK_THAT(plumb::read_file(folder.file("moved.html")),
-             ContainsSubstring("<b>inconclusive: the machine itself moved by 5.0% between"));
-  refuses(run_plumb(folder, "report " + faster + " --profile-after a.yaml"), {"--profile-before", "give both"});
-}
 
 TEST_CASE("a report is one page that needs no network") {
   const Folder folder;
