@@ -8,14 +8,16 @@ namespace {
 constexpr std::string_view style = R"(
 :root { color-scheme: light dark;
   --paper: #fbfbf9; --card: #ffffff; --ink: #1d2329; --quiet: #68727d; --line: #e3e5e4; --grid: #ebedec; --lane: #f0f1f0;
-  --F: #4a7fd4; --B: #2a9a8a; --I: #45b3c4; --W: #e2a33c; --R: #9b73c4; --step: #7b8794; --message: #c2566b; --reduction: #a8862f;
-  --busy: #5f7f9f; --waits: #d98896; --idle: #dfe2e1; --longer: #c8553d; --shorter: #3b8f63; --whole: #8d99a6;
-  --parameters: #47699b; --gradients: #6fa8a0; --optimizer: #b9a06a; --activations: #d0805c; --in: #ffffff; }
+  --F: #4a7fd4; --B: #2a9a8a; --I: #45b3c4; --W: #e2a33c; --R: #9b73c4; --step: #7b8794; --message: #c2566b;
+  --reduction: #a8862f; --busy: #5f7f9f; --waits: #d98896; --idle: #dfe2e1; --longer: #c8553d; --shorter: #3b8f63;
+  --whole: #8d99a6; --parameters: #47699b; --gradients: #6fa8a0; --optimizer: #b9a06a;
+  --activations: #d0805c; --in: #ffffff; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #14171a; --card: #1b1f23; --ink: #e4e7ea; --quiet: #939da7; --line: #2d3339; --grid: #252a2f; --lane: #22272c;
-  --F: #5b8fe0; --B: #35a898; --I: #4fb9ca; --W: #dda243; --R: #a984cf; --step: #8793a0; --message: #d4707f; --reduction: #c7a64e;
-  --busy: #7393b3; --waits: #b96f7c; --idle: #343b42; --longer: #dd7159; --shorter: #55a97c; --whole: #66727e;
-  --parameters: #5f83b8; --gradients: #6fa8a0; --optimizer: #b39a62; --activations: #cf8563; --in: #10141a; } }
+  --F: #5b8fe0; --B: #35a898; --I: #4fb9ca; --W: #dda243; --R: #a984cf; --step: #8793a0; --message: #d4707f;
+  --reduction: #c7a64e; --busy: #7393b3; --waits: #b96f7c; --idle: #343b42; --longer: #dd7159; --shorter: #55a97c;
+  --whole: #66727e; --parameters: #5f83b8; --gradients: #6fa8a0; --optimizer: #b39a62;
+  --activations: #cf8563; --in: #10141a; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif; }

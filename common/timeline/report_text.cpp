@@ -121,9 +121,10 @@ rank that receives it</dd>
 below each of them</dd>
 <dt><i class="key waits"></i>exposed</dt><dd>a message or an all-reduce was on its way and the rank had nothing to compute</dd>
 <dt><i class="key idle"></i>idle</dt><dd>nothing to compute, and nothing on its way yet</dd>
-<dt>bubble</dt><dd>of the makespan: the part of the step in which an average rank runs no F, B, I, W or R, that is exposed
-and idle time and the optimizer's step, which “compute” has elsewhere on this page; of the span: the same within the
-longest rank's own time from the first to the last of these (the “zero” of zero-bubble schedules, arXiv 2401.10241)</dd>
+<dt>bubble</dt><dd>of the makespan: the part of the step in which an average rank runs no F, B, I, W or R, that is
+exposed and idle time and the optimizer's step, which “compute” has elsewhere on this page; of the span: the same within
+the longest rank's own time from the first to the last of these (the “zero” of zero-bubble schedules, arXiv
+2401.10241)</dd>
 <dt>causes</dt><dd>the predicted step is replayed on the schedule's graph while measured durations take the place of
 predicted ones: compute stage by stage, then messages, then the order in which ranks acted, then pauses of the hosts.
 Each change of the step is one cause, so they add up; what clocks leave unexplained is the residual</dd>

@@ -1,9 +1,12 @@
-// What the program `plumb` does with files that are wrong, damaged or its own input.
+// What the program `plumb` does with files that are wrong, damaged or its own input, and says of timelines and tables.
+#include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
 
 using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
 using plumb::tests::Outcome;
 using plumb::tests::refuses;
 using plumb::tests::replaced;
@@ -56,8 +59,8 @@ TEST_CASE("diff says what its two files are: a prediction for a run, two predict
   CHECK_THAT(twice, ContainsSubstring("(predicted too, by path; the first differs by 0.0% from it)"));
   CHECK_THAT(twice, ContainsSubstring("second − first"));
   CHECK(twice.find("measured") == std::string::npos);
-  const plumb::tests::Json sources = plumb::tests::json_of(run_plumb(folder, "diff --json " + predicted + " " + run));
-  CHECK(sources["sources"] == plumb::tests::Json::array({"predicted", "measured"}));
+  const Json sources = json_of(run_plumb(folder, "diff --json " + predicted + " " + run));
+  CHECK(sources["sources"] == Json::array({"predicted", "measured"}));
   CHECK_THAT(run_plumb(folder, "diff " + predicted + " " + run).out, ContainsSubstring("prediction off by 0.0%"));
   refuses(run_plumb(folder, "diff " + run + " " + predicted), {"the first timeline is a measured one"});
 }
@@ -69,7 +72,7 @@ TEST_CASE("validate ends with how many goals were reached") {
   const Outcome text = run_plumb(folder, missed);
   CHECK(text.status == 0);
   CHECK(text.out.ends_with("\n\n1 table: 0 goals reached, 1 missed, no step back\n"));
-  const plumb::tests::Json found = plumb::tests::json_of(run_plumb(folder, missed + " --json"));
+  const Json found = json_of(run_plumb(folder, missed + " --json"));
   CHECK(found["goals_reached"] == 0);
   CHECK(found["goals_missed"] == 1);
   CHECK(found["steps_back"] == 0);
