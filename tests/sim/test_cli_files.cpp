@@ -1,5 +1,4 @@
 // What the program `plumb` does with files that are wrong, damaged or its own input, and says of timelines and tables.
-#include "common/cost/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
