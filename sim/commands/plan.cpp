@@ -297,14 +297,10 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
             << (by_stage ? "the uniform split of the fastest layout in the table whose stages have the same data degree"
                          : "the uniform split of the same schedule")
             << ", -10%: a tenth shorter." << (folded ? " Layers: 3 × 4 are four stages of 3.\n\n" : "\n\n");
-<<<<<<< HEAD
   for (const std::string& remark : scenario.remarks) {
     std::cout << fmt::format("  {}: {}.\n", scenario.model.name, remark);
   }
-  print_bottlenecks(result, chosen);
-=======
   print_bottlenecks(planned, chosen);
->>>>>>> m2
   print_faster_uniform(result, chosen);
   if (const std::string why = no_stage_data(scenario); !why.empty()) {
     std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';
