@@ -56,7 +56,7 @@ class DynamicSplit {
 
   // Sums from left to right, as slowest_stage_time adds them: exact comparison needs the same rounding.
   void sum_times() {
-    times_.resize(static_cast<std::size_t>(blocks_ * (blocks_ + 1) / 2));
+    times_.resize(time_index(0, blocks_ + 1));
     for (int end = 1; end <= blocks_; ++end) {
       const double time = problem_.block_times[static_cast<std::size_t>(end) - 1].value;
       const double* const before = times_.data() + (end > 1 ? time_index(0, end - 1) : 0);
@@ -65,7 +65,10 @@ class DynamicSplit {
       sums[end - 1] = time;
     }
   }
-  static std::size_t time_index(int start, int end) { return static_cast<std::size_t>(end * (end - 1) / 2 + start); }
+  static std::size_t time_index(int start, int end) {
+    const auto last = static_cast<std::size_t>(end);
+    return last * (last - 1) / 2 + static_cast<std::size_t>(start);
+  }
 
   // All times of runs that the slowest stage can have, ascending and each once: it takes no less than the mean, and no
   // more than under cuts that are found on the way.

@@ -77,10 +77,10 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest
   const auto entry = [](std::string_view colour, std::string_view name) {
     return fmt::format(R"(<span><i class="key {}"></i>{}</span>)", colour, name);
   };
-  std::string text = "<p class=\"legend\"><span class=\"quiet\">time:</span>" + entry("busy", "compute") +
+  std::string text = R"(<p class="legend"><span class="quiet">time:</span>)" + entry("busy", "compute") +
                      entry("waits", "exposed") + entry("idle", "idle");
   if (has_memory) {
-    text += "<span class=\"quiet\">memory:</span>" + entry("parameters", "parameters") +
+    text += R"(<span class="quiet">memory:</span>)" + entry("parameters", "parameters") +
             entry("gradients", "gradients") + entry("optimizer", "optimizer") + entry("activations", "activations");
     text += fmt::format("<span class=\"quiet\">a whole bar: {}{}</span>", to_text(largest),
                         timeline.memory_limit > Bytes{}
