@@ -110,8 +110,9 @@ std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
 std::vector<std::int64_t> most_messages(const Schedule& schedule, const std::vector<int>& rank_of_stage,
                                         std::size_t ranks) {
   constexpr std::int64_t of_two_neighbours = 4;
-  if (replicas(schedule) > 1) return std::vector(ranks, of_two_neighbours);
-  std::vector<std::int64_t> messages(ranks, 0);
+  const bool both_ways = replicas(schedule) > 1;
+  std::vector<std::int64_t> messages(ranks, both_ways ? of_two_neighbours : 0);
+  if (both_ways) return messages;
   for (std::size_t stage = 0; stage + 1 < rank_of_stage.size(); ++stage) {
     const auto from = static_cast<std::size_t>(rank_of_stage[stage]);
     const auto to = static_cast<std::size_t>(rank_of_stage[stage + 1]);
