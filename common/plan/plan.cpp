@@ -191,13 +191,13 @@ struct DynamicAsked {
 // By the plan's schedule; where that is only like the one that will be, the least slowest stage decides.
 Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks,
                  const DynamicAsked& asked) {
-  const SplitProblems problems = split_problems(plan, blocks, held_moments(plan), asked.effort.stop);
+  SplitProblems problems = split_problems(plan, blocks, held_moments(plan), asked.effort.stop);
   if (asked.for_times && stages(plan.schedule) == plan.schedule.ranks) {
     for (const SplitProblem* problem : {&problems.sure, &problems.least}) {
       const std::vector<Split> splits = fast_splits(*problem);
       if (!splits.empty()) return splits.front();
     }
-    return split_without_limit(problems.least);
+    return split_without_limit(std::move(problems.least));
   }
   SplitSearch search = split_search(plan, asked.effort.thorough);
   if (asked.effort.thorough) {
@@ -208,7 +208,7 @@ Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<C
     };
   }
   const std::optional<Split> split = fastest_split(problems, weigh_by_path(plan, asked.costs_of), search);
-  return split ? *split : split_without_limit(problems.least);
+  return split ? *split : split_without_limit(std::move(problems.least));
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
     if (!estimate->fits) return {.over = estimate->peak_bytes - limit, .nodes = nodes};
     return {.step = estimate->iteration, .nodes = nodes};
   };
-  const SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
+  SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
   SplitSearch search = split_search(plan_, thorough);
   search.microbatches = microbatches_;
   if (thorough) {
@@ -177,7 +177,7 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
     };
   }
   const std::optional<Split> split = fastest_split(problems, WeighSplit(weigh_one), search);
-  return split ? *split : split_without_limit(problems.least);
+  return split ? *split : split_without_limit(std::move(problems.least));
 }
 
 // Whether the family can be weighed from parts; then it is settled.

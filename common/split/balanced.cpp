@@ -128,7 +128,7 @@ std::vector<Split> fast_splits(const WeighedChain& chain) {
     starts.push_back(dynamic_split(unlimited).value());
   }
   const Split uniform = uniform_split(chain.blocks() - 2, chain.stages());
-  starts.push_back(uniform);
+  add_if_new(starts, uniform);
   for (const BalanceAim aim : {BalanceAim::pace, BalanceAim::slowest_rank}) {
     const Split split = balanced_split(chain, starts, aim);
     if (fits(chain, split)) add_if_new(splits, split);
