@@ -37,7 +37,8 @@ void take_interrupt(int signal) {
   }
 }
 
-// Takes Ctrl-C and SIGTERM, as of a batch system whose time is over, as long as it lives.
+// Takes Ctrl-C and SIGTERM, as of a batch system whose time is over, as long as it lives, and to the program's end once
+// one has come.
 class InterruptWatch {
  public:
   InterruptWatch() {
@@ -48,7 +49,9 @@ class InterruptWatch {
     action.sa_flags = SA_RESTART;
     for (std::size_t n = 0; n < taken.size(); ++n) ::sigaction(taken[n], &action, &before_[n]);
   }
+  // Once it was interrupted the program ends, and what belongs to the same request must not end it sooner.
   ~InterruptWatch() {
+    if (interrupted) return;
     for (std::size_t n = 0; n < taken.size(); ++n) ::sigaction(taken[n], &before_[n], nullptr);
   }
   InterruptWatch(const InterruptWatch&) = delete;
