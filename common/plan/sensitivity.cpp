@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/cluster/machine_numbers.hpp"
 #include "common/graph/longest_chains.hpp"
+#include "common/plan/near_ties.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/step_model.hpp"
 
@@ -77,9 +79,6 @@ void speed_up(Node& node) {
   node.bytes = {std::llround(static_cast<double>(node.bytes.value) * faster)};
 }
 
-// Equal classes of a uniform pipeline differ in the last bits.
-std::int64_t rounded(double value) { return std::llround(std::abs(value) * 1e9); }
-
 }  // namespace
 
 bool is_tied(const Sensitivity& entry) {
@@ -90,7 +89,8 @@ bool is_tied(const Sensitivity& entry) {
 }
 
 bool move_alike(const Sensitivity& a, const Sensitivity& b) {
-  return rounded(a.change) == rounded(b.change) && rounded(a.if_slower) == rounded(b.if_slower);
+  return without_last_bits(a.change) == without_last_bits(b.change) &&
+         without_last_bits(a.if_slower) == without_last_bits(b.if_slower);
 }
 
 bool has_predicted_costs(const Plan& plan) {
@@ -156,10 +156,12 @@ std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engin
   for (const ClusterNumber& number : of_network) {
     add_number(number, with_factor(plan.cluster, number, number.more_is_faster ? better : faster));
   }
-  std::ranges::stable_sort(result, [](const Sensitivity& a, const Sensitivity& b) {
-    if (rounded(a.change) != rounded(b.change)) return rounded(a.change) > rounded(b.change);
-    if (rounded(a.if_slower) != rounded(b.if_slower)) return rounded(a.if_slower) > rounded(b.if_slower);
-    if (rounded(a.slope) != rounded(b.slope)) return rounded(a.slope) > rounded(b.slope);
+  const auto amounts = [](const Sensitivity& entry) {
+    return std::tuple(without_last_bits(entry.change), without_last_bits(entry.if_slower),
+                      without_last_bits(entry.slope));
+  };
+  std::ranges::stable_sort(result, [&](const Sensitivity& a, const Sensitivity& b) {
+    if (amounts(a) != amounts(b)) return amounts(a) > amounts(b);
     return std::pair(a.moved, a.name) < std::pair(b.moved, b.name);
   });
   return result;

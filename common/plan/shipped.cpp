@@ -99,13 +99,19 @@ std::filesystem::path find_file(const YamlValue& value) {
              nearest_file(name, value));
 }
 
-std::filesystem::path machine_file(const std::string& name) {
+std::optional<std::filesystem::path> shipped_machine(const std::string& name) {
   std::error_code missing;
-  if (std::filesystem::exists(name, missing)) return name;
   for (const auto& folder : shipped_scenarios()) {
     std::filesystem::path file = folder / "machines" / (name + ".yaml");
     if (std::filesystem::is_regular_file(file, missing)) return file;
   }
+  return std::nullopt;
+}
+
+std::filesystem::path machine_file(const std::string& name) {
+  std::error_code missing;
+  if (std::filesystem::exists(name, missing)) return name;
+  if (const auto shipped = shipped_machine(name)) return *shipped;
   throw InputError(name, "there is no such file, and no machine of that name", did_you_mean(name, machine_names()));
 }
 

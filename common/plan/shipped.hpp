@@ -18,6 +18,9 @@ namespace plumb {
 // The same for a text that is not `value`'s own; nullopt when there is no such file.
 [[nodiscard]] std::optional<std::filesystem::path> find_file(const std::string& name, const YamlValue& value);
 
+// The shipped file of a machine by its name; nullopt where there is none.
+[[nodiscard]] std::optional<std::filesystem::path> shipped_machine(const std::string& name);
+
 // A machine's file: itself, or the shipped one of that name ("dgx-a100"). Throws InputError for what is neither.
 [[nodiscard]] std::filesystem::path machine_file(const std::string& name);
 

@@ -12,8 +12,7 @@ namespace {
 std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const Scenario scenario = scenario_of(plan);
   const OperationContext context = operation_context(kernel_context(scenario));
-  const bool measured = plan.costs.provenance.starts_with("profile of");  // on one rank, whole
-  const int tensor = measured ? 1 : plan.layout.tensor.degree;
+  const int tensor = has_measured_costs(plan) ? 1 : plan.layout.tensor.degree;  // measured on one rank, whole
   const std::vector<Layer>& layers = plan.model.layers;
   std::vector<ComputeCost> blocks;
   std::vector<std::size_t> kinds;  // the first of each kind of layer so far

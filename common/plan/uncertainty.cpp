@@ -6,6 +6,7 @@
 
 #include "common/base/quantile.hpp"
 #include "common/base/random.hpp"
+#include "common/plan/near_ties.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/step_model.hpp"
 
@@ -29,9 +30,6 @@ Machine drawn(const Machine& machine, const DrawOptions& options, int draw) {
   }
   return result;
 }
-
-// What is equal but for rounding stands by name.
-std::int64_t without_last_bits(double value) { return std::llround(std::abs(value) * 1e9); }
 
 void sort_by_step(std::vector<Contribution>& contributions) {
   std::ranges::sort(contributions, {},

@@ -98,7 +98,7 @@ std::int64_t Weighing::candidates(std::int64_t family) const {
   return put_off.empty() ? space_.splits() : std::ssize(put_off);
 }
 
-void Weighing::put_off(std::int64_t family, const Refusals& refusals) {
+bool Weighing::put_off(std::int64_t family, const Refusals& refusals) {
   std::vector<std::int64_t> splits;
   Seconds least = longest_time;
   for (const Refusal& refusal : refusals) {
@@ -108,10 +108,11 @@ void Weighing::put_off(std::int64_t family, const Refusals& refusals) {
   }
   Facts& facts = facts_[index(family)];
   facts.put_off = std::move(splits);
-  if (facts.put_off.empty()) return;
+  if (facts.put_off.empty()) return false;
   facts.time = std::max(facts.time, least);
   disposed_ -= std::ssize(facts.put_off);
   waiting_.push_back(family);
+  return true;
 }
 
 bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
@@ -155,10 +156,11 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   disposed_ += under_way_done_.exchange(0);
   cut_short_ = cut_short_ || cut_short;
   waiting_.clear();
+  bool some_put_off = false;
   std::vector<WeighedCandidate> result;
   for (std::size_t item = 0; item < round.size(); ++item) {
     if (done[item] == 0) waiting_.push_back(round[item]);
-    if (done[item] != 0) put_off(round[item], refusals[item]);
+    if (done[item] != 0 && put_off(round[item], refusals[item])) some_put_off = true;
     for (const auto& [id, reason, unproven, at_least] : refusals[item]) {
       if (at_least) continue;
       if (unproven) {
@@ -177,7 +179,7 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
     }
   }
   waiting_.insert(waiting_.end(), later.begin(), later.end());
-  sort_waiting();
+  if (some_put_off) sort_waiting();  // with their new bounds
   return result;
 }
 

@@ -86,8 +86,8 @@ class Weighing {
   // False: ended before all were.
   [[nodiscard]] bool weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
                                   Refusals& refusals) const;
-  // Those of a family's refusals that say at least how long a candidate takes: they wait for that.
-  void put_off(std::int64_t family, const Refusals& refusals);
+  // Those of a family's refusals that say at least how long a candidate takes: they wait for that. False: none says so.
+  [[nodiscard]] bool put_off(std::int64_t family, const Refusals& refusals);
   void sort_waiting();
   void tell() const;
 

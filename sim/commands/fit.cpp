@@ -64,13 +64,8 @@ std::vector<PublishedTable> tables_of(const FitArguments& options, const YamlVal
 std::vector<std::string> machines_with_fit() {
   std::vector<std::string> names;
   for (const std::string& name : machine_names()) {
-    for (const std::filesystem::path& folder : shipped_scenarios()) {
-      const std::filesystem::path file = folder / "machines" / (name + ".yaml");
-      std::error_code missing;
-      if (!std::filesystem::is_regular_file(file, missing)) continue;
-      if (YamlValue::load(file).find("fit")) names.push_back(name);
-      break;
-    }
+    const auto file = shipped_machine(name);
+    if (file && YamlValue::load(*file).find("fit")) names.push_back(name);
   }
   return names;
 }

@@ -34,6 +34,15 @@ SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& pl
   return logs;
 }
 
+SessionOptions two_checked_steps(const TransportKind& kind) {
+  SessionOptions options;
+  options.steps = 2;
+  options.warm_up = 0;
+  options.transport = kind.name;
+  options.check = true;
+  return options;
+}
+
 std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared) {
   std::vector<double> all;
   const auto last = static_cast<std::size_t>(prepared.lowered.rank_of_stage.back());
@@ -78,11 +87,7 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   CAPTURE(kind.name, schedule, ranks);
   const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = ranks == 2});
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
-  SessionOptions options;
-  options.steps = 2;
-  options.warm_up = 0;
-  options.transport = kind.name;
-  options.check = true;
+  const SessionOptions options = two_checked_steps(kind);
   const SessionLogs logs = train(kind, plans, options);
   const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
   INFO(check.problem);
@@ -95,11 +100,7 @@ TEST_CASE("ranks on two hosts train to the same bits, and their times say within
     INFO(kind.name);
     const Plan plan = tiny_plan({.ranks = 4, .schedule = "1f1b"});
     const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
-    SessionOptions options;
-    options.steps = 2;
-    options.warm_up = 0;
-    options.transport = kind.name;
-    options.check = true;
+    const SessionOptions options = two_checked_steps(kind);
     const SessionLogs logs = train(kind, plans, options, 2);
     CHECK(check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients).bitwise_equal);
     CHECK(logs.clock_uncertainty > Seconds{0});
