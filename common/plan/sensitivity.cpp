@@ -79,6 +79,91 @@ void speed_up(Node& node) {
   node.bytes = {std::llround(static_cast<double>(node.bytes.value) * faster)};
 }
 
+// The step evaluated anew with each class of nodes and each number moved.
+class Movements {
+ public:
+  Movements(const Plan& plan, const StepEngine& engine, const std::function<void(int, int)>& progress)
+      : plan_(plan),
+        engine_(engine),
+        progress_(progress),
+        graph_(build_graph(lowered_schedule(plan), plan.costs)),
+        nominal_(engine(graph_, plan.costs, {}).evaluation),
+        classes_(graph_, nominal_, plan.costs),
+        of_machine_(has_predicted_costs(plan) ? numbers_of(plan.cluster.machine) : std::vector<MachineNumber>{}),
+        of_network_(has_predicted_costs(plan) ? numbers_of(plan.cluster) : std::vector<ClusterNumber>{}),
+        total_(static_cast<int>(classes_.all().size() + of_machine_.size() + of_network_.size())) {}
+
+  [[nodiscard]] std::vector<Sensitivity> all() && {
+    add_classes();
+    if (!of_machine_.empty() || !of_network_.empty()) add_numbers();
+    return std::move(found_);
+  }
+
+ private:
+  void add(Sensitivity found, const Evaluation& evaluation) {
+    if (nominal_.makespan.value > 0) found.change = evaluation.makespan / nominal_.makespan - 1;
+    found_.push_back(std::move(found));
+    if (progress_) progress_(static_cast<int>(found_.size()), total_);
+  }
+
+  void add_classes() {
+    const LongestChains chains(graph_, nominal_);
+    const auto part = [&](Seconds of) { return nominal_.makespan.value > 0 ? of / nominal_.makespan : 0; };
+    for (const auto& [key, members] : classes_.all()) {
+      const std::vector<Node> before = graph_.nodes;
+      for (const NodeId id : members.nodes) speed_up(graph_.nodes[id]);
+      const ChainShare share = chains.share_of(members.nodes);
+      add({.moved = key.first,
+           .name = key.second,
+           .slope = members.slope,
+           .if_faster = part(share.least),
+           .if_slower = part(share.most)},
+          engine_(graph_, plan_.costs, {}).evaluation);
+      graph_.nodes = before;
+    }
+  }
+
+  void add_numbers() {
+    const StepModel model(plan_);
+    const Seconds now = model.step(plan_.cluster);
+    const auto factor = [](const auto& number) { return number.more_is_faster ? better : faster; };
+    for (const MachineNumber& number : of_machine_) {
+      Cluster cluster = plan_.cluster;
+      cluster.machine = with_factor(std::move(cluster.machine), number, factor(number));
+      add_number(model, now, number, cluster);
+    }
+    for (const ClusterNumber& number : of_network_) {
+      add_number(model, now, number, with_factor(plan_.cluster, number, factor(number)));
+    }
+  }
+
+  template <typename Number>
+  void add_number(const StepModel& model, Seconds now, const Number& number, const Cluster& moved) {
+    Plan changed = plan_;
+    changed.cluster = moved;
+    changed.costs = predicted_costs(changed);
+    const double sign = number.more_is_faster ? -1 : 1;
+    const StepModel::Sides sides = model.elasticities(number, now);
+    add({.moved = Moved::number,
+         .name = number.name,
+         .slope = sign * sides.both,
+         .if_faster = sign * (number.more_is_faster ? sides.more : sides.less),
+         .if_slower = sign * (number.more_is_faster ? sides.less : sides.more)},
+        engine_(build_graph(model.lowered(), changed.costs), changed.costs, {}).evaluation);
+  }
+
+  const Plan& plan_;
+  const StepEngine& engine_;
+  const std::function<void(int, int)>& progress_;
+  ScheduleGraph graph_;
+  Evaluation nominal_;
+  Classes classes_;
+  std::vector<MachineNumber> of_machine_;
+  std::vector<ClusterNumber> of_network_;
+  int total_;
+  std::vector<Sensitivity> found_ = {};
+};
+
 }  // namespace
 
 bool is_tied(const Sensitivity& entry) {
@@ -104,58 +189,7 @@ bool has_predicted_costs(const Plan& plan) {
 
 std::vector<Sensitivity> sensitivities(const Plan& plan, const StepEngine& engine,
                                        const std::function<void(int, int)>& progress) {
-  ScheduleGraph graph = build_graph(lowered_schedule(plan), plan.costs);
-  const Evaluation nominal = engine(graph, plan.costs, {}).evaluation;
-  const Classes classes(graph, nominal, plan.costs);
-  const LongestChains chains(graph, nominal);
-  const bool by_numbers = has_predicted_costs(plan);
-  const std::vector<MachineNumber> numbers =
-      by_numbers ? numbers_of(plan.cluster.machine) : std::vector<MachineNumber>{};
-  const std::vector<ClusterNumber> of_network = by_numbers ? numbers_of(plan.cluster) : std::vector<ClusterNumber>{};
-  const auto total = static_cast<int>(classes.all().size() + numbers.size() + of_network.size());
-  std::vector<Sensitivity> result;
-  const auto add = [&](Sensitivity found, const Evaluation& evaluation) {
-    if (nominal.makespan.value > 0) found.change = evaluation.makespan / nominal.makespan - 1;
-    result.push_back(std::move(found));
-    if (progress) progress(static_cast<int>(result.size()), total);
-  };
-  for (const auto& [key, members] : classes.all()) {
-    const std::vector<Node> before = graph.nodes;
-    for (const NodeId id : members.nodes) speed_up(graph.nodes[id]);
-    const ChainShare share = chains.share_of(members.nodes);
-    const auto part = [&](Seconds of) { return nominal.makespan.value > 0 ? of / nominal.makespan : 0; };
-    add({.moved = key.first,
-         .name = key.second,
-         .slope = members.slope,
-         .if_faster = part(share.least),
-         .if_slower = part(share.most)},
-        engine(graph, plan.costs, {}).evaluation);
-    graph.nodes = before;
-  }
-  const StepModel model(plan);
-  const Seconds now = by_numbers ? model.step(plan.cluster) : Seconds{};
-  const auto add_number = [&](const auto& number, const Cluster& cluster) {
-    Plan changed = plan;
-    changed.cluster = cluster;
-    changed.costs = predicted_costs(changed);
-    const ScheduleGraph other = build_graph(model.lowered(), changed.costs);
-    const double sign = number.more_is_faster ? -1 : 1;
-    const StepModel::Sides sides = model.elasticities(number, now);
-    add({.moved = Moved::number,
-         .name = number.name,
-         .slope = sign * sides.both,
-         .if_faster = sign * (number.more_is_faster ? sides.more : sides.less),
-         .if_slower = sign * (number.more_is_faster ? sides.less : sides.more)},
-        engine(other, changed.costs, {}).evaluation);
-  };
-  for (const MachineNumber& number : numbers) {
-    Cluster cluster = plan.cluster;
-    cluster.machine = with_factor(std::move(cluster.machine), number, number.more_is_faster ? better : faster);
-    add_number(number, cluster);
-  }
-  for (const ClusterNumber& number : of_network) {
-    add_number(number, with_factor(plan.cluster, number, number.more_is_faster ? better : faster));
-  }
+  std::vector<Sensitivity> result = Movements(plan, engine, progress).all();
   const auto amounts = [](const Sensitivity& entry) {
     return std::tuple(without_last_bits(entry.change), without_last_bits(entry.if_slower),
                       without_last_bits(entry.slope));
