@@ -95,31 +95,6 @@ double busiest_uplink(const Layout& layout, MeshAxis axis, const Machine& machin
   return passes.most();
 }
 
-// Over the borders between so many neighbouring machines and the others: every rank sends its part of a ring to one on
-// its group's next machine.
-double busiest_border(const Layout& layout, MeshAxis axis, const Machine& machine, int nodes, Together together,
-                      int meant) {
-  Passes passes(together);
-  std::map<MeshCoordinates, std::map<int, int>> groups;  // by what a group has in common: its members by machine
-  for (int rank = 0; rank < ranks(layout); ++rank) {
-    MeshCoordinates common = coordinates(layout, rank);
-    const int stage = common.at(static_cast<std::size_t>(MeshAxis::pipeline));
-    if (!is_meant(layout, stage, meant)) continue;
-    common.at(static_cast<std::size_t>(axis)) = 0;
-    const auto [found, is_new] = groups.try_emplace(common);
-    std::map<int, int>& members = found->second;
-    if (is_new) {
-      for (const int member : group(layout, rank, axis)) ++members[machine_of(member, machine.devices)];
-    }
-    const int own = machine_of(rank, machine.devices);
-    auto next = members.upper_bound(own);
-    if (next == members.end()) next = members.begin();
-    if (own / nodes == next->first / nodes) continue;
-    passes.add(stage, own / nodes, next->first / nodes, 1.0 / members.at(own));
-  }
-  return passes.most();
-}
-
 // Neighbours on the axis stand so many ranks apart.
 int stride_of(const Layout& layout, MeshAxis axis) {
   int stride = 1;
@@ -128,6 +103,60 @@ int stride_of(const Layout& layout, MeshAxis axis) {
     stride *= degree(layout, inner);
   }
   return stride;
+}
+
+// The ranks of one stage, in runs of neighbours: one, or where pipeline is not the outermost axis one for each step of
+// those outside it. Calls `visit(begin, end)`.
+template <class Visit>
+void for_each_run(const Layout& layout, int stage, const Visit& visit) {
+  if (has_stage_data(layout)) {
+    visit(first_rank(layout, stage), first_rank(layout, stage) + stage_width(layout, stage));
+    return;
+  }
+  const int width = pipeline_stride(layout);
+  const int all = ranks(layout);
+  for (int begin = stage * width; begin < all; begin += width * layout.pipeline) visit(begin, begin + width);
+}
+
+// Over the borders between ports of so many neighbouring devices: in a ring the ranks that a group has on a machine
+// send, together, once what one rank sends to the next, to the group's next machine. Of neighbouring groups whose
+// members have the same ports one is looked at.
+double busiest_border(const Layout& layout, MeshAxis axis, int port_devices, Together together, int meant) {
+  const bool by_stage = has_stage_data(layout);
+  const Layout here = as_all(layout, meant);
+  const int stride = stride_of(here, axis);
+  const int size = degree(here, axis);
+  if (!by_stage && port_devices % (std::int64_t{stride} * size) == 0) return 0;  // no group crosses a border
+  const int alike =
+      std::gcd(std::gcd(stride, port_devices), by_stage ? first_rank(layout, meant) : pipeline_stride(layout));
+  std::vector<int> up(static_cast<std::size_t>((ranks(layout) - 1) / port_devices + 1));
+  std::vector<int> down(up.size());
+  int most = 0;
+  const auto add_group = [&](std::int64_t first) {
+    const std::int64_t last = first + std::int64_t{size - 1} * stride;
+    std::int64_t port = first / port_devices;
+    for (std::int64_t rank = first; rank <= last;) {
+      rank += ((port + 1) * port_devices - rank + stride - 1) / stride * stride;  // the first member behind the border
+      const std::int64_t next = (rank <= last ? rank : first) / port_devices;
+      if (next != port) {
+        most = std::max(
+            {most, up[static_cast<std::size_t>(port)] += alike, down[static_cast<std::size_t>(next)] += alike});
+      }
+      port = next;
+    }
+  };
+  for (int stage = by_stage ? meant : 0; stage < (by_stage ? meant + 1 : layout.pipeline); ++stage) {
+    for_each_run(layout, stage, [&](int begin, int end) {
+      const int origin = by_stage ? begin : 0;
+      for (int rank = begin; rank < end; rank += alike) {
+        if ((rank - origin) / stride % size == 0) add_group(rank);
+      }
+    });
+    if (together == Together::all_stages) continue;
+    std::ranges::fill(up, 0);
+    std::ranges::fill(down, 0);
+  }
+  return most;
 }
 
 // Of the ranks first, first + stride, …, last: the fewest on one of the machines that they are on. A machine is wider
@@ -179,7 +208,7 @@ GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster
   }
   if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine, together, stage);
   const auto border = [&](int nodes) {
-    return nodes > 0 ? busiest_border(layout, axis, machine, nodes, together, stage) : 0.0;
+    return nodes > 0 ? busiest_border(layout, axis, nodes * machine.devices, together, stage) : 0.0;
   };
   ways.leaf_passes = border(cluster.nodes_per_leaf);
   ways.site_passes = border(cluster.nodes_per_site);
