@@ -26,28 +26,38 @@ void for_each(const Skeleton& skeleton, int more, const std::vector<Element>& el
   for (; element != elements.end(); ++element) visit(*element, element->position + shift);
 }
 
+// By time. Positions follow times but for little, so that each is near its place; where that is not so, as any list.
+template <class Arrival>
+void sort_nearly_sorted(std::vector<Arrival>& arrivals) {
+  constexpr std::size_t near = 16;  // places that one moves, on average
+  std::size_t moves = 0;
+  for (auto at = arrivals.begin(); at != arrivals.end() && moves <= near * arrivals.size(); ++at) {
+    const Arrival arrival = *at;
+    auto to = at;
+    for (; to != arrivals.begin() && (to - 1)->time > arrival.time; --to) *to = *(to - 1);
+    *to = arrival;
+    moves += static_cast<std::size_t>(at - to);
+  }
+  if (moves > near * arrivals.size()) std::ranges::sort(arrivals, {}, &Arrival::time);
+}
+
 }  // namespace
 
 // What an action makes for a neighbour counts from its end on: on the same rank as an input that waits, else as a
 // message that has not arrived.
 void PeakMemory::set_changes(const Skeleton& skeleton, const PipelineCosts& costs) {
   const auto stage_count = static_cast<std::int32_t>(costs.stages.size());
-  changes_.assign(costs.stages.size() * compute_kinds.size() * 2, {});
-  for (std::int32_t stage = 0; stage < stage_count; ++stage) {
-    for (const ActionKind kind : compute_kinds) {
-      const Action action{kind, stage, 0};
-      const bool gradient = kind == ActionKind::backward || kind == ActionKind::input_gradient;
-      const bool takes = (kind == ActionKind::forward && stage > 0) || (gradient && stage + 1 < stage_count);
-      const bool makes = (kind == ActionKind::forward && stage + 1 < stage_count) || (gradient && stage > 0);
-      for (const bool redone : {false, true}) {
-        const Footprint bytes = footprint(costs, action, redone);
-        changes_[footprint_index(action, redone)] = {
-            .at_start = sum(bytes.at_start).value,
-            .at_end = sum(bytes.at_end).value + (makes ? costs.boundary_bytes.value : 0),
-            .own_at_start = sum(bytes.at_start).value + (takes ? costs.boundary_bytes.value : 0),
-            .own_at_end = sum(bytes.at_end).value};
-      }
-    }
+  changes_.resize(costs.stages.size() * compute_kinds.size() * 2);
+  for (const auto& [action, redone, index] : skeleton.footprints) {
+    const bool forward = action.kind == ActionKind::forward;
+    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    const bool takes = (forward && action.stage > 0) || (gradient && action.stage + 1 < stage_count);
+    const bool makes = (forward && action.stage + 1 < stage_count) || (gradient && action.stage > 0);
+    const Footprint bytes = footprint(costs, action, redone);
+    changes_[index] = {.at_start = sum(bytes.at_start).value,
+                       .at_end = sum(bytes.at_end).value + (makes ? costs.boundary_bytes.value : 0),
+                       .own_at_start = sum(bytes.at_start).value + (takes ? costs.boundary_bytes.value : 0),
+                       .own_at_end = sum(bytes.at_end).value};
   }
   boundary_ = costs.boundary_bytes.value;
   fixed_.clear();
@@ -85,7 +95,7 @@ void PeakMemory::collect_arrivals(const Skeleton& skeleton, const SkeletonTimes&
     const double time = times.end(position);
     arrivals_.push_back(arrival.received ? Arrival{time - slack, boundary_} : Arrival{time + slack, -boundary_});
   });
-  std::ranges::sort(arrivals_, {}, &Arrival::time);
+  sort_nearly_sorted(arrivals_);
 }
 
 // What changes at one time counts together: what lives for no time counts nothing.

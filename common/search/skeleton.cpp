@@ -163,12 +163,18 @@ class SkeletonBuilder {
   void add_memory(const std::vector<NodeId>& order) {
     const ActionIndex index = index_actions(schedule_);
     skeleton_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
+    std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * action_kinds * 2);
     for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
       auto& rank = skeleton_.ranks[static_cast<std::size_t>(node.rank)];
       if (node.kind == NodeKind::compute) {
         const bool redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere;
-        rank.actions.push_back({.position = position_[id], .footprint = footprint_index(node.action, redone)});
+        const std::uint32_t footprint = footprint_index(node.action, redone);
+        rank.actions.push_back({.position = position_[id], .footprint = footprint});
+        if (!known[footprint]) {
+          known[footprint] = true;
+          skeleton_.footprints.push_back({.action = node.action, .redone = redone, .index = footprint});
+        }
       } else if (node.kind == NodeKind::transfer) {
         rank.arrivals.push_back({.position = position_[id], .received = true});
         skeleton_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(

@@ -30,6 +30,11 @@ struct SkeletonAction {
   std::uint32_t position = 0;
   std::uint32_t footprint = 0;  // index, see footprint_index
 };
+struct SkeletonFootprint {
+  Action action = {};  // of any microbatch
+  bool redone = false;
+  std::uint32_t index = 0;
+};
 // A message that arrives: from then on it counts at its receiver and no longer at its sender.
 struct SkeletonArrival {
   std::uint32_t position = 0;
@@ -64,7 +69,8 @@ struct Skeleton {
   std::vector<std::uint32_t> sinks = {};  // positions that nothing waits for
   std::vector<DurationKind> durations = {};
   std::vector<SkeletonRank> ranks = {};
-  std::vector<int> weight_versions = {};  // per stage
+  std::vector<SkeletonFootprint> footprints = {};  // that actions of the ranks have, each once
+  std::vector<int> weight_versions = {};           // per stage
   std::vector<std::vector<int>> stages_of_rank = {};
   std::vector<int> rank_of_stage = {};
   std::vector<SkeletonLoop> loops = {};  // one behind the other: each stands as often as the others

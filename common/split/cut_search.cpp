@@ -18,11 +18,11 @@ std::vector<int> largest_first(const std::vector<std::int64_t>& times) {
   return order;
 }
 
-// The largest entry that was not touched at `clock`, 0 if all were.
-std::int64_t largest_untouched(const std::vector<int>& order, const std::vector<std::int64_t>& times,
-                               const std::vector<std::int64_t>& touched_at, std::int64_t clock) {
+// The largest entry that was not changed at `clock`, 0 if all were.
+std::int64_t largest_unchanged(const std::vector<int>& order, const std::vector<std::int64_t>& times,
+                               const std::vector<std::int64_t>& changed_at, std::int64_t clock) {
   for (const int n : order) {
-    if (touched_at[static_cast<std::size_t>(n)] != clock) return times[static_cast<std::size_t>(n)];
+    if (changed_at[static_cast<std::size_t>(n)] != clock) return times[static_cast<std::size_t>(n)];
   }
   return 0;
 }
@@ -41,6 +41,12 @@ std::vector<int> CutSearch::improved(const std::vector<int>& cuts) {
 }
 
 CutOrder CutSearch::order_of(const std::vector<int>& cuts) const {
+  CutOrder order = order_of_times(cuts);
+  for (int rank = 0; rank < chain_.ranks(); ++rank) order.excess_bytes += excess(rank, cuts);
+  return order;
+}
+
+CutOrder CutSearch::order_of_times(const std::vector<int>& cuts) const {
   CutOrder order;
   std::int64_t slowest_stage = 0;
   for (int stage = 0; stage < chain_.stages(); ++stage) {
@@ -52,7 +58,6 @@ CutOrder CutSearch::order_of(const std::vector<int>& cuts) const {
     const std::int64_t time = chain_.rank_time(rank, cuts);
     order.pace = std::max(order.pace, time);
     order.rank_squares += square(time);
-    if (memory_limit_) order.excess_bytes += std::max<std::int64_t>(chain_.rank_bytes(rank, cuts) - *memory_limit_, 0);
   }
   order.pace += stage_weight_ * slowest_stage;
   return order;
@@ -60,7 +65,12 @@ CutOrder CutSearch::order_of(const std::vector<int>& cuts) const {
 
 void CutSearch::start_at(const std::vector<int>& cuts) {
   cuts_ = cuts;
-  order_ = order_of(cuts);
+  order_ = order_of_times(cuts);
+  rank_excess_.clear();
+  for (int rank = 0; rank < chain_.ranks(); ++rank) {
+    rank_excess_.push_back(excess(rank, cuts_));
+    order_.excess_bytes += rank_excess_.back();
+  }
   best_ = order_;
   best_changes_.clear();
   stage_time_.clear();
@@ -68,21 +78,19 @@ void CutSearch::start_at(const std::vector<int>& cuts) {
     stage_time_.push_back(chain_.time(start_of(cuts_, stage), cuts_[static_cast<std::size_t>(stage)]));
   }
   rank_time_.clear();
-  rank_excess_.clear();
-  for (int rank = 0; rank < chain_.ranks(); ++rank) {
-    rank_time_.push_back(chain_.rank_time(rank, cuts_));
-    rank_excess_.push_back(excess(rank));
-  }
+  for (int rank = 0; rank < chain_.ranks(); ++rank) rank_time_.push_back(chain_.rank_time(rank, cuts_));
   stages_by_time_ = largest_first(stage_time_);
   ranks_by_time_ = largest_first(rank_time_);
-  stage_touched_at_.assign(stage_time_.size(), 0);
-  rank_touched_at_.assign(rank_time_.size(), 0);
+  stage_changed_at_.assign(stage_time_.size(), 0);
+  rank_changed_at_.assign(rank_time_.size(), 0);
+  rank_seen_at_.assign(rank_time_.size(), 0);
+  changed_rank_time_.resize(rank_time_.size());
   clock_ = 0;
 }
 
-std::int64_t CutSearch::excess(int rank) const {
+std::int64_t CutSearch::excess(int rank, const std::vector<int>& cuts) const {
   if (!memory_limit_) return 0;
-  return std::max<std::int64_t>(chain_.rank_bytes(rank, cuts_) - *memory_limit_, 0);
+  return std::max<std::int64_t>(chain_.rank_bytes(rank, cuts) - *memory_limit_, 0);
 }
 
 bool CutSearch::move_one() {
@@ -160,7 +168,6 @@ std::vector<int> CutSearch::slowest_first() const {
 // Keeps the changes if they are the best so far.
 void CutSearch::consider() {
   watch_.turn();
-  touch();
   swap_changes();
   const std::optional<CutOrder> order = weigh_changed();
   swap_changes();
@@ -181,50 +188,73 @@ void CutSearch::swap_changes() {
   for (Change& change : changes_) std::swap(cuts_[static_cast<std::size_t>(change.stage)], change.end);
 }
 
-// The stages on both sides of each cut that changes, and their ranks.
-void CutSearch::touch() {
-  touched_stages_.clear();
-  touched_ranks_.clear();
-  ++clock_;
+// Calls `visit(stage)` for the stages on both sides of each cut that changes, each once.
+template <class Visit>
+void CutSearch::for_each_changed_stage(const Visit& visit) const {
+  int behind = 0;  // those that were visited
   for (const Change& change : changes_) {
-    for (int stage = change.stage; stage <= change.stage + 1; ++stage) {
-      if (!touched_stages_.empty() && touched_stages_.back() >= stage) continue;
-      touched_stages_.push_back(stage);
-      stage_touched_at_[static_cast<std::size_t>(stage)] = clock_;
-      std::int64_t& touched_at = rank_touched_at_[static_cast<std::size_t>(chain_.rank_of(stage))];
-      if (touched_at == clock_) continue;
-      touched_at = clock_;
-      touched_ranks_.push_back(chain_.rank_of(stage));
-    }
+    for (int stage = std::max(change.stage, behind); stage <= change.stage + 1; ++stage) visit(stage);
+    behind = change.stage + 2;
   }
-  steps_ += static_cast<std::int64_t>(touched_stages_.size());
+}
+
+// What the changed stages make of the order's squares, and which ranks take another time now; stages whose time stays
+// change nothing. Returns the slowest of the changed stages.
+std::int64_t CutSearch::change_times(CutOrder& order) {
+  changed_ranks_.clear();
+  std::int64_t slowest = 0;
+  for_each_changed_stage([&](int stage) {
+    ++steps_;
+    const auto n = static_cast<std::size_t>(stage);
+    const std::int64_t time = chain_.time(start_of(cuts_, stage), cuts_[n]);
+    const std::int64_t more = time - stage_time_[n];
+    if (more == 0) return;
+    stage_changed_at_[n] = clock_;
+    slowest = std::max(slowest, time);
+    order.stage_squares += square(time) - square(stage_time_[n]);
+    const auto rank = static_cast<std::size_t>(chain_.rank_of(stage));
+    if (rank_changed_at_[rank] != clock_) {
+      rank_changed_at_[rank] = clock_;
+      changed_rank_time_[rank] = rank_time_[rank];
+      changed_ranks_.push_back(rank);
+    }
+    changed_rank_time_[rank] += more;
+  });
+  return slowest;
 }
 
 // The order of the changed cuts if it is below the best, else none. Memory last: it takes longest to add up.
 std::optional<CutOrder> CutSearch::weigh_changed() {
+  ++clock_;
   CutOrder order = order_;
-  std::int64_t slowest_rank = largest_untouched(ranks_by_time_, rank_time_, rank_touched_at_, clock_);
-  for (const int rank : touched_ranks_) {
-    const std::int64_t time = chain_.rank_time(rank, cuts_);
+  const std::int64_t slowest_changed_stage = change_times(order);
+  std::int64_t slowest_rank = largest_unchanged(ranks_by_time_, rank_time_, rank_changed_at_, clock_);
+  for (const std::size_t rank : changed_ranks_) {
+    const std::int64_t time = changed_rank_time_[rank];
     if (best_.excess_bytes == 0 && time > best_.pace) return std::nullopt;
     slowest_rank = std::max(slowest_rank, time);
-    order.rank_squares += square(time) - square(rank_time_[static_cast<std::size_t>(rank)]);
+    order.rank_squares += square(time) - square(rank_time_[rank]);
   }
-  std::int64_t slowest_stage = largest_untouched(stages_by_time_, stage_time_, stage_touched_at_, clock_);
-  for (const int stage : touched_stages_) {
-    const std::int64_t time = chain_.time(start_of(cuts_, stage), cuts_[static_cast<std::size_t>(stage)]);
-    slowest_stage = std::max(slowest_stage, time);
-    order.stage_squares += square(time) - square(stage_time_[static_cast<std::size_t>(stage)]);
-  }
+  const std::int64_t slowest_stage =
+      std::max(slowest_changed_stage, largest_unchanged(stages_by_time_, stage_time_, stage_changed_at_, clock_));
   order.pace = slowest_rank + stage_weight_ * slowest_stage;
   if (best_.excess_bytes == 0 && order >= best_) return std::nullopt;
-  if (memory_limit_) {
-    for (const int rank : touched_ranks_) {
-      order.excess_bytes += excess(rank) - rank_excess_[static_cast<std::size_t>(rank)];
-      steps_ += static_cast<std::int64_t>(chain_.moments_of(rank).size());
-    }
-  }
+  if (memory_limit_) order.excess_bytes += more_excess();
   return order < best_ ? std::optional(order) : std::nullopt;
+}
+
+// Of all ranks whose stages changed, also those whose time stayed.
+std::int64_t CutSearch::more_excess() {
+  std::int64_t more = 0;
+  for_each_changed_stage([&](int stage) {
+    const int rank = chain_.rank_of(stage);
+    std::int64_t& seen_at = rank_seen_at_[static_cast<std::size_t>(rank)];
+    if (seen_at == clock_) return;
+    seen_at = clock_;
+    more += excess(rank, cuts_) - rank_excess_[static_cast<std::size_t>(rank)];
+    steps_ += static_cast<std::int64_t>(chain_.moments_of(rank).size());
+  });
+  return more;
 }
 
 }  // namespace plumb

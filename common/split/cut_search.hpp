@@ -53,9 +53,13 @@ class CutSearch {
   void consider();
   [[nodiscard]] bool commit();
   void swap_changes();
-  void touch();
+  [[nodiscard]] CutOrder order_of_times(const std::vector<int>& cuts) const;
+  template <class Visit>
+  void for_each_changed_stage(const Visit& visit) const;
+  [[nodiscard]] std::int64_t change_times(CutOrder& order);
   [[nodiscard]] std::optional<CutOrder> weigh_changed();
-  [[nodiscard]] std::int64_t excess(int rank) const;
+  [[nodiscard]] std::int64_t more_excess();
+  [[nodiscard]] std::int64_t excess(int rank, const std::vector<int>& cuts) const;
   [[nodiscard]] bool exhausted() const { return steps_ > budget_; }
 
   const WeighedChain& chain_;
@@ -73,11 +77,12 @@ class CutSearch {
   std::vector<int> ranks_by_time_;  // the slowest first
   std::vector<int> stages_by_time_;
 
-  std::vector<Change> changes_;  // under consideration, by stage
-  std::vector<int> touched_stages_;
-  std::vector<int> touched_ranks_;
-  std::vector<std::int64_t> stage_touched_at_;  // the last time, by clock
-  std::vector<std::int64_t> rank_touched_at_;
+  std::vector<Change> changes_;             // under consideration, by stage
+  std::vector<std::size_t> changed_ranks_;  // those that take another time
+  std::vector<std::int64_t> changed_rank_time_;
+  std::vector<std::int64_t> stage_changed_at_;  // the last time, by clock
+  std::vector<std::int64_t> rank_changed_at_;
+  std::vector<std::int64_t> rank_seen_at_;
   std::int64_t clock_ = 0;
 
   CutOrder best_;  // of the changes considered for one cut

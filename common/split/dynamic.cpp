@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <span>
 
 #include "common/split/alike_layers.hpp"
@@ -13,7 +14,6 @@ class DynamicSplit {
  public:
   DynamicSplit(const WeighedChain& chain, std::int64_t budget)
       : problem_(chain.problem()), chain_(chain), blocks_(chain.blocks()), stages_(chain.stages()), budget_(budget) {
-    sum_times();
     const auto layer_times = std::span(problem_.block_times).subspan(1, problem_.block_times.size() - 2);
     const bool alike = problem_.memory_per_rank && chain_.most_stages_of_a_rank() > 1 && AlikeLayers::are(chain_) &&
                        std::ranges::count(layer_times, layer_times.front()) == std::ssize(layer_times);
@@ -21,7 +21,8 @@ class DynamicSplit {
   }
 
   std::optional<Split> run() {
-    if (is_too_large()) return std::nullopt;
+    if (is_too_large() || some_stage_holds_nothing()) return std::nullopt;
+    sum_times();
     // The smallest time of the slowest stage for which there are cuts; the whole chain, the largest run, bounds
     // nothing.
     const double whole = times_[time_index(0, blocks_)];
@@ -54,13 +55,27 @@ class DynamicSplit {
     return chain_.fixed_bytes(0, blocks_) + held * chain_.kept_bytes(0, blocks_) > room;
   }
 
+  // Whether a stage is too large alone with any one block that it could have.
+  [[nodiscard]] bool some_stage_holds_nothing() const {
+    if (!problem_.memory_per_rank) return false;
+    for (int stage = 0; stage < stages_; ++stage) {
+      const bool ends = stage + 1 == stages_;  // holds the last block
+      const int first = ends ? blocks_ - 1 : stage;
+      const int last = stage == 0 && !ends ? 0 : blocks_ - (stages_ - stage);
+      int block = first;
+      while (block <= last && chain_.farthest_that_fits(stage, block, block + 1) == block) ++block;
+      if (block > last) return true;
+    }
+    return false;
+  }
+
   // Sums from left to right, as slowest_stage_time adds them: exact comparison needs the same rounding.
   void sum_times() {
-    times_.resize(time_index(0, blocks_ + 1));
+    times_ = std::make_unique_for_overwrite<double[]>(time_index(0, blocks_ + 1));
     for (int end = 1; end <= blocks_; ++end) {
       const double time = problem_.block_times[static_cast<std::size_t>(end) - 1].value;
-      const double* const before = times_.data() + (end > 1 ? time_index(0, end - 1) : 0);
-      double* const sums = times_.data() + time_index(0, end);
+      const double* const before = times_.get() + (end > 1 ? time_index(0, end - 1) : 0);
+      double* const sums = times_.get() + time_index(0, end);
       for (int start = 0; start + 1 < end; ++start) sums[start] = before[start] + time;  // each by itself: by vectors
       sums[end - 1] = time;
     }
@@ -194,7 +209,7 @@ class DynamicSplit {
   int blocks_;
   int stages_;
   std::int64_t budget_;
-  std::vector<double> times_;                 // of all segments, by time_index
+  std::unique_ptr<double[]> times_;           // of all segments, by time_index
   std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
   std::optional<CoupledCuts> coupled_;        // with a memory limit
   std::optional<AlikeLayers> alike_;          // the same, where all layers are alike
