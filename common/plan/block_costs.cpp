@@ -8,6 +8,7 @@
 #include "common/plan/analytic_cost.hpp"
 #include "common/plan/block_shapes.hpp"
 #include "common/plan/boundary.hpp"
+#include "common/plan/first_alike.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
@@ -172,18 +173,16 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
-  std::vector<std::size_t> kinds;  // the first block of each kind of layer so far
-  for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
-    // Equal layers cost the same, wherever they stand.
-    if (!scenario.profile && is_layer(block)) {
-      const auto same = std::ranges::find_if(kinds, [&](std::size_t other) {
-        return model.layers[other - 1] == model.layers[block - 1] && below(other) == below(block);
+  // Equal layers cost the same, wherever they stand, unless each was measured.
+  const std::vector<std::size_t> first =
+      first_alike(model.layers.size() + 2, [&](std::size_t block, std::size_t other) {
+        return !scenario.profile && is_layer(block) && is_layer(other) &&
+               model.layers[other - 1] == model.layers[block - 1] && below(other) == below(block);
       });
-      if (same != kinds.end()) {
-        costs.push_back(costs[*same]);
-        continue;
-      }
-      kinds.push_back(block);
+  for (std::size_t block = 0; block < first.size(); ++block) {
+    if (first[block] < block) {
+      costs.push_back(costs[first[block]]);
+      continue;
     }
     costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
                                      : analytic_cost_of_slices(at, block, slices));

@@ -118,16 +118,20 @@ void add_uniform_of_best(PlanningResult& result, const Scenario& scenario, const
   const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };
   const auto best = std::ranges::find_if(result.candidates, usable);
   if (best == result.candidates.end() || is_made_for_times(best->choice.schedule)) return;
-  PlanChoice choice = best->choice;
-  choice.split = {.method = SplitMethod::uniform};
-  const auto same = [&](const Candidate& candidate) { return candidate.choice == choice; };
-  if (std::ranges::any_of(result.candidates, same)) return;
-  result.candidates.push_back(weigh_candidate(scenario, choice, evaluator));
+  const std::optional<PlanChoice> uniform = missing_uniform(result.candidates, best->choice);
+  if (!uniform) return;
+  result.candidates.push_back(weigh_candidate(scenario, *uniform, evaluator));
   count_last(result);
   --result.left;
 }
 
 }  // namespace
+
+std::optional<PlanChoice> missing_uniform(const std::vector<Candidate>& candidates, PlanChoice choice) {
+  choice.split = {.method = SplitMethod::uniform};
+  const auto same = [&](const Candidate& candidate) { return candidate.choice == choice; };
+  return std::ranges::any_of(candidates, same) ? std::nullopt : std::optional(std::move(choice));
+}
 
 Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort) {
   Candidate candidate{.choice = choice, .own = holds(scenario.splits, choice.split)};

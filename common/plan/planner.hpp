@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,9 @@ struct Candidate {
   std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
   bool unproven = false;    // not built: its split was neither found nor ruled out in time
 };
+
+// The uniform split of a choice, unless it stands among the candidates.
+[[nodiscard]] std::optional<PlanChoice> missing_uniform(const std::vector<Candidate>& candidates, PlanChoice choice);
 
 // One combination, built and not yet predicted; or why it cannot be. And with what an engine predicts of its plan.
 [[nodiscard]] Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice,

@@ -1,8 +1,7 @@
 #include "common/plan/stage_parameters.hpp"
 
-#include <algorithm>
-
 #include "common/plan/analytic_cost.hpp"
+#include "common/plan/first_alike.hpp"
 #include "common/plan/plan_costs.hpp"
 
 namespace plumb {
@@ -15,17 +14,16 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const int tensor = has_measured_costs(plan) ? 1 : plan.layout.tensor.degree;  // measured on one rank, whole
   const std::vector<Layer>& layers = plan.model.layers;
   std::vector<ComputeCost> blocks;
-  std::vector<std::size_t> kinds;  // the first of each kind of layer so far
-  for (std::size_t block = 0; block < layers.size() + 2; ++block) {
-    const bool is_layer = block > 0 && block <= layers.size();
-    const auto same = std::ranges::find_if(
-        kinds, [&](std::size_t other) { return is_layer && layers[other - 1] == layers[block - 1]; });
-    if (same != kinds.end()) {
-      blocks.push_back(blocks[*same]);
-      continue;
+  const auto is_layer = [&](std::size_t block) { return block > 0 && block <= layers.size(); };
+  const std::vector<std::size_t> first = first_alike(layers.size() + 2, [&](std::size_t block, std::size_t earlier) {
+    return is_layer(block) && is_layer(earlier) && layers[earlier - 1] == layers[block - 1];
+  });
+  for (std::size_t block = 0; block < first.size(); ++block) {
+    if (first[block] < block) {
+      blocks.push_back(blocks[first[block]]);
+    } else {
+      blocks.push_back({.parameters = count_of_rank(shapes_of_block(scenario, block, context), tensor).all});
     }
-    if (is_layer) kinds.push_back(block);
-    blocks.push_back({.parameters = count_of_rank(shapes_of_block(scenario, block, context), tensor).all});
   }
   if (plan.model.tied_embeddings && plan.split.layers.size() > 1) {
     blocks.back() = with_table_copy(blocks.back(), scenario, blocks.front());

@@ -313,13 +313,11 @@ class Search {
   void add_uniform(PlanningResult& planning) {
     const bool by_stage = has_stage_data(planning.candidates.front().plan.layout);
     const auto plain = std::ranges::find_if(planning.candidates, is_plain);
-    PlanChoice choice = (by_stage && plain != planning.candidates.end() ? *plain : planning.candidates.front()).choice;
-    choice.split = {.method = SplitMethod::uniform};
-    for (const Candidate& candidate : planning.candidates) {
-      if (candidate.choice == choice) return;
-    }
-    if (weighing_.ended() && is_made_for_times(choice.schedule)) return;  // seconds beyond the time limit
-    Candidate uniform = weigh_candidate(space_.scenario(), choice, engine_);
+    const auto best = by_stage && plain != planning.candidates.end() ? plain : planning.candidates.begin();
+    const std::optional<PlanChoice> choice = missing_uniform(planning.candidates, best->choice);
+    if (!choice) return;
+    if (weighing_.ended() && is_made_for_times(choice->schedule)) return;  // seconds beyond the time limit
+    Candidate uniform = weigh_candidate(space_.scenario(), *choice, engine_);
     planning.simulated += uniform.built && uniform.engine != path_engine ? 1 : 0;
     planning.candidates.push_back(std::move(uniform));
     std::ranges::stable_sort(planning.candidates, stands_before);
