@@ -2,8 +2,8 @@
 // transposed, [32, key_dim], with a copy in shared memory as the products' operand. In a chunk, with
 // decay_i = the sum of log_decay up to i, last = decay_63, grown_i = exp(decay_i):
 //   1. score_ij = q_i·k_j exp(decay_i − decay_j) for j ≤ i; coupling_ij = beta_i k_i·k_j exp(decay_i − decay_j), j < i
-//   2. right_i = beta_i (v_i − grown_i Sᵀk_i);  out_i = grown_i Sᵀq_i;  the inverses of I + coupling's blocks of 16
-//   3. (I + coupling) writes = right, block by block
+//   2. right_i = beta_i (v_i − grown_i Sᵀk_i);  the inverses of I + coupling's blocks of 16
+//   3. (I + coupling) writes = right, block by block;  out_i = grown_i Sᵀq_i
 //   4. out_i += sum over j of score_ij writes_j;  S ← exp(last) S + sum over j of k_j (exp(last − decay_j) writes_j)ᵀ
 #include "kernels/gated_delta.hpp"
 
@@ -21,13 +21,13 @@ template <class T, int Keys>
 __device__ __forceinline__ void update_state(const Tiles<T, Keys>& tiles, State<Keys>& state) {
   const Lane lane;
   scale(state, tiles.grown[chunk - 1]);
-#pragma unroll
+#pragma unroll(steps_at_once <T>)
   for (int k = 0; k < chunk / 16; ++k) {
-    std::uint32_t fading[4];
+    RowOperand<T> fading;
     load_a(fading, tiles.fading + lane.warp % 2 * 16 * Tiles<T, Keys>::narrow + k * 16, Tiles<T, Keys>::narrow);
 #pragma unroll
     for (int n = 0; n < State<Keys>::tiles; ++n) {
-      std::uint32_t key[2];
+      ColumnOperand<T> key;
       load_b_transposed(key, tiles.key + k * 16 * Tiles<T, Keys>::wide + lane.warp / 2 * (Keys / 4) + n * 8,
                         Tiles<T, Keys>::wide);
       mma(state.at[n], fading, key, T{});
@@ -72,11 +72,13 @@ __global__ void __launch_bounds__(threads, 1) chunk_kernel(const __grid_constant
       right_sides(tiles, right);
     } else if (lane.warp < 4) {
       invert_blocks(tiles);
-    } else {
-      from_state(tiles, out);
     }
     sync_block();
-    if (lane.warp < 2) solve(tiles, right);
+    if (lane.warp < 2) {
+      solve(tiles, right);
+    } else if (lane.warp >= 4) {
+      from_state(tiles, out);
+    }
     sync_block();
     if (a.writes != nullptr) store_turned(a, first, tiles.writes, a.writes);
     if (lane.warp >= 4 && a.output != nullptr) {
@@ -97,19 +99,17 @@ void gated_delta_forward(const GatedDeltaShape& shape, Type type, const GatedDel
   require(shape.key_dim > 0 && shape.key_dim <= 256, "keys of 1 to 256");
   require(shape.value_dim > 0 && shape.value_dim < (1 << 20), "values of 1 to 2^20");
   if (shape.sequences == 0) return;
-  const bool aligned = aligned_to<16>(a.query, a.key, a.value, a.output);
-  const bool fits = gated_delta_goes_by_chunks(shape, type) && aligned;
+  const bool aligned = begin_in_eights(type, a.query, a.key, a.value, a.output);
+  const bool fits = gated_delta_goes_by_chunks(shape) && aligned;
   require(fits || (a.states == nullptr && a.writes == nullptr), "chunks where their states are asked for");
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.value_dim, value_columns)),
                   static_cast<unsigned>(shape.sequences));
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     const Rule<T> rule = rule_of<T>(shape, a);
-    if constexpr (sizeof(T) == 2) {
-      if (fits) {
-        if (shape.key_dim == 64) return launch(chunk_kernel<T, 64>, grid, threads, sizeof(Tiles<T, 64>), stream, rule);
-        return launch(chunk_kernel<T, 128>, grid, threads, sizeof(Tiles<T, 128>), stream, rule);
-      }
+    if (fits) {
+      if (shape.key_dim == 64) return launch(chunk_kernel<T, 64>, grid, threads, sizeof(Tiles<T, 64>), stream, rule);
+      return launch(chunk_kernel<T, 128>, grid, threads, sizeof(Tiles<T, 128>), stream, rule);
     }
     launch(shape.key_dim <= 128 ? steps_kernel<T, 16> : steps_kernel<T, 32>, grid, threads, 0, stream, rule);
   });

@@ -81,13 +81,15 @@ void gated_delta_backward_reference(const GatedDeltaShape& shape, const GatedDel
                                     const GatedDeltaGradients& gradients);
 
 // Whether the kernels go in chunks of 64 steps through the tensor cores, in the WY form of arXiv 2406.06484, section 3,
-// with fp32 sums and operands of the type: bf16 and fp16 with keys of 64 or 128 and values of a multiple of 32.
-[[nodiscard]] constexpr bool gated_delta_goes_by_chunks(const GatedDeltaShape& shape, Type type) {
-  return type != Type::fp32 && (shape.key_dim == 64 || shape.key_dim == 128) && shape.value_dim % 32 == 0;
+// with fp32 sums and operands of the type, those of fp32 split into two of TF32: keys of 64 or 128 and values of a
+// multiple of 32.
+[[nodiscard]] constexpr bool gated_delta_goes_by_chunks(const GatedDeltaShape& shape) {
+  return (shape.key_dim == 64 || shape.key_dim == 128) && shape.value_dim % 32 == 0;
 }
 
 // On the GPU; throw std::invalid_argument on a bad shape (keys above 256) and CudaError where CUDA fails. What does not
-// go by chunks, or begins at no multiple of 16 bytes, goes forward step by step in fp32; the backward pass refuses it.
+// go by chunks, or begins at no multiple of 8 elements, goes forward step by step in fp32; the backward pass refuses
+// it.
 void gated_delta_forward(const GatedDeltaShape& shape, Type type, const GatedDeltaForward& arguments, Stream stream);
 [[nodiscard]] std::int64_t gated_delta_workspace(const GatedDeltaShape& shape, Type type);  // bytes
 void gated_delta_backward(const GatedDeltaShape& shape, Type type, const GatedDeltaBackward& arguments, Stream stream);

@@ -72,18 +72,16 @@ std::int64_t gated_delta_workspace(const GatedDeltaShape& shape, Type type) {
 }
 
 void gated_delta_backward(const GatedDeltaShape& shape, Type type, const GatedDeltaBackward& a, Stream stream) {
-  require(gated_delta_goes_by_chunks(shape, type), "16-bit elements, keys of 64 or 128, values of a multiple of 32");
+  require(gated_delta_goes_by_chunks(shape), "keys of 64 or 128, values of a multiple of 32");
   require(shape.sequences >= 0 && shape.sequences <= 65535, "up to 65535 sequences");
   require(shape.time >= 1 && shape.time < (1 << 30), "1 <= time < 2^30");
-  require(aligned_to<16>(a.query, a.key, a.value, a.doutput, a.dquery, a.dkey, a.dvalue, a.workspace),
-          "arrays that begin at multiples of 16 bytes");
+  require(begin_in_eights(type, a.query, a.key, a.value, a.doutput, a.dquery, a.dkey, a.dvalue, a.workspace),
+          "arrays that begin at multiples of 8 elements");
   if (shape.sequences == 0) return;
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (sizeof(T) == 2) {
-      if (shape.key_dim == 64) return launch_backward<T, 64>(shape, type, a, stream);
-      return launch_backward<T, 128>(shape, type, a, stream);
-    }
+    if (shape.key_dim == 64) return launch_backward<T, 64>(shape, type, a, stream);
+    return launch_backward<T, 128>(shape, type, a, stream);
   });
 }
 

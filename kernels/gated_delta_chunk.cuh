@@ -4,15 +4,22 @@
 #include <cstdint>
 
 #include "kernels/device/device.cuh"
+#include "kernels/device/wide_mma.cuh"
 
 namespace plumb::kernels {
 namespace {
 
 constexpr int chunk = 64;
 
-// Rows begin 16 bytes further round the banks than the last, so that ldmatrix reads eight without a conflict.
+// Steps of 16 of a product's sum whose operands are loaded ahead: those of fp32 and their halves take four times the
+// registers.
+template <class T>
+constexpr int steps_at_once = sizeof(T) == sizeof(float) ? 1 : 8;
+
+// Rows begin 8 elements further round the banks than the last, so that ldmatrix reads eight of 16-bit elements without a
+// conflict; of fp32 see device/wide_mma.cuh.
 template <class T, int Keys>
-struct alignas(16) Tiles {
+struct alignas(32) Tiles {
   static constexpr int wide = Keys + 8;
   static constexpr int narrow = chunk + 8;
   static constexpr int small = 16 + 8;
@@ -28,7 +35,9 @@ struct alignas(16) Tiles {
   T value[chunk * values];
   float diagonal[4 * 16 * 17];
   float decay[chunk];
+  float rest[chunk];  // what fp32 does not hold of decay
   float grown[chunk];
+  float left[chunk];  // exp(last − decay)
   float beta[chunk];
 };
 
@@ -59,12 +68,12 @@ template <class T>
 __device__ __forceinline__ void add_pairs(const PairPlace& place, const T* rows, const T* columns, int stride,
                                           int steps, float (&pair)[5][4]) {
   using namespace device;
-#pragma unroll
+#pragma unroll(steps_at_once <T>)
   for (int k = 0; k < steps; ++k) {
 #pragma unroll
     for (int t = 0; t < 5; ++t) {
-      std::uint32_t a[4];
-      std::uint32_t b[2];
+      RowOperand<T> a;
+      ColumnOperand<T> b;
       load_a(a, rows + place.m[t] * 16 * stride + k * 16, stride);
       load_b(b, columns + place.n[t] * 8 * stride + k * 16, stride);
       mma(pair[t], a, b, T{});
@@ -72,10 +81,19 @@ __device__ __forceinline__ void add_pairs(const PairPlace& place, const T* rows,
   }
 }
 
+// exp(decay_row − decay_column). In fp32 the difference of two rounded sums would be off by many times its own
+// rounding.
+template <class Of>
+__device__ __forceinline__ float faded(const Of& tiles, int row, int column) {
+  float between = tiles.decay[row] - tiles.decay[column];
+  if constexpr (sizeof(tiles.query[0]) == sizeof(float)) between += tiles.rest[row] - tiles.rest[column];
+  return expf(between);
+}
+
 template <class Of>
 __device__ __forceinline__ float decayed(const Of& tiles, bool seen, int row, int column, float pair) {
   // Not before it is known to be seen: the exponential of a later step may overflow.
-  return seen ? pair * expf(tiles.decay[row] - tiles.decay[column]) : 0.0F;
+  return seen ? pair * faded(tiles, row, column) : 0.0F;
 }
 
 // Warps 0 to 3 have the coupling, 4 to 7 the scores.
@@ -115,13 +133,13 @@ template <class T, int N>
 __device__ __forceinline__ void multiply(const T* rows, const T* columns, int stride, int steps,
                                          float (&product)[N][4]) {
   using namespace device;
-#pragma unroll
+#pragma unroll(steps_at_once <T>)
   for (int k = 0; k < steps; ++k) {
-    std::uint32_t a[4];
+    RowOperand<T> a;
     load_a(a, rows + k * 16, stride);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      std::uint32_t b[2];
+      ColumnOperand<T> b;
       load_b(b, columns + n * 8 * stride + k * 16, stride);
       mma(product[n], a, b, T{});
     }
@@ -187,12 +205,35 @@ __device__ __forceinline__ void from_writes(const Tiles<T, Keys>& tiles, float (
 
 // Two neighbouring accumulators of 8 columns are one operand of 16: the layouts of mma.m16n8k16 fit.
 template <class T>
-__device__ __forceinline__ void as_operand(const float (&low)[4], const float (&high)[4], std::uint32_t (&a)[4]) {
+__device__ __forceinline__ void as_operand(const float (&low)[4], const float (&high)[4], device::RowOperand<T>& a) {
   using namespace device;
-  a[0] = paired(from_float<T>(low[0]), from_float<T>(low[1]));
-  a[1] = paired(from_float<T>(low[2]), from_float<T>(low[3]));
-  a[2] = paired(from_float<T>(high[0]), from_float<T>(high[1]));
-  a[3] = paired(from_float<T>(high[2]), from_float<T>(high[3]));
+  if constexpr (sizeof(T) == sizeof(float)) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = low[i];
+      a[4 + i] = high[i];
+    }
+  } else {
+    a[0] = paired(from_float<T>(low[0]), from_float<T>(low[1]));
+    a[1] = paired(from_float<T>(low[2]), from_float<T>(low[3]));
+    a[2] = paired(from_float<T>(high[0]), from_float<T>(high[1]));
+    a[3] = paired(from_float<T>(high[2]), from_float<T>(high[3]));
+  }
+}
+
+// What a warp has solved of a block's 16 steps, as an operand: from its registers, where it put it, or, of fp32, whose
+// halves would take 64 registers, again from the tile that it wrote.
+template <class T, int Keys>
+__device__ __forceinline__ void solved_block(const Tiles<T, Keys>& tiles, const device::RowOperand<T> (&kept)[4],
+                                             int block, device::RowOperand<T>& a) {
+  using namespace device;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    sync_warp();  // other lanes wrote some of it; and loads ahead of this would take too many registers
+    load_a(a, tiles.writes + Lane().warp * 16 * Tiles<T, Keys>::narrow + block * 16, Tiles<T, Keys>::narrow);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = kept[block][i];
+  }
 }
 
 // Warps 0 and 1, transposed: writesᵀ of a block = (rightᵀ − sum over earlier blocks of writesᵀ · couplingᵀ) · inverseᵀ.
@@ -201,19 +242,21 @@ __device__ __forceinline__ void solve(Tiles<T, Keys>& tiles, float (&right)[8][4
   using namespace device;
   using Of = Tiles<T, Keys>;
   const Lane lane;
-  std::uint32_t solved[4][4];
+  RowOperand<T> solved[4];
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    std::uint32_t b[2];
+    ColumnOperand<T> b;
 #pragma unroll
     for (int earlier = 0; earlier < block; ++earlier) {
+      RowOperand<T> before;
+      solved_block(tiles, solved, earlier, before);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         load_b(b, tiles.coupling + (block * 16 + half * 8) * Of::narrow + earlier * 16, Of::narrow);
-        mma(right[2 * block + half], solved[earlier], b, T{});
+        mma(right[2 * block + half], before, b, T{});
       }
     }
-    std::uint32_t rest[4];
+    RowOperand<T> rest;
     as_operand<T>(right[2 * block], right[2 * block + 1], rest);
     float writes[2][4] = {};
 #pragma unroll
@@ -227,8 +270,7 @@ __device__ __forceinline__ void solve(Tiles<T, Keys>& tiles, float (&right)[8][4
         const float low = writes[half][2 * i];
         const float high = writes[half][2 * i + 1];
         put_pair(tiles.writes + at, low, high);
-        put_pair(tiles.fading + at, low * expf(tiles.decay[chunk - 1] - tiles.decay[time]),
-                 high * expf(tiles.decay[chunk - 1] - tiles.decay[time + 1]));
+        put_pair(tiles.fading + at, low * tiles.left[time], high * tiles.left[time + 1]);
       }
     }
     as_operand<T>(writes[0], writes[1], solved[block]);

@@ -24,7 +24,7 @@ struct Pairs {
 };
 
 template <class T, int Keys>
-struct alignas(16) PairTiles {
+struct alignas(32) PairTiles {
   static constexpr int wide = Keys + 8;
   static constexpr int narrow = chunk + 8;
   static constexpr int values = value_columns + 8;
@@ -38,7 +38,9 @@ struct alignas(16) PairTiles {
   T score[chunk * narrow];     // D_ij exp(decay_i − decay_j), j ≤ i
   T coupling[chunk * narrow];  // −beta_i E_ij exp(decay_i − decay_j), j < i
   float decay[chunk];
+  float rest[chunk];
   float grown[chunk];
+  float left[chunk];
   float beta[chunk];
   float along[3][2][chunk];       // q·(S dO), k·(S dR), k·(dS U), by halves of the keys; scaled
   float value[chunk];             // dR·v
@@ -114,18 +116,18 @@ __device__ __forceinline__ void add_along(const PairTiles<T, Keys>& tiles, Along
   using Of = PairTiles<T, Keys>;
   const Lane lane;
   const int rows = lane.warp % 4 * 16 * Of::values;
-#pragma unroll
+#pragma unroll(steps_at_once <T>)
   for (int k = 0; k < value_columns / 16; ++k) {
-    std::uint32_t gradient[4];
-    std::uint32_t right[4];
-    std::uint32_t writes[4];
+    RowOperand<T> gradient;
+    RowOperand<T> right;
+    RowOperand<T> writes;
     load_a(gradient, tiles.gradient + rows + k * 16, Of::values);
     load_a(right, tiles.right + rows + k * 16, Of::values);
     load_a(writes, tiles.writes + rows + k * 16, Of::values);
 #pragma unroll
     for (int n = 0; n < Along<Keys>::tiles; ++n) {
       const int at = k * 16 * Of::wide + lane.warp / 4 * (Keys / 2) + n * 8;
-      std::uint32_t b[2];
+      ColumnOperand<T> b;
       load_b_transposed(b, tiles.state + at, Of::wide);
       mma(along.query[n], gradient, b, T{});
       mma(along.reader[n], right, b, T{});
@@ -194,7 +196,7 @@ __device__ __forceinline__ void scale_along(Along<Keys>& along, PairTiles<T, Key
   for (int i = 0; i < 2; ++i) {
     const int row = lane.warp % 4 * 16 + lane.group + i * 8;
     const float grown = tiles.grown[row];
-    const float fading = expf(tiles.decay[chunk - 1] - tiles.decay[row]);
+    const float fading = tiles.left[row];
     float total[3] = {};
 #pragma unroll
     for (int n = 0; n < Along<Keys>::tiles; ++n) {
@@ -228,10 +230,10 @@ __device__ __forceinline__ void add_within(const PairTiles<T, Keys>& tiles, Alon
   const int half = lane.warp / 4 * (Keys / 2);
 #pragma unroll
   for (int other = 0; other < 4; ++other) {
-    std::uint32_t a[4];
-    std::uint32_t b[2];
+    RowOperand<T> a;
+    ColumnOperand<T> b;
     if (other <= own) {
-      std::uint32_t readers[4];
+      RowOperand<T> readers;
       load_a(a, tiles.score + own * 16 * Of::narrow + other * 16, Of::narrow);
       load_a(readers, tiles.coupling + own * 16 * Of::narrow + other * 16, Of::narrow);
 #pragma unroll
@@ -242,7 +244,7 @@ __device__ __forceinline__ void add_within(const PairTiles<T, Keys>& tiles, Alon
       }
     }
     if (other >= own) {
-      std::uint32_t writers[4];
+      RowOperand<T> writers;
       load_a_transposed(a, tiles.score + other * 16 * Of::narrow + own * 16, Of::narrow);
       load_a_transposed(writers, tiles.coupling + other * 16 * Of::narrow + own * 16, Of::narrow);
 #pragma unroll

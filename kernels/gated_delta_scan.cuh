@@ -48,16 +48,17 @@ __device__ __forceinline__ void writes_gradient(const ScanTiles<T, Keys>& tiles,
   for (int n = 0; n < 8; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      right[n][i] *= expf(tiles.decay[chunk - 1] - tiles.decay[n * 8 + lane.quad * 2 + i % 2]);
+      right[n][i] *= tiles.left[n * 8 + lane.quad * 2 + i % 2];
     }
   }
-#pragma unroll
+#pragma unroll(steps_at_once <T>)
   for (int block = 0; block < 4; ++block) {
-    std::uint32_t gradient[4];
+    RowOperand<T> gradient;
     load_a_transposed(gradient, tiles.value + block * 16 * Of::values + lane.warp * 16, Of::values);
 #pragma unroll
-    for (int n = 0; n < 2 * block + 2; ++n) {
-      std::uint32_t score[2];
+    for (int n = 0; n < 8; ++n) {
+      if (n >= 2 * block + 2) continue;  // above the diagonal no score stands
+      ColumnOperand<T> score;
       load_b_transposed(score, tiles.score + block * 16 * Of::narrow + n * 8, Of::narrow);
       mma(right[n], gradient, score, T{});
     }
@@ -70,19 +71,21 @@ __device__ __forceinline__ void solve_transposed(ScanTiles<T, Keys>& tiles, floa
   using namespace device;
   using Of = Tiles<T, Keys>;
   const Lane lane;
-  std::uint32_t solved[4][4];
+  RowOperand<T> solved[4];
 #pragma unroll
   for (int block = 3; block >= 0; --block) {
-    std::uint32_t b[2];
+    ColumnOperand<T> b;
 #pragma unroll
     for (int later = 3; later > block; --later) {
+      RowOperand<T> behind;
+      solved_block(tiles, solved, later, behind);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         load_b_transposed(b, tiles.coupling + later * 16 * Of::narrow + block * 16 + half * 8, Of::narrow);
-        mma(right[2 * block + half], solved[later], b, T{});
+        mma(right[2 * block + half], behind, b, T{});
       }
     }
-    std::uint32_t rest[4];
+    RowOperand<T> rest;
     as_operand<T>(right[2 * block], right[2 * block + 1], rest);
     float made[2][4] = {};
 #pragma unroll
@@ -113,20 +116,23 @@ __device__ __forceinline__ void update_gradient(const ScanTiles<T, Keys>& tiles,
   using Of = Tiles<T, Keys>;
   const Lane lane;
   scale(state, tiles.grown[chunk - 1]);
-#pragma unroll
+#pragma unroll(steps_at_once <T>)
   for (int k = 0; k < chunk / 16; ++k) {
-    std::uint32_t gradient[4];
-    std::uint32_t readers[4];
-    load_a_transposed(gradient, tiles.grown_gradient + k * 16 * Of::values + lane.warp % 2 * 16, Of::values);
-    load_a(readers, tiles.readers + lane.warp % 2 * 16 * Of::narrow + k * 16, Of::narrow);
+    const int at = k * 16 * Of::wide + lane.warp / 2 * (Keys / 4);
+    RowOperand<T> a;
+    load_a_transposed(a, tiles.grown_gradient + k * 16 * Of::values + lane.warp % 2 * 16, Of::values);
 #pragma unroll
     for (int n = 0; n < State<Keys>::tiles; ++n) {
-      const int at = k * 16 * Of::wide + lane.warp / 2 * (Keys / 4) + n * 8;
-      std::uint32_t b[2];
-      load_b_transposed(b, tiles.query + at, Of::wide);
-      mma(state.at[n], gradient, b, T{});
-      load_b_transposed(b, tiles.key + at, Of::wide);
-      mma(state.at[n], readers, b, T{});
+      ColumnOperand<T> b;
+      load_b_transposed(b, tiles.query + at + n * 8, Of::wide);
+      mma(state.at[n], a, b, T{});
+    }
+    load_a(a, tiles.readers + lane.warp % 2 * 16 * Of::narrow + k * 16, Of::narrow);
+#pragma unroll
+    for (int n = 0; n < State<Keys>::tiles; ++n) {
+      ColumnOperand<T> b;
+      load_b_transposed(b, tiles.key + at + n * 8, Of::wide);
+      mma(state.at[n], a, b, T{});
     }
   }
 }

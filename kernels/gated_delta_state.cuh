@@ -10,6 +10,12 @@
 namespace plumb::kernels {
 namespace {
 
+// Whether eight elements can be moved at once.
+template <class... Element>
+bool begin_in_eights(Type type, Element*... arrays) {
+  return type == Type::fp32 ? device::aligned_to<32>(arrays...) : device::aligned_to<16>(arrays...);
+}
+
 // What a thread has of the next chunk, on its way from memory.
 template <class T, int Keys>
 struct Ahead {
@@ -49,25 +55,45 @@ __device__ __forceinline__ void fetch(const Rule<T>& a, int first, Ahead<T, Keys
   fetch_pair(a, static_cast<std::int64_t>(blockIdx.y), first, ahead.pair);
 }
 
+// A sum and what fp32 does not hold of it (Knuth, The Art of Computer Programming 2, section 4.2.2, theorem B).
+struct LongSum {
+  float high;
+  float low;
+};
+__device__ __forceinline__ LongSum operator+(const LongSum& a, const LongSum& b) {
+  const float high = a.high + b.high;
+  const float from_b = high - a.high;
+  return {high, (a.high - (high - from_b)) + (b.high - from_b) + a.low + b.low};
+}
+
 // From the chunk's log_decay in warp 0 and beta in warp 1, two steps a lane.
 template <class Of>
 __device__ __forceinline__ void put_decays(const float (&pair)[2], Of& tiles) {
   using namespace device;
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < warp_size) {
-    float sum_so_far = pair[0] + pair[1];
+    const auto of_lane = [](const LongSum& sum, int lane) {
+      return LongSum{shuffle(sum.high, lane), shuffle(sum.low, lane)};
+    };
+    LongSum so_far = LongSum{pair[0], 0} + LongSum{pair[1], 0};
 #pragma unroll
     for (int reach = 1; reach < warp_size; reach *= 2) {
-      const float before = shuffle(sum_so_far, thread >= reach ? thread - reach : thread);
-      if (thread >= reach) sum_so_far += before;
+      const LongSum before = of_lane(so_far, thread >= reach ? thread - reach : thread);
+      if (thread >= reach) so_far = so_far + before;
     }
-    const float before = shuffle(sum_so_far, thread > 0 ? thread - 1 : 0);
-    const float first = (thread > 0 ? before : 0.0F) + pair[0];
-    const float second = first + pair[1];
-    tiles.decay[2 * thread] = first;
-    tiles.decay[2 * thread + 1] = second;
-    tiles.grown[2 * thread] = expf(first);
-    tiles.grown[2 * thread + 1] = expf(second);
+    LongSum before = of_lane(so_far, thread > 0 ? thread - 1 : 0);
+    const LongSum last = of_lane(so_far, warp_size - 1);
+    if (thread == 0) before = {0, 0};
+    LongSum step = before;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      step = step + LongSum{pair[i], 0};
+      const float grown = expf(step.high);
+      tiles.decay[2 * thread + i] = step.high;
+      tiles.rest[2 * thread + i] = step.low;
+      tiles.grown[2 * thread + i] = grown + grown * step.low;
+      tiles.left[2 * thread + i] = expf((last.high - step.high) + (last.low - step.low));
+    }
   } else if (thread < 2 * warp_size) {
     tiles.beta[2 * thread - chunk] = pair[0];
     tiles.beta[2 * thread - chunk + 1] = pair[1];

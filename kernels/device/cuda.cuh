@@ -43,12 +43,15 @@ __device__ __forceinline__ T shuffle_xor(T x, int mask) {
 __device__ __forceinline__ unsigned match_any(int x) { return __match_any_sync(0xffffffffU, x); }
 __device__ __forceinline__ int ones(unsigned bits) { return __popc(bits); }
 
+__device__ __forceinline__ std::uint32_t bits_of(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
+
 // Not to be fused into one multiply-add: the same bits as on any machine.
 __device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ float sum(float a, float b) { return __fadd_rn(a, b); }
 
 __device__ __forceinline__ unsigned char* dynamic_shared() {
-  extern __shared__ __align__(16) unsigned char plumb_dynamic_shared[];
+  extern __shared__ __align__(32) unsigned char plumb_dynamic_shared[];
   return plumb_dynamic_shared;
 }
 
@@ -62,6 +65,13 @@ __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], 
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], fp16) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d = a · b + d of 16×8×8 by one warp; PTX ISA, "Matrix fragments for mma.m16n8k8", .tf32.
+__device__ __forceinline__ void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }

@@ -197,7 +197,7 @@ void set_order(Order order) {
 const Place& here() { return machine().running->place; }
 
 unsigned char* dynamic_shared() {
-  return reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(machine().shared.data()) + 15) / 16 * 16);
+  return reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(machine().shared.data()) + 31) / 32 * 32);
 }
 
 void run_grid(Index grid, int threads, std::size_t shared, const std::function<void()>& thread) {
@@ -208,7 +208,7 @@ void run_grid(Index grid, int threads, std::size_t shared, const std::function<v
   }
   m.fibers.resize(static_cast<std::size_t>(threads));
   m.warps.resize(m.fibers.size() / lanes);
-  m.shared.assign(shared / 4 + 5, 0);
+  m.shared.assign(shared / 4 + 8, 0);
   m.body = &thread;
   m.turns.resize(m.fibers.size());
   std::iota(m.turns.begin(), m.turns.end(), std::size_t{0});

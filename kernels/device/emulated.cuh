@@ -64,6 +64,9 @@ inline unsigned match_any(int x) {
 }
 inline int ones(unsigned bits) { return std::popcount(bits); }
 
+inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+inline float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
 inline float product(float a, float b) { return a * b; }
 inline float sum(float a, float b) { return a + b; }
 
@@ -87,6 +90,23 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]
       total += static_cast<double>(half(from_a[row / 8 + 2 * (k / 8)], k % 2)) * half(from_b[4 + k / 8], k % 2);
     }
     d[i] = static_cast<float>(total);
+  }
+}
+
+// Of PTX ISA, "Matrix fragments for mma.m16n8k8", .tf32: no more than TF32's bits are read, and the sum is cut off, not
+// rounded, as the tensor cores do (Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021).
+inline void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  const emulated::Lanes& all = emulated::exchanged({a[0], a[1], a[2], a[3], b[0], b[1]});
+  const auto number = [](std::uint32_t word) { return static_cast<double>(float_of(word & 0xffffe000U)); };
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i) {
+    double total = d[i];
+    for (int k = 0; k < 8; ++k) {
+      total += number(all[lane / 4 * 4 + k % 4][i / 2 + 2 * (k / 4)]) *
+               number(all[(lane % 4 * 2 + i % 2) * 4 + k % 4][4 + k / 4]);
+    }
+    d[i] = static_cast<float>(total);
+    if (std::abs(static_cast<double>(d[i])) > std::abs(total)) d[i] = std::nextafter(d[i], 0.0F);
   }
 }
 

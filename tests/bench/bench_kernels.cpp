@@ -229,30 +229,32 @@ void adapters() {
   }
 }
 
-void delta_rule() {
+void delta_rule(Type type, const std::string& named) {
   const GatedDeltaShape shape = {.sequences = 32, .time = tokens, .key_dim = 128, .value_dim = 128};
   constexpr std::int64_t size = 32 * tokens * 128;
-  void* const q = halves(size);
-  void* const k = halves(size);
-  void* const v = halves(size);
-  void* const out = halves(size);
+  const double element = static_cast<double>(bytes_of(type));
+  const auto elements = [&] { return memory(size * static_cast<std::int64_t>(bytes_of(type))); };
+  void* const q = elements();
+  void* const k = elements();
+  void* const v = elements();
+  void* const out = elements();
   float* const beta = floats(32 * tokens);
   float* const decay = floats(32 * tokens);
   // Of a chunk, without the repetition for each block of values: 2 · 64 · (64 (2 dk + 2 dv) + 3 dk dv).
   constexpr double flops = 32.0 * tokens / 64 * 2 * 64 * (64.0 * 512 + 3.0 * 128 * 128);
-  report("gated delta rule forward", 8.0 * size, flops, [&] {
-    gated_delta_forward(shape, Type::bf16,
+  report("gated delta rule forward" + named, 4 * element * size, flops, [&] {
+    gated_delta_forward(shape, type,
                         {.query = q, .key = k, .value = v, .beta = beta, .log_decay = decay, .output = out}, {});
   });
-  void* const dq = halves(size);
-  void* const dk = halves(size);
-  void* const dv = halves(size);
+  void* const dq = elements();
+  void* const dk = elements();
+  void* const dv = elements();
   float* const dbeta = floats(32 * tokens);
   float* const ddecay = floats(32 * tokens);
-  void* const workspace = memory(gated_delta_workspace(shape, Type::bf16));
+  void* const workspace = memory(gated_delta_workspace(shape, type));
   // At least: q, k, v and dO are read, three gradients written. Twice the forward pass's products, and those again.
-  report("gated delta rule backward", 14.0 * size, 3 * flops, [&] {
-    gated_delta_backward(shape, Type::bf16,
+  report("gated delta rule backward" + named, 7 * element * size, 3 * flops, [&] {
+    gated_delta_backward(shape, type,
                          {.query = q,
                           .key = k,
                           .value = v,
@@ -284,7 +286,8 @@ int main() {
     compression();
     optimizer();
     adapters();
-    delta_rule();
+    delta_rule(Type::bf16, "");
+    delta_rule(Type::fp32, ", fp32");
   } catch (const CudaError& error) {
     std::fprintf(stderr, "bench_kernels: %s\n", error.what());
     return 3;

@@ -92,18 +92,21 @@ Result by_kernels(const Problem& p, Type type) {
 }  // namespace
 
 // As of the forward pass: every operand of the products is rounded to the type, and states and their gradients pass
-// through several chunks. All gradients are measured by the type, those in fp32 as well: their operands have it.
+// through several chunks. All gradients are measured by the type, those in fp32 as well: their operands have it. Of
+// fp32 no operand is rounded, but log_decay's gradient is a sum of larger numbers that cancel.
 TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundings of fp64") {
   need_device();
   const std::vector<GatedDeltaShape> shapes = {
       {1, 1, 64, 32}, {1, 63, 64, 32}, {2, 64, 128, 32}, {1, 65, 64, 64}, {1, 200, 128, 64}};
-  for (const Type type : {Type::fp16, Type::bf16}) {
+  for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
       for (const bool states : {false, true}) {
+        if (type == Type::fp32 && !states) continue;  // the emulation's six products for one take their time
         INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim << ", states " << states);
         // Of one step a gradient is one sum over the values, or one such number times a vector: what cancels in it is
         // not outweighed by other steps.
-        const double most = shape.time == 1 ? 32 : 4;
+        const double of_decay = shape.time == 1 ? 32 : 4;
+        const double most = type == Type::fp32 ? most_error : of_decay;
         const Problem p = make_problem(type, shape, states);
         const Gradients exact = by_recurrence(p);
         same_bits_each_way([&] {
@@ -112,7 +115,7 @@ TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundi
           CHECK(error_ratio(type, found.gradients.key, exact.key) <= most);
           CHECK(error_ratio(type, found.gradients.value, exact.value) <= most);
           CHECK(error_ratio(type, found.gradients.beta, exact.beta) <= most);
-          CHECK(error_ratio(type, found.gradients.log_decay, exact.log_decay) <= most);
+          CHECK(error_ratio(type, found.gradients.log_decay, exact.log_decay) <= of_decay);
           CHECK(error_ratio(type, found.gradients.first_state, exact.first_state) <= most);
           return found.raw;
         });
@@ -123,7 +126,7 @@ TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundi
 
 TEST_CASE("The gated delta rule's backward pass refuses what does not go by chunks") {
   need_device();
-  CHECK_THROWS_AS(gated_delta_backward({1, 64, 64, 32}, Type::fp32, {}, {}), std::invalid_argument);
+  CHECK_THROWS_AS(gated_delta_backward({1, 64, 40, 32}, Type::fp32, {}, {}), std::invalid_argument);
   CHECK_THROWS_AS(gated_delta_backward({1, 64, 48, 32}, Type::bf16, {}, {}), std::invalid_argument);
   CHECK_THROWS_AS(gated_delta_backward({1, 64, 64, 40}, Type::bf16, {}, {}), std::invalid_argument);
 }

@@ -1,5 +1,7 @@
 // The gated delta rule's kernels against the recurrence in fp64.
+#include <utility>
 #include "kernels/gated_delta.hpp"
+
 #include "tests/catch.hpp"
 #include "tests/kernels/arrays.hpp"
 #include "tests/kernels/gated_delta_case.hpp"
@@ -57,20 +59,20 @@ TEST_CASE("The gated delta rule step by step is as near to fp64 as its type allo
 }
 
 // The operands of the chunks' products are rounded to the type, each a source of one rounding's size: not one rounding
-// of the result, but a few of them.
+// of the result, but a few of them. Those of fp32 are not.
 TEST_CASE("The gated delta rule by chunks is within four roundings of fp64") {
   need_device();
   // One step; a chunk and one less and more; several, with two blocks of values.
   const std::vector<GatedDeltaShape> shapes = {{1, 1, 64, 32},   {1, 63, 64, 32},   {2, 64, 128, 32},
                                                {1, 65, 128, 32}, {2, 300, 128, 64}, {1, 200, 64, 96}};
-  for (const Type type : {Type::fp16, Type::bf16}) {
+  for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
       INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim);
       const DeltaCase c = make_case(type, shape);
       const Numbers exact = by_recurrence(c);
       same_bits_each_way([&] {
         const Result found = by_kernel(c, type);
-        CHECK(error_ratio(type, found.output, exact) <= 4);
+        CHECK(error_ratio(type, found.output, exact) <= (type == Type::fp32 ? most_error : 4));
         return found.raw;
       });
     }
@@ -79,8 +81,9 @@ TEST_CASE("The gated delta rule by chunks is within four roundings of fp64") {
 
 TEST_CASE("The gated delta rule goes on from a state that it left") {
   need_device();
-  for (const GatedDeltaShape& whole : {GatedDeltaShape{2, 192, 64, 32}, GatedDeltaShape{2, 30, 20, 8}}) {
-    const Type type = whole.key_dim == 64 ? Type::bf16 : Type::fp32;
+  const std::pair<GatedDeltaShape, Type> cases[] = {
+      {{2, 192, 64, 32}, Type::bf16}, {{2, 192, 64, 32}, Type::fp32}, {{2, 30, 20, 8}, Type::fp32}};
+  for (const auto& [whole, type] : cases) {
     const DeltaCase c = make_case(type, whole);
     const Result at_once = by_kernel(c, type);
     const std::int64_t first_steps = whole.time / 3;  // a whole chunk

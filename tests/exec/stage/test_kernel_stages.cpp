@@ -108,8 +108,8 @@ TEST_CASE("A hybrid model trains on kernels as well as on LibTorch's operations"
   CHECK(calls<&T::moe_permute> == 2 * 2 * 2);
   CHECK(calls<&T::moe_unpermute> == 2 * 2 * 2 * 2);  // and as permute's backward
   CHECK(calls<&T::moe_unpermute_backward> == 2 * 2 * 2);
-  CHECK(calls<&T::gated_delta_forward> == 2 * 2);  // in bf16 alone
-  CHECK(calls<&T::gated_delta_backward> == 2 * 2);
+  CHECK(calls<&T::gated_delta_forward> == 2 * 2 * 2);
+  CHECK(calls<&T::gated_delta_backward> == 2 * 2 * 2);
 }
 
 TEST_CASE("LoRA trains on kernels as well as on LibTorch's operations") {
