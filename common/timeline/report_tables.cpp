@@ -42,13 +42,20 @@ std::string stages_of(const Schedule& schedule, int rank) {
   return text;
 }
 
-std::string time_cells(const RankStatistics& rank, Seconds step) {
+// A time that the clocks cannot tell from nothing is greyed.
+std::string doubtful_cell(Seconds time, Seconds doubt) {
+  if (time <= Seconds{} || time > doubt) return fmt::format("<td>{}</td>", to_text(time));
+  return fmt::format(R"(<td class="quiet" title="within the clocks' uncertainty">{}</td>)", to_text(time));
+}
+
+std::string time_cells(const RankStatistics& rank, Seconds step, Seconds doubt) {
   const std::vector<Part> parts{
       {"busy", "compute", share(rank.compute, step), to_text(rank.compute)},
       {"waits", "exposed communication", share(rank.exposed_communication, step), to_text(rank.exposed_communication)},
       {"idle", "idle", share(rank.idle, step), to_text(rank.idle)}};
-  return fmt::format("<td>{}</td><td>{}</td><td>{}</td><td class=\"wide\">{}</td>", to_text(rank.compute),
-                     to_text(rank.exposed_communication), to_text(rank.idle), stacked_bar(parts));
+  return fmt::format("<td>{}</td>{}{}<td class=\"wide\">{}</td>", to_text(rank.compute),
+                     doubtful_cell(rank.exposed_communication, doubt), doubtful_cell(rank.idle, doubt),
+                     stacked_bar(parts));
 }
 
 std::string memory_cells(const RankSummary& rank, Bytes largest) {
@@ -95,6 +102,7 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest
 std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   const int ranks = timeline.schedule.ranks;
   const StepStatistics statistics = step_statistics(step, ranks);
+  const std::vector<Seconds> doubt = exposure_doubt(timeline, step);
   const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
   const Bytes largest = largest_memory(timeline.ranks);
   std::string table =
@@ -105,7 +113,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   table += "</tr></thead><tbody>\n";
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
     table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank, stages_of(timeline.schedule, static_cast<int>(rank)),
-                         time_cells(statistics.ranks[rank], step.duration));
+                         time_cells(statistics.ranks[rank], step.duration, doubt[rank]));
     if (has_memory) table += memory_cells(timeline.ranks[rank], largest);
     table += "</tr>\n";
   }
@@ -194,15 +202,16 @@ std::string waterfall(const TimelineDiff& diff) {
   for (const DiffCause& cause : diff.causes) {
     const double next = now + cause.seconds.value;
     const bool none = std::abs(cause.seconds.value) < 1e-9 * diff.predicted.value;
+    const std::string actions = cause.within_clocks ? "too little to tell from nothing" : joined(cause.actions);
     table += fmt::format(
         "<tr{}><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left actions\">{}</td></tr>\n",
-        none ? " class=\"none\"" : "", escaped(cause.cause), none ? "0" : typeset(signed_text(cause.seconds)),
-        none ? "" : part(cause.seconds),
+        none || cause.within_clocks ? " class=\"none\"" : "", escaped(cause.cause),
+        none ? "0" : typeset(signed_text(cause.seconds)), none ? "" : part(cause.seconds),
         bar_row(none         ? "nothing"
                 : next > now ? "longer"
                              : "shorter",
                 now, next, scale),
-        joined(cause.actions));
+        actions);
     now = next;
   }
   total("measured step", diff.measured, share_text(diff.measured));

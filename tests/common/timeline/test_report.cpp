@@ -186,6 +186,34 @@ TEST_CASE("what calibrations say of the machine stands under the headline") {
   CHECK(nesting_problem(page) == "");
 }
 
+TEST_CASE("how well the hosts' clocks agree is said once, and what may be theirs is no finding") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  std::vector<Seconds> slow = durations(made.graph);
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    if (made.graph.nodes[i].kind == NodeKind::transfer) slow[i] += Seconds{3e-5};
+  }
+  std::vector<Timeline> timelines{test::predicted_of(made), test::measured_of(made, slow)};
+  for (Event& event : timelines[1].steps[0].events) {
+    if (is_receive(event.action.kind)) event.peer = 1 - event.rank;
+  }
+  CHECK(count(html_report(timelines), "clocks of the hosts") == 0);
+  CHECK(count(html_report(timelines), "Most of it: <b>transfers</b>") +
+            count(html_report(timelines), "as long as predicted") ==
+        1);
+  timelines[1].clock_uncertainty = {5e-5};
+  const std::string page = html_report(timelines);
+  CHECK(count(page, "The clocks of the hosts agree within 50.00 µs") == 1);
+  CHECK(count(page, "50.00 µs") == 1);
+  CHECK(count(page, "Most of it") == 0);
+  CHECK(count(page, "<tr class=\"none\"><td class=\"left\">within the clocks&#39; uncertainty</td>") == 1);
+  CHECK(count(page, "too little to tell from nothing") >= 1);
+  CHECK(nesting_problem(page) == "");
+  // Which part of a pause a message was on its way is not known better than the clocks for each message.
+  timelines[1].clock_uncertainty = {1};
+  CHECK(count(html_report({timelines[1]}), "of it while a message is on its way") == 0);
+  CHECK(count(html_report({timelines[1]}), "title=\"within the clocks' uncertainty\"") > 0);
+}
+
 TEST_CASE("a report needs a timeline with a step") {
   REQUIRE_THROWS_AS(html_report({}), InputError);
   Timeline empty = test::random_gpipe(2, 3, 1, 1);
