@@ -58,14 +58,36 @@ std::string time_cells(const RankStatistics& rank, Seconds step, Seconds doubt) 
                      stacked_bar(parts));
 }
 
-std::string memory_cells(const RankSummary& rank, Bytes largest) {
+// What the bars of memory are drawn to: `whole` is as wide as a cell.
+struct MemoryScale {
+  Bytes whole;
+  Bytes limit;  // drawn as a line; 0: not known, or so far away that the bars would be too short to read
+};
+
+// A quarter of a cell is the least in which the parts of a bar can still be told apart.
+constexpr std::int64_t most_times_largest = 4;
+
+MemoryScale memory_scale(Bytes largest, Bytes limit) {
+  if (limit <= Bytes{} || limit.value / most_times_largest > largest.value) return {.whole = largest, .limit = {}};
+  return {.whole = std::max(largest, limit), .limit = limit};
+}
+
+std::string with_limit(const std::string& bar, const MemoryScale& scale) {
+  if (scale.limit == Bytes{}) return bar;
+  return fmt::format(
+      R"(<div class="limited">{}<i class="limit" style="left:{:.3f}%" title="a rank may use: {}"></i></div>)", bar,
+      100 * share(scale.limit, scale.whole), to_text(scale.limit));
+}
+
+std::string memory_cells(const RankSummary& rank, const MemoryScale& scale) {
+  const Bytes largest = scale.whole;
   const std::vector<Part> parts{
       {"parameters", "parameters", share(rank.parameter_bytes, largest), to_text(rank.parameter_bytes)},
       {"gradients", "gradients", share(rank.gradient_bytes, largest), to_text(rank.gradient_bytes)},
       {"optimizer", "optimizer", share(rank.optimizer_bytes, largest), to_text(rank.optimizer_bytes)},
       {"activations", "activations", share(rank.activation_bytes, largest), to_text(rank.activation_bytes)}};
   return fmt::format("<td>{}</td><td>{}</td><td class=\"wide\">{}</td>", to_text(rank.received_bytes),
-                     to_text(rank.peak_bytes), stacked_bar(parts));
+                     to_text(rank.peak_bytes), with_limit(stacked_bar(parts), scale));
 }
 
 // A bar longer than its cell would lie: the whole is the largest sum of parts or peak of any rank.
@@ -78,9 +100,8 @@ Bytes largest_memory(const std::vector<RankSummary>& ranks) {
   return largest;
 }
 
-// Below the table, where it may take several lines. The device's memory is told in words: a bar that had room for it
-// would be short where little of it is used.
-std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest) {
+// Below the table, where it may take several lines.
+std::string rank_legend(const Timeline& timeline, bool has_memory, const MemoryScale& scale) {
   const auto entry = [](std::string_view colour, std::string_view name) {
     return fmt::format(R"(<span><i class="key {}"></i>{}</span>)", colour, name);
   };
@@ -89,7 +110,8 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest
   if (has_memory) {
     text += R"(<span class="quiet">memory:</span>)" + entry("parameters", "parameters") +
             entry("gradients", "gradients") + entry("optimizer", "optimizer") + entry("activations", "activations");
-    text += fmt::format("<span class=\"quiet\">a whole bar: {}{}</span>", to_text(largest),
+    if (scale.limit > Bytes{}) text += entry("limit", "what a rank may use");
+    text += fmt::format("<span class=\"quiet\">a whole bar: {}{}</span>", to_text(scale.whole),
                         timeline.memory_limit > Bytes{}
                             ? fmt::format("; a rank of the plan's device may use {}", to_text(timeline.memory_limit))
                             : "");
@@ -104,7 +126,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   const StepStatistics statistics = step_statistics(step, ranks);
   const std::vector<Seconds> doubt = exposure_doubt(timeline, step);
   const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
-  const Bytes largest = largest_memory(timeline.ranks);
+  const MemoryScale scale = memory_scale(largest_memory(timeline.ranks), timeline.memory_limit);
   std::string table =
       R"(<table class="ranks"><thead><tr><th>rank<th>stages<th>compute<th>exposed<th>idle<th class="wide">time)";
   if (has_memory) {
@@ -114,10 +136,10 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
     table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank, stages_of(timeline.schedule, static_cast<int>(rank)),
                          time_cells(statistics.ranks[rank], step.duration, doubt[rank]));
-    if (has_memory) table += memory_cells(timeline.ranks[rank], largest);
+    if (has_memory) table += memory_cells(timeline.ranks[rank], scale);
     table += "</tr>\n";
   }
-  return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, largest);
+  return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, scale);
 }
 
 std::string overview_table(const std::vector<Timeline>& timelines) {
