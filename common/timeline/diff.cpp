@@ -168,6 +168,7 @@ class Substitution {
       cause.actions = largest(graph_, std::move(changes), cause.seconds, critical_path(graph_, telling));
     }
     cause.within_clocks = cause.seconds != Seconds{} && within(cause.seconds, doubt);
+    if (cause.within_clocks) cause.actions.clear();
     evaluation_ = std::move(after);
     return cause;
   }

@@ -95,14 +95,20 @@ void print_verdict(const DiffOptions& options, const Verdict& verdict) {
   }
 }
 
-void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+std::string how_far(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
   const std::string error = percent_text(verdict.error_fraction);
+  const bool of_clocks = difference.step_within_clocks();
+  if (!sides.alike()) {
+    return of_clocks ? "median step; as predicted, as far as the clocks agree"
+                     : "median step; prediction off by " + error;
+  }
+  return fmt::format("{} too, by {}; the first {}", sides.second, sides.second_by,
+                     of_clocks ? "takes as long, as far as the clocks agree" : "differs by " + error + " from it");
+}
+
+void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
   std::cout << fmt::format("{:<12}{}\n{:<12}{}  ({})\n", sides.first, to_text(difference.predicted), sides.second,
-                           to_text(difference.measured),
-                           sides.alike() ? fmt::format("{} too, by {}; the first differs by {} from it", sides.second,
-                                                       sides.second_by, error)
-                           : difference.step_within_clocks() ? "median step; as predicted, as far as the clocks agree"
-                                                             : fmt::format("median step; prediction off by {}", error));
+                           to_text(difference.measured), how_far(difference, sides, verdict));
   std::cout << fmt::format("replay      {}  (the step rebuilt from {} durations: {:+.2f}%)\n\n",
                            to_text(difference.replay), sides.alike() ? "the second file's" : "its own measured",
                            (difference.replay / difference.measured - 1) * 100);
