@@ -61,11 +61,12 @@ std::string noise_text(const Profile& profile) {
   const double needed = std::ceil(measured * (worst / trusted_doubt_fraction) * (worst / trusted_doubt_fraction));
   const std::string rounds = needed <= most_rounds ? fmt::format(", with --rounds {:.0f}", needed)
                                                    : std::string("; more rounds alone will not do");
+  const bool one = noisy.size() == 1;
   return fmt::format(
-      "{} of {} kinds of block {} measured too unevenly to trust what is predicted from {}: {}. Calibrate again on an "
-      "otherwise idle machine, its threads kept to cores of their own (taskset -c 0,1 plumb-exec calibrate …){}.",
-      noisy.size(), profile.blocks.size(), noisy.size() == 1 ? "was" : "were", noisy.size() == 1 ? "it" : "them", names,
-      rounds);
+      "{} of {} kinds of block {} measured too unevenly to trust what is predicted from {}:\n{}.\nCalibrate again on "
+      "an "
+      "otherwise idle machine, its threads kept to cores of their own (taskset -c 0,1 plumb-exec\ncalibrate …){}.",
+      noisy.size(), profile.blocks.size(), one ? "was" : "were", one ? "it" : "them", names, rounds);
 }
 
 }  // namespace plumb

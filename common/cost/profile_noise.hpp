@@ -27,7 +27,7 @@ struct NoisyBlock {
 // Those whose median is less sure than that, in the profile's order.
 [[nodiscard]] std::vector<NoisyBlock> noisy_blocks(const Profile& profile);
 
-// Which they are, how unsure and what to do, in two sentences; empty if there are none.
+// Which they are, how unsure and what to do, in lines without a last end; empty if there are none.
 [[nodiscard]] std::string noise_text(const Profile& profile);
 
 }  // namespace plumb

@@ -99,6 +99,7 @@ ExitStatus calibrate_command(const CalibrateArguments& arguments) {
     std::cout << to_json(profile).dump(2) << '\n';
   } else if (arguments.output.empty()) {
     std::cout << yaml;
+    if (const std::string noise = noise_text(profile); !noise.empty()) std::cerr << noise << '\n';
   } else {
     print(profile, arguments.device == "cpu");
     std::cout << "profile: " << arguments.output << '\n';

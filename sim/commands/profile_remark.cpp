@@ -5,8 +5,10 @@
 namespace plumb::sim {
 
 std::string noise_line(const std::optional<Profile>& profile) {
-  const std::string text = profile ? noise_text(*profile) : "";
-  return text.empty() ? "" : "  profile: " + text + "\n";
+  std::string text = profile ? noise_text(*profile) : "";
+  if (text.empty()) return text;
+  for (std::size_t end = 0; (end = text.find('\n', end)) != std::string::npos; ++end) text.insert(end + 1, "  ");
+  return "  profile: " + text + "\n";
 }
 
 void add_noise(Json& json, const std::optional<Profile>& profile) {

@@ -9,7 +9,7 @@
 
 namespace plumb::sim {
 
-// A line with its end; empty if there is nothing to say.
+// Whole lines; empty if there is nothing to say.
 [[nodiscard]] std::string noise_line(const std::optional<Profile>& profile);
 
 // `noisy_blocks`, empty where all can be trusted; nothing without a profile.

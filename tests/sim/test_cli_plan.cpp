@@ -245,7 +245,7 @@ TEST_CASE("plan and show say which measured blocks are too noisy to trust, in wo
     CHECK_THAT(
         run_plumb(folder, noisy).out,
         ContainsSubstring("profile: 1 of 3 kinds of block was measured too unevenly to trust what is predicted from "
-                          "it: head (spread 612.0%"));
+                          "it:\n  head (spread 612.0%"));
     const std::string even = command + scenario_with(profile_of(0.03));
     CHECK(json_of(run_plumb(folder, even + " --json"))["noisy_blocks"].empty());
     CHECK(run_plumb(folder, even).out.find("unevenly") == std::string::npos);
