@@ -11,6 +11,7 @@
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -53,6 +54,10 @@ std::string on_terminal(const Work& work) {
 TEST_CASE("a check on a terminal says how far it is while its first step still goes on") {
   // As many microbatches as take about 2.5 s here: after one second it is to be shown.
   constexpr int few = 20;
+  // A run comes before its check: its ranks set the number of threads, of which the first operation of any thread takes
+  // its own.
+  (void)test::train(test::training_plan({.model = test::llama(2), .schedule = "1f1b", .ranks = 1}), 1,
+                    make_local_transports);
   check_one_step(few);  // whatever is done once only
   const auto begin = std::chrono::steady_clock::now();
   check_one_step(few);
