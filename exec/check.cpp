@@ -18,9 +18,21 @@
 namespace plumb::exec {
 namespace {
 
+// Of all that one device does: its steps are as long as those of all ranks together.
+class CheckProgress {
+ public:
+  explicit CheckProgress(std::int64_t microbatches) : total_(microbatches) {}
+  void add(int microbatches) { progress_.update(done_ += microbatches, total_); }
+
+ private:
+  Progress progress_{"checking against a single device: microbatches"};
+  std::int64_t done_ = 0;
+  std::int64_t total_ = 0;
+};
+
 // One step on one device: one sequence after the other, F of its slices, then I and W of them in reverse. Slices count
 // as the schedule's microbatches do, from `first` up to but without `end`.
-void run_step(TorchStage& stage, std::int64_t step, int first, int end, int slices) {
+void run_step(TorchStage& stage, std::int64_t step, int first, int end, int slices, CheckProgress& progress) {
   stage.begin_step(step);
   for (int sequence = first; sequence < end; sequence += slices) {
     for (int slice = 0; slice < slices; ++slice) {
@@ -30,6 +42,7 @@ void run_step(TorchStage& stage, std::int64_t step, int first, int end, int slic
       (void)stage.input_gradient(sequence + slice, {});
       stage.weight_gradient(sequence + slice);
     }
+    progress.add(slices);
   }
   stage.end_step();
 }
@@ -71,13 +84,15 @@ class UpdatesReference {
 
   std::vector<double> train(std::size_t steps) {
     std::vector<double> losses;
-    Progress progress("checking against a single device: steps");
+    CheckProgress progress(static_cast<std::int64_t>(steps) * schedule_.microbatches);
     for (std::size_t step = 0; step < steps; ++step) {
       for (const auto& stage : stages_) stage->begin_step(static_cast<std::int64_t>(step));
-      for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) run(microbatch);
+      for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
+        run(microbatch);
+        progress.add(1);
+      }
       for (const auto& stage : stages_) stage->end_step();
       losses.push_back(stages_.back()->loss());
-      progress.update(static_cast<int>(step) + 1, static_cast<int>(steps));
     }
     return losses;
   }
@@ -128,10 +143,12 @@ std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const 
 
 class Comparison {
  public:
-  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device)
+  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device, std::size_t steps)
       : plan_(plan),
         corpus_(corpus),
         device_(device),
+        progress_((static_cast<std::int64_t>(steps) + 1) * plan.schedule.microbatches),  // and one step in fp64
+        steps_(steps),
         reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
     reference_.log_routing(&routing_);
     if (replicas(plan.schedule) == 2) {
@@ -141,17 +158,15 @@ class Comparison {
     }
   }
 
-  // Trains the reference up to and without the last optimizer step; losses of each step.
-  std::vector<double> train(std::size_t steps) {
+  // Trains the reference for all steps, up to and without the last optimizer step; losses of each step.
+  std::vector<double> train() {
     std::vector<double> losses;
-    Progress progress("checking against a single device: steps");
-    for (std::size_t step = 0; step < steps; ++step) {
+    for (std::size_t step = 0; step < steps_; ++step) {
       if (step > 0) {
         reference_.optimizer_step();
         if (second_) second_->optimizer_step();
       }
       losses.push_back(run(static_cast<std::int64_t>(step)));
-      progress.update(static_cast<int>(step) + 1, static_cast<int>(steps));
     }
     return losses;
   }
@@ -159,14 +174,15 @@ class Comparison {
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return reference_.trained_weights(); }
 
   // Sets worst_error_ratio and worst_tensor, from a step in fp64 with the reference's weights and routing.
-  void weigh_errors(std::size_t last_step, const NamedGradients& gradients, CheckResult& result) {
+  void weigh_errors(const NamedGradients& gradients, CheckResult& result) {
     TorchStage exact(whole_model_settings(plan_, numerics_of(ElementType::fp64, device_)), corpus_);
     for (std::size_t index = 0; index < exact.weights().size(); ++index) {
       exact.weights()[index]->value.copy_(reference_.weights()[index]->value);
     }
     routing_.replay = true;
     exact.log_routing(&routing_);
-    run_step(exact, static_cast<std::int64_t>(last_step), 0, plan_.schedule.microbatches, plan_.schedule.slices);
+    run_step(exact, static_cast<std::int64_t>(steps_) - 1, 0, plan_.schedule.microbatches, plan_.schedule.slices,
+             progress_);
     exact.sum_tied_gradients();
     const double epsilon = epsilon_of(plan_.training.precision);
     for (std::size_t index = 0; index < exact.trained_weights().size(); ++index) {
@@ -186,12 +202,12 @@ class Comparison {
     const int count = plan_.schedule.microbatches;
     const int slices = plan_.schedule.slices;
     if (!second_) {
-      run_step(reference_, step, 0, count, slices);
+      run_step(reference_, step, 0, count, slices, progress_);
       reference_.sum_tied_gradients();
       return reference_.loss();
     }
-    run_step(reference_, step, 0, count / 2, slices);
-    run_step(*second_, step, count / 2, count, slices);
+    run_step(reference_, step, 0, count / 2, slices, progress_);
+    run_step(*second_, step, count / 2, count, slices, progress_);
     reference_.sum_with_replica(*second_);
     return reference_.loss() + second_->loss();
   }
@@ -199,6 +215,8 @@ class Comparison {
   const Plan& plan_;
   const std::shared_ptr<const Corpus>& corpus_;
   c10::Device device_;
+  CheckProgress progress_;  // from before the model is made
+  std::size_t steps_;
   RoutingLog routing_;
   TorchStage reference_;
   std::unique_ptr<TorchStage> second_;  // the second replica, if the plan has one
@@ -226,10 +244,10 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
     expected = reference.train(losses.size());
     different_gradients = differing(reference.weights(), gradients);
   } else {
-    Comparison comparison(plan, corpus, c10::Device(device));
-    expected = comparison.train(losses.size());
+    Comparison comparison(plan, corpus, c10::Device(device), losses.size());
+    expected = comparison.train();
     different_gradients = differing(comparison.weights(), gradients);
-    comparison.weigh_errors(losses.size() - 1, gradients, result);
+    comparison.weigh_errors(gradients, result);
   }
   const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), [](double a, double b) {
     return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));

@@ -89,6 +89,13 @@ std::vector<HostClock> ClockExchange::by_rank() const {
   return clocks;
 }
 
+std::vector<int> ClockExchange::clock_of_rank() const {
+  std::vector<int> numbers;
+  numbers.reserve(clock_of_rank_.size());
+  for (const int place : clock_of_rank_) numbers.push_back(place + 1);
+  return numbers;
+}
+
 Seconds ClockExchange::uncertainty() const {
   Seconds largest{0};
   Seconds second{0};

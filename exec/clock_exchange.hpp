@@ -32,6 +32,9 @@ class ClockExchange {
   // The clock of each rank as far as it has been measured: on rank 0, by rank; on others none.
   [[nodiscard]] std::vector<HostClock> by_rank() const;
 
+  // On rank 0: a number for each rank, the same where they read one clock; 0 is rank 0's own. On others none.
+  [[nodiscard]] std::vector<int> clock_of_rank() const;
+
   // On rank 0: the times of any two ranks compare within so much, as far as drift is linear: the two largest
   // uncertainties of clocks, since each may be off in its own direction. 0: all ranks read one clock.
   [[nodiscard]] Seconds uncertainty() const;

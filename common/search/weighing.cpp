@@ -110,7 +110,6 @@ bool Weighing::put_off(std::int64_t family, const Refusals& refusals) {
   facts.put_off = std::move(splits);
   if (facts.put_off.empty()) return false;
   facts.time = std::max(facts.time, least);
-  disposed_ -= std::ssize(facts.put_off);
   waiting_.push_back(family);
   return true;
 }
@@ -140,7 +139,16 @@ bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::ve
   return true;
 }
 
+std::int64_t Weighing::put_off_among(const Refusals& refusals) {
+  return std::ranges::count_if(refusals, [](const Refusal& refusal) { return refusal.at_least.has_value(); });
+}
+
 std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& round, std::vector<std::int64_t> later) {
+  return weigh(round, std::move(later), /*counts=*/true);
+}
+
+std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& round, std::vector<std::int64_t> later,
+                                              bool counts) {
   std::vector<std::vector<WeighedCandidate>> found(round.size());
   std::vector<Refusals> refusals(round.size());
   std::vector<char> done(round.size(), 0);
@@ -150,7 +158,7 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
     const Weigher& weigher = weighers_[index(thread)];
     if (!weigh_family(round[index(item)], weigher, found[index(item)], refusals[index(item)])) cut_short = true;
     done[index(item)] = 1;
-    under_way_done_ += candidates(round[index(item)]);
+    if (counts) under_way_done_ += candidates(round[index(item)]) - put_off_among(refusals[index(item)]);
     if (thread == 0) tell();
   });
   disposed_ += under_way_done_.exchange(0);
@@ -195,8 +203,7 @@ void Weighing::weigh_nearest_excluded() {
     const auto end = excluded_.begin() + static_cast<std::ptrdiff_t>(count);
     const std::vector<std::int64_t> round(excluded_.begin(), end);
     excluded_.erase(excluded_.begin(), end);
-    disposed_ -= static_cast<std::int64_t>(count) * space_.splits();
-    static_cast<void>(weigh(round, waiting_));
+    static_cast<void>(weigh(round, waiting_, /*counts=*/false));
   }
 }
 

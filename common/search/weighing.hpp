@@ -83,6 +83,10 @@ class Weighing {
 
   [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
+  // What it counts as disposed of, but for what waits again; not where all were counted when they were excluded.
+  [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
+                                                    std::vector<std::int64_t> later, bool counts);
+  [[nodiscard]] static std::int64_t put_off_among(const Refusals& refusals);
   // False: ended before all were.
   [[nodiscard]] bool weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
                                   Refusals& refusals) const;
@@ -101,7 +105,7 @@ class Weighing {
   bool measured_ = false;
   bool cut_short_ = false;
   std::int64_t evaluated_ = 0;
-  std::int64_t disposed_ = 0;                     // candidates
+  std::int64_t disposed_ = 0;                     // candidates; never falls
   std::atomic<std::int64_t> under_way_done_ = 0;  // of the round that is being weighed
   LeftOutLog log_;
   std::optional<std::int64_t> refused_;                   // the first candidate that cannot be built

@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/evaluate.hpp"
+#include "common/timeline/clock_doubt.hpp"
 #include "common/timeline/measured_order.hpp"
 #include "common/timeline/replay.hpp"
 #include "common/timeline/straggler.hpp"
@@ -77,11 +78,13 @@ std::vector<std::string> largest(const ScheduleGraph& graph, std::vector<Change>
 // The graph with the durations and gaps put in so far.
 class Substitution {
  public:
-  Substitution(const Schedule& schedule, const PipelineCosts& costs, const StepTimeline& predicted,
-               const StepTimeline& measured)
-      : graph_(build_graph(schedule, costs)),
-        current_(measured_durations(graph_, predicted)),
-        measured_(measured_durations(graph_, measured)),
+  Substitution(const Timeline& predicted, const Timeline& measured)
+      : predicted_run_(predicted),
+        measured_run_(measured),
+        graph_(build_graph(predicted.schedule, predicted.costs)),
+        current_(measured_durations(graph_, median_step(predicted))),
+        measured_(measured_durations(graph_, median_step(measured))),
+        doubt_(clock_doubt(graph_, predicted, measured)),
         evaluation_(evaluate(graph_, current_.durations, current_.gaps)) {}
 
   [[nodiscard]] Seconds step() const { return evaluation_.makespan; }
@@ -89,34 +92,50 @@ class Substitution {
   [[nodiscard]] const std::vector<Seconds>& predicted_durations() const { return current_.durations; }
   [[nodiscard]] const std::vector<Seconds>& measured_durations_of_nodes() const { return measured_.durations; }
 
-  // Puts in the measured durations of `nodes`.
+  // Puts in the measured durations of `nodes`, but for differences that may be those of the hosts' clocks.
   DiffCause put_in(const std::string& name, const std::vector<NodeId>& nodes) {
     std::vector<Change> changes;
+    Seconds doubt;
     for (const NodeId node : nodes) {
-      changes.push_back({node, measured_.durations[node] - current_.durations[node]});
+      const Seconds by = measured_.durations[node] - current_.durations[node];
+      if (within(by, doubt_.durations[node])) continue;
+      doubt = std::max(doubt, doubt_.durations[node]);
+      changes.push_back({node, by});
       current_.durations[node] = measured_.durations[node];
     }
-    return reevaluate(name, std::move(changes));
+    return reevaluate(name, std::move(changes), doubt);
   }
 
   // Measured pauses of the hosts; where clocks differ they may seem to be below zero, which is left to the residual.
   DiffCause put_in_gaps() {
     std::vector<Change> changes;
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
-      const Seconds gap = std::max(Seconds{}, measured_.gaps[node]);
-      changes.push_back({node, gap - current_.gaps[node]});
-      current_.gaps[node] = gap;
+      const Seconds by = measured_gap(node) - current_.gaps[node];
+      if (within(by, doubt_.gaps[node])) continue;
+      changes.push_back({node, by});
+      current_.gaps[node] = measured_gap(node);
     }
-    return reevaluate("host gaps", std::move(changes));
+    return reevaluate("host gaps", std::move(changes), {});
+  }
+
+  // What was left out above.
+  DiffCause put_in_doubtful() {
+    for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      current_.durations[node] = measured_.durations[node];
+      current_.gaps[node] = measured_gap(node);
+    }
+    DiffCause cause = reevaluate(clocks_cause, {}, {});
+    cause.within_clocks = true;
+    return cause;
   }
 
   // The order in which the ranks acted. No change of durations.
-  DiffCause put_in_order(const Schedule& schedule, const PipelineCosts& costs, const StepTimeline& measured) {
-    const ReorderedSchedule reordered = in_measured_order(schedule, graph_, measured_.starts);
+  DiffCause put_in_order() {
+    const ReorderedSchedule reordered = in_measured_order(predicted_run_.schedule, graph_, measured_.starts);
     DiffCause cause{.cause = "order", .seconds = {}, .actions = reordered.moved};
     if (reordered.moved.empty()) return cause;
     if (cause.actions.size() > listed_actions) cause.actions.resize(listed_actions);
-    ScheduleGraph graph = build_graph(reordered.schedule, costs);
+    ScheduleGraph graph = build_graph(reordered.schedule, predicted_run_.costs);
     MeasuredDurations current;
     const std::vector<NodeId> old = same_nodes(graph, graph_);
     for (const NodeId node : old) {
@@ -125,7 +144,8 @@ class Substitution {
     }
     graph_ = std::move(graph);
     current_ = std::move(current);
-    measured_ = measured_durations(graph_, measured);
+    measured_ = measured_durations(graph_, median_step(measured_run_));
+    doubt_ = clock_doubt(graph_, predicted_run_, measured_run_);
     const Seconds before = step();
     evaluation_ = evaluate(graph_, current_.durations, current_.gaps);
     cause.seconds = step() - before;
@@ -133,20 +153,32 @@ class Substitution {
   }
 
  private:
-  DiffCause reevaluate(const std::string& name, std::vector<Change> changes) {
+  // A difference of 0 is none of the clocks.
+  static bool within(Seconds difference, Seconds doubt) {
+    return doubt > Seconds{} && std::abs(difference.value) <= doubt.value;
+  }
+
+  [[nodiscard]] Seconds measured_gap(NodeId node) const { return std::max(Seconds{}, measured_.gaps[node]); }
+
+  DiffCause reevaluate(const std::string& name, std::vector<Change> changes, Seconds doubt) {
     Evaluation after = evaluate(graph_, current_.durations, current_.gaps);
     DiffCause cause{.cause = name, .seconds = after.makespan - evaluation_.makespan, .actions = {}};
     if (cause.seconds != Seconds{}) {
       const Evaluation& telling = cause.seconds.value > 0 ? after : evaluation_;
       cause.actions = largest(graph_, std::move(changes), cause.seconds, critical_path(graph_, telling));
     }
+    cause.within_clocks = cause.seconds != Seconds{} && within(cause.seconds, doubt);
+    if (cause.within_clocks) cause.actions.clear();
     evaluation_ = std::move(after);
     return cause;
   }
 
+  const Timeline& predicted_run_;
+  const Timeline& measured_run_;
   ScheduleGraph graph_;
   MeasuredDurations current_;
   MeasuredDurations measured_;
+  ClockDoubt doubt_;
   Evaluation evaluation_;
 };
 
@@ -199,29 +231,39 @@ void require_comparable(const Timeline& predicted, const Timeline& measured) {
 
 }  // namespace
 
+bool TimelineDiff::step_within_clocks() const {
+  return clock_uncertainty > Seconds{} && std::abs((measured - predicted).value) <= clock_uncertainty.value;
+}
+
+bool TimelineDiff::replay_within_clocks() const {
+  return clock_uncertainty > Seconds{} && std::abs((replay - measured).value) <= clock_uncertainty.value;
+}
+
 TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   require_comparable(predicted, measured);
   const StepTimeline& prediction = median_step(predicted);
   const StepTimeline& run = median_step(measured);
-  const Schedule& schedule = predicted.schedule;
-  Substitution substitution(schedule, predicted.costs, prediction, run);
+  Substitution substitution(predicted, measured);
   TimelineDiff result{.predicted = prediction.duration,
                       .measured = run.duration,
                       .replay = replay(substitution.graph(), run).step,
-                      .causes = {}};
+                      .causes = {},
+                      .clock_uncertainty = predicted.clock_uncertainty + measured.clock_uncertainty};
   const Seconds small = result.measured * small_fraction;
-  const NodeClasses classes = classes_of(substitution.graph(), stages(schedule));
+  const NodeClasses classes = classes_of(substitution.graph(), stages(predicted.schedule));
   put_in_compute(substitution, classes, predicted, small, result.causes);
   if (!classes.optimizer.empty()) result.causes.push_back(substitution.put_in("optimizer", classes.optimizer));
   result.causes.push_back(substitution.put_in("transfers", classes.transfers));
   if (!classes.collectives.empty()) result.causes.push_back(substitution.put_in("collectives", classes.collectives));
-  result.causes.push_back(substitution.put_in_order(schedule, predicted.costs, run));
+  result.causes.push_back(substitution.put_in_order());
   result.causes.push_back(substitution.put_in_gaps());
+  if (result.clock_uncertainty > Seconds{}) result.causes.push_back(substitution.put_in_doubtful());
   Seconds explained;
   for (const DiffCause& cause : result.causes) explained += cause.seconds;
   Seconds residual = result.measured - result.predicted - explained;
   if (std::abs(residual.value) < rounding_fraction * result.measured.value) residual = {};
-  result.causes.push_back({.cause = "residual", .seconds = residual, .actions = {}});
+  const bool of_clocks = residual != Seconds{} && std::abs(residual.value) <= result.clock_uncertainty.value;
+  result.causes.push_back({.cause = "residual", .seconds = residual, .actions = {}, .within_clocks = of_clocks});
   return result;
 }
 

@@ -13,19 +13,29 @@ struct DiffCause {
   std::string cause;                 // "slower F of stage 3", "transfers", "order", "host gaps", "residual"
   Seconds seconds;                   // > 0: the measured step is longer for it
   std::vector<std::string> actions;  // the largest contributors: "rank 2: 3F7 +1.2 ms"
+  bool within_clocks = false;        // the clocks of the hosts do not agree well enough to tell it from nothing
   bool operator==(const DiffCause&) const = default;
 };
+
+// The cause that no finding is made of.
+inline constexpr const char* clocks_cause = "within the clocks' uncertainty";
 
 struct TimelineDiff {
   Seconds predicted;
   Seconds measured;
   Seconds replay;
   std::vector<DiffCause> causes;  // in order of substitution; their seconds add up to measured − predicted
+  Seconds clock_uncertainty;      // of both timelines: times of ranks on different hosts compare within so much
+
+  // A step begins with the first rank and ends with the last, which may be on different hosts.
+  [[nodiscard]] bool step_within_clocks() const;
+  [[nodiscard]] bool replay_within_clocks() const;
 };
 
 // Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then the
-// order in which ranks acted, then host gaps; what is left is the residual. Compares with the measured median step.
-// Throws InputError when the two are not of the same plan.
+// order in which ranks acted, then host gaps; what is left is the residual. Of several hosts, a time between two of
+// them that differs by no more than their clocks may be apart is put in last, under a name of its own: no cause is made
+// of it. Compares with the measured median step. Throws InputError when the two are not of the same plan.
 [[nodiscard]] TimelineDiff diff(const Timeline& predicted, const Timeline& measured);
 
 }  // namespace plumb

@@ -43,6 +43,8 @@ th.left, td.left, th.wide, .overview th:nth-child(-n+2), .overview td:nth-child(
 .wide { width: 26%; min-width: 130px; }
 .bar { display: flex; height: 11px; border-radius: 3px; overflow: hidden; background: var(--grid); }
 .bar i { display: block; height: 100%; }
+.limited { position: relative; } .limited .limit { position: absolute; top: -3px; bottom: -3px; margin-left: -2px; }
+.limit { width: 2px; background: var(--ink); } .key.limit { width: 2px; margin: 0 10px 0 4px; border-radius: 0; }
 .scroll { overflow-x: auto; }
 .waterfall td.left:first-child { white-space: normal; min-width: 170px; }
 .waterfall .actions { white-space: normal; font-size: 12px; color: var(--quiet); line-height: 1.45; width: 34%; }

@@ -42,23 +42,52 @@ std::string stages_of(const Schedule& schedule, int rank) {
   return text;
 }
 
-std::string time_cells(const RankStatistics& rank, Seconds step) {
+// A time that the clocks cannot tell from nothing is greyed.
+std::string doubtful_cell(Seconds time, Seconds doubt) {
+  if (time <= Seconds{} || time > doubt) return fmt::format("<td>{}</td>", to_text(time));
+  return fmt::format(R"(<td class="quiet" title="within the clocks' uncertainty">{}</td>)", to_text(time));
+}
+
+std::string time_cells(const RankStatistics& rank, Seconds step, Seconds doubt) {
   const std::vector<Part> parts{
       {"busy", "compute", share(rank.compute, step), to_text(rank.compute)},
       {"waits", "exposed communication", share(rank.exposed_communication, step), to_text(rank.exposed_communication)},
       {"idle", "idle", share(rank.idle, step), to_text(rank.idle)}};
-  return fmt::format("<td>{}</td><td>{}</td><td>{}</td><td class=\"wide\">{}</td>", to_text(rank.compute),
-                     to_text(rank.exposed_communication), to_text(rank.idle), stacked_bar(parts));
+  return fmt::format("<td>{}</td>{}{}<td class=\"wide\">{}</td>", to_text(rank.compute),
+                     doubtful_cell(rank.exposed_communication, doubt), doubtful_cell(rank.idle, doubt),
+                     stacked_bar(parts));
 }
 
-std::string memory_cells(const RankSummary& rank, Bytes largest) {
+// What the bars of memory are drawn to: `whole` is as wide as a cell.
+struct MemoryScale {
+  Bytes whole;
+  Bytes limit;  // drawn as a line; 0: not known, or so far away that the bars would be too short to read
+};
+
+// A quarter of a cell is the least in which the parts of a bar can still be told apart.
+constexpr std::int64_t most_times_largest = 4;
+
+MemoryScale memory_scale(Bytes largest, Bytes limit) {
+  if (limit <= Bytes{} || limit.value / most_times_largest > largest.value) return {.whole = largest, .limit = {}};
+  return {.whole = std::max(largest, limit), .limit = limit};
+}
+
+std::string with_limit(const std::string& bar, const MemoryScale& scale) {
+  if (scale.limit == Bytes{}) return bar;
+  return fmt::format(
+      R"(<div class="limited">{}<i class="limit" style="left:{:.3f}%" title="a rank may use: {}"></i></div>)", bar,
+      100 * share(scale.limit, scale.whole), to_text(scale.limit));
+}
+
+std::string memory_cells(const RankSummary& rank, const MemoryScale& scale) {
+  const Bytes largest = scale.whole;
   const std::vector<Part> parts{
       {"parameters", "parameters", share(rank.parameter_bytes, largest), to_text(rank.parameter_bytes)},
       {"gradients", "gradients", share(rank.gradient_bytes, largest), to_text(rank.gradient_bytes)},
       {"optimizer", "optimizer", share(rank.optimizer_bytes, largest), to_text(rank.optimizer_bytes)},
       {"activations", "activations", share(rank.activation_bytes, largest), to_text(rank.activation_bytes)}};
   return fmt::format("<td>{}</td><td>{}</td><td class=\"wide\">{}</td>", to_text(rank.received_bytes),
-                     to_text(rank.peak_bytes), stacked_bar(parts));
+                     to_text(rank.peak_bytes), with_limit(stacked_bar(parts), scale));
 }
 
 // A bar longer than its cell would lie: the whole is the largest sum of parts or peak of any rank.
@@ -71,9 +100,8 @@ Bytes largest_memory(const std::vector<RankSummary>& ranks) {
   return largest;
 }
 
-// Below the table, where it may take several lines. The device's memory is told in words: a bar that had room for it
-// would be short where little of it is used.
-std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest) {
+// Below the table, where it may take several lines.
+std::string rank_legend(const Timeline& timeline, bool has_memory, const MemoryScale& scale) {
   const auto entry = [](std::string_view colour, std::string_view name) {
     return fmt::format(R"(<span><i class="key {}"></i>{}</span>)", colour, name);
   };
@@ -82,7 +110,8 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest
   if (has_memory) {
     text += R"(<span class="quiet">memory:</span>)" + entry("parameters", "parameters") +
             entry("gradients", "gradients") + entry("optimizer", "optimizer") + entry("activations", "activations");
-    text += fmt::format("<span class=\"quiet\">a whole bar: {}{}</span>", to_text(largest),
+    if (scale.limit > Bytes{}) text += entry("limit", "what a rank may use");
+    text += fmt::format("<span class=\"quiet\">a whole bar: {}{}</span>", to_text(scale.whole),
                         timeline.memory_limit > Bytes{}
                             ? fmt::format("; a rank of the plan's device may use {}", to_text(timeline.memory_limit))
                             : "");
@@ -95,8 +124,9 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, Bytes largest
 std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   const int ranks = timeline.schedule.ranks;
   const StepStatistics statistics = step_statistics(step, ranks);
+  const std::vector<Seconds> doubt = exposure_doubt(timeline, step);
   const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
-  const Bytes largest = largest_memory(timeline.ranks);
+  const MemoryScale scale = memory_scale(largest_memory(timeline.ranks), timeline.memory_limit);
   std::string table =
       R"(<table class="ranks"><thead><tr><th>rank<th>stages<th>compute<th>exposed<th>idle<th class="wide">time)";
   if (has_memory) {
@@ -105,11 +135,11 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   table += "</tr></thead><tbody>\n";
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
     table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank, stages_of(timeline.schedule, static_cast<int>(rank)),
-                         time_cells(statistics.ranks[rank], step.duration));
-    if (has_memory) table += memory_cells(timeline.ranks[rank], largest);
+                         time_cells(statistics.ranks[rank], step.duration, doubt[rank]));
+    if (has_memory) table += memory_cells(timeline.ranks[rank], scale);
     table += "</tr>\n";
   }
-  return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, largest);
+  return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, scale);
 }
 
 std::string overview_table(const std::vector<Timeline>& timelines) {
@@ -194,15 +224,16 @@ std::string waterfall(const TimelineDiff& diff) {
   for (const DiffCause& cause : diff.causes) {
     const double next = now + cause.seconds.value;
     const bool none = std::abs(cause.seconds.value) < 1e-9 * diff.predicted.value;
+    const std::string actions = cause.within_clocks ? "too little to tell from nothing" : joined(cause.actions);
     table += fmt::format(
         "<tr{}><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left actions\">{}</td></tr>\n",
-        none ? " class=\"none\"" : "", escaped(cause.cause), none ? "0" : typeset(signed_text(cause.seconds)),
-        none ? "" : part(cause.seconds),
+        none || cause.within_clocks ? " class=\"none\"" : "", escaped(cause.cause),
+        none ? "0" : typeset(signed_text(cause.seconds)), none ? "" : part(cause.seconds),
         bar_row(none         ? "nothing"
                 : next > now ? "longer"
                              : "shorter",
                 now, next, scale),
-        joined(cause.actions));
+        actions);
     now = next;
   }
   total("measured step", diff.measured, share_text(diff.measured));

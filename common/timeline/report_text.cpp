@@ -79,9 +79,11 @@ namespace {
 
 // "4.10 ms (slower F of stage 3)" of what made the step longest.
 std::string largest_cause(const TimelineDiff& diff, bool slower) {
-  const auto largest = std::ranges::max_element(
-      diff.causes, {}, [&](const DiffCause& cause) { return slower ? cause.seconds.value : -cause.seconds.value; });
-  if (largest == diff.causes.end() || (largest->seconds.value > 0) != slower) return "";
+  const auto largest = std::ranges::max_element(diff.causes, {}, [&](const DiffCause& cause) {
+    if (cause.within_clocks) return 0.0;
+    return slower ? cause.seconds.value : -cause.seconds.value;
+  });
+  if (largest == diff.causes.end() || largest->within_clocks || (largest->seconds.value > 0) != slower) return "";
   return fmt::format("Most of it: <b>{}</b> ({}).", escaped(largest->cause), typeset(signed_text(largest->seconds)));
 }
 
@@ -91,7 +93,9 @@ std::string verdict(const TimelineDiff& diff) {
   const double gap = diff.measured.value > 0 ? (diff.predicted - diff.measured) / diff.measured : 0;
   const double replay_gap = diff.measured.value > 0 ? (diff.replay - diff.measured) / diff.measured : 0;
   std::string text;
-  if (std::abs(gap) < 0.005) {
+  if (diff.step_within_clocks()) {
+    text = "The run took as long as predicted, as far as the clocks of its hosts agree. ";
+  } else if (std::abs(gap) < 0.005) {
     text = "The run took as long as predicted, within half a percent. ";
   } else if (gap < -0.5) {
     text = fmt::format("The run took <b>{:.1f} times as long</b> as predicted. {} ", 1 / (1 + gap),
@@ -103,8 +107,9 @@ std::string verdict(const TimelineDiff& diff) {
   text += fmt::format(
       "Replayed with nothing but its own durations, the schedule's graph gives {} ({} of the measured step): {}",
       to_text(diff.replay), typeset(fmt::format("{:+.2f}%", 100 * replay_gap)),
-      std::abs(replay_gap) <= 0.01 ? "the graph explains this run."
-                                   : "the rest is time outside of compute and messages, see the pauses below.");
+      std::abs(replay_gap) <= 0.01 || diff.replay_within_clocks()
+          ? "the graph explains this run."
+          : "the rest is time outside of compute and messages, see the pauses below.");
   return text;
 }
 
@@ -127,7 +132,8 @@ the longest rank's own time from the first to the last of these (the “zero” 
 2401.10241)</dd>
 <dt>causes</dt><dd>the predicted step is replayed on the schedule's graph while measured durations take the place of
 predicted ones: compute stage by stage, then messages, then the order in which ranks acted, then pauses of the hosts.
-Each change of the step is one cause, so they add up; what clocks leave unexplained is the residual</dd>
+Each change of the step is one cause, so they add up; what clocks leave unexplained is the residual. Of several hosts,
+what may be the difference of their clocks is put in last, and greyed: it is no finding</dd>
 </dl></section>
 )";
 }

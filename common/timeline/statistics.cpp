@@ -122,6 +122,15 @@ StepStatistics step_statistics(const StepTimeline& step, int ranks) {
   return statistics;
 }
 
+std::vector<Seconds> exposure_doubt(const Timeline& timeline, const StepTimeline& step) {
+  std::vector<Seconds> doubt(static_cast<std::size_t>(timeline.schedule.ranks));
+  for (const Event& event : step.events) {
+    if (event.peer >= 0)
+      doubt.at(static_cast<std::size_t>(event.rank)) += uncertainty_between(timeline, event.rank, event.peer);
+  }
+  return doubt;
+}
+
 double tokens_per_s(const Timeline& timeline, const StepTimeline& step) {
   return step.duration.value > 0 ? static_cast<double>(timeline.tokens_per_step) / step.duration.value : 0;
 }

@@ -26,6 +26,14 @@ FullestRank fullest_rank(const std::vector<RankSummary>& ranks) {
   return {.rank = static_cast<int>(fullest - ranks.begin()), .summary = *fullest};
 }
 
+Seconds uncertainty_between(const Timeline& timeline, int rank, int other) {
+  if (rank == other) return {};
+  const std::vector<int>& clocks = timeline.clock_of_rank;
+  if (clocks.empty()) return timeline.clock_uncertainty;
+  const bool one = clocks.at(static_cast<std::size_t>(rank)) == clocks.at(static_cast<std::size_t>(other));
+  return one ? Seconds{} : timeline.clock_uncertainty;
+}
+
 StepTimeline ordered_step(std::vector<Event> events) {
   const auto by_rank = [](const Event& a, const Event& b) { return a.rank < b.rank; };
   const auto by_time = [](const Event& a, const Event& b) {

@@ -60,7 +60,8 @@ struct Timeline {
   std::vector<StepTimeline> steps;  // a prediction has one
   // Of a measurement on several hosts: times of two ranks compare within so much. 0: one clock gave all.
   Seconds clock_uncertainty = {};
-  Bytes memory_limit = {};  // what a rank of the plan's device may use; 0: not known
+  std::vector<int> clock_of_rank = {};  // the same number: the same clock; empty: not known, each may have its own
+  Bytes memory_limit = {};              // what a rank of the plan's device may use; 0: not known
   // Of a prediction, per rank: drawn in a trace as counters, and not read back from it.
   std::vector<std::vector<MemoryPoint>> memory = {};
   bool operator==(const Timeline&) const = default;
@@ -76,6 +77,9 @@ struct FullestRank {
 
 // The rank with the highest peak; the first of equal ones.
 [[nodiscard]] FullestRank fullest_rank(const std::vector<RankSummary>& ranks);
+
+// How much a time between two ranks may be off: nothing where they read one clock.
+[[nodiscard]] Seconds uncertainty_between(const Timeline& timeline, int rank, int other);
 
 // Puts the events in the order above and sets the duration to the last end.
 [[nodiscard]] StepTimeline ordered_step(std::vector<Event> events);

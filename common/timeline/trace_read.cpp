@@ -58,6 +58,19 @@ TimelineSource source_from_json(const JsonValue& value) {
   value.fail("is '" + excerpt(value.text()) + "', expected 'predicted' or 'measured'");
 }
 
+void read_clocks(const JsonValue& value, Timeline& timeline) {
+  if (const auto uncertainty = value.find("clock_uncertainty_s")) timeline.clock_uncertainty = uncertainty->seconds();
+  const auto clocks = value.find("clock_of_rank");
+  if (!clocks) return;
+  for (std::size_t i = 0; i < clocks->size(); ++i) {
+    timeline.clock_of_rank.push_back((*clocks)[i].small_integer(0, timeline.schedule.ranks - 1));
+  }
+  if (timeline.clock_of_rank.size() != static_cast<std::size_t>(timeline.schedule.ranks)) {
+    clocks->fail("has " + std::to_string(timeline.clock_of_rank.size()) + " entries for " +
+                 std::to_string(timeline.schedule.ranks) + " ranks");
+  }
+}
+
 Timeline timeline_from_json(const JsonValue& value) {
   const std::int64_t version = value.at("version").integer();
   if (version != trace_version) {
@@ -86,7 +99,7 @@ Timeline timeline_from_json(const JsonValue& value) {
     ranks.fail("has " + std::to_string(timeline.ranks.size()) + " entries for " +
                std::to_string(timeline.schedule.ranks) + " ranks");
   }
-  if (const auto clocks = value.find("clock_uncertainty_s")) timeline.clock_uncertainty = clocks->seconds();
+  read_clocks(value, timeline);
   if (const auto limit = value.find("memory_limit_bytes")) timeline.memory_limit = limit->bytes();
   const JsonValue steps = value.at("steps");
   for (std::size_t i = 0; i < steps.size(); ++i) {

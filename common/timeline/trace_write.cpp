@@ -162,7 +162,10 @@ Json TraceWriter::plumb_object() const {
             {"costs", to_json(timeline_.costs)},
             {"ranks", std::move(summaries)},
             {"steps", std::move(steps)}};
-  if (timeline_.clock_uncertainty > Seconds{0}) head["clock_uncertainty_s"] = timeline_.clock_uncertainty.value;
+  if (timeline_.clock_uncertainty > Seconds{0}) {
+    head["clock_uncertainty_s"] = timeline_.clock_uncertainty.value;
+    if (!timeline_.clock_of_rank.empty()) head["clock_of_rank"] = timeline_.clock_of_rank;
+  }
   if (timeline_.memory_limit > Bytes{}) head["memory_limit_bytes"] = timeline_.memory_limit.value;
   return head;
 }

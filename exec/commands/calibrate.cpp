@@ -12,6 +12,7 @@
 #include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/cost/profile_noise.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"
 
@@ -43,7 +44,14 @@ ordered_json to_json(const Profile& profile) {
                               {"forward_s", block.cost.forward.value},
                               {"input_gradient_s", block.cost.input_gradient.value},
                               {"weight_gradient_s", block.cost.weight_gradient.value},
-                              {"spread_fraction", block.spread_fraction}});
+                              {"spread_fraction", block.spread_fraction},
+                              {"median_doubt_fraction", median_doubt_fraction(block, profile.samples)}});
+  }
+  json["noisy_blocks"] = ordered_json::array();
+  for (const NoisyBlock& noisy : noisy_blocks(profile)) {
+    json["noisy_blocks"].push_back({{"block", noisy.block},
+                                    {"spread_fraction", noisy.spread_fraction},
+                                    {"median_doubt_fraction", noisy.doubt_fraction}});
   }
   if (!profile.rates.empty()) json["rates"] = rates_json(profile.rates);
   return json;
@@ -72,6 +80,7 @@ void print(const Profile& profile, bool on_host) {
                           to_text(block.cost.weight_gradient), percent_text(block.spread_fraction)});
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
+  if (const std::string noise = noise_text(profile); !noise.empty()) std::cout << noise << '\n';
   if (!profile.rates.empty()) std::cout << to_text(rates_table(profile.rates), colour_allowed(Stream::out));
   std::cout << transfer_text(profile, on_host);
 }
@@ -90,6 +99,7 @@ ExitStatus calibrate_command(const CalibrateArguments& arguments) {
     std::cout << to_json(profile).dump(2) << '\n';
   } else if (arguments.output.empty()) {
     std::cout << yaml;
+    if (const std::string noise = noise_text(profile); !noise.empty()) std::cerr << noise << '\n';
   } else {
     print(profile, arguments.device == "cpu");
     std::cout << "profile: " << arguments.output << '\n';

@@ -103,8 +103,10 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
 
   clocks.measure(Clock::now() + start_time);
 
-  SessionLogs all{
-      .device = device.name(), .clock_uncertainty = clocks.uncertainty(), .clock_warnings = clocks.warnings()};
+  SessionLogs all{.device = device.name(),
+                  .clock_uncertainty = clocks.uncertainty(),
+                  .clock_of_rank = clocks.clock_of_rank(),
+                  .clock_warnings = clocks.warnings()};
   const std::vector<HostClock> clock_of_rank = clocks.by_rank();
   for (const RankLog& log : logs) {
     std::vector<RankLog> of_plan;

@@ -28,6 +28,7 @@ struct SessionLogs {
   NamedGradients gradients = {};                 // of the first plan's last step, with `check`
   NamedGradients weights = {};                   // of the first plan, where they are gathered
   Seconds clock_uncertainty = {};                // as Timeline has it
+  std::vector<int> clock_of_rank = {};           // so too
   std::vector<std::string> clock_warnings = {};  // of ClockExchange
 };
 

@@ -50,11 +50,14 @@ Sides sides_of(const Timeline& first, const Timeline& second) {
   return {.first = word_of(first), .second = word_of(second), .second_by = second.producer};
 }
 
+constexpr const char* no_finding = "too little to tell from nothing";
+
 Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   Verdict verdict;
   verdict.error_fraction = std::abs(difference.predicted / difference.measured - 1);
   verdict.move = machine_move(options.calibrations);
-  verdict.within = !options.fail_above || verdict.error_fraction <= *options.fail_above;
+  verdict.within =
+      !options.fail_above || verdict.error_fraction <= *options.fail_above || difference.step_within_clocks();
   return verdict;
 }
 
@@ -67,6 +70,7 @@ Json to_json(const DiffOptions& options, const TimelineDiff& difference, const S
   Json causes = Json::array();
   for (const DiffCause& cause : difference.causes) {
     causes.push_back({{"cause", cause.cause}, {"seconds", cause.seconds.value}, {"actions", cause.actions}});
+    if (difference.clock_uncertainty > Seconds{}) causes.back()["within_clock_uncertainty"] = cause.within_clocks;
   }
   Json result{{"sources", Json::array({sides.first, sides.second})},
               {"predicted_s", difference.predicted.value},
@@ -74,6 +78,7 @@ Json to_json(const DiffOptions& options, const TimelineDiff& difference, const S
               {"replay_s", difference.replay.value},
               {"error_fraction", verdict.error_fraction},
               {"causes", causes}};
+  if (difference.clock_uncertainty > Seconds{}) result["clock_uncertainty_s"] = difference.clock_uncertainty.value;
   add_to(result, verdict.move);
   if (options.fail_above) {
     result["fail_above_fraction"] = *options.fail_above;
@@ -90,13 +95,20 @@ void print_verdict(const DiffOptions& options, const Verdict& verdict) {
   }
 }
 
-void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+std::string how_far(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
   const std::string error = percent_text(verdict.error_fraction);
+  const bool of_clocks = difference.step_within_clocks();
+  if (!sides.alike()) {
+    return of_clocks ? "median step; as predicted, as far as the clocks agree"
+                     : "median step; prediction off by " + error;
+  }
+  return fmt::format("{} too, by {}; the first {}", sides.second, sides.second_by,
+                     of_clocks ? "takes as long, as far as the clocks agree" : "differs by " + error + " from it");
+}
+
+void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
   std::cout << fmt::format("{:<12}{}\n{:<12}{}  ({})\n", sides.first, to_text(difference.predicted), sides.second,
-                           to_text(difference.measured),
-                           sides.alike() ? fmt::format("{} too, by {}; the first differs by {} from it", sides.second,
-                                                       sides.second_by, error)
-                                         : fmt::format("median step; prediction off by {}", error));
+                           to_text(difference.measured), how_far(difference, sides, verdict));
   std::cout << fmt::format("replay      {}  (the step rebuilt from {} durations: {:+.2f}%)\n\n",
                            to_text(difference.replay), sides.alike() ? "the second file's" : "its own measured",
                            (difference.replay / difference.measured - 1) * 100);
@@ -111,6 +123,7 @@ void print(const DiffOptions& options, const TimelineDiff& difference, const Sid
   for (const DiffCause& cause : difference.causes) {
     std::string actions;
     for (const std::string& action : cause.actions) actions += (actions.empty() ? "" : "; ") + action;
+    if (cause.within_clocks) actions = no_finding;
     const double share = cause.seconds / difference.measured;
     table.rows.push_back({cause.cause, (cause.seconds.value >= 0 ? "+" : "") + to_text(cause.seconds),
                           fmt::format("{:+.1f}%", share * 100), actions});
@@ -125,6 +138,13 @@ void print(const DiffOptions& options, const TimelineDiff& difference, const Sid
       "  Largest contributors: the actions of that kind whose own duration changed most, those on the critical path "
       "first.\n",
       sides.alike() ? "second file's" : "measured", sides.alike() ? "first's" : "predicted");
+  if (difference.clock_uncertainty > Seconds{}) {
+    std::cout << fmt::format(
+        "  The clocks of the hosts agree within {}: messages, collectives and pauses between two hosts that differ by "
+        "no "
+        "more\n  are summed in the line '{}', and no cause is made of them.\n",
+        to_text(difference.clock_uncertainty), clocks_cause);
+  }
   print_verdict(options, verdict);
 }
 

@@ -20,6 +20,7 @@
 #include "sim/commands/input.hpp"
 #include "sim/commands/plan_references.hpp"
 #include "sim/commands/planning.hpp"
+#include "sim/commands/profile_remark.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -129,6 +130,7 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
                {"engine", options.engine},
                {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
   if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
+  add_noise(json, scenario.profile);
   if (options.planning.pareto) {
     json["pareto"] = Json::array();
     for (const ParetoRow& row : planned.pareto) json["pareto"].push_back(to_json(row, scenario));
@@ -300,6 +302,7 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
   for (const std::string& remark : scenario.remarks) {
     std::cout << fmt::format("  {}: {}.\n", scenario.model.name, remark);
   }
+  std::cout << noise_line(scenario.profile);
   print_bottlenecks(planned, chosen);
   print_faster_uniform(result, chosen);
   if (const std::string why = no_stage_data(scenario); !why.empty()) {

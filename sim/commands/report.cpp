@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -35,6 +36,9 @@ ExitStatus report(const ReportOptions& options) {
   write_file(options.output, page);
   if (options.json) {
     Json json{{"output", options.output}, {"timelines", timelines.size()}, {"size_bytes", page.size()}};
+    Seconds clocks;
+    for (const Timeline& timeline : timelines) clocks = std::max(clocks, timeline.clock_uncertainty);
+    if (clocks > Seconds{}) json["clock_uncertainty_s"] = clocks.value;
     add_to(json, move);
     std::cout << to_text(json);
   } else {

@@ -20,6 +20,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/profile_remark.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -131,6 +132,7 @@ Json to_json(const Shown& shown) {
               {"remarks", shown.remarks},
               {"head_forward_flops", shown.head.forward.value},
               {"layers", layers}};
+  if (shown.scenario) add_noise(result, shown.scenario->profile);
   if (shown.plan) {
     result["layout"] = describe(shown.plan->layout);
     result["schedule"] = shown.plan->schedule.name;
@@ -288,6 +290,7 @@ void print(const Shown& shown) {
   } else if (scenario != nullptr) {
     print_open(*scenario);
   }
+  if (scenario != nullptr) std::cout << noise_line(scenario->profile);
 }
 
 ExitStatus show(const ShowOptions& options) {

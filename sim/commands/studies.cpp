@@ -36,6 +36,31 @@ std::string rest_of_sensitivities(const std::vector<Sensitivity>& found, std::si
   return text + ".\n";
 }
 
+// What the rows of that table say, by its first one, and by the first that is tied.
+std::string reading_of_sensitivities(std::span<const Sensitivity> shown) {
+  if (shown.empty()) return "";
+  const Sensitivity& first = shown.front();
+  std::string text = fmt::format(
+      "  A row moves one thing and leaves all else: every action of a kind of one stage or of all, every message of a "
+      "class,\n  or one number of the machine. The first row says: {} 10% faster or better, predicted anew, makes the "
+      "step {}.\n  If faster, if slower: for the first percent alone it is {:.3f}% shorter or {:.3f}% longer (of "
+      "actions "
+      "and messages that\n  is their part of the step's longest chain). Ten percent gain less than ten times that "
+      "where "
+      "another chain takes over.\n",
+      first.name, first.change == 0 ? "no shorter" : change_text(first.change), first.if_faster, first.if_slower);
+  const auto tied = std::ranges::find_if(shown, is_tied);
+  if (tied != shown.end()) {
+    text += fmt::format(
+        "  tied: several chains of actions are equally long, and this is not the same part of each. Faster alone, {}\n"
+        "  gains only what it is of all of them ({:.3f}), since the others stay as long; slower, it costs what it is "
+        "of "
+        "the one\n  that has most of it ({:.3f}). Make what is tied faster together.\n",
+        tied->name, tied->if_faster, tied->if_slower);
+  }
+  return text;
+}
+
 constexpr std::array<const char*, 4> moved_names = {"stage", "message", "kind", "number"};
 
 std::string draws_text(const DrawOptions& options) {
@@ -119,10 +144,12 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
     study.json["what_if"].push_back(row);
     progress.update(static_cast<int>(study.json["what_if"].size()), static_cast<int>(variants.size()));
   }
-  study.text = to_text(table, colour_allowed(Stream::out)) +
-               "  bubble: of the step, with the optimizer; bounded by: the rank whose computation is most of the chain "
-               "of actions\n  that ends last.\n" +
-               notes + stage_data_note(plan);
+  study.text =
+      to_text(table, colour_allowed(Stream::out)) +
+      "  A row is one variant of the file, all else as planned; change: its step against `as planned`, +10%: a "
+      "tenth longer.\n  Bubble: of the step, with the optimizer; bounded by: the rank whose computation is most "
+      "of the chain of actions\n  that ends last.\n" +
+      notes + stage_data_note(plan);
   return study;
 }
 
@@ -147,19 +174,8 @@ Study sensitivity_study(const Plan& plan, const StepEngine& engine) {
     table.rows.push_back({entry.name, change_text(entry.change), fmt::format("{:.3f}", entry.if_faster),
                           fmt::format("{:.3f}{}", entry.if_slower, is_tied(entry) ? " tied" : "     ")});
   }
-  study.text =
-      to_text(table, colour_allowed(Stream::out)) + rest_of_sensitivities(found, shown.size()) +
-      "  step: evaluated anew. if faster, if slower: the part of the step by which it gets shorter or longer "
-      "for each part\n"
-      "  that this one does; of actions and messages what they are of the step's longest chain, of a machine's "
-      "number the\n"
-      "  relative change of the longest path for that of the number.\n";
-  if (std::ranges::any_of(shown, is_tied)) {
-    study.text +=
-        "  tied: several chains are equally long, and this is on some of them: faster alone it gains only what it is "
-        "of all\n"
-        "  of them, slower it costs what it is of one. Make what is tied faster together.\n";
-  }
+  study.text = to_text(table, colour_allowed(Stream::out)) + rest_of_sensitivities(found, shown.size()) +
+               reading_of_sensitivities(shown);
   if (!has_predicted_costs(plan)) {
     study.text += "  The plan's costs are measured or edited, so that no number of the machine moves them.\n";
   }

@@ -25,6 +25,7 @@ struct Found {
   std::vector<HostClock> clocks;
   Seconds uncertainty;
   std::vector<std::string> warnings;
+  std::vector<int> clock_of_rank = {};
 };
 
 RankClock rank_clock(const Shifted& shifted) {
@@ -43,7 +44,8 @@ Found exchange(const TransportKind& kind, const std::vector<Shifted>& ranks, con
     if (transport.rank() == 0) between();
     transport.barrier(in_seconds(20));
     clocks.measure(in_seconds(20));
-    if (transport.rank() == 0) found = {clocks.by_rank(), clocks.uncertainty(), clocks.warnings()};
+    if (transport.rank() == 0)
+      found = {clocks.by_rank(), clocks.uncertainty(), clocks.warnings(), clocks.clock_of_rank()};
   });
   return found;
 }
@@ -64,6 +66,7 @@ TEST_CASE("shifted and drifting clocks are found within what the exchange says, 
     REQUIRE(found.clocks.size() == 5);
     CHECK(found.clocks[0].empty());
     CHECK(found.clocks[4].empty());
+    CHECK(found.clock_of_rank == std::vector<int>{0, 1, 2, 1, 0});
     CHECK(found.clocks[1] == found.clocks[3]);  // ranks of one host stay as they are to each other
     REQUIRE(found.clocks[1].size() == 2);
     REQUIRE(found.clocks[2].size() == 2);

@@ -58,6 +58,7 @@ TEST_CASE("ranks whose clocks differ write one timeline, by rank 0 alone, and sa
   // Eight microbatches through two ranks of 2 ms each: not 5000 s, nor without the ranks' waits.
   const Timeline timeline = read_timeline(folder / "measured.json");
   CHECK(timeline.clock_uncertainty.value == Approx(uncertainty));
+  CHECK(timeline.clock_of_rank == std::vector<int>{0, 1});
   for (const StepTimeline& step : timeline.steps) {
     CHECK(step.duration < Seconds{5});
     std::map<std::string, Seconds> ends;

@@ -93,6 +93,53 @@ TEST_CASE("diff judges nothing when the machine moved by more than 2% between tw
   refuses(run_plumb(folder, "report " + faster + " --profile-after a.yaml"), {"--profile-before", "give both"});
 }
 
+TEST_CASE("diff and report make no finding of what the hosts' clocks may be apart") {
+  const Folder folder;
+  const std::string predicted = folder.file("predicted.json");
+  const std::string plan = folder.file("small.yaml", small);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + predicted).status == 0);
+  // Two hosts whose clocks agree within a second: whatever the messages took is no finding.
+  Json run = Json::parse(plumb::read_file(predicted));
+  run["plumb"]["source"] = "measured";
+  run["plumb"]["clock_uncertainty_s"] = 1.0;
+  run["plumb"]["clock_of_rank"] = {0, 1};
+  double last = 0;
+  for (Json& event : run["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    Json& times = event["args"];
+    const int rank = event["pid"];  // of a message the receiver, while it starts on its sender's clock
+    const auto ahead = [](int of) { return of == 1 ? 0.25 : 0; };
+    times["start_s"] = times["start_s"].get<double>() + ahead(times.value("peer", rank));
+    times["end_s"] = std::max(times["start_s"].get<double>(), times["end_s"].get<double>() + ahead(rank));
+    last = std::max(last, times["end_s"].get<double>());
+  }
+  for (Json& step : run["plumb"]["steps"]) step["duration_s"] = last;
+  const std::string command = "diff " + predicted + " " + folder.file("measured.json", run.dump());
+  const Json difference = json_of(run_plumb(folder, command + " --fail-above 0.01 --json"));
+  CHECK(difference["clock_uncertainty_s"] == 1.0);
+  CHECK(difference["verdict"] == "within");
+  CHECK(difference["error_fraction"].get<double>() > 0.01);
+  for (const Json& cause : difference["causes"]) {
+    INFO(cause.dump());
+    const bool none = std::abs(cause["seconds"].get<double>()) < 1e-9 || cause["within_clock_uncertainty"] == true;
+    CHECK(none);
+  }
+  const Outcome told = run_plumb(folder, command);
+  CHECK_THAT(told.out, ContainsSubstring("The clocks of the hosts agree within 1.000 s"));
+  CHECK_THAT(told.out, ContainsSubstring("as predicted, as far as the clocks agree"));
+  const std::string page = folder.file("clocks.html");
+  const std::string report = replaced(command, "diff", "report") + " --json -o " + page;
+  CHECK(json_of(run_plumb(folder, report))["clock_uncertainty_s"] == 1.0);
+  CHECK_THAT(plumb::read_file(page), ContainsSubstring("The clocks of the hosts agree within 1.000 s"));
+  // Of one clock nothing is said, and the same times are a finding.
+  run["plumb"].erase("clock_uncertainty_s");
+  run["plumb"].erase("clock_of_rank");
+  const std::string alone = "diff " + predicted + " " + folder.file("alone.json", run.dump());
+  CHECK_FALSE(Json::parse(run_plumb(folder, alone + " --json").out).contains("clock_uncertainty_s"));
+  CHECK(run_plumb(folder, alone + " --fail-above 0.01").status == 1);
+  CHECK(run_plumb(folder, alone).out.find("clock") == std::string::npos);
+}
+
 TEST_CASE("a report is one page that needs no network") {
   const Folder folder;
   const std::string timeline = folder.file("predicted.json");

@@ -208,6 +208,52 @@ TEST_CASE("SIGTERM keeps the best so far, and a long search says in a log that i
   CHECK(outcome.err.find('\r') == std::string::npos);
 }
 
+TEST_CASE("plan and show say which measured blocks are too noisy to trust, in words and as data") {
+  const Folder folder;
+  const auto profile_of = [&](double spread) {
+    const plumb::Scenario scenario = plumb::read_scenario(folder.file("s.yaml", plumb::tests::small));
+    plumb::Profile profile;
+    profile.samples = 30;
+    profile.busy_ranks = 2;
+    profile.transport = "local";
+    profile.transfer.bandwidth = {1e9};
+    profile.shapes = {.model = scenario.model.name,
+                      .model_digest = plumb::model_digest(scenario.model),
+                      .sequence = 32,
+                      .microbatch = 1,
+                      .precision = scenario.training.precision,
+                      .optimizer = scenario.training.optimizer};
+    const std::vector<plumb::ComputeCost> blocks = plumb::block_costs(scenario, 1);
+    for (const int block : {0, 1, 7}) {
+      profile.blocks.push_back({.block = plumb::block_key(scenario.model, block),
+                                .cost = blocks[static_cast<std::size_t>(block)],
+                                .spread_fraction = block == 7 ? spread : 0.02,
+                                .count = block == 1 ? 6 : 1});
+    }
+    return folder.file("p" + std::to_string(spread) + ".yaml", plumb::to_yaml(profile));
+  };
+  const auto scenario_with = [&](const std::string& profile) {
+    return folder.file("with.yaml", plumb::tests::small + "profile: " + profile + "\n");
+  };
+  for (const std::string command : {"plan ", "show "}) {
+    const std::string noisy = command + scenario_with(profile_of(6.12));
+    const Json told = json_of(run_plumb(folder, noisy + " --json"));
+    REQUIRE(told["noisy_blocks"].size() == 1);
+    CHECK(told["noisy_blocks"][0]["block"] == "head");
+    CHECK(told["noisy_blocks"][0]["spread_fraction"] == 6.12);
+    CHECK(told["noisy_blocks"][0]["median_doubt_fraction"] == Approx(6.12 * 0.3324).epsilon(0.001));
+    CHECK_THAT(
+        run_plumb(folder, noisy).out,
+        ContainsSubstring("profile: 1 of 3 kinds of block was measured too unevenly to trust what is predicted from "
+                          "it:\n  head (spread 612.0%"));
+    const std::string even = command + scenario_with(profile_of(0.03));
+    CHECK(json_of(run_plumb(folder, even + " --json"))["noisy_blocks"].empty());
+    CHECK(run_plumb(folder, even).out.find("unevenly") == std::string::npos);
+    const std::string without = command + folder.file("s.yaml", plumb::tests::small) + " --json";
+    CHECK_FALSE(json_of(run_plumb(folder, without)).contains("noisy_blocks"));
+  }
+}
+
 // Of software that waits for its messages and has an overhead: what a plan says of it holds with measured costs, too.
 TEST_CASE("a plan with a profile keeps its software: as the scenario with the profile") {
   const Folder folder;

@@ -1,5 +1,6 @@
 // What-if files, derivatives, uncertainty and ranking as the program `plumb` answers them.
 #include <cmath>
+#include <cstdio>
 
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
@@ -117,6 +118,30 @@ TEST_CASE("derivatives and uncertainty stand in the object of simulate, the same
   }
   CHECK(run_plumb(folder, command).out == outcome.out);
   CHECK(run_plumb(folder, command + " --seed 2").out != outcome.out);
+}
+
+TEST_CASE("the tables of derivatives and of variants say in words what a row means, by a row of their own") {
+  const Folder folder;
+  const std::string file = folder.file("s.yaml", on_gpus());
+  const std::string command = "simulate " + file + " --engine path --sensitivity";
+  const Json first = json_of(run_plumb(folder, command + " --json"))["sensitivity"][0];
+  const std::string text = run_plumb(folder, command).out;
+  CHECK_THAT(text, ContainsSubstring("A row moves one thing and leaves all else"));
+  CHECK_THAT(text, ContainsSubstring("The first row says: " + first["name"].get<std::string>() +
+                                     " 10% faster or better, predicted anew, makes the step -"));
+  char slopes[64];
+  std::snprintf(slopes, sizeof slopes, "it is %.3f%% shorter or %.3f%% longer",
+                first["if_faster_fraction"].get<double>(), first["if_slower_fraction"].get<double>());
+  std::string flowing = text;  // as if lines had no ends
+  for (std::size_t at = 0; (at = flowing.find("\n  ", at)) != std::string::npos;) flowing.replace(at, 3, " ");
+  CHECK_THAT(flowing, ContainsSubstring(slopes));
+  // What tied means is said where something is, by its numbers.
+  const bool tied = text.find(" tied\n") != std::string::npos;
+  CHECK(tied == (text.find("Make what is tied faster together") != std::string::npos));
+  const std::string variants = folder.file("v.yaml", "- {name: slow, straggler: {rank: 0, slower: 1.5}}\n");
+  CHECK_THAT(run_plumb(folder, "simulate " + file + " --engine path --what-if " + variants).out,
+             ContainsSubstring(
+                 "A row is one variant of the file, all else as planned; change: its step against `as planned`"));
 }
 
 TEST_CASE("two plans are ranked on the same draws") {

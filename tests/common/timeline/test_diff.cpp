@@ -185,6 +185,82 @@ TEST_CASE("a pause that seems below zero is left to the residual") {
   REQUIRE(find(result, "residual")->seconds < Seconds{});
 }
 
+TEST_CASE("messages between hosts that differ by less than their clocks agree are no finding") {
+  const Case made = test::make_case("1f1b", {.ranks = 4, .microbatches = 8, .chunks = 1});
+  const Seconds longer{3e-5};
+  const auto measured_with = [&](int first, int second, Seconds uncertainty) {
+    std::vector<Seconds> slow = durations(made.graph);
+    for (std::size_t i = 0; i < slow.size(); ++i) {
+      const Node& node = made.graph.nodes[i];
+      const bool between = std::min(node.rank, node.peer) == first && std::max(node.rank, node.peer) == second;
+      if (between) slow[i] += longer;
+    }
+    Timeline measured = test::measured_of(made, slow);
+    measured.clock_uncertainty = uncertainty;
+    measured.clock_of_rank = {0, 0, 1, 1};
+    return measured;
+  };
+  const Timeline predicted = test::predicted_of(made);
+  // Each forward and each backward of a microbatch crosses once: the step grows by both ways of the first and the last.
+  const auto grown = [&](const Timeline& measured) {
+    return median_step(measured).duration - predicted.steps[0].duration;
+  };
+
+  const Timeline doubtful = measured_with(1, 2, {5e-5});
+  REQUIRE(grown(doubtful) >= 2 * longer);
+  const TimelineDiff result = diff(predicted, doubtful);
+  CHECK(result.clock_uncertainty == Seconds{5e-5});
+  require_only(result, clocks_cause, grown(doubtful));
+  CHECK(find(result, clocks_cause)->within_clocks);
+  CHECK(find(result, clocks_cause)->actions.empty());
+  CHECK(closes(result));
+
+  // More than the clocks, of one host, or on one clock: a finding.
+  for (const Timeline& sure : {measured_with(1, 2, {2e-5}), measured_with(0, 1, {5e-5}), measured_with(2, 3, {5e-5}),
+                               measured_with(1, 2, {0})}) {
+    require_only(diff(predicted, sure), "transfers", grown(sure));
+    CHECK_FALSE(find(diff(predicted, sure), "transfers")->within_clocks);
+    CHECK_FALSE(find(diff(predicted, sure), "transfers")->actions.empty());
+  }
+  // Who does not know which ranks share a clock takes none to.
+  Timeline unknown = measured_with(0, 1, {5e-5});
+  unknown.clock_of_rank.clear();
+  require_only(diff(predicted, unknown), clocks_cause, grown(unknown));
+}
+
+TEST_CASE("a clock that is off by less than is said makes no cause, and hides none of one rank's own") {
+  const Seconds off{4e-5};
+  for (const Case& made : test::some_cases()) {
+    if (made.schedule.ranks < 2 || evicts(made.schedule)) continue;
+    const int last = stages(made.schedule) - 1;
+    const std::vector<Seconds> slow = slowed(
+        made.graph, 1.5, [&](const Node& node) { return node.kind == NodeKind::compute && node.action.stage == last; });
+    Timeline measured = test::measured_of(made, slow);
+    const TimelineDiff one_clock = diff(test::predicted_of(made), measured);
+    for (int rank = 0; rank < made.schedule.ranks; ++rank) measured.clock_of_rank.push_back(rank % 2);
+    measured.clock_uncertainty = {5e-5};
+    for (Event& event : measured.steps[0].events) {
+      // As plumb-exec puts a message together: begun on the sender's clock, ended on the receiver's, never before.
+      if ((event.peer >= 0 ? event.peer : event.rank) % 2 == 1) event.start += off;
+      if (event.rank % 2 == 1) event.end += off;
+      event.end = std::max(event.end, event.start);
+    }
+    measured.steps[0] = ordered_step(measured.steps[0].events);
+    const TimelineDiff result = diff(test::predicted_of(made), measured);
+    CHECK(closes(result));
+    for (const DiffCause& cause : result.causes) {
+      INFO(made.schedule.name << ": " << cause.cause);
+      if (cause.within_clocks) {
+        CHECK(cause.actions.empty());
+        continue;
+      }
+      const DiffCause* before = find(one_clock, cause.cause);
+      REQUIRE(before != nullptr);
+      CHECK(cause.seconds.value == Approx(before->seconds.value).margin(1e-9));
+    }
+  }
+}
+
 TEST_CASE("whatever differs, the causes add up") {
   std::mt19937_64 random(5);
   for (int round = 0; round < 20; ++round) {

@@ -178,12 +178,70 @@ TEST_CASE("an all-reduce is no message, and legends of memory are whole, with th
   CHECK(count(html_report({test::predicted_of(plain)}), "all-reduce of gradients") == 0);
 }
 
+TEST_CASE("the memory that a rank may use is a line across the bars, unless it is far beyond them") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  Timeline timeline = test::predicted_of(made);
+  timeline.ranks[0].parameter_bytes = {600};
+  timeline.ranks[0].peak_bytes = {600};
+  timeline.ranks[1].parameter_bytes = {300};
+  timeline.ranks[1].peak_bytes = {300};
+  const auto page_with = [&](std::int64_t limit) {
+    timeline.memory_limit = {limit};
+    return html_report({timeline});
+  };
+  // In parts of the widest: what is larger of 600 and the limit.
+  const std::string roomy = page_with(1000);
+  CHECK(count(roomy, "<i class=\"limit\" style=\"left:100.000%\" title=\"a rank may use: 1000 B\"></i>") == 2);
+  CHECK(count(roomy, "<i class=\"parameters\" style=\"width:60.000%\"") == 1);
+  CHECK(count(roomy, "<i class=\"parameters\" style=\"width:30.000%\"") == 1);
+  CHECK(count(roomy, "what a rank may use</span>") == 1);
+  CHECK(count(roomy, "a whole bar: 1000 B; a rank of the plan's device may use 1000 B") == 1);
+  CHECK(nesting_problem(roomy) == "");
+  const std::string tight = page_with(450);
+  CHECK(count(tight, "<i class=\"limit\" style=\"left:75.000%\"") == 2);
+  CHECK(count(tight, "<i class=\"parameters\" style=\"width:100.000%\"") == 1);
+  for (const std::int64_t without : {0, 2404}) {
+    const std::string none = page_with(without);
+    CHECK(count(none, "<i class=\"limit\"") + count(none, "what a rank may use</span>") == 0);
+    CHECK(count(none, "<i class=\"parameters\" style=\"width:100.000%\"") == 1);
+  }
+  CHECK(count(page_with(2400), "<i class=\"limit\"") == 2);
+}
+
 TEST_CASE("what calibrations say of the machine stands under the headline") {
   const std::vector<Timeline> timelines = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
   const std::string page = html_report(timelines, "inconclusive: the machine moved <much>");
   CHECK(count(page, "<b>inconclusive: the machine moved &lt;much&gt;</b></p>\n</header>") == 1);
   CHECK(count(html_report(timelines), "inconclusive") == 0);
   CHECK(nesting_problem(page) == "");
+}
+
+TEST_CASE("how well the hosts' clocks agree is said once, and what may be theirs is no finding") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  std::vector<Seconds> slow = durations(made.graph);
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    if (made.graph.nodes[i].kind == NodeKind::transfer) slow[i] += Seconds{3e-5};
+  }
+  std::vector<Timeline> timelines{test::predicted_of(made), test::measured_of(made, slow)};
+  for (Event& event : timelines[1].steps[0].events) {
+    if (is_receive(event.action.kind)) event.peer = 1 - event.rank;
+  }
+  CHECK(count(html_report(timelines), "clocks of the hosts") == 0);
+  CHECK(count(html_report(timelines), "Most of it: <b>transfers</b>") +
+            count(html_report(timelines), "as long as predicted") ==
+        1);
+  timelines[1].clock_uncertainty = {5e-5};
+  const std::string page = html_report(timelines);
+  CHECK(count(page, "The clocks of the hosts agree within 50.00 µs") == 1);
+  CHECK(count(page, "50.00 µs") == 1);
+  CHECK(count(page, "Most of it") == 0);
+  CHECK(count(page, "<tr class=\"none\"><td class=\"left\">within the clocks&#39; uncertainty</td>") == 1);
+  CHECK(count(page, "too little to tell from nothing") >= 1);
+  CHECK(nesting_problem(page) == "");
+  // Which part of a pause a message was on its way is not known better than the clocks for each message.
+  timelines[1].clock_uncertainty = {1};
+  CHECK(count(html_report({timelines[1]}), "of it while a message is on its way") == 0);
+  CHECK(count(html_report({timelines[1]}), "title=\"within the clocks' uncertainty\"") > 0);
 }
 
 TEST_CASE("a report needs a timeline with a step") {

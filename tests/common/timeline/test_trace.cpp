@@ -112,6 +112,23 @@ TEST_CASE("how well several hosts' clocks agree is read back, and of one clock n
   CHECK(to_trace(timeline).find("clock_uncertainty") == std::string::npos);
   timeline.clock_uncertainty = {4.25e-5};
   CHECK(read_back(to_trace(timeline)).clock_uncertainty == Seconds{4.25e-5});
+  CHECK(read_back(to_trace(timeline)).clock_of_rank.empty());
+  timeline.clock_of_rank = {0, 1};
+  CHECK(read_back(to_trace(timeline)).clock_of_rank == std::vector<int>{0, 1});
+  timeline.clock_of_rank = {0, 1, 1};
+  CHECK_THROWS_WITH(read_back(to_trace(timeline)),
+                    ContainsSubstring("clock_of_rank") && ContainsSubstring("3 entries for 2 ranks"));
+}
+
+TEST_CASE("two ranks are compared to within what their clocks agree, those of one clock exactly") {
+  Timeline timeline = random_gpipe(3, 3, 1, 5);
+  CHECK(uncertainty_between(timeline, 0, 2) == Seconds{});
+  timeline.clock_uncertainty = {1e-5};
+  CHECK(uncertainty_between(timeline, 0, 2) == Seconds{1e-5});
+  CHECK(uncertainty_between(timeline, 1, 1) == Seconds{});
+  timeline.clock_of_rank = {0, 1, 0};
+  CHECK(uncertainty_between(timeline, 0, 2) == Seconds{});
+  CHECK(uncertainty_between(timeline, 1, 2) == Seconds{1e-5});
 }
 
 TEST_CASE("the device's memory is read back, and not written where it is not known") {

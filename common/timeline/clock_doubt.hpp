@@ -1,0 +1,22 @@
+// How far the times of a graph's nodes may be off where they lie between ranks whose clocks differ. Internal to the
+// diff.
+#pragma once
+
+#include <vector>
+
+#include "common/graph/schedule_graph.hpp"
+#include "common/timeline/timeline.hpp"
+
+namespace plumb {
+
+// Per node; 0 where one clock gave both moments: an action of one rank, a pause between two of them. A transfer begins
+// on its sender's clock and ends on its receiver's; a collective of two ranks and an eviction may take either end from
+// either.
+struct ClockDoubt {
+  std::vector<Seconds> durations;
+  std::vector<Seconds> gaps;  // as MeasuredDurations has them
+};
+
+[[nodiscard]] ClockDoubt clock_doubt(const ScheduleGraph& graph, const Timeline& predicted, const Timeline& measured);
+
+}  // namespace plumb

@@ -1,0 +1,18 @@
+// What `show` and `plan` say of a profile whose blocks were measured too unevenly.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/base/json.hpp"
+#include "common/cost/profile.hpp"
+
+namespace plumb::sim {
+
+// Whole lines; empty if there is nothing to say.
+[[nodiscard]] std::string noise_line(const std::optional<Profile>& profile);
+
+// `noisy_blocks`, empty where all can be trusted; nothing without a profile.
+void add_noise(Json& json, const std::optional<Profile>& profile);
+
+}  // namespace plumb::sim

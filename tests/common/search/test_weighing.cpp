@@ -1,0 +1,77 @@
+// What a search shows of itself while it weighs: candidates that are disposed of, which never become fewer.
+#include "common/search/weighing.hpp"
+
+#include <algorithm>
+
+#include "common/split/coupled.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/search/random_scenarios.hpp"
+#include "tests/common/search/search_counts.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+// By one thread; `told` gets what was shown, in order.
+SearchResult watched_search(const Scenario& scenario, const MakeWeigher& make, std::vector<std::int64_t>& told) {
+  const SearchSpace space(scenario);
+  SearchOptions options{.top = 1};
+  options.progress = [&](const SearchProgress& progress) {
+    CHECK(progress.total == space.candidates());
+    told.push_back(progress.done);
+  };
+  SearchResult found = search(space, make, predict_by_path, options);
+  check_counts(found, space);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("candidates that are put off are not counted until they are weighed") {
+  int put_off = 0;
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    const Scenario scenario = read_text(random_scenario(seed));
+    const MakeWeigher make = [&](const Scenario& of) {
+      Weigher weigher = slow_weigher(of);
+      weigher.weigh = [=, &of, &put_off](const Family& family, const SplitChoice& split,
+                                         std::optional<Seconds> at_most) {
+        const Estimate estimate = weigh_slowly(of, family, split);
+        if (at_most && estimate.iteration > *at_most) {
+          ++put_off;
+          throw SlowerThanAsked{estimate.iteration};
+        }
+        return estimate;
+      };
+      return weigher;
+    };
+    std::vector<std::int64_t> told;
+    const SearchResult found = watched_search(scenario, make, told);
+    REQUIRE_FALSE(told.empty());
+    CHECK(std::ranges::is_sorted(told));
+    CHECK(told.back() <= found.planning.pruned + found.planning.unproven + found.planning.evaluated);
+  }
+  CHECK(put_off > 0);
+}
+
+TEST_CASE("what is weighed although memory excludes it is not counted twice") {
+  // All are excluded by a bound that is below every need, so that none is the smallest until all were weighed: 64 at
+  // once.
+  constexpr Bytes bound{1001};
+  std::string text = random_scenario(3, ", memory: 1000 B");
+  const std::size_t at = text.find("microbatch: ");
+  REQUIRE(at != std::string::npos);
+  text.replace(at, text.find_first_of(",}\n", at) - at, "microbatch: auto");
+  const Scenario scenario = read_text(text);
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = slow_weigher(of);
+    weigher.memory_bound = [=](const Family&) { return bound; };
+    return weigher;
+  };
+  std::vector<std::int64_t> told;
+  const SearchResult found = watched_search(scenario, make, told);
+  REQUIRE(found.planning.evaluated > 2 * 64 * SearchSpace(scenario).splits());
+  REQUIRE_FALSE(told.empty());
+  CHECK(std::ranges::is_sorted(told));
+  CHECK(told.back() == found.candidates);
+}
