@@ -16,6 +16,7 @@ namespace plumb::exec {
 
 struct CollectiveCall;  // exec/transport/communicators.hpp
 struct LaunchBatch;     // exec/transport/launch_plan.hpp
+class ReceiveArena;     // exec/transport/receive_arena.hpp
 using RankLaunches = std::vector<LaunchBatch>;
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. `control`: no
@@ -113,7 +114,7 @@ class Transport {
   // the time of the call); `all_reduce` takes the device's memory and puts the sum into the order of its compute
   // stream. What is queued is launched in the order of the rank's launches (exec/transport/launch_plan.hpp). Transports
   // without streams do nothing here. A rank's step, with `compute` the device's compute stream:
-  //   begin_step(launches); expect(…) of all messages
+  //   begin_step(launches); expect(…) and receive_into(…) of all messages
   //   for index, action: reach(index)
   //     F, I, B, W, R: compute.wait(input.ready); began(index, compute.record()); …; output.ready = compute.record()
   //     SEND: send(…)   RECV: payload = receive(…)   REDUCE_*: wait, collective(…), compute.wait(what it returns)
@@ -121,6 +122,11 @@ class Transport {
 
   // `launches` must live until all that it has has ended.
   virtual void begin_step(const RankLaunches& /*launches*/) {}
+
+  // The messages of a peer that were expected last go into these slots, in their order. One whose slot is still held,
+  // and all for which none was named, go into memory of the transport's own.
+  virtual void receive_into(const ReceiveArena& /*arena*/, int /*peer*/, Channel /*channel*/,
+                            std::span<const std::int32_t> /*slots*/) {}
 
   // Launches every batch whose place is at most this one and has not been launched.
   virtual void reach(std::int32_t /*place*/) {}
