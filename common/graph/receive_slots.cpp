@@ -76,12 +76,10 @@ class SlotPlanner {
     return starts;
   }
 
-  // Where the last action stands that reads what is received.
+  // Where the last action stands that may read what is received.
   [[nodiscard]] std::int32_t last_use(const Action& receive) const {
-    const auto find = [&](ActionKind kind) { return index_.find(kind, receive.stage, receive.microbatch); };
-    std::int32_t last = receive.kind == ActionKind::receive_backward ? find(ActionKind::weight_gradient) : nowhere;
-    if (last == nowhere) last = index_.find_gradient(receive.stage, receive.microbatch);
-    return last == nowhere ? find(ActionKind::forward) : last;
+    const std::int32_t last = index_.find(ActionKind::weight_gradient, receive.stage, receive.microbatch);
+    return last == nowhere ? index_.find_gradient(receive.stage, receive.microbatch) : last;
   }
 
   [[nodiscard]] std::vector<Lifetime> lifetimes(std::size_t rank, Bytes& largest) const {

@@ -26,12 +26,13 @@ struct ReceiveSlots {
 using ReceivePlaces = std::vector<std::vector<std::int32_t>>;
 
 // A receive has its slot from when its message may start, in the evaluation, or earlier if its launch comes before an
-// action that has started by then, until the last action that reads the bytes has ended: of an activation I or B, of
-// a gradient W or B. One that is evicted keeps it as long: when its bytes have left, no list says. The fewest slots
-// with which no message starts later than in the evaluation, since as many are needed at one time; of those that are
-// free the one that has been so longest, ties by number. Without `places` a message is launched at its RECV. Times are
-// rounded to nanoseconds. Parcels of evictions have no slots: only stages know their sizes. Of each rank, pure. Throws
-// InputError when graph, evaluation, schedule and places are not of one plan.
+// action that has started by then, until W or B of its stage and microbatch has ended: what W needs may hold a gradient
+// (as the linear map that it comes to first does) and an activation (LibTorch's graph does, behind what W needs of it).
+// One that is evicted keeps it as long: when its bytes have left, no list says. The fewest slots with which no message
+// starts later than in the evaluation, since as many are needed at one time; of those that are free the one that has
+// been so longest, ties by number. Without `places` a message is launched at its RECV. Times are rounded to
+// nanoseconds. Parcels of evictions have no slots: only stages know their sizes. Of each rank, pure. Throws InputError
+// when graph, evaluation, schedule and places are not of one plan.
 [[nodiscard]] std::vector<ReceiveSlots> plan_receive_slots(const Schedule& lowered, const ScheduleGraph& graph,
                                                            const Evaluation& evaluation,
                                                            const ReceivePlaces& places = {});

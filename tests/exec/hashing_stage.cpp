@@ -118,10 +118,7 @@ Payload HashingStage::input_gradient(int microbatch, Payload output_gradient) {
   put_([to = words_of(gradient), from = words_of(output_gradient), kept = words_of(kept), stage = stage_, microbatch] {
     for (std::size_t i = 0; i < words; ++i) to[i] = gradient_word(stage, microbatch, from[i], kept[i]);
   });
-  // As with LibTorch, W has what F made of the input, and the input is let go.
-  Payload for_weight = device_.allocate(boundary_bytes);
-  put_([to = words_of(for_weight), from = words_of(kept)] { std::copy_n(from, words, to); });
-  weight_work_[microbatch] = {std::move(output_gradient), std::move(for_weight)};
+  weight_work_[microbatch] = {std::move(output_gradient), std::move(kept)};
   return is_first() ? Payload{} : gradient;
 }
 

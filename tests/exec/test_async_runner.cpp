@@ -298,7 +298,7 @@ TEST_CASE(
       for (const Action& action : of.lowered.actions[rank]) {
         if (action.kind == ActionKind::forward) values += action.stage == 0 ? 2 : 1;
         const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-        if (gradient) values += action.stage + 1 == stages(of.lowered) ? 3 : 2;
+        if (gradient) values += action.stage + 1 == stages(of.lowered) ? 2 : 1;
       }
       const auto held = static_cast<int>(stages_of_rank(of.lowered, static_cast<int>(rank)).size());
       const std::size_t of_stages = static_cast<std::size_t>(held) *

@@ -46,13 +46,9 @@ int found_held(const Schedule& lowered, std::size_t rank, const LaunchPlan& plan
       }
     }
     if (i == list.size()) break;
-    const ActionKind kind = list[i].kind;
-    const bool split = std::ranges::count(list, Action{ActionKind::weight_gradient, list[i].stage, list[i].microbatch});
+    if (list[i].kind != ActionKind::weight_gradient && list[i].kind != ActionKind::backward) continue;
     std::erase_if(holder, [&](const auto& of) {
-      if (of.second.stage != list[i].stage || of.second.microbatch != list[i].microbatch) return false;
-      const bool gradient = of.second.kind == ActionKind::receive_backward;
-      if (kind == ActionKind::weight_gradient) return gradient;
-      return kind == ActionKind::backward || (kind == ActionKind::input_gradient && !(gradient && split));
+      return of.second.stage == list[i].stage && of.second.microbatch == list[i].microbatch;
     });
   }
   return held;

@@ -35,7 +35,7 @@ struct Held {
   double until = 0;
 };
 
-// Of one rank, from the definition: the message's start, the end of I or B for activations, of W or B for gradients.
+// Of one rank, from the definition: the message's start, the end of W or B.
 std::vector<Held> held_on(std::size_t rank, const Schedule& lowered, const ScheduleGraph& graph,
                           const Evaluation& times) {
   std::map<Action, std::pair<double, double>> ran;
@@ -45,14 +45,11 @@ std::vector<Held> held_on(std::size_t rank, const Schedule& lowered, const Sched
   const auto& list = lowered.actions[rank];
   std::vector<Held> all;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const bool gradient = list[i].kind == ActionKind::receive_backward;
-    if (!gradient && list[i].kind != ActionKind::receive_forward) continue;
+    if (!is_receive(list[i].kind)) continue;
     Held held{.receive = i, .from = ran.at(list[i]).first};
     for (std::size_t k = i; k < list.size(); ++k) {
       if (list[k].stage != list[i].stage || list[k].microbatch != list[i].microbatch) continue;
-      const bool reads = list[k].kind == ActionKind::backward || list[k].kind == ActionKind::input_gradient ||
-                         (gradient && list[k].kind == ActionKind::weight_gradient);
-      if (!reads) continue;
+      if (list[k].kind != ActionKind::backward && list[k].kind != ActionKind::weight_gradient) continue;
       held.last = k;
       held.until = ran.at(list[k]).second;
     }
