@@ -11,13 +11,12 @@
 #include "common/base/error.hpp"
 #include "common/base/units.hpp"
 #include "exec/payload.hpp"
+#include "exec/transport/launched.hpp"
 
 namespace plumb::exec {
 
 struct CollectiveCall;  // exec/transport/communicators.hpp
-struct LaunchBatch;     // exec/transport/launch_plan.hpp
 class ReceiveArena;     // exec/transport/receive_arena.hpp
-using RankLaunches = std::vector<LaunchBatch>;
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. `control`: no
 // payload, from host to host whatever messages move on; in one order with barriers and gathers, between steps.
@@ -37,16 +36,6 @@ struct ReceivedParcel {
   Parcel parcel;
   Clock::time_point arrived;  // as above
 };
-
-// A batch on its communicator's stream: when it could start, and when all of it had ended.
-struct Launched {
-  const LaunchBatch* batch = nullptr;
-  MomentPtr begin;
-  MomentPtr end;
-};
-
-// Of one rank, where messages move on streams: before it sends another, its compute waits for the oldest of so many.
-inline constexpr std::size_t sent_held_at_most = 4;
 
 // Another rank, or a signal, told this one to stop: the reason is not this rank's own.
 class Stopped : public RunError {
