@@ -142,13 +142,20 @@ std::string to_text(const RankLog& log) {
                      {"loss", step.loss},
                      {"events", std::move(events)}});
   }
-  return json{{"rank", log.rank}, {"steps", std::move(steps)}}.dump();
+  return json{{"rank", log.rank},
+              {"arena_bytes", log.arena_bytes.value},
+              {"receives_beside", log.receives_beside},
+              {"steps", std::move(steps)}}
+      .dump();
 }
 
 RankLog parse_rank_log(std::string_view text) {
   try {
     const json root = json::parse(text);
-    RankLog log{.rank = root.at("rank").get<int>(), .steps = {}};
+    RankLog log{.rank = root.at("rank").get<int>(),
+                .steps = {},
+                .arena_bytes = {root.at("arena_bytes").get<std::int64_t>()},
+                .receives_beside = root.at("receives_beside").get<std::int64_t>()};
     for (const json& step : root.at("steps")) {
       RankStep& read = log.steps.emplace_back();
       read.start = {step.at("start").get<double>()};

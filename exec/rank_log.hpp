@@ -25,6 +25,8 @@ struct RankStep {
 struct RankLog {
   int rank = 0;
   std::vector<RankStep> steps;
+  Bytes arena_bytes = {};            // that receives of a device have, planned before the run; 0: none was
+  std::int64_t receives_beside = 0;  // of all steps: that found their slot of it held, and got memory beside it
   bool operator==(const RankLog&) const = default;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "exec/boundary_values.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/evictions.hpp"
+#include "exec/messages.hpp"
 #include "exec/ranges.hpp"
 #include "exec/rank_stages.hpp"
 #include "exec/step_moments.hpp"
@@ -30,12 +30,6 @@ Clock::time_point after(Clock::time_point time, Seconds delay) {
   const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
   return time + std::chrono::duration_cast<Clock::duration>(bounded);
 }
-
-struct Queue {
-  int peer;
-  Channel channel;
-  auto operator<=>(const Queue&) const = default;
-};
 
 Seconds serial_time(const Plan& plan) {
   Seconds microbatch{0};
@@ -64,7 +58,9 @@ class RankRun {
         message_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
         waiting_time_(serial_time(plan)) {
     const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
-    if (evicts(lowered)) evictions_.emplace(lowered, transport, stage, options.memory.moved);
+    // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
+    if (!asynchronous_) moved_ = options.memory.moved;
+    if (evicts(lowered)) evictions_.emplace(lowered, transport, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
   }
 
@@ -106,7 +102,7 @@ class RankRun {
       if (options_.launches != nullptr) transport_.begin_step(*options_.launches);
       device_.align_clock();
     }
-    announce_receives();
+    announce_receives(lowered_, message_bytes_, asynchronous_ ? options_.arena : nullptr, transport_);
     if (evictions_) evictions_->begin_step(step_.events);
     const Clock::time_point now = Clock::now();
     mark(now, waiting_time_);
@@ -270,20 +266,19 @@ class RankRun {
   }
 
   void send(const Action& action, Event& event) {
-    const int consumer = consumer_stage(action);
-    const Channel channel = goes_forward(action.kind) ? Channel::forward : Channel::backward;
-    Payload payload = values_.take({channel, consumer, action.microbatch});
+    const MessageQueue queue = queue_of(lowered_, action);
+    Payload payload = values_.take({queue.channel, consumer_stage(action), action.microbatch});
     if (asynchronous_) here() = {.begin = payload.ready, .end = payload.ready};
-    event.peer = rank_of(consumer, action.microbatch);
+    event.peer = queue.peer;
     event.bytes = {static_cast<std::int64_t>(payload.size)};
-    transport_.send(event.peer, channel, std::move(payload));
+    transport_.send(queue.peer, queue.channel, std::move(payload));
   }
 
   void receive(const Action& action, Event& event, Clock::time_point start) {
-    const Queue queue = queue_of(action);
+    const MessageQueue queue = queue_of(lowered_, action);
     if (asynchronous_) here().begin = device_.compute().record();  // from here on it had nothing else to do
     Received received = transport_.receive(queue.peer, queue.channel, deadline(start, waiting_time_));
-    if (options_.memory.moved && received.payload.data != nullptr) options_.memory.moved(received.payload.data, rank_);
+    if (moved_ && received.payload.data != nullptr) moved_(received.payload.data, rank_);
     event.peer = queue.peer;
     event.bytes = {static_cast<std::int64_t>(received.payload.size)};
     event.end = seconds_of(received.arrived);
@@ -311,25 +306,7 @@ class RankRun {
     stages_.add_tied_gradients(device_.compute());
   }
 
-  void announce_receives() {
-    std::map<Queue, int> messages;
-    for (const Action& action : actions_) {
-      if (is_receive(action.kind)) ++messages[queue_of(action)];
-    }
-    for (const auto& [queue, count] : messages) transport_.expect(queue.peer, queue.channel, message_bytes_, count);
-  }
-
   [[nodiscard]] ActionMoments& here() { return moments_[static_cast<std::size_t>(position_.action)]; }
-
-  [[nodiscard]] Queue queue_of(const Action& receive) const {
-    return {rank_of(producer_stage(receive), receive.microbatch),
-            goes_forward(receive.kind) ? Channel::forward : Channel::backward};
-  }
-
-  [[nodiscard]] int rank_of(int stage, int microbatch) const {
-    if (stage < 0 || stage >= stages(lowered_)) throw RunError("", fmt::format("there is no stage {}", stage));
-    return plumb::rank_of(lowered_, stage, microbatch);
-  }
 
   [[nodiscard]] Seconds predicted(const Action& action) const {
     if (!is_compute(action.kind) && action.kind != ActionKind::optimizer_step) return waiting_time_;
@@ -376,6 +353,7 @@ class RankRun {
   RankStages stages_;
   const std::vector<Action>& actions_;
   std::size_t message_bytes_;
+  std::function<void(const std::byte* data, int to_rank)> moved_;  // as MemoryHooks has it, if anything does
   Seconds waiting_time_;  // a peer may have the whole step's work to do before it answers
 
   Position position_;

@@ -32,6 +32,7 @@ struct RunOptions {
   MemoryHooks memory = {};
   Device* device = nullptr;                // what the stages compute on; null: the host
   const RankLaunches* launches = nullptr;  // for transports that move messages on streams; null: none are planned
+  const ReceiveArena* arena = nullptr;     // of this rank and list, on an asynchronous device; null: none is planned
 };
 
 // Runs `lowered.actions[transport.rank()]` for every step. `stages` by stage_slot. On an asynchronous device the

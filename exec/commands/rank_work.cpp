@@ -58,6 +58,7 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
   of_stages.device = device.name();
   require_same_plans(transport);
   std::vector<std::vector<std::unique_ptr<Stage>>> stages;
+  std::vector<ReceiveArena> arenas;  // by plan, as its stages
   std::vector<RankLog> logs;
   if (!options_.emulate) begin_rank_thread(rank);
   device.enter();
@@ -66,7 +67,9 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
     if (!options_.emulate) count_memory_as(account(i, rank));
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
                                       : make_stages(prepared.plan, rank, of_stages));
-    logs.push_back({.rank = rank, .steps = {}});
+    const bool planned = !prepared.slots.empty();
+    arenas.emplace_back(device, planned ? prepared.slots[static_cast<std::size_t>(rank)] : ReceiveSlots{});
+    logs.push_back({.rank = rank, .steps = {}, .arena_bytes = arenas.back().bytes()});
   }
   ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
                        Clock::now() + start_time);
@@ -94,9 +97,11 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
       const std::vector<RankLaunches>& launches = prepared.launches.ranks;
       run.launches = launches.empty() ? nullptr : &launches[static_cast<std::size_t>(rank)];
+      run.arena = prepared.slots.empty() ? nullptr : &arenas[running];
       if (!options_.emulate) count_memory_as(account(running, rank));
       RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
       logs[running].steps.push_back(std::move(step.steps.front()));
+      logs[running].receives_beside = arenas[running].refused();
     }
     if (rank == 0) progress.update(static_cast<int>(run.first_step) + 1, steps);
   }

@@ -10,6 +10,7 @@
 #include "exec/host_identity.hpp"
 #include "exec/rank_log.hpp"
 #include "exec/transport/launch_plan.hpp"
+#include "exec/transport/receive_arena.hpp"
 #include "exec/transport/transport.hpp"
 #include "exec/watchdog.hpp"
 
@@ -18,7 +19,8 @@ namespace plumb::exec {
 struct PreparedPlan {
   Plan plan;
   Schedule lowered;
-  LaunchPlan launches = {};  // for NCCL; else none
+  LaunchPlan launches = {};              // for NCCL; else none
+  std::vector<ReceiveSlots> slots = {};  // by rank, for devices; else none
 };
 
 // By plan; only rank 0 has it.

@@ -53,6 +53,10 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
     // Nothing is allocated for what is only waited for.
     entry["peak_bytes"] = options.emulate ? ordered_json() : ordered_json(summary.peak_bytes.value);
     entry["received_bytes"] = summary.received_bytes.value;
+    if (rank < run.arenas.size()) {
+      entry["receive_arena_bytes"] = run.arenas[rank].bytes.value;
+      entry["receives_beside_arena"] = run.arenas[rank].receives_beside;
+    }
     json["ranks"].push_back(entry);
   }
   if (run.timeline.clock_uncertainty > Seconds{0}) {
@@ -71,6 +75,32 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
 
 std::string loss_text(const PlanRun& run, std::size_t step) {
   return run.losses.empty() ? "" : fmt::format("loss {:.6f}", run.losses[step]);
+}
+
+Table rank_table(const PlanRun& run, const SessionOptions& options) {
+  Table table{.header = {"rank", "peak memory", "received per step"}, .rows = {}};
+  if (!run.arenas.empty()) table.header.push_back("receive arena");
+  for (std::size_t rank = 0; rank < run.timeline.ranks.size(); ++rank) {
+    const RankSummary& summary = run.timeline.ranks[rank];
+    std::vector<std::string>& row = table.rows.emplace_back(
+        std::vector<std::string>{std::to_string(rank), options.emulate ? "emulated" : to_text(summary.peak_bytes),
+                                 to_text(summary.received_bytes)});
+    if (rank < run.arenas.size()) row.push_back(to_text(run.arenas[rank].bytes));
+  }
+  return table;
+}
+
+// Of ranks whose lifetimes were not as planned.
+std::string arena_lines(const PlanRun& run) {
+  std::string lines;
+  for (std::size_t rank = 0; rank < run.arenas.size(); ++rank) {
+    const std::int64_t beside = run.arenas[rank].receives_beside;
+    if (beside == 0) continue;
+    lines +=
+        fmt::format("rank {}: {} receives of all steps found their slot of the arena held, and got memory beside it\n",
+                    rank, beside);
+  }
+  return lines;
 }
 
 void print(const PlanRun& run, const SessionOptions& options) {
@@ -92,13 +122,7 @@ void print(const PlanRun& run, const SessionOptions& options) {
         {std::to_string(i + 1), to_text(run.timeline.steps[i].duration), loss_text(run, run.warm_up.size() + i)});
   }
   std::cout << to_text(steps, colour_allowed(Stream::out)) << '\n';
-  Table ranks{.header = {"rank", "peak memory", "received per step"}, .rows = {}};
-  for (std::size_t rank = 0; rank < run.timeline.ranks.size(); ++rank) {
-    const RankSummary& summary = run.timeline.ranks[rank];
-    ranks.rows.push_back({std::to_string(rank), options.emulate ? "emulated" : to_text(summary.peak_bytes),
-                          to_text(summary.received_bytes)});
-  }
-  std::cout << to_text(ranks, colour_allowed(Stream::out)) << '\n';
+  std::cout << to_text(rank_table(run, options), colour_allowed(Stream::out)) << '\n' << arena_lines(run);
   std::cout << fmt::format("median step {}; its own durations, replayed on the graph, give {:+.2f}%\n",
                            to_text(median_step(run.timeline).duration), run.replay_error_fraction * 100);
   const auto lost =

@@ -87,7 +87,13 @@ PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   if (!options.force_unchecked) require_valid(lowered);
   LaunchPlan launches;
   if (options.transport == "nccl") launches = plan_launches(lowered, plan.costs);
-  return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
+  std::vector<ReceiveSlots> slots;
+  // A schedule with a fault in it has no evaluation: it may never end.
+  if (options.device != "cpu" && options.fault.empty()) slots = plan_receive_arenas(lowered, plan.costs, launches);
+  return {.plan = std::move(plan),
+          .lowered = std::move(lowered),
+          .launches = std::move(launches),
+          .slots = std::move(slots)};
 }
 
 std::vector<PreparedPlan> prepare_all(std::vector<Plan> plans, const SessionOptions& options) {
@@ -186,9 +192,13 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   PlanRun run{.plan = prepared.plan,
               .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer),
               .warm_up = {},
+              .arenas = {},
               .losses = {},
               .check = {},
               .weights = {}};
+  if (options.device != "cpu") {
+    for (const RankLog& log : logs) run.arenas.push_back({log.arena_bytes, log.receives_beside});
+  }
   run.timeline.clock_uncertainty = all.clock_uncertainty;
   if (all.clock_uncertainty > Seconds{0}) run.timeline.clock_of_rank = all.clock_of_rank;
   run.clock_warnings = all.clock_warnings;

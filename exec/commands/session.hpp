@@ -29,12 +29,19 @@ struct SessionOptions {
   bool force_unchecked = false;  // run what the validator refuses
 };
 
+// What a rank receives into on a device: planned before the run, and what went beside it although it was planned.
+struct ArenaUse {
+  Bytes bytes;
+  std::int64_t receives_beside = 0;  // of all steps, the warm-up too
+};
+
 struct PlanRun {
   Plan plan;
   Timeline timeline;  // of the measured steps
   std::vector<Seconds> warm_up;
-  std::vector<double> losses;        // of all steps, the warm-up first; empty when emulated
-  double replay_error_fraction = 0;  // of the median step
+  std::vector<ArenaUse> arenas = {};  // by rank; none on the host
+  std::vector<double> losses;         // of all steps, the warm-up first; empty when emulated
+  double replay_error_fraction = 0;   // of the median step
   std::optional<CheckResult> check;
   NamedGradients weights;                        // merged_weights of all ranks, if gathered
   std::vector<std::string> clock_warnings = {};  // a line for each host whose clock jumped

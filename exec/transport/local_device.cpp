@@ -96,10 +96,15 @@ class LocalDeviceTransport final : public Transport {
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     hosts_->expect(peer, channel, bytes, count);
   }
+  void receive_into(const ReceiveArena& arena, int peer, Channel channel,
+                    std::span<const std::int32_t> slots) override {
+    buffers_.plan(peer, channel, arena, slots);
+  }
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     Received received = hosts_->receive(peer, channel, deadline);
     if (channel == Channel::control) return received;
-    received.payload = copied(received.payload, channel == Channel::forward ? *forward_ : *backward_);
+    received.payload = copied(received.payload, buffers_.take(peer, channel, received.payload.size),
+                              channel == Channel::forward ? *forward_ : *backward_);
     return received;
   }
 
@@ -111,7 +116,7 @@ class LocalDeviceTransport final : public Transport {
   bool has_parcel(int peer) override { return hosts_->has_parcel(peer); }
   ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) override {
     ReceivedParcel received = hosts_->receive_parcel(peer, deadline);
-    for (Payload& part : received.parcel) part = copied(part, *evictions_);
+    for (Payload& part : received.parcel) part = copied(part, buffers_.take(part.size), *evictions_);
     return received;
   }
 
@@ -190,8 +195,7 @@ class LocalDeviceTransport final : public Transport {
   }
 
   // `value` is one that `on_the_way` made.
-  [[nodiscard]] Payload copied(const Payload& value, Stream& stream) {
-    Payload copy = buffers_.take(value.size);
+  [[nodiscard]] static Payload copied(const Payload& value, Payload copy, Stream& stream) {
     stream.wait(value.ready);
     stream.wait(copy.ready);
     stream.copy(copy.data, value.data, value.size);

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "exec/transport/launch_plan.hpp"
+#include "exec/transport/message_lines.hpp"
 #include "exec/transport/nccl_collectives.hpp"
 #include "exec/transport/nccl_communicators.hpp"
 #include "exec/transport/nccl_flights.hpp"
@@ -29,13 +29,6 @@ CommunicatorUse use_of(Channel channel) {
   return channel == Channel::forward ? CommunicatorUse::down : CommunicatorUse::up;
 }
 
-// Messages of one peer on one communicator, in the order of the schedule.
-struct Line {
-  std::deque<Payload> to_send;         // handed over, not launched
-  std::deque<std::size_t> to_receive;  // expected, not launched: bytes
-  std::deque<Payload> received;        // launched, not taken by the rank
-};
-
 // What goes one way in a batch as one send or receive of NCCL's.
 struct Part {
   const LaunchOperation* operation = nullptr;
@@ -51,7 +44,8 @@ class NcclTransport final : public Transport {
         device_(device),
         communicators_(load_nccl(options.library_file), options, *control_, device, rendezvous),
         call_(communicators_.library().call),
-        buffers_(device) {
+        buffers_(device),
+        messages_(control_->rank(), buffers_) {
     const NcclCommunicators::Member* member = communicators_.find(CommunicatorUse::evictions);
     if (member != nullptr) parcels_.emplace(*control_, buffers_, spec_of(*member).ranks);
   }
@@ -79,23 +73,19 @@ class NcclTransport final : public Transport {
       throw failure(fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer,
                                 fmt::join(options_.message_bytes, " or ")));
     }
-    line(peer, channel).to_send.push_back(std::move(payload));
+    require_peer(peer, channel);
+    messages_.send(peer, channel, std::move(payload));
   }
 
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     if (channel == Channel::control) return control_->expect(peer, channel, bytes, count);
-    auto& expected = line(peer, channel).to_receive;
-    expected.insert(expected.end(), static_cast<std::size_t>(count), bytes);
+    require_peer(peer, channel);
+    messages_.expect(peer, channel, bytes, count);
   }
 
   [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     if (channel == Channel::control) return control_->receive(peer, channel, deadline);
-    auto& received = line(peer, channel).received;
-    if (received.empty()) {
-      throw failure(fmt::format("takes a message of rank {} that has not been launched", peer));
-    }
-    Payload payload = std::move(received.front());
-    received.pop_front();
+    Payload payload = messages_.receive(peer, channel);
     received_ += Bytes{static_cast<std::int64_t>(payload.size)};
     return {std::move(payload), Clock::now()};
   }
@@ -149,6 +139,11 @@ class NcclTransport final : public Transport {
     launched_.assign(launches.size(), {});
     for (std::size_t i = 0; i < launches.size(); ++i) launched_[i].batch = &launches[i];
     if (parcels_) parcels_->begin_step(launches);
+  }
+
+  void receive_into(const ReceiveArena& arena, int peer, Channel channel,
+                    std::span<const std::int32_t> slots) override {
+    buffers_.plan(peer, channel, arena, slots);
   }
 
   void reach(std::int32_t place) override {
@@ -248,13 +243,12 @@ class NcclTransport final : public Transport {
     }
   }
 
-  Line& line(int peer, Channel channel) {
+  void require_peer(int peer, Channel channel) {
     const NcclCommunicators::Member* member = communicators_.find(use_of(channel));
     const int peers = member == nullptr ? 1 : static_cast<int>(spec_of(*member).ranks.size());
     if (member == nullptr || peer < 0 || peer >= peers || peer == member->rank) {
       throw failure(fmt::format("has no peer {}: there are {} ranks", peer, peers));
     }
-    return lines_[{use_of(channel), peer}];
   }
 
   // Puts one group on a communicator's stream: what `operations` calls starts and ends together.
@@ -301,7 +295,7 @@ class NcclTransport final : public Transport {
       if (batch.use == CommunicatorUse::evictions) {
         parcel.push_back(std::move(part.payload));
       } else {
-        lines_[{batch.use, part.operation->peer}].received.push_back(std::move(part.payload));
+        messages_.launched(*part.operation, std::move(part.payload));
       }
     }
     const LaunchOperation& first = batch.operations.front();
@@ -314,7 +308,8 @@ class NcclTransport final : public Transport {
     std::vector<Part> parts;
     for (const LaunchOperation& operation : batch.operations) {
       if (batch.use != CommunicatorUse::evictions) {
-        parts.push_back({&operation, operation.sends ? take_to_send(batch, operation) : take_buffer(batch, operation)});
+        parts.push_back(
+            {&operation, operation.sends ? messages_.take_to_send(operation) : messages_.take_buffer(operation)});
         continue;
       }
       Parcel parcel =
@@ -322,22 +317,6 @@ class NcclTransport final : public Transport {
       for (Payload& part : parcel) parts.push_back({&operation, std::move(part)});
     }
     return parts;
-  }
-
-  Payload take_to_send(const LaunchBatch& batch, const LaunchOperation& operation) {
-    auto& waiting = lines_[{batch.use, operation.peer}].to_send;
-    if (waiting.empty()) throw failure(to_string(operation.action) + " has not been handed over");
-    Payload payload = std::move(waiting.front());
-    waiting.pop_front();
-    return payload;
-  }
-
-  Payload take_buffer(const LaunchBatch& batch, const LaunchOperation& operation) {
-    auto& expected = lines_[{batch.use, operation.peer}].to_receive;
-    if (expected.empty()) throw failure(to_string(operation.action) + " is not expected");
-    const std::size_t bytes = expected.front();
-    expected.pop_front();
-    return buffers_.take(bytes);
   }
 
   // Both sides know that a message is empty.
@@ -375,8 +354,8 @@ class NcclTransport final : public Transport {
   NcclCommunicators communicators_;
   const NcclFunctions& call_;
   ReceiveBuffers buffers_;
+  MessageLines messages_;
   std::optional<ParcelLines> parcels_;  // where there is a communicator of evictions
-  std::map<std::pair<CommunicatorUse, int>, Line> lines_;
   const RankLaunches* launches_ = nullptr;
   std::size_t next_ = 0;  // batch of the step
   std::vector<Launched> launched_;

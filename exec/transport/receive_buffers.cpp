@@ -1,9 +1,6 @@
 #include "exec/transport/receive_buffers.hpp"
 
-#include <deque>
-#include <map>
 #include <mutex>
-#include <utility>
 
 namespace plumb::exec {
 namespace {
@@ -19,6 +16,20 @@ struct ReceiveBuffers::Free {
 };
 
 ReceiveBuffers::ReceiveBuffers(Device& device) : device_(device), free_(std::make_shared<Free>()) {}
+
+void ReceiveBuffers::plan(int peer, Channel channel, const ReceiveArena& arena, std::span<const std::int32_t> slots) {
+  std::deque<Planned>& planned = planned_[{peer, channel}];
+  for (const std::int32_t slot : slots) planned.push_back({.arena = arena, .slot = slot});
+}
+
+Payload ReceiveBuffers::take(int peer, Channel channel, std::size_t bytes) {
+  const auto planned = planned_.find({peer, channel});
+  if (planned == planned_.end() || planned->second.empty()) return take(bytes);
+  const Planned next = std::move(planned->second.front());
+  planned->second.pop_front();
+  Payload taken = next.arena.take(next.slot, bytes);
+  return taken.data == nullptr ? take(bytes) : taken;
+}
 
 Payload ReceiveBuffers::take(std::size_t bytes) {
   if (bytes == 0) return {};

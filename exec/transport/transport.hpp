@@ -11,12 +11,12 @@
 #include "common/base/error.hpp"
 #include "common/base/units.hpp"
 #include "exec/payload.hpp"
+#include "exec/transport/launched.hpp"
 
 namespace plumb::exec {
 
 struct CollectiveCall;  // exec/transport/communicators.hpp
-struct LaunchBatch;     // exec/transport/launch_plan.hpp
-using RankLaunches = std::vector<LaunchBatch>;
+class ReceiveArena;     // exec/transport/receive_arena.hpp
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. `control`: no
 // payload, from host to host whatever messages move on; in one order with barriers and gathers, between steps.
@@ -36,16 +36,6 @@ struct ReceivedParcel {
   Parcel parcel;
   Clock::time_point arrived;  // as above
 };
-
-// A batch on its communicator's stream: when it could start, and when all of it had ended.
-struct Launched {
-  const LaunchBatch* batch = nullptr;
-  MomentPtr begin;
-  MomentPtr end;
-};
-
-// Of one rank, where messages move on streams: before it sends another, its compute waits for the oldest of so many.
-inline constexpr std::size_t sent_held_at_most = 4;
 
 // Another rank, or a signal, told this one to stop: the reason is not this rank's own.
 class Stopped : public RunError {
@@ -113,7 +103,7 @@ class Transport {
   // the time of the call); `all_reduce` takes the device's memory and puts the sum into the order of its compute
   // stream. What is queued is launched in the order of the rank's launches (exec/transport/launch_plan.hpp). Transports
   // without streams do nothing here. A rank's step, with `compute` the device's compute stream:
-  //   begin_step(launches); expect(…) of all messages
+  //   begin_step(launches); expect(…) and receive_into(…) of all messages
   //   for index, action: reach(index)
   //     F, I, B, W, R: compute.wait(input.ready); began(index, compute.record()); …; output.ready = compute.record()
   //     SEND: send(…)   RECV: payload = receive(…)   REDUCE_*: wait, collective(…), compute.wait(what it returns)
@@ -121,6 +111,11 @@ class Transport {
 
   // `launches` must live until all that it has has ended.
   virtual void begin_step(const RankLaunches& /*launches*/) {}
+
+  // The messages of a peer that were expected last go into these slots, in their order. One whose slot is still held,
+  // and all for which none was named, go into memory of the transport's own.
+  virtual void receive_into(const ReceiveArena& /*arena*/, int /*peer*/, Channel /*channel*/,
+                            std::span<const std::int32_t> /*slots*/) {}
 
   // Launches every batch whose place is at most this one and has not been launched.
   virtual void reach(std::int32_t /*place*/) {}

@@ -14,6 +14,7 @@
 #include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/graph/receive_slots.hpp"
 #include "common/timeline/gantt.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/trace.hpp"
@@ -117,9 +118,18 @@ Json chosen_json(const Plan& plan) {
           {"recompute", describe(plan.training.recompute)}};
 }
 
+// What a run on devices allocates for messages. Of the longest path, as plumb-exec plans it, whatever the engine.
+std::vector<ReceiveSlots> arenas_of(const Plan& plan) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  return plan_receive_slots(lowered, graph, evaluate(graph));
+}
+
 Json to_json(const Prediction& prediction, const SimulateOptions& options) {
   const Timeline& timeline = prediction.timeline;
   const StepStatistics& statistics = prediction.statistics;
+  const bool executable = !options.unfold && !has_stage_data(prediction.plan.layout);
+  const std::vector<ReceiveSlots> arenas = executable ? arenas_of(prediction.plan) : std::vector<ReceiveSlots>{};
   Json ranks = Json::array();
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const RankStatistics& time = statistics.ranks[rank];
@@ -141,6 +151,7 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                      {"peak_time_s", peak.time.value},
                      {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
+    if (rank < arenas.size()) ranks.back()["receive_arena_bytes"] = arena_bytes(arenas[rank]).value;
   }
   Json json = {{"iteration_s", statistics.iteration.value},
                {"tokens_per_s", tokens_per_s(timeline, median_step(timeline))},

@@ -70,6 +70,8 @@ Payload AsyncDevice::allocate(std::size_t bytes) {
   {
     const std::scoped_lock lock(mutex_);
     most_in_use_ = std::max(most_in_use_, ++in_use_);
+    ++allocations_;
+    allocated_ += Bytes{static_cast<std::int64_t>(bytes)};
     std::vector<std::byte*>& free = free_[bytes];
     if (free.empty()) {
       memory_.push_back(std::make_unique<std::byte[]>(bytes));
@@ -111,6 +113,16 @@ int AsyncDevice::in_use() {
 int AsyncDevice::most_in_use() {
   const std::scoped_lock lock(mutex_);
   return most_in_use_;
+}
+
+Bytes AsyncDevice::allocated() {
+  const std::scoped_lock lock(mutex_);
+  return allocated_;
+}
+
+int AsyncDevice::allocations() {
+  const std::scoped_lock lock(mutex_);
+  return allocations_;
 }
 
 }  // namespace plumb::exec::test

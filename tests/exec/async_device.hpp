@@ -76,6 +76,9 @@ class AsyncDevice final : public Device {
   // Buffers that are in use, and the most that ever were.
   [[nodiscard]] int in_use();
   [[nodiscard]] int most_in_use();
+  // All that was ever allocated, one after the other or at one time.
+  [[nodiscard]] Bytes allocated();
+  [[nodiscard]] int allocations();
 
  private:
   void give_back(std::byte* memory, std::size_t bytes);
@@ -88,6 +91,8 @@ class AsyncDevice final : public Device {
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   int in_use_ = 0;
   int most_in_use_ = 0;
+  int allocations_ = 0;
+  Bytes allocated_;
   AsyncStream compute_;
 };
 

@@ -8,6 +8,7 @@
 #include "exec/rank_stages.hpp"
 #include "exec/runner.hpp"
 #include "exec/transport/local.hpp"
+#include "exec/transport/receive_arena.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/async_device.hpp"
@@ -92,15 +93,19 @@ std::vector<Device*> pointers(const std::vector<std::unique_ptr<AsyncDevice>>& d
   return all;
 }
 
+// All that is planned has its slot when it comes: only what is evicted may hold one longer.
 std::vector<RankLog> run_on(const Case& of, const std::vector<std::unique_ptr<AsyncDevice>>& devices) {
   std::vector<RankLog> logs(devices.size());
+  const std::vector<ReceiveSlots> slots = plan_receive_arenas(of.lowered, of.plan.costs);
   run_on_threads(make_local_device_transports(pointers(devices)), [&](Transport& transport) {
     const auto rank = static_cast<std::size_t>(transport.rank());
     AsyncDevice& device = *devices[rank];
     const auto stages = stages_of(of, transport.rank(), device,
                                   [&](std::function<void()> work) { device.compute().run(std::move(work)); });
-    logs[rank] = run_rank(of.plan, of.lowered, transport, stages, {.steps = 2, .device = &device});
+    const ReceiveArena arena(device, slots[rank]);
+    logs[rank] = run_rank(of.plan, of.lowered, transport, stages, {.steps = 2, .device = &device, .arena = &arena});
     require_expected(of, stages);
+    if (arena.refused() > 0 && !evicts(of.lowered)) throw RunError("", "a slot was held longer than planned");
     transport.barrier(Clock::now() + std::chrono::seconds(60));  // until all have looked, nobody lets go of anything
   });
   return logs;
@@ -274,6 +279,57 @@ TEST_CASE("sums on a device are the same bits on every rank, added in the order 
     transport.barrier(Clock::now() + std::chrono::seconds(20));
   });
   CHECK(sums == std::vector<float>{0, 0, 0});
+}
+
+// Counted: the arena once, and what the stages make, by their own description.
+TEST_CASE(
+    "what a run receives goes into the arena that was planned, and nothing is allocated for it within the steps") {
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    Case of = case_of(entry, 4);
+    if (replicas(of.lowered) == 2 || evicts(of.lowered)) continue;
+    of.tied = false;
+    of.lowered = lower(of.plan.schedule, {});
+    INFO(entry.name);
+    const auto devices = devices_of(4, {});
+    REQUIRE_NOTHROW(run_on(of, devices));
+    const std::vector<ReceiveSlots> slots = plan_receive_arenas(of.lowered, of.plan.costs);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      int values = 0;  // of the size of a message, in a step
+      for (const Action& action : of.lowered.actions[rank]) {
+        if (action.kind == ActionKind::forward) values += action.stage == 0 ? 2 : 1;
+        const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+        if (gradient) values += action.stage + 1 == stages(of.lowered) ? 2 : 1;
+      }
+      const auto held = static_cast<int>(stages_of_rank(of.lowered, static_cast<int>(rank)).size());
+      const std::size_t of_stages = static_cast<std::size_t>(held) *
+                                        ((test::gradient_values + test::tied_values) * sizeof(float) + sizeof(double)) +
+                                    2 * static_cast<std::size_t>(values) * test::boundary_bytes;
+      CHECK(devices[rank]->allocated() - Bytes{static_cast<std::int64_t>(of_stages)} == arena_bytes(slots[rank]));
+      CHECK(devices[rank]->allocations() == 2 * held + 2 * values + 1);
+    }
+  }
+}
+
+TEST_CASE("a slot that is held longer than planned costs memory beside the arena, and the run stays right") {
+  const Case of = case_of(find_schedule("zb-h1"), 4);
+  const auto devices = devices_of(4, slow_copies);
+  std::vector<ReceiveSlots> slots = plan_receive_arenas(of.lowered, of.plan.costs);
+  std::vector<std::int64_t> refused(4);
+  run_on_threads(make_local_device_transports(pointers(devices)), [&](Transport& transport) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    // As if all came one after the other.
+    for (std::int32_t& slot : slots[rank].slot_of) slot = std::min(slot, 0);
+    slots[rank].count = 1;
+    AsyncDevice& device = *devices[rank];
+    const auto stages = stages_of(of, transport.rank(), device,
+                                  [&](std::function<void()> work) { device.compute().run(std::move(work)); });
+    const ReceiveArena arena(device, slots[rank]);
+    (void)run_rank(of.plan, of.lowered, transport, stages, {.steps = 2, .device = &device, .arena = &arena});
+    require_expected(of, stages);
+    refused[rank] = arena.refused();
+    transport.barrier(Clock::now() + std::chrono::seconds(60));
+  });
+  CHECK(refused[2] > 0);  // two microbatches at a time, and their gradients
 }
 
 TEST_CASE("a device's buffers are given back when the step has ended") {

@@ -27,7 +27,11 @@ const test::Speeds slow_messages{.compute = 0us, .copies = 500us, .unhurried = 5
 PreparedPlan prepared(Plan plan) {
   Schedule lowered = lowered_schedule(plan);
   LaunchPlan launches = plan_launches(lowered, plan.costs);
-  return {.plan = std::move(plan), .lowered = std::move(lowered), .launches = std::move(launches)};
+  std::vector<ReceiveSlots> slots = plan_receive_arenas(lowered, plan.costs, launches);
+  return {.plan = std::move(plan),
+          .lowered = std::move(lowered),
+          .launches = std::move(launches),
+          .slots = std::move(slots)};
 }
 
 SessionOptions nccl_session(int steps = 2) {
@@ -51,6 +55,25 @@ Host host_of(int devices) {
           .nccl_library = PLUMB_FAKE_NCCL,
           .watches_signals = false};
 }
+
+// Says what was allocated on it when it is gone.
+class CountingDevice final : public Device {
+ public:
+  CountingDevice(std::uint32_t seed, Bytes& allocated) : device_(seed), allocated_(allocated) {}
+  ~CountingDevice() override { allocated_ = device_.allocated(); }
+  [[nodiscard]] std::string name() const override { return device_.name(); }
+  [[nodiscard]] bool is_asynchronous() const override { return true; }
+  void enter() override { device_.enter(); }
+  [[nodiscard]] exec::Stream& compute() override { return device_.compute(); }
+  [[nodiscard]] std::unique_ptr<exec::Stream> make_stream(bool urgent) override { return device_.make_stream(urgent); }
+  [[nodiscard]] Payload allocate(std::size_t bytes) override { return device_.allocate(bytes); }
+  [[nodiscard]] Seconds time_of(const exec::Moment& moment) const override { return device_.time_of(moment); }
+  void align_clock() override { device_.align_clock(); }
+
+ private:
+  test::AsyncDevice device_;
+  Bytes& allocated_;
+};
 
 struct MembersEnd {
   SessionLogs logs;                 // of rank 0
@@ -108,6 +131,10 @@ void require_trained(const Plan& plan) {
   const CheckResult result = check_against_reference(plan, {}, losses, end.logs.gradients);
   INFO(result.problem);
   CHECK(result.bitwise_equal);
+  for (const RankLog& log : end.logs.ranks.front()) {
+    CHECK(log.arena_bytes == arena_bytes(plans.front().slots[static_cast<std::size_t>(log.rank)]));
+    if (!evicts(plan.schedule)) CHECK(log.receives_beside == 0);
+  }
   const FakeNcclCounts counts = fake.counts();
   CHECK(counts.mismatches == 0);
   CHECK(counts.aborted == 0);
@@ -187,6 +214,31 @@ TEST_CASE("activations that are evicted come back on two ranks and on four, at t
     plan.schedule = test::evicting_gpipe(ranks, 4);
     INFO(ranks << " ranks");
     require_trained(plan);
+  }
+}
+
+// Emulated stages make their values on the host: of the device all is the transport's and the arena's.
+TEST_CASE("what a run allocates to receive into is what was predicted, to the byte") {
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    const Plan plan = test::hybrid_plan(entry, 4);
+    if (evicts(plan.schedule)) continue;
+    const FakeNccl fake;
+    const std::vector<PreparedPlan> plans{prepared(plan)};
+    SessionOptions options = nccl_session(2);
+    options.check = false;
+    options.emulate = true;
+    std::vector<Bytes> allocated(4);
+    INFO(entry.name);
+    const MembersEnd end = run_members(plans, options, [&](int rank) {
+      Host host = host_of(4);
+      host.make_device = [&allocated, rank](int index) {
+        return std::make_unique<CountingDevice>(static_cast<std::uint32_t>(index),
+                                                allocated[static_cast<std::size_t>(rank)]);
+      };
+      return host;
+    });
+    CHECK(end.errors == std::vector<std::string>(4));
+    for (std::size_t rank = 0; rank < 4; ++rank) CHECK(allocated[rank] == arena_bytes(plans.front().slots[rank]));
   }
 }
 

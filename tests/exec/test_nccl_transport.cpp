@@ -18,8 +18,11 @@ using test::AsyncDevice;
 
 namespace {
 
-PipelineCosts costs_of(const Schedule& lowered) {
-  return even_costs(stages(lowered), {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}});
+PipelineCosts costs_of(const Schedule& lowered, std::size_t bytes = 64) {
+  PipelineCosts costs =
+      even_costs(stages(lowered), {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}});
+  costs.boundary_bytes = {static_cast<std::int64_t>(bytes)};
+  return costs;
 }
 
 Layout pipeline_of(int ranks) {
@@ -28,17 +31,22 @@ Layout pipeline_of(int ranks) {
   return layout;
 }
 
-// So many steps of a schedule over the fake library; returns the inputs that were wrong, on all ranks together.
+// So many steps of a schedule over the fake library, received into planned arenas; returns the inputs that were wrong,
+// and the receives that found no room there, on all ranks together.
 int run_schedule(const Schedule& lowered, int steps, double seconds = 20, std::size_t bytes = 64) {
-  const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
+  const LaunchPlan plan = plan_launches(lowered, costs_of(lowered, bytes));
+  const std::vector<ReceiveSlots> slots = plan_receive_arenas(lowered, costs_of(lowered, bytes), plan);
   std::atomic<int> wrong = 0;
   const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(lowered.ranks)), .message_bytes = bytes};
   run_nccl_ranks(lowered.ranks, run, [&](Transport& transport, AsyncDevice& device) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    const ReceiveArena arena(device, slots[rank]);
     for (int step = 0; step < steps; ++step) {
-      FakeStep one(lowered, transport, device, bytes);
-      wrong += one.run(plan.ranks[static_cast<std::size_t>(transport.rank())], seconds);
+      FakeStep one(lowered, transport, device, bytes, &arena);
+      wrong += one.run(plan.ranks[rank], seconds);
       transport.barrier(in_seconds(seconds));
     }
+    wrong += static_cast<int>(arena.refused());
   });
   return wrong;
 }

@@ -26,6 +26,8 @@ TEST_CASE("a log reads back to the same bits") {
                        .peak_bytes = {7},
                        .received_bytes = {8},
                        .loss = 5.5451774444795625});
+  log.arena_bytes = {1LL << 40};
+  log.receives_beside = 9;
   CHECK(parse_rank_log(to_text(log)) == log);
   log.steps[0].loss = std::numeric_limits<double>::quiet_NaN();
   CHECK(std::isnan(parse_rank_log(to_text(log)).steps[0].loss));

@@ -245,6 +245,9 @@ TEST_CASE("simulate has the keys that design names, and its parts add up") {
           Approx(iteration));
     // Each of 8 microbatches of 2 × 128 × 256 fp32 activations or gradients comes in once.
     CHECK(rank["received_bytes"].get<std::int64_t>() == 8 * 2 * 128 * 256 * 4);
+    // 1F1B on two ranks: of activations two are there at a time, of gradients at least one.
+    const std::int64_t slots = rank["receive_arena_bytes"].get<std::int64_t>() / (2 * 128 * 256 * 4);
+    CHECK((rank["rank"] == 1 ? slots == 2 : slots >= 1 && slots <= 2));
   }
 }
 

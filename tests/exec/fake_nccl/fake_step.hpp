@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/messages.hpp"
 #include "tests/exec/async_device.hpp"
 #include "tests/exec/fake_nccl/fake_evictions.hpp"
 #include "tests/exec/transports.hpp"
@@ -25,16 +26,16 @@ inline std::byte mark_of(const Action& receive) {
 // One step of a rank of a lowered schedule whose compute only checks what it gets and writes what it hands on.
 class FakeStep {
  public:
-  FakeStep(const Schedule& lowered, Transport& transport, test::AsyncDevice& device, std::size_t bytes)
-      : lowered_(lowered), transport_(transport), device_(device), bytes_(bytes) {}
+  // `arena`: where planned receives go; null: none is planned.
+  FakeStep(const Schedule& lowered, Transport& transport, test::AsyncDevice& device, std::size_t bytes,
+           const ReceiveArena* arena = nullptr)
+      : lowered_(lowered), transport_(transport), device_(device), bytes_(bytes), arena_(arena) {}
 
   // Returns how many inputs were not those that the schedule says.
   int run(const RankLaunches& launches, double seconds) {
     const auto& list = lowered_.actions[static_cast<std::size_t>(transport_.rank())];
     transport_.begin_step(launches);
-    for (const Action& action : list) {
-      if (is_receive(action.kind)) transport_.expect(peer_of(action), channel_of(action), bytes_, 1);
-    }
+    announce_receives(lowered_, bytes_, arena_, transport_);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<std::int32_t>(i);
       transport_.reach(index);
@@ -132,6 +133,7 @@ class FakeStep {
   Transport& transport_;
   test::AsyncDevice& device_;
   std::size_t bytes_;
+  const ReceiveArena* arena_;
   std::map<Key, Payload> values_;
   // What is on the stream may come to its end after a step that was broken off.
   std::shared_ptr<std::atomic<int>> wrong_ = std::make_shared<std::atomic<int>>(0);

@@ -10,10 +10,12 @@
 #include "common/plan/plan.hpp"
 #include "common/schedule/registry.hpp"
 #include "exec/device/device.hpp"
+#include "exec/device/host_device.hpp"
 #include "exec/launch.hpp"
 #include "exec/runner.hpp"
 #include "exec/stage/factory.hpp"
 #include "exec/transport/local.hpp"
+#include "exec/transport/receive_arena.hpp"
 
 namespace plumb::exec::test {
 
@@ -75,7 +77,8 @@ inline std::vector<double> losses_of(const Schedule& lowered, const std::vector<
 struct TrainingRun {
   std::vector<double> losses;
   NamedGradients gradients;
-  std::vector<Bytes> peak;  // per rank
+  std::vector<Bytes> peak;                    // per rank
+  std::vector<std::int64_t> receives_beside;  // per rank, on devices: that found their slot of the arena held
 };
 
 // `transports` makes those of all ranks, in this process.
@@ -92,21 +95,29 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
   options.memory = {.moved = memory_moved, .reset_peak = reset_peak, .peak = peak_bytes};
   std::vector<RankLog> logs(ranks);
   std::vector<NamedGradients> parts(ranks);
+  std::vector<std::int64_t> beside(ranks, 0);
+  std::vector<ReceiveSlots> slots(ranks);
+  if (!devices.empty()) slots = plan_receive_arenas(lowered, plan.costs);
   run_on_threads(transports(lowered.ranks), [&](Transport& transport) {
     const int rank = transport.rank();
     begin_rank_thread(rank);
     RunOptions mine = options;
     StageOptions of_stages;
+    const auto host = make_host_device();
     if (!devices.empty()) {
       mine.device = devices[static_cast<std::size_t>(rank)].get();
       mine.device->enter();
       of_stages = {.data = {}, .deterministic = true, .device = mine.device->name()};
     }
     const auto stages = make_stages(plan, rank, of_stages);
+    const ReceiveArena arena(mine.device == nullptr ? *host : *mine.device, slots[static_cast<std::size_t>(rank)]);
+    mine.arena = mine.device == nullptr ? nullptr : &arena;
     logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, mine);
+    beside[static_cast<std::size_t>(rank)] = arena.refused();
     parts[static_cast<std::size_t>(rank)] = gradients(stages);
   });
   TrainingRun run;
+  run.receives_beside = beside;
   run.losses = losses_of(lowered, logs);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (auto& [name, values] : parts[rank]) run.gradients.insert_or_assign(name, std::move(values));
