@@ -1,6 +1,7 @@
 // plumb-exec: executes plans on real devices, compares them, and calibrates this machine.
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <string>
 
 #include "common/base/command_line.hpp"
 #include "common/base/program.hpp"
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
   return run_program("plumb-exec", [&] {
     CLI::App app("Executes training pipelines that plumb has planned.", "plumb-exec");
+    app.set_version_flag("--version", std::string("plumb-exec ") + PLUMB_VERSION);
     app.require_subcommand(1);
     exec::Command chosen;
     exec::add_run(app, chosen);

@@ -9,7 +9,7 @@
 
 namespace plumb::exec {
 
-MessageQueue queue_of(const Schedule& lowered, const Action& message) {
+PeerChannel peer_channel_of(const Schedule& lowered, const Action& message) {
   const int other = is_send(message.kind) ? consumer_stage(message) : producer_stage(message);
   if (other < 0 || other >= stages(lowered)) throw RunError("", "there is no stage " + std::to_string(other));
   return {.peer = rank_of(lowered, other, message.microbatch),
@@ -21,11 +21,11 @@ void announce_receives(const Schedule& lowered, std::size_t bytes, const Receive
   if (arena != nullptr && arena->plan().slot_of.size() != actions.size()) {
     throw RunError("", "the memory to receive into was planned for another list of actions");
   }
-  std::map<MessageQueue, int> counts;
-  std::map<MessageQueue, std::vector<std::int32_t>> slots;
+  std::map<PeerChannel, int> counts;
+  std::map<PeerChannel, std::vector<std::int32_t>> slots;
   for (std::size_t place = 0; place < actions.size(); ++place) {
     if (!is_receive(actions[place].kind)) continue;
-    const MessageQueue queue = queue_of(lowered, actions[place]);
+    const PeerChannel queue = peer_channel_of(lowered, actions[place]);
     ++counts[queue];
     if (arena != nullptr && bytes > 0) slots[queue].push_back(arena->plan().slot_of[place]);
   }

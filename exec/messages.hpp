@@ -10,14 +10,14 @@
 
 namespace plumb::exec {
 
-struct MessageQueue {
+struct PeerChannel {
   int peer = -1;
   Channel channel = Channel::forward;
-  auto operator<=>(const MessageQueue&) const = default;
+  auto operator<=>(const PeerChannel&) const = default;
 };
 
 // Of a SEND or RECV, from the rank in whose list it stands. Throws RunError where the other end is no stage.
-[[nodiscard]] MessageQueue queue_of(const Schedule& lowered, const Action& message);
+[[nodiscard]] PeerChannel peer_channel_of(const Schedule& lowered, const Action& message);
 
 // Tells the transport of all messages of `bytes` each that its rank receives in a step and, unless `arena` is null,
 // which slot each has. Throws RunError for an arena that was planned for another list.

@@ -266,7 +266,7 @@ class RankRun {
   }
 
   void send(const Action& action, Event& event) {
-    const MessageQueue queue = queue_of(lowered_, action);
+    const PeerChannel queue = peer_channel_of(lowered_, action);
     Payload payload = values_.take({queue.channel, consumer_stage(action), action.microbatch});
     if (asynchronous_) here() = {.begin = payload.ready, .end = payload.ready};
     event.peer = queue.peer;
@@ -275,7 +275,7 @@ class RankRun {
   }
 
   void receive(const Action& action, Event& event, Clock::time_point start) {
-    const MessageQueue queue = queue_of(lowered_, action);
+    const PeerChannel queue = peer_channel_of(lowered_, action);
     if (asynchronous_) here().begin = device_.compute().record();  // from here on it had nothing else to do
     Received received = transport_.receive(queue.peer, queue.channel, deadline(start, waiting_time_));
     if (moved_ && received.payload.data != nullptr) moved_(received.payload.data, rank_);

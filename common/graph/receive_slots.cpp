@@ -16,6 +16,7 @@ namespace {
 
 using Nanoseconds = std::int64_t;
 constexpr Bytes slot_alignment{512};
+const char* const not_of_one_plan = "schedule, graph, evaluation and places are not of one plan";
 
 // A moment of a rank: when, and at which place of its list. What ends at one time and place with what begins there
 // ends after it, since the host launches a message before the action at its place.
@@ -48,9 +49,16 @@ class SlotPlanner {
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       const Node& of = graph_.nodes[node];
       if (of.kind != NodeKind::compute && of.kind != NodeKind::transfer) continue;
-      const std::int32_t position = index_.find(of.action);
-      if (position == nowhere) throw InputError("receive slots", "schedule and graph are not of one plan");
+      const std::int32_t position = in_range(lowered_, of.action) ? index_.find(of.action) : nowhere;
+      if (position == nowhere) throw InputError("receive slots", not_of_one_plan);
       node_at_[static_cast<std::size_t>(position)] = node;
+    }
+    for (std::size_t rank = 0; rank < lowered_.actions.size(); ++rank) {
+      for (std::size_t place = 0; place < lowered_.actions[rank].size(); ++place) {
+        const ActionKind kind = lowered_.actions[rank][place].kind;
+        const bool has_node = is_compute(kind) || is_receive(kind);
+        if (has_node && node_at(rank, place) == none) throw InputError("receive slots", not_of_one_plan);
+      }
     }
   }
 
@@ -93,7 +101,7 @@ class SlotPlanner {
       const std::int32_t last = last_use(actions[i]) - first;
       const auto receive = static_cast<std::int32_t>(i);
       const std::int32_t place = places_.empty() ? receive : places_[rank][i];
-      if (transfer == none || last < receive || static_cast<std::size_t>(last) >= actions.size()) {
+      if (last < receive || static_cast<std::size_t>(last) >= actions.size()) {
         refuse(rank, actions[i], "is not read by an action behind it");
       }
       if (place < 0 || place > receive) refuse(rank, actions[i], "is launched at no place up to its own");
@@ -152,8 +160,14 @@ std::vector<ReceiveSlots> plan_receive_slots(const Schedule& lowered, const Sche
   for (std::size_t rank = 0; fit && rank < places.size(); ++rank) {
     fit = places[rank].size() == lowered.actions[rank].size();
   }
-  if (!fit) throw InputError("receive slots", "schedule, graph, evaluation and places are not of one plan");
+  if (!fit) throw InputError("receive slots", not_of_one_plan);
   return SlotPlanner(lowered, graph, evaluation, places).run();
+}
+
+std::vector<ReceiveSlots> plan_receive_slots(const Schedule& lowered, const PipelineCosts& costs,
+                                             const ReceivePlaces& places) {
+  const ScheduleGraph graph = build_graph(lowered, costs);
+  return plan_receive_slots(lowered, graph, evaluate(graph), places);
 }
 
 }  // namespace plumb

@@ -37,4 +37,9 @@ using ReceivePlaces = std::vector<std::vector<std::int32_t>>;
                                                            const Evaluation& evaluation,
                                                            const ReceivePlaces& places = {});
 
+// In the evaluation by the longest path: what a run is planned with, and what is predicted of it. Throws InputError for
+// a schedule that never ends as well.
+[[nodiscard]] std::vector<ReceiveSlots> plan_receive_slots(const Schedule& lowered, const PipelineCosts& costs,
+                                                           const ReceivePlaces& places = {});
+
 }  // namespace plumb

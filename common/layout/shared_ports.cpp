@@ -139,8 +139,11 @@ double busiest_border(const Layout& layout, MeshAxis axis, int port_devices, Tog
       rank += ((port + 1) * port_devices - rank + stride - 1) / stride * stride;  // the first member behind the border
       const std::int64_t next = (rank <= last ? rank : first) / port_devices;
       if (next != port) {
-        most = std::max(
-            {most, up[static_cast<std::size_t>(port)] += alike, down[static_cast<std::size_t>(next)] += alike});
+        int& out = up[static_cast<std::size_t>(port)];
+        int& in = down[static_cast<std::size_t>(next)];
+        out += alike;
+        in += alike;
+        most = std::max({most, out, in});
       }
       port = next;
     }

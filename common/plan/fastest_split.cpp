@@ -140,8 +140,8 @@ bool consider_fast_stages(const WeighedChain& least, const WeighedChain& sure, s
 }
 
 // The same where ranks hold several stages: what fits within `sure` comes first. Where all that is fast within `least`
-// does, it is as good within `sure`, which then is not searched; the uniform split is looked at anyway. Throws what was
-// thrown for either of them, unless something fits.
+// does, it is as good within `sure`, which then is not searched. Throws what was thrown for either of them, unless
+// something fits.
 bool consider_fast_ranks(const WeighedChain& least, const WeighedChain& sure, FastestSplit& fastest) {
   std::exception_ptr unproven;
   const auto fast = [&](const WeighedChain& chain) -> std::optional<std::vector<Split>> {
@@ -154,9 +154,7 @@ bool consider_fast_ranks(const WeighedChain& least, const WeighedChain& sure, Fa
   };
   const std::optional<std::vector<Split>> of_least = fast(least);
   if (of_least && of_least->empty()) return fastest.found();
-  const Split uniform = uniform_split(sure.blocks() - 2, sure.stages());
-  const auto is_sure = [&](const Split& split) { return split == uniform || fits(sure, split); };
-  if (!of_least || !std::ranges::all_of(*of_least, is_sure)) {
+  if (!of_least || !std::ranges::all_of(*of_least, [&](const Split& split) { return fits(sure, split); })) {
     if (const std::optional<std::vector<Split>> of_sure = fast(sure)) fastest.consider_affordable(*of_sure);
   }
   if (of_least) fastest.consider_affordable(*of_least);

@@ -8,7 +8,7 @@
 namespace plumb {
 
 // Of each of so many blocks the first that is like it: itself where none before it is. `alike(block, earlier)` must be
-// an equivalence. O(blocks · kinds) calls.
+// symmetric and transitive; a block need not be like itself. O(blocks · kinds) calls.
 template <class Alike>
 [[nodiscard]] std::vector<std::size_t> first_alike(std::size_t blocks, const Alike& alike) {
   std::vector<std::size_t> first;

@@ -57,7 +57,7 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();
   require_same_plans(transport);
-  std::vector<std::vector<std::unique_ptr<Stage>>> stages;
+  std::vector<Stages> stages;
   std::vector<ReceiveArena> arenas;  // by plan, as its stages
   std::vector<RankLog> logs;
   if (!options_.emulate) begin_rank_thread(rank);
@@ -108,8 +108,14 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
 
   clocks.measure(Clock::now() + start_time);
 
-  SessionLogs all{.device = device.name(),
-                  .clock_uncertainty = clocks.uncertainty(),
+  SessionLogs all = gathered(transport, clocks, logs, stages.front());
+  all.device = device.name();
+  return all;
+}
+
+SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, const std::vector<RankLog>& logs,
+                               const Stages& first) const {
+  SessionLogs all{.clock_uncertainty = clocks.uncertainty(),
                   .clock_of_rank = clocks.clock_of_rank(),
                   .clock_warnings = clocks.warnings()};
   const std::vector<HostClock> clock_of_rank = clocks.by_rank();
@@ -126,9 +132,9 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
       add_from_bytes(bytes, named);
     }
   };
-  if (options_.check) gather_into(all.gradients, gradients(stages.front()));
+  if (options_.check) gather_into(all.gradients, gradients(first));
   if (options_.gathers_weights) {
-    gather_into(all.weights, merged_weights(stages.front(), plans_.front().plan.training));
+    gather_into(all.weights, merged_weights(first, plans_.front().plan.training));
   }
   return all;
 }

@@ -16,6 +16,8 @@
 
 namespace plumb::exec {
 
+class ClockExchange;  // exec/clock_exchange.hpp
+
 struct PreparedPlan {
   Plan plan;
   Schedule lowered;
@@ -57,6 +59,10 @@ class RankWork {
   [[nodiscard]] int account(std::size_t plan, int rank) const;
   [[nodiscard]] std::string data_digest() const;  // of the text that this rank reads
   void require_same_plans(Transport& transport) const;
+  using Stages = std::vector<std::unique_ptr<Stage>>;
+  // The logs of all ranks on rank 0's clock, with what was asked for of the first plan's stages.
+  [[nodiscard]] SessionLogs gathered(Transport& transport, ClockExchange& clocks, const std::vector<RankLog>& logs,
+                                     const Stages& first) const;
 
   const std::vector<PreparedPlan>& plans_;
   const SessionOptions& options_;

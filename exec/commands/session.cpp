@@ -88,8 +88,9 @@ PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   LaunchPlan launches;
   if (options.transport == "nccl") launches = plan_launches(lowered, plan.costs);
   std::vector<ReceiveSlots> slots;
-  // A schedule with a fault in it has no evaluation: it may never end.
-  if (options.device != "cpu" && options.fault.empty()) slots = plan_receive_arenas(lowered, plan.costs, launches);
+  // A schedule with a fault in it, or one that nobody checked, may have no evaluation: it may never end.
+  const bool ends = options.fault.empty() && !options.force_unchecked;
+  if (options.device != "cpu" && ends) slots = plan_receive_arenas(lowered, plan.costs, launches);
   return {.plan = std::move(plan),
           .lowered = std::move(lowered),
           .launches = std::move(launches),

@@ -26,7 +26,8 @@ class Moment {
 
 [[nodiscard]] inline bool has_come(const MomentPtr& moment) { return !moment || moment->has_come(); }
 
-// Work in a fixed order. No call waits for the work itself. One thread uses a stream.
+// Work in a fixed order. No call waits for the work itself. One thread puts work on a stream; any may record, as the
+// last owner of a buffer does, wherever it is dropped.
 class Stream {
  public:
   Stream() = default;

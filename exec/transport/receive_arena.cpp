@@ -6,13 +6,11 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/graph/schedule_graph.hpp"
 
 namespace plumb::exec {
 
 std::vector<ReceiveSlots> plan_receive_arenas(const Schedule& lowered, const PipelineCosts& costs,
                                               const LaunchPlan& launches) {
-  const ScheduleGraph graph = build_graph(lowered, costs);
   ReceivePlaces places;
   for (std::size_t rank = 0; rank < launches.ranks.size(); ++rank) {
     auto& of_rank = places.emplace_back(lowered.actions.at(rank).size(), -1);
@@ -22,7 +20,7 @@ std::vector<ReceiveSlots> plan_receive_arenas(const Schedule& lowered, const Pip
       }
     }
   }
-  return plan_receive_slots(lowered, graph, evaluate(graph), places);
+  return plan_receive_slots(lowered, costs, places);
 }
 
 struct ReceiveArena::State {

@@ -118,18 +118,16 @@ Json chosen_json(const Plan& plan) {
           {"recompute", describe(plan.training.recompute)}};
 }
 
-// What a run on devices allocates for messages. Of the longest path, as plumb-exec plans it, whatever the engine.
+// What a run on devices allocates for messages; none for a plan that plumb-exec does not run.
 std::vector<ReceiveSlots> arenas_of(const Plan& plan) {
-  const Schedule lowered = lowered_schedule(plan);
-  const ScheduleGraph graph = build_graph(lowered, plan.costs);
-  return plan_receive_slots(lowered, graph, evaluate(graph));
+  const bool pipeline_alone = ranks(plan.layout) == plan.layout.pipeline && !has_stage_data(plan.layout);
+  return pipeline_alone ? plan_receive_slots(lowered_schedule(plan), plan.costs) : std::vector<ReceiveSlots>{};
 }
 
 Json to_json(const Prediction& prediction, const SimulateOptions& options) {
   const Timeline& timeline = prediction.timeline;
   const StepStatistics& statistics = prediction.statistics;
-  const bool executable = !options.unfold && !has_stage_data(prediction.plan.layout);
-  const std::vector<ReceiveSlots> arenas = executable ? arenas_of(prediction.plan) : std::vector<ReceiveSlots>{};
+  const std::vector<ReceiveSlots> arenas = options.unfold ? std::vector<ReceiveSlots>{} : arenas_of(prediction.plan);
   Json ranks = Json::array();
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const RankStatistics& time = statistics.ranks[rank];

@@ -185,6 +185,22 @@ TEST_CASE("messages without bytes have no slots, and plans that do not belong to
   std::erase_if(unread.actions[1], [](const Action& action) { return action.kind == ActionKind::backward; });
   std::erase_if(unread.actions[1], [](const Action& action) { return action.kind == ActionKind::forward; });
   CHECK_THROWS_AS(plan_receive_slots(unread, graph, times), InputError);
+  // A graph that lacks an action of the list, and one that has more microbatches than it.
+  Schedule shorter = lowered;
+  for (auto& list : shorter.actions) {
+    std::erase_if(list, [](const Action& action) { return action.microbatch == 0; });
+  }
+  for (const bool lacks : {true, false}) {
+    const Schedule& planned = lacks ? lowered : shorter;
+    const ScheduleGraph of_other = build_graph(lacks ? shorter : lowered, costs);
+    CHECK_THROWS_WITH(plan_receive_slots(planned, of_other, evaluate(of_other)), ContainsSubstring("not of one plan"));
+  }
+  Schedule fewer = lowered;
+  for (auto& list : fewer.actions) {
+    std::erase_if(list, [&](const Action& action) { return action.microbatch + 1 == lowered.microbatches; });
+  }
+  --fewer.microbatches;
+  CHECK_THROWS_WITH(plan_receive_slots(fewer, graph, times), ContainsSubstring("not of one plan"));
   ReceivePlaces places;
   for (const auto& list : lowered.actions) places.emplace_back(list.size(), 1000);
   CHECK_THROWS_WITH(plan_receive_slots(lowered, graph, times, places), ContainsSubstring("RECV_"));

@@ -220,7 +220,7 @@ TEST_CASE("borders of a hundred thousand machines behind leaf switches take no l
     }
   }
   CHECK(crossing >= 24);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));  // 0.3 s
 }
 
 TEST_CASE("reductions of all stages at once pass the border so many times as they are stages") {
