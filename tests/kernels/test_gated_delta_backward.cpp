@@ -124,6 +124,27 @@ TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundi
   }
 }
 
+TEST_CASE("A NaN or infinity given to the gated delta rule in fp32 reaches all gradients that depend on it") {
+  need_device();
+  const Problem clean = make_problem(Type::fp32, {4, 5, 64, 32}, true);
+  for (const int place : {0, 1, 2, 3, 4, 5}) {
+    CAPTURE(place);
+    Problem p = clean;
+    Numbers* const places[] = {&p.given.query, &p.given.key, &p.given.value,
+                               &p.first_state, &p.doutput,   &p.dlast_state};
+    poison(*places[place]);
+    const Gradients exact = by_recurrence(p);
+    REQUIRE(poisoned(exact.key));
+    const Gradients found = by_kernels(p, Type::fp32).gradients;
+    CHECK(hidden_poison(found.query, exact.query) == 0);
+    CHECK(hidden_poison(found.key, exact.key) == 0);
+    CHECK(hidden_poison(found.value, exact.value) == 0);
+    CHECK(hidden_poison(found.beta, exact.beta) == 0);
+    CHECK(hidden_poison(found.log_decay, exact.log_decay) == 0);
+    CHECK(hidden_poison(found.first_state, exact.first_state) == 0);
+  }
+}
+
 TEST_CASE("The gated delta rule's backward pass refuses what does not go by chunks") {
   need_device();
   CHECK_THROWS_AS(gated_delta_backward({1, 64, 40, 32}, Type::fp32, {}, {}), std::invalid_argument);
