@@ -1,9 +1,10 @@
-// Numbers of fp32 as two of TF32, and products of those, emulated on the host.
+// Numbers of fp32 as two of TF32, products of those, and what limits their use, emulated on the host.
 #include <cmath>
 #include <limits>
 
 #include "kernels/device/device.cuh"
 #include "kernels/device/wide_mma.cuh"
+#include "kernels/gated_delta.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb::kernels;
@@ -46,6 +47,26 @@ float times_one(float x) {
 }
 
 }  // namespace
+
+TEST_CASE("The gated delta rule fits into the shared memory that a block has") {
+  struct SetBack {
+    ~SetBack() { emulated::set_most_shared(emulated::shared_of_sm_90); }
+  } set_back;
+  const auto fits = [](std::size_t kib, std::int64_t keys, Type type) {
+    emulated::set_most_shared(kib * 1024);
+    return gated_delta_fits({1, 1, keys, 32}, type);
+  };
+  for (const std::int64_t keys : {64, 128}) {
+    CHECK(fits(227, keys, Type::fp32));
+    CHECK(fits(99, keys, Type::fp16));
+    CHECK(fits(99, keys, Type::bf16));
+    CHECK_FALSE(fits(99, keys, Type::fp32));
+    CHECK_FALSE(fits(48, keys, Type::bf16));
+  }
+  CHECK(fits(163, 64, Type::fp32));
+  CHECK_FALSE(fits(163, 128, Type::fp32));
+  CHECK_FALSE(fits(227, 48, Type::fp32));  // not by chunks
+}
 
 TEST_CASE("The larger part of an fp32 number is the nearest of TF32") {
   const std::pair<std::uint32_t, std::uint32_t> cases[] = {
