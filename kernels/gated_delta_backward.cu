@@ -12,6 +12,9 @@
 //      dk = w − beta r;  dbeta_i = dR_i·v_i − k_i·r_i;  dlog_decay_t = sum over i ≥ t of what decay_i has:
 //      q_i·dq_i − beta_i k_i·r_i − k_i·w_i, and of the last one exp(last) ⟨S, dS⟩ + sum over j of fading_j k_j·dS U_j
 //      more. The pairs' parts of these sums are added up in fp32 from the very numbers that cancel each other.
+#include <algorithm>
+#include <cstddef>
+
 #include "kernels/device/device.cuh"
 #include "kernels/gated_delta.hpp"
 #include "kernels/gated_delta_pairs.cuh"
@@ -27,6 +30,11 @@ std::int64_t states_of(const GatedDeltaShape& shape) {
   return shape.sequences * chunks_of(shape) * shape.value_dim * shape.key_dim;
 }
 std::int64_t writes_of(const GatedDeltaShape& shape) { return shape.sequences * shape.time * shape.value_dim; }
+
+// Of the kernels of both passes the one that takes most.
+template <class T, int Keys>
+constexpr std::size_t most_bytes = std::max({sizeof(Tiles<T, Keys>), sizeof(ScanTiles<T, Keys>),
+                                             sizeof(PairTiles<T, Keys>)});
 
 template <class T, int Keys>
 void launch_backward(const GatedDeltaShape& shape, Type type, const GatedDeltaBackward& a, Stream stream) {
@@ -66,6 +74,16 @@ void launch_backward(const GatedDeltaShape& shape, Type type, const GatedDeltaBa
 }
 
 }  // namespace
+
+bool gated_delta_fits(const GatedDeltaShape& shape, Type type) {
+  if (!gated_delta_goes_by_chunks(shape)) return false;
+  std::size_t bytes = 0;
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    bytes = shape.key_dim == 64 ? most_bytes<T, 64> : most_bytes<T, 128>;
+  });
+  return bytes <= most_shared();
+}
 
 std::int64_t gated_delta_workspace(const GatedDeltaShape& shape, Type type) {
   return 2 * (states_of(shape) + writes_of(shape)) * static_cast<std::int64_t>(bytes_of(type));

@@ -96,7 +96,7 @@ struct DeltaRule : Function<DeltaRule> {
 
 at::Tensor delta_rule_on_kernels(const DeltaInput& input, const DeltaChoice& choice, at::Tensor* carried) {
   const kernels::GatedDeltaShape shape = shape_of(input.key, input.value);
-  if (!kernels::gated_delta_goes_by_chunks(shape)) {
+  if (!kernel_table(input.query)->gated_delta_fits(shape, kernel_type(choice.type))) {
     return delta_rule(input, choice.chunk, carried);
   }
   const bool begins = carried == nullptr || !carried->defined();

@@ -34,6 +34,7 @@ struct KernelTable {
   decltype(&kernels::lora_add_parts) lora_add_parts = nullptr;
   decltype(&kernels::lora_part_count) lora_part_count = nullptr;
   decltype(&kernels::lora_gradient) lora_gradient = nullptr;
+  decltype(&kernels::gated_delta_fits) gated_delta_fits = nullptr;
   decltype(&kernels::gated_delta_forward) gated_delta_forward = nullptr;
   decltype(&kernels::gated_delta_workspace) gated_delta_workspace = nullptr;
   decltype(&kernels::gated_delta_backward) gated_delta_backward = nullptr;
@@ -62,6 +63,7 @@ struct KernelTable {
       .lora_add_parts = &k::lora_add_parts,
       .lora_part_count = &k::lora_part_count,
       .lora_gradient = &k::lora_gradient,
+      .gated_delta_fits = &k::gated_delta_fits,
       .gated_delta_forward = &k::gated_delta_forward,
       .gated_delta_workspace = &k::gated_delta_workspace,
       .gated_delta_backward = &k::gated_delta_backward,

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -136,6 +137,20 @@ inline int processors() {
   PLUMB_CUDA_CHECK(cudaGetDevice(&device));
   PLUMB_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
   return count;
+}
+
+// Bytes of shared memory that a block of the current device can have; each device is asked once.
+inline std::size_t most_shared() {
+  constexpr int remembered = 64;
+  static std::atomic<int> of_device[remembered] = {};
+  int device = 0;
+  PLUMB_CUDA_CHECK(cudaGetDevice(&device));
+  int bytes = device < remembered ? of_device[device].load(std::memory_order_relaxed) : 0;
+  if (bytes == 0) {
+    PLUMB_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    if (device < remembered) of_device[device].store(bytes, std::memory_order_relaxed);
+  }
+  return static_cast<std::size_t>(bytes);
 }
 
 }  // namespace plumb::kernels::device

@@ -43,6 +43,7 @@ struct Machine {
   std::vector<Warp> warps;
   std::vector<std::size_t> turns;  // of the fibers, when shuffled
   std::vector<std::uint32_t> shared;
+  std::size_t most_shared = shared_of_sm_90;
   const std::function<void()>* body = nullptr;
   ucontext_t scheduler = {};
   Fiber* running = nullptr;
@@ -194,6 +195,9 @@ void set_order(Order order) {
   machine().random.seed(1);
 }
 
+void set_most_shared(std::size_t bytes) { machine().most_shared = bytes; }
+std::size_t most_shared() { return machine().most_shared; }
+
 const Place& here() { return machine().running->place; }
 
 unsigned char* dynamic_shared() {
@@ -205,6 +209,10 @@ void run_grid(Index grid, int threads, std::size_t shared, const std::function<v
   if (threads <= 0 || threads % 32 != 0 || threads > 1024) {
     throw std::logic_error("emulated block of " + std::to_string(threads) +
                            " threads: expected whole warps, up to 1024");
+  }
+  if (shared > m.most_shared) {
+    throw std::logic_error("emulated block of " + std::to_string(shared) + " bytes of shared memory: expected up to " +
+                           std::to_string(m.most_shared));
   }
   m.fibers.resize(static_cast<std::size_t>(threads));
   m.warps.resize(m.fibers.size() / lanes);

@@ -155,5 +155,6 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t s
 }
 
 inline int processors() { return 3; }  // few and odd, so that blocks get several rows, and not all as many
+inline std::size_t most_shared() { return emulated::most_shared(); }
 
 }  // namespace plumb::kernels::device

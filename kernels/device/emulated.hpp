@@ -32,8 +32,14 @@ struct Place {
 [[nodiscard]] const Place& here();
 [[nodiscard]] unsigned char* dynamic_shared();
 
+// Bytes of shared memory that a block can have: 227 KiB, as those of sm_90, until another limit is set.
+constexpr std::size_t shared_of_sm_90 = 227 * 1024;
+void set_most_shared(std::size_t bytes);
+[[nodiscard]] std::size_t most_shared();
+
 // Runs `thread` for every thread of every block, one block after the other. Shared memory begins as bytes of 0xff,
-// which are NaN. Throws std::logic_error if some threads end, or wait for something else, while others wait.
+// which are NaN. Throws std::logic_error if a block wants more of it than there is, or if some threads end, or wait for
+// something else, while others wait.
 void run_grid(Index grid, int threads, std::size_t shared, const std::function<void()>& thread);
 
 void sync_block();

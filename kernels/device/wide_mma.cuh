@@ -48,16 +48,18 @@ __device__ __forceinline__ void load_b_transposed(float (&b)[4], const float* fr
   for (int i = 0; i < 4; ++i) b[i] = from[(lane.quad * 2 + i / 2 * 8 + i % 2) * stride + lane.group];
 }
 
-// The nearest number of TF32, which has 10 bits after the point; halves go away from zero.
-__device__ __forceinline__ std::uint32_t tf32_of(float x) { return (bits_of(x) + 0x1000U) & 0xffffe000U; }
-
-// x = high + low, but for the last bit or two of low.
+// x = high + low, but for the last bit or two of low: the nearest numbers of TF32, which has 10 bits after the point;
+// halves go away from zero. Where the nearest is infinite, both are cut off, or finite products would overflow. So are
+// infinity and NaN: rounding may carry a NaN's bits through its sign to zero. Of those high keeps infinity and the
+// quiet bit, and low is the quiet NaN that the difference is, also where high loses all bits that make x a NaN.
 template <int N>
 __device__ __forceinline__ void split(const float (&x)[N], std::uint32_t (&high)[N], std::uint32_t (&low)[N]) {
+  constexpr float from_here_infinite = 0x1.ffep127F;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    high[i] = tf32_of(x[i]);
-    low[i] = tf32_of(x[i] - float_of(high[i]));
+    const std::uint32_t half = fabsf(x[i]) < from_here_infinite ? 0x1000U : 0U;
+    high[i] = (bits_of(x[i]) + half) & 0xffffe000U;
+    low[i] = (bits_of(x[i] - float_of(high[i])) + half) & 0xffffe000U;
   }
 }
 

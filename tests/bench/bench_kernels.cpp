@@ -231,6 +231,10 @@ void adapters() {
 
 void delta_rule(Type type, const std::string& named) {
   const GatedDeltaShape shape = {.sequences = 32, .time = tokens, .key_dim = 128, .value_dim = 128};
+  if (!gated_delta_fits(shape, type)) {
+    std::printf("gated delta rule%s: a block of this device has too little shared memory\n", named.c_str());
+    return;
+  }
   constexpr std::int64_t size = 32 * tokens * 128;
   const double element = static_cast<double>(bytes_of(type));
   const auto elements = [&] { return memory(size * static_cast<std::int64_t>(bytes_of(type))); };

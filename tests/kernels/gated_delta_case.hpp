@@ -1,7 +1,9 @@
 // Made-up inputs of the gated delta rule, rounded to a type.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/gated_delta.hpp"
 #include "tests/kernels/arrays.hpp"
@@ -46,6 +48,27 @@ inline kernels::GatedDeltaInput input_of(const DeltaCase& c) {
           .value = c.value.data(),
           .beta = c.beta.data(),
           .log_decay = c.log_decay.data()};
+}
+
+// What must not count as a number, one for each of four sequences: the NaN that CUDA makes, the one that fresh memory
+// is filled with, and both infinities.
+constexpr std::uint32_t poisons[] = {0x7fffffff, 0xffffffff, 0x7f800000, 0xff800000};
+inline void poison(Numbers& of_four_sequences) {
+  const std::size_t part = of_four_sequences.size() / 4;
+  for (std::size_t i = 0; i < 4; ++i) of_four_sequences[i * part + part / 2] = std::bit_cast<float>(poisons[i]);
+}
+
+// How many numbers are finite though the exact ones are not.
+inline int hidden_poison(const Numbers& found, const Numbers& exact) {
+  int hidden = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) hidden += !std::isfinite(exact[i]) && std::isfinite(found[i]) ? 1 : 0;
+  return hidden;
+}
+inline bool poisoned(const Numbers& numbers) {
+  for (const double x : numbers) {
+    if (!std::isfinite(x)) return true;
+  }
+  return false;
 }
 
 }  // namespace plumb::test

@@ -101,7 +101,8 @@ TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundi
   for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
       for (const bool states : {false, true}) {
-        if (type == Type::fp32 && !states) continue;  // the emulation's six products for one take their time
+        if (!gated_delta_fits(shape, type)) continue;  // on this device
+        if (type == Type::fp32 && !states) continue;   // the emulation's six products for one take their time
         INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim << ", states " << states);
         // Of one step a gradient is one sum over the values, or one such number times a vector: what cancels in it is
         // not outweighed by other steps.
@@ -121,6 +122,28 @@ TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundi
         });
       }
     }
+  }
+}
+
+TEST_CASE("A NaN or infinity given to the gated delta rule in fp32 reaches all gradients that depend on it") {
+  need_device();
+  const Problem clean = make_problem(Type::fp32, {4, 5, 64, 32}, true);
+  if (!gated_delta_fits(clean.given.shape, Type::fp32)) return;  // on this device
+  for (const int place : {0, 1, 2, 3, 4, 5}) {
+    CAPTURE(place);
+    Problem p = clean;
+    Numbers* const places[] = {&p.given.query, &p.given.key, &p.given.value,
+                               &p.first_state, &p.doutput,   &p.dlast_state};
+    poison(*places[place]);
+    const Gradients exact = by_recurrence(p);
+    REQUIRE(poisoned(exact.key));
+    const Gradients found = by_kernels(p, Type::fp32).gradients;
+    CHECK(hidden_poison(found.query, exact.query) == 0);
+    CHECK(hidden_poison(found.key, exact.key) == 0);
+    CHECK(hidden_poison(found.value, exact.value) == 0);
+    CHECK(hidden_poison(found.beta, exact.beta) == 0);
+    CHECK(hidden_poison(found.log_decay, exact.log_decay) == 0);
+    CHECK(hidden_poison(found.first_state, exact.first_state) == 0);
   }
 }
 

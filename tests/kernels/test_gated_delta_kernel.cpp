@@ -11,9 +11,11 @@ using namespace plumb::test;
 
 namespace {
 
-Numbers by_recurrence(const DeltaCase& c) {
+Numbers by_recurrence(const DeltaCase& c, const double* first_state = nullptr) {
   Numbers output(c.value.size());
-  gated_delta_reference(c.shape, input_of(c), output.data());
+  GatedDeltaInput input = input_of(c);
+  input.first_state = first_state;
+  gated_delta_reference(c.shape, input, output.data());
   return output;
 }
 
@@ -67,6 +69,7 @@ TEST_CASE("The gated delta rule by chunks is within four roundings of fp64") {
                                                {1, 65, 128, 32}, {2, 300, 128, 64}, {1, 200, 64, 96}};
   for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
+      if (!gated_delta_fits(shape, type)) continue;  // on this device
       INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim);
       const DeltaCase c = make_case(type, shape);
       const Numbers exact = by_recurrence(c);
@@ -84,6 +87,7 @@ TEST_CASE("The gated delta rule goes on from a state that it left") {
   const std::pair<GatedDeltaShape, Type> cases[] = {
       {{2, 192, 64, 32}, Type::bf16}, {{2, 192, 64, 32}, Type::fp32}, {{2, 30, 20, 8}, Type::fp32}};
   for (const auto& [whole, type] : cases) {
+    if (gated_delta_goes_by_chunks(whole) && !gated_delta_fits(whole, type)) continue;  // on this device
     const DeltaCase c = make_case(type, whole);
     const Result at_once = by_kernel(c, type);
     const std::int64_t first_steps = whole.time / 3;  // a whole chunk
@@ -117,5 +121,29 @@ TEST_CASE("The gated delta rule goes on from a state that it left") {
       }
     }
     CHECK(output == at_once.output);  // to the bit
+  }
+}
+
+TEST_CASE("A NaN or infinity given to the gated delta rule in fp32 reaches all that depends on it") {
+  need_device();
+  const GatedDeltaShape shape = {4, 5, 64, 32};
+  if (!gated_delta_fits(shape, Type::fp32)) return;  // on this device
+  const DeltaCase clean = make_case(Type::fp32, shape);
+  const Numbers state = rounded(Type::fp32, made_up(std::size_t{4 * 64 * 32}, 8, 0.3));
+  for (const int place : {0, 1, 2, 3}) {
+    CAPTURE(place);
+    DeltaCase c = clean;
+    Numbers first = state;
+    Numbers* const places[] = {&c.query, &c.key, &c.value, &first};
+    poison(*places[place]);
+    const Numbers exact = by_recurrence(c, first.data());
+    REQUIRE(poisoned(exact));
+    const Array from(Type::fp32, first), last(Type::fp32, first.size());
+    CHECK(hidden_poison(by_kernel(c, Type::fp32, from.floats(), last.floats()).output, exact) == 0);
+    const Numbers left = last.read();
+    for (std::ptrdiff_t i = 0; i < 4; ++i) {  // the state sees no query
+      const auto begin = left.begin() + i * 64 * 32;
+      CHECK(poisoned(Numbers(begin, begin + std::ptrdiff_t{64 * 32})) == (place > 0));
+    }
   }
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "exec/stage/delta_rule.hpp"
 #include "exec/stage/expert_moves.hpp"
 #include "exec/stage/functions.hpp"
 #include "exec/stage/lora.hpp"
@@ -313,6 +314,47 @@ TEST_CASE("The gated delta rule on kernels, from a state and into one") {
                              .ours = ours},
                             type, type == at::kFloat ? Other::stage : Other::plain);
   }
+}
+
+TEST_CASE("The gated delta rule goes by LibTorch's chunks where a block has too little shared memory for the kernels") {
+  static int on_kernels = 0;
+  KernelTable table = test::emulated_kernels();
+  table.gated_delta_forward = [](auto... arguments) {
+    ++on_kernels;
+    test::emulated_kernels().gated_delta_forward(arguments...);
+  };
+  const test::KernelsOnHost kernels(table);
+  const Tensors x = {drawn({1, 2, 70, 64}, 1) / 8, drawn({1, 2, 70, 64}, 2) / 8, drawn({1, 2, 70, 32}, 3),
+                     at::sigmoid(drawn({1, 2, 70}, 4)), -at::softplus(drawn({1, 2, 70}, 5))};
+  const auto made = [&](at::ScalarType type, std::size_t shared, bool by_libtorch = false) {
+    const test::SharedMemoryOf limit(shared);
+    Tensors leaves;
+    for (const at::Tensor& each : x) leaves.push_back(each.to(at::kFloat).detach().requires_grad_());
+    const DeltaInput input = {leaves[0], leaves[1], leaves[2], leaves[3], leaves[4]};
+    at::Tensor state;
+    on_kernels = 0;
+    at::Tensor y = by_libtorch ? delta_rule(input, 64, &state)
+                               : primitives_for(leaves[0]).delta_rule(input, {.chunk = 64, .type = type}, &state);
+    Tensors results = torch::autograd::grad({y, state}, leaves, {at::ones_like(y), at::ones_like(state)});
+    results.push_back(y.detach());
+    results.push_back(state.detach());
+    return results;
+  };
+  const std::size_t kib = 1024;
+  const Tensors all = made(at::kFloat, 140 * kib);
+  CHECK(on_kernels == 1);
+  const Tensors plain = made(at::kFloat, 0, true);
+  for (const std::size_t limit : {99 * kib, 139 * kib}) {  // of the second the forward pass alone would do
+    const Tensors found = made(at::kFloat, limit);
+    CHECK(on_kernels == 0);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      CAPTURE(limit, i);
+      CHECK(at::equal(found[i], plain[i]));
+      CHECK(distance(all[i], found[i]) <= 1e-5 * at::linalg_vector_norm(found[i]).item<double>());
+    }
+  }
+  CHECK(made(at::kBFloat16, 99 * kib)[5].scalar_type() == at::kBFloat16);
+  CHECK(on_kernels == 1);
 }
 
 TEST_CASE("AdamW on kernels has the bits of the plain loops, for many tensors and their narrow copies") {
