@@ -109,23 +109,29 @@ class Substitution {
   // Measured pauses of the hosts; where clocks differ they may seem to be below zero, which is left to the residual.
   DiffCause put_in_gaps() {
     std::vector<Change> changes;
+    Seconds doubt;
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       const Seconds by = measured_gap(node) - current_.gaps[node];
       if (within(by, doubt_.gaps[node])) continue;
+      doubt = std::max(doubt, doubt_.gaps[node]);
       changes.push_back({node, by});
       current_.gaps[node] = measured_gap(node);
     }
-    return reevaluate("host gaps", std::move(changes), {});
+    return reevaluate("host gaps", std::move(changes), doubt);
   }
 
-  // What was left out above.
-  DiffCause put_in_doubtful() {
+  // What was left out above. What one clock is behind another cancels on the way there and back, and shows once in a
+  // sum at most: one that is larger is a finding. None of the actions is named, since each by itself is none. Pauses go
+  // in as they are, below zero too, or the clocks would cancel only in part.
+  DiffCause put_in_doubtful(Seconds clock_uncertainty) {
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       current_.durations[node] = measured_.durations[node];
-      current_.gaps[node] = measured_gap(node);
+      const Seconds by = measured_.gaps[node] - current_.gaps[node];
+      current_.gaps[node] = within(by, doubt_.gaps[node]) ? measured_.gaps[node] : measured_gap(node);
     }
-    DiffCause cause = reevaluate(clocks_cause, {}, {});
-    cause.within_clocks = true;
+    DiffCause cause = reevaluate(between_hosts_cause, {}, {});
+    cause.within_clocks = std::abs(cause.seconds.value) <= clock_uncertainty.value;
+    if (cause.within_clocks) cause.cause = clocks_cause;
     return cause;
   }
 
@@ -257,7 +263,9 @@ TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   if (!classes.collectives.empty()) result.causes.push_back(substitution.put_in("collectives", classes.collectives));
   result.causes.push_back(substitution.put_in_order());
   result.causes.push_back(substitution.put_in_gaps());
-  if (result.clock_uncertainty > Seconds{}) result.causes.push_back(substitution.put_in_doubtful());
+  if (result.clock_uncertainty > Seconds{}) {
+    result.causes.push_back(substitution.put_in_doubtful(result.clock_uncertainty));
+  }
   Seconds explained;
   for (const DiffCause& cause : result.causes) explained += cause.seconds;
   Seconds residual = result.measured - result.predicted - explained;
