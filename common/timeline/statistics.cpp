@@ -125,8 +125,8 @@ StepStatistics step_statistics(const StepTimeline& step, int ranks) {
 std::vector<Seconds> exposure_doubt(const Timeline& timeline, const StepTimeline& step) {
   std::vector<Seconds> doubt(static_cast<std::size_t>(timeline.schedule.ranks));
   for (const Event& event : step.events) {
-    if (event.peer >= 0)
-      doubt.at(static_cast<std::size_t>(event.rank)) += uncertainty_between(timeline, event.rank, event.peer);
+    if (event.peer < 0 || track_of(event.action.kind) == Track::send) continue;  // a send exposes nothing
+    doubt.at(static_cast<std::size_t>(event.rank)) += uncertainty_between(timeline, event.rank, event.peer);
   }
   return doubt;
 }
