@@ -84,12 +84,12 @@ std::string single_verdict(const Timeline& timeline) {
     exposed += rank.exposed_communication;
     idle += rank.idle;
   }
-  Seconds doubt;
-  for (const Seconds of_rank : exposure_doubt(timeline, step)) doubt += of_rank;
+  Seconds uncertainty;
+  for (const Seconds of_rank : exposure_uncertainty(timeline, step)) uncertainty += of_rank;
   const Seconds all = step.duration * static_cast<double>(std::max<std::size_t>(1, statistics.ranks.size()));
   const auto part = [&](Seconds time) { return percent_text(all.value > 0 ? time / all : 0); };
   const std::string on_its_way =
-      doubt > Seconds{} && exposed <= doubt
+      uncertainty > Seconds{} && exposed <= uncertainty
           ? ""
           : fmt::format(" ({} of it while a message is on its way)",
                         (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0));

@@ -17,7 +17,7 @@ void add_noise(Json& json, const std::optional<Profile>& profile) {
   for (const NoisyBlock& noisy : noisy_blocks(*profile)) {
     json["noisy_blocks"].push_back({{"block", noisy.block},
                                     {"spread_fraction", noisy.spread_fraction},
-                                    {"median_doubt_fraction", noisy.doubt_fraction}});
+                                    {"median_uncertainty_fraction", noisy.uncertainty_fraction}});
   }
 }
 

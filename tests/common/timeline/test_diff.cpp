@@ -208,8 +208,8 @@ TEST_CASE("messages between hosts that together differ by less than their clocks
 
   const Seconds both_ways = grown(measured_with(1, 2, {5e-5}));
   REQUIRE(both_ways >= 2 * longer);
-  const Timeline doubtful = measured_with(1, 2, both_ways * 1.01);
-  const TimelineDiff result = diff(predicted, doubtful);
+  const Timeline uncertain = measured_with(1, 2, both_ways * 1.01);
+  const TimelineDiff result = diff(predicted, uncertain);
   CHECK(result.clock_uncertainty == both_ways * 1.01);
   require_only(result, clocks_cause, both_ways);
   CHECK(find(result, clocks_cause)->within_clocks);

@@ -84,9 +84,9 @@ TEST_CASE("exposed time is as uncertain as the clocks for each message that come
       with_peer(ActionKind::send_backward, 2, 0),
       with_peer(ActionKind::reduce_tied, 2, 0),
   });
-  CHECK(exposure_doubt(timeline, step) == std::vector<Seconds>{{1}, {0.5}, {0.5}});
+  CHECK(exposure_uncertainty(timeline, step) == std::vector<Seconds>{{1}, {0.5}, {0.5}});
   timeline.clock_uncertainty = {};
-  CHECK(exposure_doubt(timeline, step) == std::vector<Seconds>(3));
+  CHECK(exposure_uncertainty(timeline, step) == std::vector<Seconds>(3));
 }
 
 TEST_CASE("a collective starts when its last rank enters it") {
