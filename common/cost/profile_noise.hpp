@@ -13,8 +13,8 @@ namespace plumb {
 // quartiles over 1.349 (Kendall & Stuart, The Advanced Theory of Statistics 1, 10.11).
 [[nodiscard]] double median_uncertainty_fraction(const MeasuredBlock& block, int samples);
 
-// From where on a rank counts as a straggler, and a demo's prediction as wrong: a block that is not known as well as
-// that can make either by itself.
+// From where on a rank counts as a straggler (straggler.hpp), and a demo's prediction as wrong: a block that is not
+// known as well as that can make either by itself.
 inline constexpr double trusted_uncertainty_fraction = 0.05;
 
 struct NoisyBlock {
