@@ -46,6 +46,16 @@ std::vector<NoisyBlock> noisy_blocks(const Profile& profile) {
   return noisy;
 }
 
+Json noisy_blocks_json(const Profile& profile) {
+  Json blocks = Json::array();
+  for (const NoisyBlock& noisy : noisy_blocks(profile)) {
+    blocks.push_back({{"block", noisy.block},
+                      {"spread_fraction", noisy.spread_fraction},
+                      {"median_uncertainty_fraction", noisy.uncertainty_fraction}});
+  }
+  return blocks;
+}
+
 std::string noise_text(const Profile& profile) {
   const std::vector<NoisyBlock> noisy = noisy_blocks(profile);
   if (noisy.empty()) return "";

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/json.hpp"
 #include "common/cost/profile.hpp"
 
 namespace plumb {
@@ -26,6 +27,9 @@ struct NoisyBlock {
 
 // Those whose median is less sure than that, in the profile's order.
 [[nodiscard]] std::vector<NoisyBlock> noisy_blocks(const Profile& profile);
+
+// The same for --json: an array, empty if there are none.
+[[nodiscard]] Json noisy_blocks_json(const Profile& profile);
 
 // Which they are, how unsure and what to do, in lines without a last end; empty if there are none.
 [[nodiscard]] std::string noise_text(const Profile& profile);

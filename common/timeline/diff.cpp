@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/graph/evaluate.hpp"
 #include "common/timeline/clock_uncertainty.hpp"
 #include "common/timeline/measured_order.hpp"
@@ -236,6 +237,12 @@ void require_comparable(const Timeline& predicted, const Timeline& measured) {
 }
 
 }  // namespace
+
+std::string clocks_sentence(Seconds clock_uncertainty) {
+  return fmt::format(
+      "The clocks of the hosts agree within {}: what differs by no more between two hosts is no finding by itself.",
+      to_text(clock_uncertainty));
+}
 
 bool TimelineDiff::step_within_clocks() const {
   return clock_uncertainty > Seconds{} && std::abs((measured - predicted).value) <= clock_uncertainty.value;

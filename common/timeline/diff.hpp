@@ -22,6 +22,12 @@ struct DiffCause {
 inline constexpr const char* clocks_cause = "within the clocks' uncertainty";
 inline constexpr const char* between_hosts_cause = "messages between hosts, each within the clocks' uncertainty";
 
+// What stands beside a cause that is within the clocks.
+inline constexpr const char* no_finding = "too little to tell from nothing";
+
+// "The clocks of the hosts agree within 50.00 µs: …"; one sentence.
+[[nodiscard]] std::string clocks_sentence(Seconds clock_uncertainty);
+
 struct TimelineDiff {
   Seconds predicted;
   Seconds measured;

@@ -102,12 +102,10 @@ std::string single_verdict(const Timeline& timeline) {
 }
 
 // Of a run on several hosts; else nothing.
-std::string clocks_sentence(const Timeline& timeline) {
+std::string clocks_note(const Timeline& timeline) {
   if (timeline.clock_uncertainty == Seconds{}) return "";
-  return fmt::format(
-      "<p class=\"note\">The clocks of the hosts agree within {}: messages, collectives and pauses between two hosts "
-      "that differ by no more are no finding, and stand in grey. What one rank did is on one clock.</p>\n",
-      to_text(timeline.clock_uncertainty));
+  return fmt::format("<p class=\"note\">{} What is no finding stands in grey. What one rank did is on one clock.</p>\n",
+                     clocks_sentence(timeline.clock_uncertainty));
 }
 
 std::string timeline_section(const Timeline& timeline, Seconds longest) {
@@ -131,7 +129,7 @@ std::string pair_sections(const Pair& pair, const std::string& title, Seconds lo
                                  escaped(title), sides_of(pair), shape_of(first.schedule));
   std::vector<const StepTimeline*> steps;
   steps.reserve(shown.size());
-  for (const Timeline* timeline : shown) text += clocks_sentence(*timeline);
+  for (const Timeline* timeline : shown) text += clocks_note(*timeline);
   for (const Timeline* timeline : shown) steps.push_back(&median_step(*timeline));
   text += html::timeline_legend(steps);
   for (const Timeline* timeline : shown) text += timeline_section(*timeline, longest);

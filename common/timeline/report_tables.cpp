@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "common/base/text.hpp"
+#include "common/timeline/diff.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/time_axis.hpp"
@@ -45,7 +46,7 @@ std::string stages_of(const Schedule& schedule, int rank) {
 // A time that the clocks cannot tell from nothing is greyed.
 std::string uncertain_cell(Seconds time, Seconds uncertainty) {
   if (time <= Seconds{} || time > uncertainty) return fmt::format("<td>{}</td>", to_text(time));
-  return fmt::format(R"(<td class="quiet" title="within the clocks' uncertainty">{}</td>)", to_text(time));
+  return fmt::format(R"(<td class="quiet" title="{}">{}</td>)", clocks_cause, to_text(time));
 }
 
 std::string time_cells(const RankStatistics& rank, Seconds step, Seconds uncertainty) {
@@ -224,7 +225,7 @@ std::string waterfall(const TimelineDiff& diff) {
   for (const DiffCause& cause : diff.causes) {
     const double next = now + cause.seconds.value;
     const bool none = std::abs(cause.seconds.value) < 1e-9 * diff.predicted.value;
-    const std::string actions = cause.within_clocks ? "too little to tell from nothing" : joined(cause.actions);
+    const std::string actions = cause.within_clocks ? no_finding : joined(cause.actions);
     table += fmt::format(
         "<tr{}><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left actions\">{}</td></tr>\n",
         none || cause.within_clocks ? " class=\"none\"" : "", escaped(cause.cause),
