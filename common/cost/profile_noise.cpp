@@ -74,11 +74,13 @@ std::string noise_text(const Profile& profile) {
   const std::string rounds = needed <= most_rounds ? fmt::format(", with --rounds {:.0f}", needed)
                                                    : std::string("; more rounds alone will not do");
   const bool one = noisy.size() == 1;
+  const bool of_gpu = !profile.rates.empty();  // which no cores can be kept for
+  const std::string on_cores =
+      of_gpu ? "" : ", its threads kept to cores of their own (taskset -c 0,1 plumb-exec\ncalibrate …)";
   return fmt::format(
-      "{} of {} kinds of block {} measured too unevenly to trust what is predicted from {}:\n{}.\nCalibrate again on "
-      "an "
-      "otherwise idle machine, its threads kept to cores of their own (taskset -c 0,1 plumb-exec\ncalibrate …){}.",
-      noisy.size(), profile.blocks.size(), one ? "was" : "were", one ? "it" : "them", names, rounds);
+      "{} of {} kinds of block {} measured too unevenly to trust what is predicted from {}:\n{}.\n"
+      "Calibrate again on an otherwise idle machine{}{}.",
+      noisy.size(), profile.blocks.size(), one ? "was" : "were", one ? "it" : "them", names, on_cores, rounds);
 }
 
 }  // namespace plumb

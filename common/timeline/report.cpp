@@ -94,9 +94,8 @@ std::string single_verdict(const Timeline& timeline) {
           : fmt::format(" ({} of it while a message is on its way)",
                         (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0));
   return fmt::format(
-      "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute{}; with the optimizer's time "
-      "that "
-      "is the bubble, {}.",
+      "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute{}; "
+      "with the optimizer's time that is the bubble, {}.",
       timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", to_text(step.duration),
       part(exposed + idle), on_its_way, percent_text(statistics.bubble_makespan_fraction));
 }

@@ -61,6 +61,11 @@ TEST_CASE("blocks that are less sure than 5% are named, with how unsure and what
   // 15 rounds of each rank, (0.0997 / 0.05)² times as many.
   CHECK_THAT(text, ContainsSubstring("idle machine") && ContainsSubstring("taskset") &&
                        ContainsSubstring("with --rounds 60."));
+  // A GPU's blocks are not timed on cores of the host.
+  Profile of_gpu = noisy;
+  of_gpu.rates = {{.operation = "copy"}};
+  CHECK_THAT(noise_text(of_gpu), ContainsSubstring("on an otherwise idle machine, with --rounds 60."));
+  CHECK(noise_text(of_gpu).find("taskset") == std::string::npos);
 }
 
 TEST_CASE("where no number of rounds would do, that is said instead") {
