@@ -21,11 +21,12 @@ namespace {
 // Of all that one device does: its steps are as long as those of all ranks together.
 class CheckProgress {
  public:
-  explicit CheckProgress(std::int64_t microbatches) : total_(microbatches) {}
+  CheckProgress(std::int64_t microbatches, const Progress::Clock& clock)
+      : progress_("checking against a single device: microbatches", clock), total_(microbatches) {}
   void add(int microbatches) { progress_.update(done_ += microbatches, total_); }
 
  private:
-  Progress progress_{"checking against a single device: microbatches"};
+  Progress progress_;
   std::int64_t done_ = 0;
   std::int64_t total_ = 0;
 };
@@ -82,9 +83,9 @@ class UpdatesReference {
     }
   }
 
-  std::vector<double> train(std::size_t steps) {
+  std::vector<double> train(std::size_t steps, const Progress::Clock& clock) {
     std::vector<double> losses;
-    CheckProgress progress(static_cast<std::int64_t>(steps) * schedule_.microbatches);
+    CheckProgress progress(static_cast<std::int64_t>(steps) * schedule_.microbatches, clock);
     for (std::size_t step = 0; step < steps; ++step) {
       for (const auto& stage : stages_) stage->begin_step(static_cast<std::int64_t>(step));
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
@@ -143,11 +144,12 @@ std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const 
 
 class Comparison {
  public:
-  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device, std::size_t steps)
+  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device, std::size_t steps,
+             const Progress::Clock& clock)
       : plan_(plan),
         corpus_(corpus),
         device_(device),
-        progress_((static_cast<std::int64_t>(steps) + 1) * plan.schedule.microbatches),  // and one step in fp64
+        progress_((static_cast<std::int64_t>(steps) + 1) * plan.schedule.microbatches, clock),  // and one step in fp64
         steps_(steps),
         reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
     reference_.log_routing(&routing_);
@@ -232,7 +234,7 @@ std::string describe(const std::vector<double>& losses, const std::vector<double
 }  // namespace
 
 CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const std::vector<double>& losses,
-                  const NamedGradients& gradients, const std::string& device) {
+                  const NamedGradients& gradients, const std::string& device, const Progress::Clock& clock) {
   if (losses.empty()) {
     throw RunError("check", "there is no step to check");
   }
@@ -241,10 +243,10 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   std::vector<std::string> different_gradients;
   if (plan.schedule.update_every > 0) {
     UpdatesReference reference(plan, corpus, c10::Device(device));
-    expected = reference.train(losses.size());
+    expected = reference.train(losses.size(), clock);
     different_gradients = differing(reference.weights(), gradients);
   } else {
-    Comparison comparison(plan, corpus, c10::Device(device), losses.size());
+    Comparison comparison(plan, corpus, c10::Device(device), losses.size(), clock);
     expected = comparison.train();
     different_gradients = differing(comparison.weights(), gradients);
     comparison.weigh_errors(gradients, result);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/program.hpp"
 #include "common/plan/plan.hpp"
 #include "exec/data.hpp"
 #include "exec/stage/factory.hpp"
@@ -17,9 +18,9 @@ namespace plumb::exec {
 // sums the gradients as the ranks do: each replica's microbatches first, then both. A plan with several updates a step
 // is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its
 // weights that the schedule states (bitwise, gradients of the last update; fp64 has no optimizer, so no ratio).
-// `device` is where the run was: "cpu", "cuda:0".
+// `device` is where the run was: "cpu", "cuda:0". `clock` is that of the progress.
 [[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
                                 const std::vector<double>& losses, const NamedGradients& gradients,
-                                const std::string& device);
+                                const std::string& device, const Progress::Clock& clock);
 
 }  // namespace plumb::exec

@@ -10,6 +10,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <utility>
 
 namespace plumb {
 namespace {
@@ -71,12 +72,14 @@ bool colour_allowed(Stream stream) {
 
 struct Progress::State {
   std::string what;
-  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  Clock clock;
+  std::chrono::steady_clock::time_point begin = clock();
   std::chrono::steady_clock::time_point shown = begin;
   bool visible = false;
 };
 
-Progress::Progress(std::string_view what) : state_(std::make_unique<State>(State{.what = std::string(what)})) {}
+Progress::Progress(std::string_view what, Clock clock)
+    : state_(std::make_unique<State>(State{.what = std::string(what), .clock = std::move(clock)})) {}
 
 Progress::~Progress() {
   if (state_->visible) std::cerr << "\r\033[K" << std::flush;
@@ -84,7 +87,7 @@ Progress::~Progress() {
 
 void Progress::update(std::int64_t done, std::int64_t total, std::string_view note) {
   using namespace std::chrono_literals;
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = state_->clock();
   if (now - state_->begin < 1s || now - state_->shown < 100ms) return;
   const bool terminal = is_terminal(Stream::err);
   if (!terminal && now - state_->shown < (progress_asked_for() ? asked_log_every : log_every)) return;

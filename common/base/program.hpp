@@ -1,6 +1,7 @@
 // What both programs do around a command: errors become one message on stderr and an exit status.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,7 +27,9 @@ enum class Stream { out, err };
 // seconds, if asked for every five.
 class Progress {
  public:
-  explicit Progress(std::string_view what);
+  using Clock = std::function<std::chrono::steady_clock::time_point()>;
+
+  explicit Progress(std::string_view what, Clock clock = std::chrono::steady_clock::now);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // wipes the line

@@ -30,7 +30,7 @@ std::string short_name(const Profile& profile, const std::string& key) {
 
 }  // namespace
 
-double median_doubt_fraction(const MeasuredBlock& block, int samples) {
+double median_uncertainty_fraction(const MeasuredBlock& block, int samples) {
   const double error = std::sqrt(std::numbers::pi / 2) * block.spread_fraction / quartile_distance;
   return sure_errors * error / std::sqrt(std::max(1, samples));
 }
@@ -38,11 +38,22 @@ double median_doubt_fraction(const MeasuredBlock& block, int samples) {
 std::vector<NoisyBlock> noisy_blocks(const Profile& profile) {
   std::vector<NoisyBlock> noisy;
   for (const MeasuredBlock& block : profile.blocks) {
-    const double doubt = median_doubt_fraction(block, profile.samples);
-    if (doubt <= trusted_doubt_fraction) continue;
-    noisy.push_back({.block = block.block, .spread_fraction = block.spread_fraction, .doubt_fraction = doubt});
+    const double uncertainty = median_uncertainty_fraction(block, profile.samples);
+    if (uncertainty <= trusted_uncertainty_fraction) continue;
+    noisy.push_back(
+        {.block = block.block, .spread_fraction = block.spread_fraction, .uncertainty_fraction = uncertainty});
   }
   return noisy;
+}
+
+Json noisy_blocks_json(const Profile& profile) {
+  Json blocks = Json::array();
+  for (const NoisyBlock& noisy : noisy_blocks(profile)) {
+    blocks.push_back({{"block", noisy.block},
+                      {"spread_fraction", noisy.spread_fraction},
+                      {"median_uncertainty_fraction", noisy.uncertainty_fraction}});
+  }
+  return blocks;
 }
 
 std::string noise_text(const Profile& profile) {
@@ -53,20 +64,23 @@ std::string noise_text(const Profile& profile) {
   for (const NoisyBlock& block : noisy) {
     names +=
         fmt::format("{}{} (spread {}, its median ±{})", names.empty() ? "" : "; ", short_name(profile, block.block),
-                    percent_text(block.spread_fraction), percent_text(block.doubt_fraction));
-    worst = std::max(worst, block.doubt_fraction);
+                    percent_text(block.spread_fraction), percent_text(block.uncertainty_fraction));
+    worst = std::max(worst, block.uncertainty_fraction);
   }
-  // Of each rank that was busy; the doubt falls with the square root of their number.
+  // Of each rank that was busy; the uncertainty falls with the square root of their number.
   const double measured = static_cast<double>(profile.samples) / std::max(1, profile.busy_ranks);
-  const double needed = std::ceil(measured * (worst / trusted_doubt_fraction) * (worst / trusted_doubt_fraction));
+  const double needed =
+      std::ceil(measured * (worst / trusted_uncertainty_fraction) * (worst / trusted_uncertainty_fraction));
   const std::string rounds = needed <= most_rounds ? fmt::format(", with --rounds {:.0f}", needed)
                                                    : std::string("; more rounds alone will not do");
   const bool one = noisy.size() == 1;
+  const bool of_gpu = !profile.rates.empty();  // which no cores can be kept for
+  const std::string on_cores =
+      of_gpu ? "" : ", its threads kept to cores of their own (taskset -c 0,1 plumb-exec\ncalibrate …)";
   return fmt::format(
-      "{} of {} kinds of block {} measured too unevenly to trust what is predicted from {}:\n{}.\nCalibrate again on "
-      "an "
-      "otherwise idle machine, its threads kept to cores of their own (taskset -c 0,1 plumb-exec\ncalibrate …){}.",
-      noisy.size(), profile.blocks.size(), one ? "was" : "were", one ? "it" : "them", names, rounds);
+      "{} of {} kinds of block {} measured too unevenly to trust what is predicted from {}:\n{}.\n"
+      "Calibrate again on an otherwise idle machine{}{}.",
+      noisy.size(), profile.blocks.size(), one ? "was" : "were", one ? "it" : "them", names, on_cores, rounds);
 }
 
 }  // namespace plumb

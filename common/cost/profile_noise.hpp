@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/json.hpp"
 #include "common/cost/profile.hpp"
 
 namespace plumb {
@@ -11,21 +12,24 @@ namespace plumb {
 // How far the median of a block's rounds may be from that of ever more of them: 1.96 standard errors (95%) of a normal
 // sample's median, as a fraction of it. The standard error of a median is √(π/2)·σ/√n, and σ the distance of the
 // quartiles over 1.349 (Kendall & Stuart, The Advanced Theory of Statistics 1, 10.11).
-[[nodiscard]] double median_doubt_fraction(const MeasuredBlock& block, int samples);
+[[nodiscard]] double median_uncertainty_fraction(const MeasuredBlock& block, int samples);
 
-// From where on a rank counts as a straggler, and a demo's prediction as wrong: a block that is not known as well as
-// that can make either by itself.
-inline constexpr double trusted_doubt_fraction = 0.05;
+// From where on a rank counts as a straggler (straggler.hpp), and a demo's prediction as wrong: a block that is not
+// known as well as that can make either by itself.
+inline constexpr double trusted_uncertainty_fraction = 0.05;
 
 struct NoisyBlock {
   std::string block = {};  // as MeasuredBlock has it
   double spread_fraction = 0;
-  double doubt_fraction = 0;
+  double uncertainty_fraction = 0;
   bool operator==(const NoisyBlock&) const = default;
 };
 
 // Those whose median is less sure than that, in the profile's order.
 [[nodiscard]] std::vector<NoisyBlock> noisy_blocks(const Profile& profile);
+
+// The same for --json: an array, empty if there are none.
+[[nodiscard]] Json noisy_blocks_json(const Profile& profile);
 
 // Which they are, how unsure and what to do, in lines without a last end; empty if there are none.
 [[nodiscard]] std::string noise_text(const Profile& profile);

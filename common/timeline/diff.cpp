@@ -8,8 +8,9 @@
 #include <optional>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/graph/evaluate.hpp"
-#include "common/timeline/clock_doubt.hpp"
+#include "common/timeline/clock_uncertainty.hpp"
 #include "common/timeline/measured_order.hpp"
 #include "common/timeline/replay.hpp"
 #include "common/timeline/straggler.hpp"
@@ -84,7 +85,7 @@ class Substitution {
         graph_(build_graph(predicted.schedule, predicted.costs)),
         current_(measured_durations(graph_, median_step(predicted))),
         measured_(measured_durations(graph_, median_step(measured))),
-        doubt_(clock_doubt(graph_, predicted, measured)),
+        uncertainty_(node_uncertainty(graph_, predicted, measured)),
         evaluation_(evaluate(graph_, current_.durations, current_.gaps)) {}
 
   [[nodiscard]] Seconds step() const { return evaluation_.makespan; }
@@ -95,37 +96,43 @@ class Substitution {
   // Puts in the measured durations of `nodes`, but for differences that may be those of the hosts' clocks.
   DiffCause put_in(const std::string& name, const std::vector<NodeId>& nodes) {
     std::vector<Change> changes;
-    Seconds doubt;
+    Seconds uncertainty;
     for (const NodeId node : nodes) {
       const Seconds by = measured_.durations[node] - current_.durations[node];
-      if (within(by, doubt_.durations[node])) continue;
-      doubt = std::max(doubt, doubt_.durations[node]);
+      if (within(by, uncertainty_.durations[node])) continue;
+      uncertainty = std::max(uncertainty, uncertainty_.durations[node]);
       changes.push_back({node, by});
       current_.durations[node] = measured_.durations[node];
     }
-    return reevaluate(name, std::move(changes), doubt);
+    return reevaluate(name, std::move(changes), uncertainty);
   }
 
   // Measured pauses of the hosts; where clocks differ they may seem to be below zero, which is left to the residual.
   DiffCause put_in_gaps() {
     std::vector<Change> changes;
+    Seconds uncertainty;
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       const Seconds by = measured_gap(node) - current_.gaps[node];
-      if (within(by, doubt_.gaps[node])) continue;
+      if (within(by, uncertainty_.gaps[node])) continue;
+      uncertainty = std::max(uncertainty, uncertainty_.gaps[node]);
       changes.push_back({node, by});
       current_.gaps[node] = measured_gap(node);
     }
-    return reevaluate("host gaps", std::move(changes), {});
+    return reevaluate("host gaps", std::move(changes), uncertainty);
   }
 
-  // What was left out above.
-  DiffCause put_in_doubtful() {
+  // What was left out above. What one clock is behind another cancels on the way there and back, and shows once in a
+  // sum at most: one that is larger is a finding. None of the actions is named, since each by itself is none. Pauses go
+  // in as they are, below zero too, or the clocks would cancel only in part.
+  DiffCause put_in_uncertain(Seconds clock_uncertainty) {
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       current_.durations[node] = measured_.durations[node];
-      current_.gaps[node] = measured_gap(node);
+      const Seconds by = measured_.gaps[node] - current_.gaps[node];
+      current_.gaps[node] = within(by, uncertainty_.gaps[node]) ? measured_.gaps[node] : measured_gap(node);
     }
-    DiffCause cause = reevaluate(clocks_cause, {}, {});
-    cause.within_clocks = true;
+    DiffCause cause = reevaluate(between_hosts_cause, {}, {});
+    cause.within_clocks = std::abs(cause.seconds.value) <= clock_uncertainty.value;
+    if (cause.within_clocks) cause.cause = clocks_cause;
     return cause;
   }
 
@@ -145,7 +152,7 @@ class Substitution {
     graph_ = std::move(graph);
     current_ = std::move(current);
     measured_ = measured_durations(graph_, median_step(measured_run_));
-    doubt_ = clock_doubt(graph_, predicted_run_, measured_run_);
+    uncertainty_ = node_uncertainty(graph_, predicted_run_, measured_run_);
     const Seconds before = step();
     evaluation_ = evaluate(graph_, current_.durations, current_.gaps);
     cause.seconds = step() - before;
@@ -154,20 +161,20 @@ class Substitution {
 
  private:
   // A difference of 0 is none of the clocks.
-  static bool within(Seconds difference, Seconds doubt) {
-    return doubt > Seconds{} && std::abs(difference.value) <= doubt.value;
+  static bool within(Seconds difference, Seconds uncertainty) {
+    return uncertainty > Seconds{} && std::abs(difference.value) <= uncertainty.value;
   }
 
   [[nodiscard]] Seconds measured_gap(NodeId node) const { return std::max(Seconds{}, measured_.gaps[node]); }
 
-  DiffCause reevaluate(const std::string& name, std::vector<Change> changes, Seconds doubt) {
+  DiffCause reevaluate(const std::string& name, std::vector<Change> changes, Seconds uncertainty) {
     Evaluation after = evaluate(graph_, current_.durations, current_.gaps);
     DiffCause cause{.cause = name, .seconds = after.makespan - evaluation_.makespan, .actions = {}};
     if (cause.seconds != Seconds{}) {
       const Evaluation& telling = cause.seconds.value > 0 ? after : evaluation_;
       cause.actions = largest(graph_, std::move(changes), cause.seconds, critical_path(graph_, telling));
     }
-    cause.within_clocks = cause.seconds != Seconds{} && within(cause.seconds, doubt);
+    cause.within_clocks = cause.seconds != Seconds{} && within(cause.seconds, uncertainty);
     if (cause.within_clocks) cause.actions.clear();
     evaluation_ = std::move(after);
     return cause;
@@ -178,7 +185,7 @@ class Substitution {
   ScheduleGraph graph_;
   MeasuredDurations current_;
   MeasuredDurations measured_;
-  ClockDoubt doubt_;
+  NodeUncertainty uncertainty_;
   Evaluation evaluation_;
 };
 
@@ -231,6 +238,12 @@ void require_comparable(const Timeline& predicted, const Timeline& measured) {
 
 }  // namespace
 
+std::string clocks_sentence(Seconds clock_uncertainty) {
+  return fmt::format(
+      "The clocks of the hosts agree within {}: what differs by no more between two hosts is no finding by itself.",
+      to_text(clock_uncertainty));
+}
+
 bool TimelineDiff::step_within_clocks() const {
   return clock_uncertainty > Seconds{} && std::abs((measured - predicted).value) <= clock_uncertainty.value;
 }
@@ -257,7 +270,9 @@ TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   if (!classes.collectives.empty()) result.causes.push_back(substitution.put_in("collectives", classes.collectives));
   result.causes.push_back(substitution.put_in_order());
   result.causes.push_back(substitution.put_in_gaps());
-  if (result.clock_uncertainty > Seconds{}) result.causes.push_back(substitution.put_in_doubtful());
+  if (result.clock_uncertainty > Seconds{}) {
+    result.causes.push_back(substitution.put_in_uncertain(result.clock_uncertainty));
+  }
   Seconds explained;
   for (const DiffCause& cause : result.causes) explained += cause.seconds;
   Seconds residual = result.measured - result.predicted - explained;

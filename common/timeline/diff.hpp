@@ -17,8 +17,16 @@ struct DiffCause {
   bool operator==(const DiffCause&) const = default;
 };
 
-// The cause that no finding is made of.
+// Times between hosts that each differ by no more than the hosts' clocks may be apart: their sum is no finding while it
+// is no larger itself, else one that has no single action to name.
 inline constexpr const char* clocks_cause = "within the clocks' uncertainty";
+inline constexpr const char* between_hosts_cause = "messages between hosts, each within the clocks' uncertainty";
+
+// What stands beside a cause that is within the clocks.
+inline constexpr const char* no_finding = "too little to tell from nothing";
+
+// "The clocks of the hosts agree within 50.00 µs: …"; one sentence.
+[[nodiscard]] std::string clocks_sentence(Seconds clock_uncertainty);
 
 struct TimelineDiff {
   Seconds predicted;
@@ -34,8 +42,8 @@ struct TimelineDiff {
 
 // Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then the
 // order in which ranks acted, then host gaps; what is left is the residual. Of several hosts, a time between two of
-// them that differs by no more than their clocks may be apart is put in last, under a name of its own: no cause is made
-// of it. Compares with the measured median step. Throws InputError when the two are not of the same plan.
+// them that differs by no more than their clocks may be apart is put in last, all such together. Compares with the
+// measured median step. Throws InputError when the two are not of the same plan.
 [[nodiscard]] TimelineDiff diff(const Timeline& predicted, const Timeline& measured);
 
 }  // namespace plumb

@@ -84,30 +84,27 @@ std::string single_verdict(const Timeline& timeline) {
     exposed += rank.exposed_communication;
     idle += rank.idle;
   }
-  Seconds doubt;
-  for (const Seconds of_rank : exposure_doubt(timeline, step)) doubt += of_rank;
+  Seconds uncertainty;
+  for (const Seconds of_rank : exposure_uncertainty(timeline, step)) uncertainty += of_rank;
   const Seconds all = step.duration * static_cast<double>(std::max<std::size_t>(1, statistics.ranks.size()));
   const auto part = [&](Seconds time) { return percent_text(all.value > 0 ? time / all : 0); };
   const std::string on_its_way =
-      doubt > Seconds{} && exposed <= doubt
+      uncertainty > Seconds{} && exposed <= uncertainty
           ? ""
           : fmt::format(" ({} of it while a message is on its way)",
                         (exposed + idle).value > 0 ? percent_text(exposed / (exposed + idle)) : percent_text(0));
   return fmt::format(
-      "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute{}; with the optimizer's time "
-      "that "
-      "is the bubble, {}.",
+      "A step {} <b>{}</b>. Of the ranks' time, {} passes without anything to compute{}; "
+      "with the optimizer's time that is the bubble, {}.",
       timeline.source == TimelineSource::predicted ? "is predicted to take" : "took", to_text(step.duration),
       part(exposed + idle), on_its_way, percent_text(statistics.bubble_makespan_fraction));
 }
 
 // Of a run on several hosts; else nothing.
-std::string clocks_sentence(const Timeline& timeline) {
+std::string clocks_note(const Timeline& timeline) {
   if (timeline.clock_uncertainty == Seconds{}) return "";
-  return fmt::format(
-      "<p class=\"note\">The clocks of the hosts agree within {}: messages, collectives and pauses between two hosts "
-      "that differ by no more are no finding, and stand in grey. What one rank did is on one clock.</p>\n",
-      to_text(timeline.clock_uncertainty));
+  return fmt::format("<p class=\"note\">{} What is no finding stands in grey. What one rank did is on one clock.</p>\n",
+                     clocks_sentence(timeline.clock_uncertainty));
 }
 
 std::string timeline_section(const Timeline& timeline, Seconds longest) {
@@ -131,7 +128,7 @@ std::string pair_sections(const Pair& pair, const std::string& title, Seconds lo
                                  escaped(title), sides_of(pair), shape_of(first.schedule));
   std::vector<const StepTimeline*> steps;
   steps.reserve(shown.size());
-  for (const Timeline* timeline : shown) text += clocks_sentence(*timeline);
+  for (const Timeline* timeline : shown) text += clocks_note(*timeline);
   for (const Timeline* timeline : shown) steps.push_back(&median_step(*timeline));
   text += html::timeline_legend(steps);
   for (const Timeline* timeline : shown) text += timeline_section(*timeline, longest);

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "common/base/text.hpp"
+#include "common/timeline/diff.hpp"
 #include "common/timeline/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/time_axis.hpp"
@@ -43,18 +44,18 @@ std::string stages_of(const Schedule& schedule, int rank) {
 }
 
 // A time that the clocks cannot tell from nothing is greyed.
-std::string doubtful_cell(Seconds time, Seconds doubt) {
-  if (time <= Seconds{} || time > doubt) return fmt::format("<td>{}</td>", to_text(time));
-  return fmt::format(R"(<td class="quiet" title="within the clocks' uncertainty">{}</td>)", to_text(time));
+std::string uncertain_cell(Seconds time, Seconds uncertainty) {
+  if (time <= Seconds{} || time > uncertainty) return fmt::format("<td>{}</td>", to_text(time));
+  return fmt::format(R"(<td class="quiet" title="{}">{}</td>)", clocks_cause, to_text(time));
 }
 
-std::string time_cells(const RankStatistics& rank, Seconds step, Seconds doubt) {
+std::string time_cells(const RankStatistics& rank, Seconds step, Seconds uncertainty) {
   const std::vector<Part> parts{
       {"busy", "compute", share(rank.compute, step), to_text(rank.compute)},
       {"waits", "exposed communication", share(rank.exposed_communication, step), to_text(rank.exposed_communication)},
       {"idle", "idle", share(rank.idle, step), to_text(rank.idle)}};
   return fmt::format("<td>{}</td>{}{}<td class=\"wide\">{}</td>", to_text(rank.compute),
-                     doubtful_cell(rank.exposed_communication, doubt), doubtful_cell(rank.idle, doubt),
+                     uncertain_cell(rank.exposed_communication, uncertainty), uncertain_cell(rank.idle, uncertainty),
                      stacked_bar(parts));
 }
 
@@ -124,7 +125,7 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, const MemoryS
 std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   const int ranks = timeline.schedule.ranks;
   const StepStatistics statistics = step_statistics(step, ranks);
-  const std::vector<Seconds> doubt = exposure_doubt(timeline, step);
+  const std::vector<Seconds> uncertainty = exposure_uncertainty(timeline, step);
   const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
   const MemoryScale scale = memory_scale(largest_memory(timeline.ranks), timeline.memory_limit);
   std::string table =
@@ -135,7 +136,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   table += "</tr></thead><tbody>\n";
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
     table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank, stages_of(timeline.schedule, static_cast<int>(rank)),
-                         time_cells(statistics.ranks[rank], step.duration, doubt[rank]));
+                         time_cells(statistics.ranks[rank], step.duration, uncertainty[rank]));
     if (has_memory) table += memory_cells(timeline.ranks[rank], scale);
     table += "</tr>\n";
   }
@@ -224,7 +225,7 @@ std::string waterfall(const TimelineDiff& diff) {
   for (const DiffCause& cause : diff.causes) {
     const double next = now + cause.seconds.value;
     const bool none = std::abs(cause.seconds.value) < 1e-9 * diff.predicted.value;
-    const std::string actions = cause.within_clocks ? "too little to tell from nothing" : joined(cause.actions);
+    const std::string actions = cause.within_clocks ? no_finding : joined(cause.actions);
     table += fmt::format(
         "<tr{}><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left actions\">{}</td></tr>\n",
         none || cause.within_clocks ? " class=\"none\"" : "", escaped(cause.cause),

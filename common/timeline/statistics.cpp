@@ -122,13 +122,13 @@ StepStatistics step_statistics(const StepTimeline& step, int ranks) {
   return statistics;
 }
 
-std::vector<Seconds> exposure_doubt(const Timeline& timeline, const StepTimeline& step) {
-  std::vector<Seconds> doubt(static_cast<std::size_t>(timeline.schedule.ranks));
+std::vector<Seconds> exposure_uncertainty(const Timeline& timeline, const StepTimeline& step) {
+  std::vector<Seconds> uncertainty(static_cast<std::size_t>(timeline.schedule.ranks));
   for (const Event& event : step.events) {
-    if (event.peer >= 0)
-      doubt.at(static_cast<std::size_t>(event.rank)) += uncertainty_between(timeline, event.rank, event.peer);
+    if (event.peer < 0 || track_of(event.action.kind) == Track::send) continue;  // a send exposes nothing
+    uncertainty.at(static_cast<std::size_t>(event.rank)) += uncertainty_between(timeline, event.rank, event.peer);
   }
-  return doubt;
+  return uncertainty;
 }
 
 double tokens_per_s(const Timeline& timeline, const StepTimeline& step) {

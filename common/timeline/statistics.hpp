@@ -32,7 +32,7 @@ struct StepStatistics {
 
 // Per rank, how much of its exposed time may have been idle or the reverse: when a message from another host was handed
 // over is known as well as the clocks of the hosts agree. The sum of the two is on the rank's own clock.
-[[nodiscard]] std::vector<Seconds> exposure_doubt(const Timeline& timeline, const StepTimeline& step);
+[[nodiscard]] std::vector<Seconds> exposure_uncertainty(const Timeline& timeline, const StepTimeline& step);
 
 // 0 for a step without duration.
 [[nodiscard]] double tokens_per_s(const Timeline& timeline, const StepTimeline& step);

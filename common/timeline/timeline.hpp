@@ -20,7 +20,7 @@ enum class TimelineSource : std::uint8_t { predicted, measured };
 struct Event {
   Action action;
   int rank = 0;
-  int peer = -1;  // sender of a receive
+  int peer = -1;  // of a receive the sender, of a send (if it is known) the receiver, else the other rank of the two
   Seconds start;
   Seconds end;
   Seconds waited;

@@ -45,14 +45,9 @@ ordered_json to_json(const Profile& profile) {
                               {"input_gradient_s", block.cost.input_gradient.value},
                               {"weight_gradient_s", block.cost.weight_gradient.value},
                               {"spread_fraction", block.spread_fraction},
-                              {"median_doubt_fraction", median_doubt_fraction(block, profile.samples)}});
+                              {"median_uncertainty_fraction", median_uncertainty_fraction(block, profile.samples)}});
   }
-  json["noisy_blocks"] = ordered_json::array();
-  for (const NoisyBlock& noisy : noisy_blocks(profile)) {
-    json["noisy_blocks"].push_back({{"block", noisy.block},
-                                    {"spread_fraction", noisy.spread_fraction},
-                                    {"median_doubt_fraction", noisy.doubt_fraction}});
-  }
+  json["noisy_blocks"] = noisy_blocks_json(profile);
   if (!profile.rates.empty()) json["rates"] = rates_json(profile.rates);
   return json;
 }

@@ -121,8 +121,8 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
 }
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
-                                    const NamedGradients& gradients) {
-  return check(plan, corpus_of(plan, options), losses, gradients, options.device);
+                                    const NamedGradients& gradients, const Progress::Clock& clock) {
+  return check(plan, corpus_of(plan, options), losses, gradients, options.device, clock);
 }
 
 Payload allocate_payload(std::size_t bytes) {

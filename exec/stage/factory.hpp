@@ -1,6 +1,7 @@
 // What the programs ask of the stages on LibTorch; LibTorch itself stays behind it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/program.hpp"
 #include "common/plan/plan.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/transport.hpp"
@@ -49,9 +51,10 @@ struct CheckResult {
 };
 
 // Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
-// gradients of the last step, which must be complete.
+// gradients of the last step, which must be complete. `clock` is that of the progress which is shown meanwhile.
 [[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options,
-                                                  const std::vector<double>& losses, const NamedGradients& gradients);
+                                                  const std::vector<double>& losses, const NamedGradients& gradients,
+                                                  const Progress::Clock& clock = std::chrono::steady_clock::now);
 
 // Memory that LibTorch reports. A buffer counts as its allocating rank's until `memory_moved` says that it was handed
 // over; data it does not know are ignored.

@@ -50,8 +50,6 @@ Sides sides_of(const Timeline& first, const Timeline& second) {
   return {.first = word_of(first), .second = word_of(second), .second_by = second.producer};
 }
 
-constexpr const char* no_finding = "too little to tell from nothing";
-
 Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   Verdict verdict;
   verdict.error_fraction = std::abs(difference.predicted / difference.measured - 1);
@@ -140,10 +138,9 @@ void print(const DiffOptions& options, const TimelineDiff& difference, const Sid
       sides.alike() ? "second file's" : "measured", sides.alike() ? "first's" : "predicted");
   if (difference.clock_uncertainty > Seconds{}) {
     std::cout << fmt::format(
-        "  The clocks of the hosts agree within {}: messages, collectives and pauses between two hosts that differ by "
-        "no "
-        "more\n  are summed in the line '{}', and no cause is made of them.\n",
-        to_text(difference.clock_uncertainty), clocks_cause);
+        "  {}\n  Such messages, collectives and pauses are summed in one line, a finding only if their sum is "
+        "larger.\n",
+        clocks_sentence(difference.clock_uncertainty));
   }
   print_verdict(options, verdict);
 }

@@ -12,13 +12,7 @@ std::string noise_line(const std::optional<Profile>& profile) {
 }
 
 void add_noise(Json& json, const std::optional<Profile>& profile) {
-  if (!profile) return;
-  json["noisy_blocks"] = Json::array();
-  for (const NoisyBlock& noisy : noisy_blocks(*profile)) {
-    json["noisy_blocks"].push_back({{"block", noisy.block},
-                                    {"spread_fraction", noisy.spread_fraction},
-                                    {"median_doubt_fraction", noisy.doubt_fraction}});
-  }
+  if (profile) json["noisy_blocks"] = noisy_blocks_json(*profile);
 }
 
 }  // namespace plumb::sim

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <span>
 
 #include "common/base/error.hpp"
@@ -36,26 +37,29 @@ std::string rest_of_sensitivities(const std::vector<Sensitivity>& found, std::si
   return text + ".\n";
 }
 
+// "7.1% shorter", "no shorter".
+std::string made_step(double change) {
+  if (change == 0) return "no shorter";
+  return percent_text(std::abs(change)) + (change < 0 ? " shorter" : " longer");
+}
+
 // What the rows of that table say, by its first one, and by the first that is tied.
 std::string reading_of_sensitivities(std::span<const Sensitivity> shown) {
   if (shown.empty()) return "";
   const Sensitivity& first = shown.front();
   std::string text = fmt::format(
-      "  A row moves one thing and leaves all else: every action of a kind of one stage or of all, every message of a "
-      "class,\n  or one number of the machine. The first row says: {} 10% faster or better, predicted anew, makes the "
-      "step {}.\n  If faster, if slower: for the first percent alone it is {:.3f}% shorter or {:.3f}% longer (of "
-      "actions "
-      "and messages that\n  is their part of the step's longest chain). Ten percent gain less than ten times that "
-      "where "
-      "another chain takes over.\n",
-      first.name, first.change == 0 ? "no shorter" : change_text(first.change), first.if_faster, first.if_slower);
+      "  A row moves one thing and leaves all else: every action of a kind of one stage or of all, every message of\n"
+      "  a class, or one number of the machine. The first row says: {} 10% faster or better, predicted anew, makes\n"
+      "  the step {}. If faster, if slower: for the first percent alone it is {:.3f}% shorter or {:.3f}% longer (of\n"
+      "  actions and messages that is their part of the step's longest chain). Ten percent gain less than ten times\n"
+      "  that where another chain takes over.\n",
+      first.name, made_step(first.change), first.if_faster, first.if_slower);
   const auto tied = std::ranges::find_if(shown, is_tied);
   if (tied != shown.end()) {
     text += fmt::format(
         "  tied: several chains of actions are equally long, and this is not the same part of each. Faster alone, {}\n"
-        "  gains only what it is of all of them ({:.3f}), since the others stay as long; slower, it costs what it is "
-        "of "
-        "the one\n  that has most of it ({:.3f}). Make what is tied faster together.\n",
+        "  gains only what it is of all of them ({:.3f}), since the others stay as long; slower, it costs what it is\n"
+        "  of the one that has most of it ({:.3f}). Make what is tied faster together.\n",
         tied->name, tied->if_faster, tied->if_slower);
   }
   return text;

@@ -241,7 +241,7 @@ TEST_CASE("plan and show say which measured blocks are too noisy to trust, in wo
     REQUIRE(told["noisy_blocks"].size() == 1);
     CHECK(told["noisy_blocks"][0]["block"] == "head");
     CHECK(told["noisy_blocks"][0]["spread_fraction"] == 6.12);
-    CHECK(told["noisy_blocks"][0]["median_doubt_fraction"] == Approx(6.12 * 0.3324).epsilon(0.001));
+    CHECK(told["noisy_blocks"][0]["median_uncertainty_fraction"] == Approx(6.12 * 0.3324).epsilon(0.001));
     CHECK_THAT(
         run_plumb(folder, noisy).out,
         ContainsSubstring("profile: 1 of 3 kinds of block was measured too unevenly to trust what is predicted from "

@@ -127,14 +127,16 @@ TEST_CASE("the tables of derivatives and of variants say in words what a row mea
   const Json first = json_of(run_plumb(folder, command + " --json"))["sensitivity"][0];
   const std::string text = run_plumb(folder, command).out;
   CHECK_THAT(text, ContainsSubstring("A row moves one thing and leaves all else"));
-  CHECK_THAT(text, ContainsSubstring("The first row says: " + first["name"].get<std::string>() +
-                                     " 10% faster or better, predicted anew, makes the step -"));
   char slopes[64];
   std::snprintf(slopes, sizeof slopes, "it is %.3f%% shorter or %.3f%% longer",
                 first["if_faster_fraction"].get<double>(), first["if_slower_fraction"].get<double>());
   std::string flowing = text;  // as if lines had no ends
   for (std::size_t at = 0; (at = flowing.find("\n  ", at)) != std::string::npos;) flowing.replace(at, 3, " ");
   CHECK_THAT(flowing, ContainsSubstring(slopes));
+  char shorter[32];
+  std::snprintf(shorter, sizeof shorter, "%.1f%% shorter", -100 * first["change_fraction"].get<double>());
+  CHECK_THAT(flowing, ContainsSubstring("The first row says: " + first["name"].get<std::string>() +
+                                        " 10% faster or better, predicted anew, makes the step " + shorter + ". If"));
   // What tied means is said where something is, by its numbers.
   const bool tied = text.find(" tied\n") != std::string::npos;
   CHECK(tied == (text.find("Make what is tied faster together") != std::string::npos));

@@ -185,7 +185,7 @@ TEST_CASE("a pause that seems below zero is left to the residual") {
   REQUIRE(find(result, "residual")->seconds < Seconds{});
 }
 
-TEST_CASE("messages between hosts that differ by less than their clocks agree are no finding") {
+TEST_CASE("messages between hosts that together differ by less than their clocks agree are no finding") {
   const Case made = test::make_case("1f1b", {.ranks = 4, .microbatches = 8, .chunks = 1});
   const Seconds longer{3e-5};
   const auto measured_with = [&](int first, int second, Seconds uncertainty) {
@@ -206,14 +206,24 @@ TEST_CASE("messages between hosts that differ by less than their clocks agree ar
     return median_step(measured).duration - predicted.steps[0].duration;
   };
 
-  const Timeline doubtful = measured_with(1, 2, {5e-5});
-  REQUIRE(grown(doubtful) >= 2 * longer);
-  const TimelineDiff result = diff(predicted, doubtful);
-  CHECK(result.clock_uncertainty == Seconds{5e-5});
-  require_only(result, clocks_cause, grown(doubtful));
+  const Seconds both_ways = grown(measured_with(1, 2, {5e-5}));
+  REQUIRE(both_ways >= 2 * longer);
+  const Timeline uncertain = measured_with(1, 2, both_ways * 1.01);
+  const TimelineDiff result = diff(predicted, uncertain);
+  CHECK(result.clock_uncertainty == both_ways * 1.01);
+  require_only(result, clocks_cause, both_ways);
   CHECK(find(result, clocks_cause)->within_clocks);
   CHECK(find(result, clocks_cause)->actions.empty());
   CHECK(closes(result));
+
+  // Each is still less than the clocks, and together they are more: clocks that are apart would cancel on the way back.
+  for (const Seconds uncertainty : {both_ways * 0.99, longer * 1.01}) {
+    const TimelineDiff slower = diff(predicted, measured_with(1, 2, uncertainty));
+    require_only(slower, between_hosts_cause, both_ways);
+    CHECK_FALSE(find(slower, between_hosts_cause)->within_clocks);
+    CHECK(find(slower, clocks_cause) == nullptr);
+    CHECK(closes(slower));
+  }
 
   // More than the clocks, of one host, or on one clock: a finding.
   for (const Timeline& sure : {measured_with(1, 2, {2e-5}), measured_with(0, 1, {5e-5}), measured_with(2, 3, {5e-5}),
@@ -223,7 +233,7 @@ TEST_CASE("messages between hosts that differ by less than their clocks agree ar
     CHECK_FALSE(find(diff(predicted, sure), "transfers")->actions.empty());
   }
   // Who does not know which ranks share a clock takes none to.
-  Timeline unknown = measured_with(0, 1, {5e-5});
+  Timeline unknown = measured_with(0, 1, both_ways * 1.01);
   unknown.clock_of_rank.clear();
   require_only(diff(predicted, unknown), clocks_cause, grown(unknown));
 }

@@ -220,7 +220,7 @@ TEST_CASE("how well the hosts' clocks agree is said once, and what may be theirs
   const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
   std::vector<Seconds> slow = durations(made.graph);
   for (std::size_t i = 0; i < slow.size(); ++i) {
-    if (made.graph.nodes[i].kind == NodeKind::transfer) slow[i] += Seconds{3e-5};
+    if (made.graph.nodes[i].kind == NodeKind::transfer) slow[i] += Seconds{5e-6};
   }
   std::vector<Timeline> timelines{test::predicted_of(made), test::measured_of(made, slow)};
   for (Event& event : timelines[1].steps[0].events) {
@@ -238,6 +238,13 @@ TEST_CASE("how well the hosts' clocks agree is said once, and what may be theirs
   CHECK(count(page, "<tr class=\"none\"><td class=\"left\">within the clocks&#39; uncertainty</td>") == 1);
   CHECK(count(page, "too little to tell from nothing") >= 1);
   CHECK(nesting_problem(page) == "");
+  // Each message is less than the clocks, and all together are more.
+  timelines[1].clock_uncertainty = {6e-6};
+  const std::string finding = html_report(timelines);
+  CHECK(count(finding, "<tr><td class=\"left\">messages between hosts, each within the clocks&#39; uncertainty</td>") ==
+        1);
+  CHECK(count(finding, "Most of it: <b>messages between hosts") + count(finding, "within half a percent") == 1);
+  CHECK(count(finding, "too little to tell from nothing") == 0);
   // Which part of a pause a message was on its way is not known better than the clocks for each message.
   timelines[1].clock_uncertainty = {1};
   CHECK(count(html_report({timelines[1]}), "of it while a message is on its way") == 0);

@@ -62,6 +62,33 @@ TEST_CASE("compute, exposed communication and idle of a step worked out by hand"
   REQUIRE(statistics.bubble_span_fraction == Approx(0.55));
 }
 
+TEST_CASE("exposed time is as uncertain as the clocks for each message that comes, and for no send") {
+  Timeline timeline;
+  timeline.schedule.ranks = 3;
+  timeline.clock_uncertainty = {0.5};
+  timeline.clock_of_rank = {0, 1, 1};
+  const auto with_peer = [](ActionKind kind, int rank, int peer) {
+    Event made = event(kind, rank, 1, 2);
+    made.peer = peer;
+    return made;
+  };
+  const StepTimeline step = ordered_step({
+      event(ActionKind::forward, 0, 0, 1),
+      with_peer(ActionKind::send_forward, 0, 1),
+      with_peer(ActionKind::receive_backward, 0, 1),
+      with_peer(ActionKind::reduce_tied, 0, 2),
+      with_peer(ActionKind::receive_forward, 1, 0),
+      with_peer(ActionKind::send_backward, 1, 0),
+      with_peer(ActionKind::receive_backward, 1, 2),  // of the same clock
+      with_peer(ActionKind::receive_forward, 2, 1),
+      with_peer(ActionKind::send_backward, 2, 0),
+      with_peer(ActionKind::reduce_tied, 2, 0),
+  });
+  CHECK(exposure_uncertainty(timeline, step) == std::vector<Seconds>{{1}, {0.5}, {0.5}});
+  timeline.clock_uncertainty = {};
+  CHECK(exposure_uncertainty(timeline, step) == std::vector<Seconds>(3));
+}
+
 TEST_CASE("a collective starts when its last rank enters it") {
   const StepTimeline step = ordered_step({
       {.action = {ActionKind::reduce_tied, 0}, .rank = 0, .start = {1}, .end = {5}, .waited = {}, .bytes = {}},

@@ -12,11 +12,12 @@ namespace plumb {
 // Per node; 0 where one clock gave both moments: an action of one rank, a pause between two of them. A transfer begins
 // on its sender's clock and ends on its receiver's; a collective of two ranks and an eviction may take either end from
 // either.
-struct ClockDoubt {
+struct NodeUncertainty {
   std::vector<Seconds> durations;
   std::vector<Seconds> gaps;  // as MeasuredDurations has them
 };
 
-[[nodiscard]] ClockDoubt clock_doubt(const ScheduleGraph& graph, const Timeline& predicted, const Timeline& measured);
+[[nodiscard]] NodeUncertainty node_uncertainty(const ScheduleGraph& graph, const Timeline& predicted,
+                                               const Timeline& measured);
 
 }  // namespace plumb
