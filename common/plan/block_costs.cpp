@@ -90,12 +90,11 @@ std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block
 }
 
 StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
-  constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
   const bool master_copy = training.precision != ElementType::fp32;
   const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
   return {.parameters = {parameters.all * element_bytes(training.precision)},
           .gradients = {parameters.trained * element_bytes(gradients)},
-          .optimizer = {parameters.trained * fp32_bytes * (moments + (master_copy ? 1 : 0))},
+          .optimizer = {parameters.trained * element_bytes(ElementType::fp32) * (moments + (master_copy ? 1 : 0))},
           .trained = {parameters.trained * element_bytes(training.precision)}};
 }
 

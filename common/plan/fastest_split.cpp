@@ -8,14 +8,12 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/near_ties.hpp"
 #include "common/split/chain.hpp"
 #include "common/split/weighed_chain.hpp"
 
 namespace plumb {
 namespace {
-
-// A step counts as shorter only if it is by more than what rounding of sums makes.
-constexpr double clearly = 1 - 1e-9;
 
 class FastestSplit {
  public:

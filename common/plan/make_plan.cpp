@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/near_ties.hpp"
 #include "common/plan/plan_on.hpp"
 #include "common/schedule/registry.hpp"
 
@@ -39,7 +40,6 @@ bool fits(const Weighed& plan) { return plan.peak <= plan.plan.cluster.machine.d
 // As the planner compares candidates, but a step that differs by rounding alone is as fast.
 bool better(const Weighed& a, const Weighed& b) {
   if (fits(a) != fits(b)) return fits(a);
-  constexpr double clearly = 1 - 1e-9;
   if (fits(a) && a.step < b.step * clearly) return true;
   if (fits(a) && b.step < a.step * clearly) return false;
   return a.peak < b.peak;

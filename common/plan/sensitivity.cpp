@@ -16,8 +16,8 @@
 namespace plumb {
 namespace {
 
-constexpr double faster = 0.9;
-constexpr double better = 1.1;
+constexpr double tenth_less = 0.9;
+constexpr double tenth_more = 1.1;
 
 std::string of_stage(std::string_view kind, int stage) {
   return std::string(kind) + " of stage " + std::to_string(stage);
@@ -75,8 +75,8 @@ class Classes {
 
 // Times and bytes: an engine that shares links looks at both.
 void speed_up(Node& node) {
-  node.duration = node.duration * faster;
-  node.bytes = {std::llround(static_cast<double>(node.bytes.value) * faster)};
+  node.duration = node.duration * tenth_less;
+  node.bytes = {std::llround(static_cast<double>(node.bytes.value) * tenth_less)};
 }
 
 // The step evaluated anew with each class of nodes and each number moved.
@@ -126,7 +126,7 @@ class Movements {
   void add_numbers() {
     const StepModel model(plan_);
     const Seconds now = model.step(plan_.cluster);
-    const auto factor = [](const auto& number) { return number.more_is_faster ? better : faster; };
+    const auto factor = [](const auto& number) { return number.more_is_faster ? tenth_more : tenth_less; };
     for (const MachineNumber& number : of_machine_) {
       Cluster cluster = plan_.cluster;
       cluster.machine = with_factor(std::move(cluster.machine), number, factor(number));
