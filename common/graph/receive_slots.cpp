@@ -1,7 +1,6 @@
 #include "common/graph/receive_slots.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <set>
 #include <string>
@@ -9,12 +8,12 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/graph/nanoseconds.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
 namespace {
 
-using Nanoseconds = std::int64_t;
 constexpr Bytes slot_alignment{512};
 const char* const not_of_one_plan = "schedule, graph, evaluation and places are not of one plan";
 
@@ -71,15 +70,13 @@ class SlotPlanner {
                      "plumb schedule check names what is wrong with a schedule");
   }
 
-  [[nodiscard]] static Nanoseconds rounded(Seconds time) { return std::llround(time.value * 1e9); }
-
   // Of the first compute action that stands at a place or behind it.
   [[nodiscard]] std::vector<Nanoseconds> compute_starts(std::size_t rank) const {
     const std::size_t count = lowered_.actions[rank].size();
-    std::vector<Nanoseconds> starts(count + 1, rounded(evaluation_.makespan));
+    std::vector<Nanoseconds> starts(count + 1, rounded_to_nanoseconds(evaluation_.makespan));
     for (std::size_t place = count; place-- > 0;) {
       const bool computes = is_compute(lowered_.actions[rank][place].kind);
-      starts[place] = computes ? rounded(evaluation_.start[node_at(rank, place)]) : starts[place + 1];
+      starts[place] = computes ? rounded_to_nanoseconds(evaluation_.start[node_at(rank, place)]) : starts[place + 1];
     }
     return starts;
   }
@@ -107,9 +104,10 @@ class SlotPlanner {
       if (place < 0 || place > receive) refuse(rank, actions[i], "is launched at no place up to its own");
       largest = std::max(largest, graph_.nodes[transfer].bytes);
       const Nanoseconds launched = starts[static_cast<std::size_t>(place)];
-      all.push_back({.begin = {std::min(rounded(evaluation_.start[transfer]), launched), place},
-                     .end = {rounded(evaluation_.end[node_at(rank, static_cast<std::size_t>(last))]), last},
-                     .receive = receive});
+      all.push_back(
+          {.begin = {std::min(rounded_to_nanoseconds(evaluation_.start[transfer]), launched), place},
+           .end = {rounded_to_nanoseconds(evaluation_.end[node_at(rank, static_cast<std::size_t>(last))]), last},
+           .receive = receive});
     }
     std::ranges::sort(all, {}, [](const Lifetime& of) { return std::tuple(of.begin, of.receive); });
     return all;

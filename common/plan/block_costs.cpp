@@ -173,11 +173,9 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
   // Equal layers cost the same, wherever they stand, unless each was measured.
-  const std::vector<std::size_t> first =
-      first_alike(model.layers.size() + 2, [&](std::size_t block, std::size_t other) {
-        return !scenario.profile && is_layer(block) && is_layer(other) &&
-               model.layers[other - 1] == model.layers[block - 1] && below(other) == below(block);
-      });
+  const std::vector<std::size_t> first = first_alike(model.layers, [&](std::size_t block, std::size_t earlier) {
+    return !scenario.profile && below(earlier) == below(block);
+  });
   for (std::size_t block = 0; block < first.size(); ++block) {
     if (first[block] < block) {
       costs.push_back(costs[first[block]]);

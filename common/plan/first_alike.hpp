@@ -5,16 +5,23 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/model/layer.hpp"
+
 namespace plumb {
 
-// Of each of so many blocks the first that is like it: itself where none before it is. `alike(block, earlier)` must be
-// symmetric and transitive; a block need not be like itself. O(blocks · kinds) calls.
+// Of each block (embedding, layers, head) the first that is like it: itself where none before it is. Layers are alike
+// that are equal and of which `alike(block, earlier)` says so too, which must be symmetric and transitive; embedding
+// and head are like nothing else. O(blocks · kinds) calls.
 template <class Alike>
-[[nodiscard]] std::vector<std::size_t> first_alike(std::size_t blocks, const Alike& alike) {
+[[nodiscard]] std::vector<std::size_t> first_alike(const std::vector<Layer>& layers, const Alike& alike) {
+  const auto is_layer = [&](std::size_t block) { return block > 0 && block <= layers.size(); };
+  const auto equal = [&](std::size_t block, std::size_t earlier) {
+    return is_layer(block) && is_layer(earlier) && layers[earlier - 1] == layers[block - 1] && alike(block, earlier);
+  };
   std::vector<std::size_t> first;
   std::vector<std::size_t> kinds;
-  for (std::size_t block = 0; block < blocks; ++block) {
-    const auto known = std::ranges::find_if(kinds, [&](std::size_t earlier) { return alike(block, earlier); });
+  for (std::size_t block = 0; block < layers.size() + 2; ++block) {
+    const auto known = std::ranges::find_if(kinds, [&](std::size_t earlier) { return equal(block, earlier); });
     first.push_back(known == kinds.end() ? block : *known);
     if (known == kinds.end()) kinds.push_back(block);
   }

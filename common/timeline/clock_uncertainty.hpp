@@ -2,6 +2,7 @@
 // diff.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "common/graph/schedule_graph.hpp"
@@ -19,5 +20,10 @@ struct NodeUncertainty {
 
 [[nodiscard]] NodeUncertainty node_uncertainty(const ScheduleGraph& graph, const Timeline& predicted,
                                                const Timeline& measured);
+
+// Whether a difference may be that of the clocks alone; never where one clock gave all times (an uncertainty of 0).
+[[nodiscard]] inline bool may_be_of_clocks(Seconds difference, Seconds uncertainty) {
+  return uncertainty > Seconds{} && std::abs(difference.value) <= uncertainty.value;
+}
 
 }  // namespace plumb

@@ -99,7 +99,7 @@ class Substitution {
     Seconds uncertainty;
     for (const NodeId node : nodes) {
       const Seconds by = measured_.durations[node] - current_.durations[node];
-      if (within(by, uncertainty_.durations[node])) continue;
+      if (may_be_of_clocks(by, uncertainty_.durations[node])) continue;
       uncertainty = std::max(uncertainty, uncertainty_.durations[node]);
       changes.push_back({node, by});
       current_.durations[node] = measured_.durations[node];
@@ -113,7 +113,7 @@ class Substitution {
     Seconds uncertainty;
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       const Seconds by = measured_gap(node) - current_.gaps[node];
-      if (within(by, uncertainty_.gaps[node])) continue;
+      if (may_be_of_clocks(by, uncertainty_.gaps[node])) continue;
       uncertainty = std::max(uncertainty, uncertainty_.gaps[node]);
       changes.push_back({node, by});
       current_.gaps[node] = measured_gap(node);
@@ -128,10 +128,10 @@ class Substitution {
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       current_.durations[node] = measured_.durations[node];
       const Seconds by = measured_.gaps[node] - current_.gaps[node];
-      current_.gaps[node] = within(by, uncertainty_.gaps[node]) ? measured_.gaps[node] : measured_gap(node);
+      current_.gaps[node] = may_be_of_clocks(by, uncertainty_.gaps[node]) ? measured_.gaps[node] : measured_gap(node);
     }
     DiffCause cause = reevaluate(between_hosts_cause, {}, {});
-    cause.within_clocks = std::abs(cause.seconds.value) <= clock_uncertainty.value;
+    cause.within_clocks = may_be_of_clocks(cause.seconds, clock_uncertainty);
     if (cause.within_clocks) cause.cause = clocks_cause;
     return cause;
   }
@@ -160,11 +160,6 @@ class Substitution {
   }
 
  private:
-  // A difference of 0 is none of the clocks.
-  static bool within(Seconds difference, Seconds uncertainty) {
-    return uncertainty > Seconds{} && std::abs(difference.value) <= uncertainty.value;
-  }
-
   [[nodiscard]] Seconds measured_gap(NodeId node) const { return std::max(Seconds{}, measured_.gaps[node]); }
 
   DiffCause reevaluate(const std::string& name, std::vector<Change> changes, Seconds uncertainty) {
@@ -174,7 +169,7 @@ class Substitution {
       const Evaluation& telling = cause.seconds.value > 0 ? after : evaluation_;
       cause.actions = largest(graph_, std::move(changes), cause.seconds, critical_path(graph_, telling));
     }
-    cause.within_clocks = cause.seconds != Seconds{} && within(cause.seconds, uncertainty);
+    cause.within_clocks = cause.seconds != Seconds{} && may_be_of_clocks(cause.seconds, uncertainty);
     if (cause.within_clocks) cause.actions.clear();
     evaluation_ = std::move(after);
     return cause;
@@ -244,13 +239,9 @@ std::string clocks_sentence(Seconds clock_uncertainty) {
       to_text(clock_uncertainty));
 }
 
-bool TimelineDiff::step_within_clocks() const {
-  return clock_uncertainty > Seconds{} && std::abs((measured - predicted).value) <= clock_uncertainty.value;
-}
+bool TimelineDiff::step_within_clocks() const { return may_be_of_clocks(measured - predicted, clock_uncertainty); }
 
-bool TimelineDiff::replay_within_clocks() const {
-  return clock_uncertainty > Seconds{} && std::abs((replay - measured).value) <= clock_uncertainty.value;
-}
+bool TimelineDiff::replay_within_clocks() const { return may_be_of_clocks(replay - measured, clock_uncertainty); }
 
 TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   require_comparable(predicted, measured);
@@ -277,7 +268,7 @@ TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   for (const DiffCause& cause : result.causes) explained += cause.seconds;
   Seconds residual = result.measured - result.predicted - explained;
   if (std::abs(residual.value) < rounding_fraction * result.measured.value) residual = {};
-  const bool of_clocks = residual != Seconds{} && std::abs(residual.value) <= result.clock_uncertainty.value;
+  const bool of_clocks = residual != Seconds{} && may_be_of_clocks(residual, result.clock_uncertainty);
   result.causes.push_back({.cause = "residual", .seconds = residual, .actions = {}, .within_clocks = of_clocks});
   return result;
 }

@@ -1,7 +1,6 @@
 #include "exec/transport/launch_plan.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -9,13 +8,13 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/graph/nanoseconds.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/schedule/reductions.hpp"
 
 namespace plumb::exec {
 namespace {
 
-using Nanoseconds = std::int64_t;
 constexpr std::int32_t missing = -1;
 
 // A message, or a sum of two ranks' values, which is sent both ways.
@@ -30,8 +29,6 @@ struct Transfer {
   Nanoseconds time = 0;       // when what is sent has been computed
   std::int32_t sequence = 0;  // in the order in which the walk came to them: behind what they depend on
 };
-
-Nanoseconds rounded(Seconds time) { return std::llround(time.value * 1e9); }
 
 CommunicatorUse use_of(ActionKind kind) {
   if (is_eviction(kind)) return CommunicatorUse::evictions;
@@ -113,10 +110,10 @@ class Walk {
   void compute(std::size_t rank, const Action& action) {
     const ComputeCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
     if (action.kind == ActionKind::optimizer_step) {
-      clock_[rank] += rounded(cost.optimizer);
+      clock_[rank] += rounded_to_nanoseconds(cost.optimizer);
     } else if (is_compute(action.kind)) {
       starts_[rank].emplace_back(static_cast<std::int32_t>(next_[rank]), clock_[rank]);
-      const Nanoseconds time = rounded(compute_time(cost, action));
+      const Nanoseconds time = rounded_to_nanoseconds(compute_time(cost, action));
       shortest_ = std::min(shortest_, time);
       clock_[rank] += time;
     }
@@ -144,7 +141,8 @@ class Walk {
     if (is_eviction(action.kind)) settle_eviction(transfer, action);
     Nanoseconds there = transfer.time;
     if (is_receive(action.kind)) {
-      there += rounded(transfer_time(transfer_between(costs_, transfer.from, transfer.to), costs_.boundary_bytes));
+      there += rounded_to_nanoseconds(
+          transfer_time(transfer_between(costs_, transfer.from, transfer.to), costs_.boundary_bytes));
     }
     clock_[rank] = std::max(clock_[rank], there);
     return true;

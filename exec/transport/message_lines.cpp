@@ -2,18 +2,13 @@
 
 #include <string>
 
+#include "exec/transport/take_oldest.hpp"
+
 namespace plumb::exec {
 namespace {
 
 Channel channel_of(const LaunchOperation& operation) {
   return goes_forward(operation.action.kind) ? Channel::forward : Channel::backward;
-}
-
-template <class Value>
-Value take_oldest(std::deque<Value>& line) {
-  Value oldest = std::move(line.front());
-  line.pop_front();
-  return oldest;
 }
 
 }  // namespace

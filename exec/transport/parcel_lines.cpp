@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "exec/transport/take_oldest.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -30,12 +32,6 @@ Sizes parse(const Payload& payload) {
   Sizes sizes(payload.size / sizeof(Sizes::value_type));
   if (!sizes.empty()) std::memcpy(sizes.data(), payload.data, sizes.size() * sizeof(Sizes::value_type));
   return sizes;
-}
-
-Parcel take_oldest(std::deque<Parcel>& line) {
-  Parcel parcel = std::move(line.front());
-  line.pop_front();
-  return parcel;
 }
 
 }  // namespace

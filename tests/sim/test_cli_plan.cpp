@@ -208,21 +208,31 @@ TEST_CASE("SIGTERM keeps the best so far, and a long search says in a log that i
   CHECK(outcome.err.find('\r') == std::string::npos);
 }
 
+namespace {
+
+// Of the small scenario's shapes, without blocks.
+plumb::Profile empty_profile(const plumb::Scenario& scenario, int samples) {
+  plumb::Profile profile;
+  profile.samples = samples;
+  profile.transport = "local";
+  profile.transfer.bandwidth = {1e9};
+  profile.shapes = {.model = scenario.model.name,
+                    .model_digest = plumb::model_digest(scenario.model),
+                    .sequence = 32,
+                    .microbatch = 1,
+                    .precision = scenario.training.precision,
+                    .optimizer = scenario.training.optimizer};
+  return profile;
+}
+
+}  // namespace
+
 TEST_CASE("plan and show say which measured blocks are too noisy to trust, in words and as data") {
   const Folder folder;
   const auto profile_of = [&](double spread) {
     const plumb::Scenario scenario = plumb::read_scenario(folder.file("s.yaml", plumb::tests::small));
-    plumb::Profile profile;
-    profile.samples = 30;
+    plumb::Profile profile = empty_profile(scenario, 30);
     profile.busy_ranks = 2;
-    profile.transport = "local";
-    profile.transfer.bandwidth = {1e9};
-    profile.shapes = {.model = scenario.model.name,
-                      .model_digest = plumb::model_digest(scenario.model),
-                      .sequence = 32,
-                      .microbatch = 1,
-                      .precision = scenario.training.precision,
-                      .optimizer = scenario.training.optimizer};
     const std::vector<plumb::ComputeCost> blocks = plumb::block_costs(scenario, 1);
     for (const int block : {0, 1, 7}) {
       profile.blocks.push_back({.block = plumb::block_key(scenario.model, block),
@@ -260,16 +270,7 @@ TEST_CASE("a plan with a profile keeps its software: as the scenario with the pr
   const std::string software = "software: {like: plumb, exchange: synchronous, step_overhead: 20 ms}\n";
   const std::string file = folder.file("s.yaml", plumb::tests::small + software);
   const plumb::Scenario scenario = plumb::read_scenario(file);
-  plumb::Profile profile;
-  profile.samples = 5;
-  profile.transport = "local";
-  profile.transfer.bandwidth = {1e9};
-  profile.shapes = {.model = scenario.model.name,
-                    .model_digest = plumb::model_digest(scenario.model),
-                    .sequence = 32,
-                    .microbatch = 1,
-                    .precision = scenario.training.precision,
-                    .optimizer = scenario.training.optimizer};
+  plumb::Profile profile = empty_profile(scenario, 5);
   const std::vector<plumb::ComputeCost> blocks = plumb::block_costs(scenario, 1);
   for (const int block : {0, 1, 7}) {
     profile.blocks.push_back({.block = plumb::block_key(scenario.model, block),
