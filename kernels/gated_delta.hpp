@@ -89,8 +89,8 @@ void gated_delta_backward_reference(const GatedDeltaShape& shape, const GatedDel
 
 // Whether it goes by chunks and a block of the current device can have the shared memory that both passes take: 93 KiB
 // in 16-bit types, in fp32 140 KiB for keys of 64 and 180 for those of 128. sm_90 has 227 KiB, sm_80 163, and sm_86,
-// sm_89 and sm_120 have 99 (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"). Where it does
-// not fit, callers have another way to take: gated_delta_forward may throw CudaError, the backward pass does.
+// sm_89 and sm_120 have 99 (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"). Where it
+// does not fit, callers have another way to take: gated_delta_forward may throw CudaError, the backward pass does.
 [[nodiscard]] bool gated_delta_fits(const GatedDeltaShape& shape, Type type);
 
 // On the GPU; throw std::invalid_argument on a bad shape (keys above 256) and CudaError where CUDA fails. What does not

@@ -16,8 +16,8 @@ constexpr int chunk = 64;
 template <class T>
 constexpr int steps_at_once = sizeof(T) == sizeof(float) ? 1 : 8;
 
-// Rows begin 8 elements further round the banks than the last, so that ldmatrix reads eight of 16-bit elements without a
-// conflict; of fp32 see device/wide_mma.cuh.
+// Rows begin 8 elements further round the banks than the last, so that ldmatrix reads eight of 16-bit elements without
+// a conflict; of fp32 see device/wide_mma.cuh.
 template <class T, int Keys>
 struct alignas(32) Tiles {
   static constexpr int wide = Keys + 8;
