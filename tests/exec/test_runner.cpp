@@ -109,7 +109,7 @@ TEST_CASE("a rank that waits for evicted activations ends at the deadline, and s
                         [](const Action& action) { return action.kind != ActionKind::load; });
   Watchdog watchdog(4, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
   RunOptions options{.deadline_factor = 1};
-  options.deadline_floor = {0.3};
+  options.deadline_floor = {1};
   options.watchdog = &watchdog;
   CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
   CHECK_THAT(describe_waits(lowered, watchdog.positions()),
