@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "exec/device/native_stream.hpp"
 #include "exec/transport/torch_error.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -108,7 +109,7 @@ class TorchStream final : public Stream {
       tensor_at(to, count, at::kFloat, device).add_(tensor_at(from, count, at::kFloat, device));
     });
   }
-  [[nodiscard]] void* native() const override { return Guard(stream_.device_type()).getStreamNativeHandle(stream_); }
+  [[nodiscard]] void* native() const override { return native_stream(stream_); }
   [[nodiscard]] const c10::Stream& stream() const { return stream_; }
 
  private:

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "common/base/error.hpp"
+#include "exec/device/native_stream.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -48,7 +48,7 @@ kernels::Type kernel_type(at::ScalarType type) {
 kernels::Stream current_stream(const at::Tensor& x) {
   if (x.is_cpu()) return {};
   const c10::impl::VirtualGuardImpl guard(x.device().type());
-  return {.handle = guard.getStreamNativeHandle(guard.getStream(x.device()))};
+  return {.handle = native_stream(guard.getStream(x.device()))};
 }
 
 }  // namespace plumb::exec

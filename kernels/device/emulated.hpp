@@ -47,6 +47,6 @@ void sync_warp();
 
 // What the 32 lanes of this thread's warp gave, up to 32 bytes each; all 32 must take part.
 using Lanes = std::array<std::array<std::uint32_t, 8>, 32>;
-[[nodiscard]] const Lanes& exchanged(const std::array<std::uint32_t, 8>& given);
+[[nodiscard]] const Lanes& exchanged(std::array<std::uint32_t, 8> given);
 
 }  // namespace plumb::kernels::emulated

@@ -56,11 +56,11 @@ class SlowCopies final : public Device {
   Compute compute_;
 };
 
-const MeasuredRate& rate(const DeviceRates& measured, const std::string& operation) {
+const MeasuredRate& rate(const DeviceRates& measured, std::string_view operation) {
   for (const MeasuredRate& one : measured.rates) {
     if (one.operation == operation) return one;
   }
-  throw RunError("test", "no rate of " + operation);
+  throw RunError("test", "no rate of " + std::string(operation));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::map<ActivityId, double> ends(const Platform& platform, const std::vector<Di
   return result;
 }
 
-Catch::Detail::Approx near(double seconds) { return Approx(seconds).margin(precision).epsilon(0); }
+Approx near(double seconds) { return Approx(seconds).margin(precision).epsilon(0); }
 
 }  // namespace
 

@@ -1,0 +1,27 @@
+#include "exec/device/native_stream.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/version.h>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+template <class Guard>
+void* native_stream_of(const Guard& guard, const c10::Stream& stream) {
+  if constexpr (requires { guard.getStreamNativeHandle(stream); }) {
+    return guard.getStreamNativeHandle(stream);
+  } else {
+    throw RunError("device", "LibTorch " TORCH_VERSION " does not tell the handle of a device's stream",
+                   "build with LibTorch 2.11 or later, or run on CPU ranks");
+  }
+}
+
+}  // namespace
+
+void* native_stream(const c10::Stream& stream) {
+  return native_stream_of(c10::impl::VirtualGuardImpl(stream.device_type()), stream);
+}
+
+}  // namespace plumb::exec
