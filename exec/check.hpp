@@ -13,7 +13,7 @@
 namespace plumb::exec {
 
 // Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they
-// differ by design.md's ratio of errors against fp64, routing of experts replayed. Slices of a sequence are slices on
+// differ by CheckResult's ratio of errors against fp64, routing of experts replayed. Slices of a sequence are slices on
 // the single device, too: F of one after the other, I and W in reverse. Of two replicas the single device
 // sums the gradients as the ranks do: each replica's microbatches first, then both. A plan with several updates a step
 // is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its

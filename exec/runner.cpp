@@ -133,7 +133,8 @@ class RankRun {
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(rank_);
   }
 
-  // No host call from here to await_device waits for the device; where peers are threads, one waits for their hosts.
+  // No host call from here to await_device waits for the device, but for what stages may (exec/stage/stage.hpp); where
+  // peers are threads, one waits for their hosts.
   void put_on_device(std::size_t index) {
     transport_.reach(static_cast<std::int32_t>(index));
     transport_.poll();

@@ -21,4 +21,14 @@ int cuda_device_count() {
   return count;
 }
 
+int compute_capability() {
+  int device = 0;
+  PLUMB_CUDA_CHECK(cudaGetDevice(&device));
+  int major = 0;
+  PLUMB_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  int minor = 0;
+  PLUMB_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+
 }  // namespace plumb::kernels

@@ -23,6 +23,10 @@ void check_cuda(int code, const char* call, const char* file, int line);
 // Devices that this process can use; 0 without a driver.
 [[nodiscard]] int cuda_device_count();
 
+// Of the current device, major and minor as one number: 90 for an H100 or H200, 100 for a B200 (CUDA C++ Programming
+// Guide, "Compute Capabilities"). Throws CudaError.
+[[nodiscard]] int compute_capability();
+
 }  // namespace plumb::kernels
 
 #define PLUMB_CUDA_CHECK(call) ::plumb::kernels::check_cuda(static_cast<int>(call), #call, __FILE__, __LINE__)

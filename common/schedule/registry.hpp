@@ -41,7 +41,7 @@ struct ScheduleEntry {
 // Slices of a sequence where the user gives no number.
 inline constexpr int default_slices = 4;
 
-// In the order of design.md's list.
+// In the order of docs/schedules.md.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
 // The names of those with several stages on a rank, as a list in words.

@@ -63,14 +63,12 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables, bool backward
 Dispatch dispatch(const at::Tensor& chosen, std::int64_t experts) {
   const at::Tensor flat = chosen.flatten();
   const at::Tensor choice = at::argsort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  // The one place in a step where the host waits for a device: how many rows each expert's product has.
-  const at::Tensor rows = at::bincount(flat, {}, experts).cpu();
-  const auto* data = rows.const_data_ptr<std::int64_t>();
   return {.tokens = chosen.size(0),
           .choice = choice,
           .token = at::floor_divide(choice, chosen.size(1)),
           .row_of = {},
-          .rows_of_expert = std::vector<std::int64_t>(data, data + experts)};
+          .rows = c10::make_intrusive<ExpertRows>(at::searchsorted(
+              flat.index_select(0, choice), at::arange(experts, flat.options()), /*out_int32=*/true, /*right=*/true))};
 }
 
 at::Tensor permute(const at::Tensor& x, const Dispatch& plan) { return x.index_select(0, plan.token); }

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
 #include <vector>
 
 #include "exec/stage/functions.hpp"
@@ -30,19 +28,6 @@ RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& a
   const auto type = wide_type(context.numerics.compute);
   const auto table = [&](const at::Tensor& values) { return values.to(type).to(context.numerics.device); };
   return {.cosine = table(angle.cos()), .sine = table(angle.sin()), .interleaved = rotary.interleaved};
-}
-
-// 0 where a query sees the key, −∞ elsewhere: the `window` keys up to and including its own. None: all before it.
-std::optional<at::Tensor> band_mask(const ModuleContext& context, const SoftmaxAttention& attention) {
-  if (!attention.window || *attention.window >= context.sequence) {
-    return std::nullopt;
-  }
-  const at::Tensor position = at::arange(context.sequence);
-  const at::Tensor distance = position.unsqueeze(1) - position.unsqueeze(0);
-  const at::Tensor hidden = distance.lt(0).logical_or_(distance.ge(*attention.window));
-  return at::zeros({context.sequence, context.sequence}, at::TensorOptions().dtype(context.numerics.compute))
-      .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
-      .to(context.numerics.device);
 }
 
 // A slice carries on its last keys and values as far as a later slice can see them: all, or window − 1.
@@ -83,9 +68,10 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const WeightPtr key_norm = attention.qk_norm ? weight_of(context, "attention.k_norm", {size}) : WeightPtr();
   const Module gate = attention.output_gate ? make_linear(context, "attention.gate", width, hidden) : Module();
   const RotaryTables rope = rope_tables(context, attention);
-  const std::optional<at::Tensor> mask = band_mask(context, attention);
-  const bool causal = attention.causal;
   const std::int64_t window = std::min(attention.window.value_or(context.sequence), context.sequence);
+  const auto options = at::TensorOptions().dtype(context.numerics.compute).device(context.numerics.device);
+  const AttentionView view = view_of({.causal = attention.causal || window < context.sequence, .window = window},
+                                     context.sequence, context.sequence, at::empty({size}, options));
 
   const auto prepared = [rope, size](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
     at::Tensor heads = x.view({x.size(0), x.size(1), -1, size});
@@ -98,8 +84,7 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
     const at::Tensor q = prepared(query(x, pass), query_norm, pass);
     const at::Tensor k = prepared(key(x, pass), key_norm, pass);
     const at::Tensor v = value(x, pass).view({x.size(0), x.size(1), -1, size});
-    at::Tensor y =
-        pass.slice.count > 1 ? attend_to_slices(q, k, v, window, pass) : softmax_attention(q, k, v, mask, causal);
+    at::Tensor y = pass.slice.count > 1 ? attend_to_slices(q, k, v, window, pass) : softmax_attention(q, k, v, view);
     y = y.reshape({x.size(0), x.size(1), -1});
     if (gate) {
       y = y * at::sigmoid(gate(x, pass));

@@ -5,10 +5,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "exec/stage/attention_core.hpp"
 #include "exec/stage/primitives.hpp"
 #include "exec/stage/weights.hpp"
 
@@ -51,66 +49,43 @@ struct Rotate : Function<Rotate> {
   }
 };
 
-// [batch, time, heads, size] to [batch, heads, time, size], each key for all of its query heads.
-at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
-  if (x.size(2) == heads) {
-    return x.transpose(1, 2);
-  }
-  return x.repeat_interleave(heads / x.size(2), 2).transpose(1, 2);
-}
-
-// [batch, heads, time, size] to [batch, time, kv_heads, size]: a key's gradient is the sum over its query heads.
-at::Tensor summed(const at::Tensor& gradient, std::int64_t kv_heads) {
-  const at::Tensor by_time = gradient.transpose(1, 2);
-  if (gradient.size(1) == kv_heads) {
-    return by_time;
-  }
-  return by_time.reshape({by_time.size(0), by_time.size(1), kv_heads, -1, by_time.size(3)}).sum(3);
-}
-
-// Keys and values are kept as they are and repeated for the query heads only while it runs.
+// Keys and values are kept as they are.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
-                          const std::optional<at::Tensor>& mask, bool causal) {
-    const bool triangle = causal && !mask.has_value();
-    const std::int64_t heads = query.size(2);
-    auto [out, log_sum] =
-        attend(by_head(query, heads), by_head(key, heads), by_head(value, heads), {.causal = triangle, .mask = mask});
+                          const AttentionView& view) {
+    auto [out, log_sum] = attend(query, key, value, view);
     context->save_for_backward({query, key, value, out, log_sum});
-    context->saved_data["mask"] = mask;
-    context->saved_data["triangle"] = triangle;
-    return out.transpose(1, 2);
+    context->saved_data["mask"] = view.mask;
+    context->saved_data["causal"] = view.sight.causal;
+    context->saved_data["ahead"] = view.sight.ahead;
+    context->saved_data["window"] = view.sight.window;
+    return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    const auto mask = context->saved_data["mask"].toOptional<at::Tensor>();
-    const std::int64_t heads = saved[0].size(2);
-    auto [dquery, dkey, dvalue] =
-        attend_backward(output_gradients[0].transpose(1, 2), by_head(saved[0], heads), by_head(saved[1], heads),
-                        by_head(saved[2], heads), {.out = saved[3], .log_sum = saved[4]},
-                        {.causal = context->saved_data["triangle"].toBool(), .mask = mask});
-    return {dquery.transpose(1, 2), summed(dkey, saved[1].size(2)), summed(dvalue, saved[2].size(2)), Variable(),
-            Variable()};
+    const AttentionView view = {.sight = {.causal = context->saved_data["causal"].toBool(),
+                                          .ahead = context->saved_data["ahead"].toInt(),
+                                          .window = context->saved_data["window"].toInt()},
+                                .mask = context->saved_data["mask"].toOptional<at::Tensor>()};
+    auto [dquery, dkey, dvalue] = attend_backward(output_gradients[0], saved[0], saved[1], saved[2],
+                                                  {.out = saved[3], .log_sum = saved[4]}, view);
+    return {dquery, dkey, dvalue, Variable()};
   }
 };
 
-// How a slice's queries see one piece of the keys, whose first key stands `ahead` tokens before the first query: query
-// i and key j are ahead + i − j tokens apart. The first `queries` of them see any.
+// How a slice's queries see one piece of the keys, whose first key stands `ahead` tokens before the first query. The
+// first `queries` of them see any.
 struct PieceView {
   std::int64_t queries = 0;
-  AttentionView sight = {};
+  AttentionView view;
 };
 
 PieceView view_of_piece(const at::Tensor& query, const at::Tensor& piece, std::int64_t ahead, std::int64_t window) {
   const std::int64_t keys = piece.size(1);
   const std::int64_t queries = std::min(query.size(1), window - ahead + keys - 1);
-  if (ahead + queries <= window) return {.queries = queries, .sight = {.causal = ahead == 0}};
-  const auto hidden = [&] {
-    return at::full({queries, keys}, -std::numeric_limits<double>::infinity(), query.options().requires_grad(false));
-  };
-  at::Tensor mask = hidden().tril_(ahead - window);
-  return {.queries = queries, .sight = {.mask = ahead == 0 ? mask.add_(hidden().triu_(1)) : mask}};
+  return {.queries = queries,
+          .view = view_of({.causal = true, .ahead = ahead, .window = window}, queries, keys, query)};
 }
 
 // One piece after the other: softmax over all keys is a mean of those over the pieces, weighted by their sums of
@@ -118,26 +93,25 @@ PieceView view_of_piece(const at::Tensor& query, const at::Tensor& piece, std::i
 struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, at::TensorList keys, at::TensorList values,
                           std::int64_t window) {
-    const std::int64_t heads = query.size(2);
-    const at::Tensor q = by_head(query, heads);
     at::Tensor out;
     at::Tensor log_sum;
     std::int64_t ahead = 0;
     for (std::size_t piece = keys.size(); piece-- > 0;) {
       if (piece + 1 < keys.size()) ahead += keys[piece].size(1);
-      const PieceView view = view_of_piece(query, keys[piece], ahead, window);
-      auto [part, part_sum] =
-          attend(q.narrow(2, 0, view.queries), by_head(keys[piece], heads), by_head(values[piece], heads), view.sight);
+      const PieceView of = view_of_piece(query, keys[piece], ahead, window);
+      auto [part, part_sum] = attend(query.narrow(1, 0, of.queries), keys[piece], values[piece], of.view);
       if (!out.defined()) {  // of the slice's own keys, which all queries see
         out = part.to(wide_type(query.scalar_type()));
         log_sum = part_sum;
         continue;
       }
-      at::Tensor mean = out.narrow(2, 0, view.queries);
-      at::Tensor sum = log_sum.narrow(2, 0, view.queries);
+      at::Tensor mean = out.narrow(1, 0, of.queries);
+      at::Tensor sum = log_sum.narrow(2, 0, of.queries);
       const at::Tensor both = at::logaddexp(sum, part_sum);
-      mean.mul_((sum - both).exp_().unsqueeze(-1))
-          .addcmul_(part.to(mean.scalar_type()), (part_sum - both).exp_().unsqueeze(-1));
+      const auto share = [&](const at::Tensor& part_of) {
+        return (part_of - both).exp_().transpose(1, 2).unsqueeze(-1);
+      };
+      mean.mul_(share(sum)).addcmul_(part.to(mean.scalar_type()), share(part_sum));
       sum.copy_(both);
     }
     out = out.to(query.scalar_type());
@@ -146,7 +120,7 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
     saved.insert(saved.end(), values.begin(), values.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["window"] = window;
-    return out.transpose(1, 2);
+    return out;
   }
 
   // With the sums over all keys, each piece gives its own gradients and its part of the queries'.
@@ -155,9 +129,6 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
     const at::Tensor& query = saved[0];
     const std::size_t count = (saved.size() - 3) / 2;
     const std::int64_t window = context->saved_data["window"].toInt();
-    const std::int64_t heads = query.size(2);
-    const at::Tensor dy = output_gradients[0].transpose(1, 2);
-    const at::Tensor q = by_head(query, heads);
     at::Tensor dq = at::zeros_like(query, query.options().dtype(wide_type(query.scalar_type())));
     variable_list gradients(2 + 2 * count);  // of the query, the keys, the values, the window
     std::int64_t ahead = 0;
@@ -165,13 +136,14 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
       const at::Tensor& key = saved[3 + piece];
       const at::Tensor& value = saved[3 + count + piece];
       if (piece + 1 < count) ahead += key.size(1);
-      const PieceView view = view_of_piece(query, key, ahead, window);
-      const auto seeing = [&](const at::Tensor& x) { return x.narrow(2, 0, view.queries); };
-      auto [dquery, dkey, dvalue] = attend_backward(seeing(dy), seeing(q), by_head(key, heads), by_head(value, heads),
-                                                    {.out = seeing(saved[1]), .log_sum = seeing(saved[2])}, view.sight);
-      dq.narrow(1, 0, view.queries).add_(dquery.transpose(1, 2));
-      gradients[1 + piece] = summed(dkey, key.size(2));
-      gradients[1 + count + piece] = summed(dvalue, value.size(2));
+      const PieceView of = view_of_piece(query, key, ahead, window);
+      const auto seeing = [&](const at::Tensor& x) { return x.narrow(1, 0, of.queries); };
+      auto [dquery, dkey, dvalue] =
+          attend_backward(seeing(output_gradients[0]), seeing(query), key, value,
+                          {.out = seeing(saved[1]), .log_sum = saved[2].narrow(2, 0, of.queries)}, of.view);
+      seeing(dq).add_(dquery);
+      gradients[1 + piece] = dkey;
+      gradients[1 + count + piece] = dvalue;
     }
     gradients[0] = dq.to(query.scalar_type());
     return gradients;
@@ -213,8 +185,8 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
 }
 
 at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const std::optional<at::Tensor>& mask, bool causal) {
-  return SoftmaxAttentionFunction::apply(query, key, value, mask, causal);
+                             const AttentionView& view) {
+  return SoftmaxAttentionFunction::apply(query, key, value, view);
 }
 
 at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window) {

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
+#include "exec/stage/attention_core.hpp"
 
 namespace plumb::exec {
 
@@ -22,10 +22,10 @@ struct RotaryTables {
 };
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables);
 
-// Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many; by an additive
-// mask [time, time] if given, else causal or of all by all.
+// Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many; `view` is of as many
+// queries and keys.
 [[nodiscard]] at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                           const std::optional<at::Tensor>& mask, bool causal);
+                                           const AttentionView& view);
 
 // The same for a slice of sequences, each query seeing the `window` keys up to and including its own. Keys and values
 // lie in pieces without gaps, the slice's own last, and none out of the first query's sight; they are kept as they are.

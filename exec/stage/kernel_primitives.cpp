@@ -118,22 +118,19 @@ at::Tensor rotate(const at::Tensor& given, const RotaryTables& tables, bool back
 }
 
 kernels::MoeShape moe_shape(const Dispatch& plan, std::int64_t hidden) {
-  return {.tokens = plan.tokens,
-          .hidden = hidden,
-          .top_k = plan.row_of.size(1),
-          .experts = static_cast<std::int64_t>(plan.rows_of_expert.size())};
+  return {.tokens = plan.tokens, .hidden = hidden, .top_k = plan.row_of.size(1), .experts = plan.rows->experts()};
 }
 
 Dispatch dispatch(const at::Tensor& chosen, std::int64_t experts) {
+  const at::Tensor offsets = integers_beside(chosen, {experts + 1});
   Dispatch plan{.tokens = chosen.size(0),
                 .choice = {},
                 .token = {},
                 .row_of = integers_beside(chosen, chosen.sizes()),
-                .rows_of_expert = std::vector<std::int64_t>(static_cast<std::size_t>(experts))};
+                .rows = c10::make_intrusive<ExpertRows>(offsets.narrow(0, 1, experts))};
   const kernels::MoeShape shape = moe_shape(plan, 1);
   const KernelTable& table = *kernel_table(chosen);
   const at::Tensor expert_of = chosen.to(at::kInt).contiguous();
-  const at::Tensor offsets = integers_beside(chosen, {experts + 1});
   const at::Tensor workspace = integers_beside(chosen, {table.moe_workspace(shape)});
   table.moe_plan(shape,
                  {.expert_of = expert_of.const_data_ptr<std::int32_t>(),
@@ -141,12 +138,6 @@ Dispatch dispatch(const at::Tensor& chosen, std::int64_t experts) {
                   .offsets = offsets.mutable_data_ptr<std::int32_t>(),
                   .workspace = workspace.mutable_data_ptr<std::int32_t>()},
                  current_stream(chosen));
-  // The one place in a step where the host waits for a device: how many rows each expert's product has.
-  const at::Tensor here = offsets.cpu();
-  const auto* const first = here.const_data_ptr<std::int32_t>();
-  for (std::size_t expert = 0; expert < plan.rows_of_expert.size(); ++expert) {
-    plan.rows_of_expert[expert] = first[expert + 1] - first[expert];
-  }
   return plan;
 }
 

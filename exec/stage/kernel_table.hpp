@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/adamw.hpp"
+#include "kernels/cuda_check.hpp"
 #include "kernels/gated_delta.hpp"
 #include "kernels/lora.hpp"
 #include "kernels/moe.hpp"
@@ -39,6 +40,7 @@ struct KernelTable {
   decltype(&kernels::gated_delta_workspace) gated_delta_workspace = nullptr;
   decltype(&kernels::gated_delta_backward) gated_delta_backward = nullptr;
   decltype(&kernels::adamw) adamw = nullptr;
+  decltype(&kernels::compute_capability) compute_capability = nullptr;
 };
 
 // All of the library that whoever calls this is linked with: CUDA's in kernel_table.cpp, emulated ones in tests.
@@ -68,6 +70,7 @@ struct KernelTable {
       .gated_delta_workspace = &k::gated_delta_workspace,
       .gated_delta_backward = &k::gated_delta_backward,
       .adamw = &k::adamw,
+      .compute_capability = &k::compute_capability,
   };
 }
 

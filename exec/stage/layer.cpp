@@ -67,9 +67,9 @@ Module make_linear(const ModuleContext& context, const std::string& name, std::i
 ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name, at::IntArrayRef shape) {
   const WeightPtr weight = weight_of(context, name, shape);
   const AdapterPtr adapter = adapter_of(context, name);
-  return [=](const at::Tensor& x, const std::vector<std::int64_t>& rows_of_expert, const Pass& pass) {
-    return adapter ? adapted_expert_linear(x, weight, adapter, rows_of_expert, pass.queue)
-                   : expert_linear(x, weight, rows_of_expert, pass.queue);
+  return [=](const at::Tensor& x, const ExpertRowsPtr& rows, const Pass& pass) {
+    return adapter ? adapted_expert_linear(x, weight, adapter, rows, pass.queue)
+                   : expert_linear(x, weight, rows, pass.queue);
   };
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "exec/stage/capsules.hpp"
-#include "exec/stage/expert_rows.hpp"
+#include "exec/stage/expert_products.hpp"
 #include "exec/stage/primitives.hpp"
 
 namespace plumb::exec {
@@ -59,22 +59,14 @@ struct AdaptedLinear : Function<AdaptedLinear> {
 
 struct AdaptedExpertLinear : Function<AdaptedExpertLinear> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const Variable& x,
-                          const WeightPtr& weight, const AdapterPtr& adapter,
-                          const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
-    const at::Tensor& a = adapter->a->value;
-    at::Tensor y = at::empty({x.size(0), weight->value.size(1)}, x.options());
-    at::Tensor narrow = at::empty({x.size(0), a.size(1)}, x.options());
-    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      at::Tensor part = y.narrow(0, first, count);
-      at::Tensor narrow_part = narrow.narrow(0, first, count);
-      const at::Tensor input = x.narrow(0, first, count);
-      at::mm_out(part, input, weight->value.select(0, expert).t());
-      at::mm_out(narrow_part, input, a.select(0, expert).t());
-      part.addmm_(narrow_part.mul_(adapter->scale), adapter->b->value.select(0, expert).t());
-    });
+                          const WeightPtr& weight, const AdapterPtr& adapter, const ExpertRowsPtr& rows,
+                          const WeightQueuePtr& queue) {
+    const at::Tensor narrow = expert_product(x, adapter->a->value.transpose(1, 2), *rows).mul_(adapter->scale);
+    at::Tensor y = expert_product(x, weight->value.transpose(1, 2), *rows);
+    add_expert_product(y, narrow, adapter->b->value.transpose(1, 2), *rows);
     context->save_for_backward({x, narrow});
     context->saved_data["below"] = x.requires_grad();
-    context->saved_data["rows"] = rows_of_expert;
+    keep(context, "rows", rows);
     keep(context, "weight", weight);
     keep(context, "adapter", adapter);
     keep(context, "queue", queue);
@@ -85,29 +77,18 @@ struct AdaptedExpertLinear : Function<AdaptedExpertLinear> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& narrow = saved[1];
-    const auto weight = kept<Weight>(context, "weight");
+    const auto rows = kept<ExpertRows>(context, "rows");
     const auto adapter = kept<Adapter>(context, "adapter");
-    const std::vector<std::int64_t> rows_of_expert = context->saved_data["rows"].toIntVector();
-    const bool below = context->saved_data["below"].toBool();
     const at::Tensor dy = output_gradients[0].contiguous();
-    at::Tensor dnarrow = at::empty_like(narrow);
-    at::Tensor dx = below ? at::empty_like(x) : at::Tensor();
-    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      at::Tensor narrow_part = dnarrow.narrow(0, first, count);
-      const at::Tensor output = dy.narrow(0, first, count);
-      at::mm_out(narrow_part, output, adapter->b->value.select(0, expert));
-      narrow_part.mul_(adapter->scale);
-      if (!below) return;
-      at::Tensor part = dx.narrow(0, first, count);
-      at::mm_out(part, output, weight->value.select(0, expert));
-      part.addmm_(narrow_part, adapter->a->value.select(0, expert));
-    });
-    kept<WeightQueue>(context, "queue")->push([x, narrow, dy, dnarrow, adapter, rows_of_expert] {
-      for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-        const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
-        accumulate_product(adapter->a->gradient.select(0, expert), part(dnarrow), part(x));
-        accumulate_product(adapter->b->gradient.select(0, expert), part(dy), part(narrow));
-      });
+    const at::Tensor dnarrow = expert_product(dy, adapter->b->value, *rows).mul_(adapter->scale);
+    at::Tensor dx;
+    if (context->saved_data["below"].toBool()) {
+      dx = expert_product(dy, kept<Weight>(context, "weight")->value, *rows);
+      add_expert_product(dx, dnarrow, adapter->a->value, *rows);
+    }
+    kept<WeightQueue>(context, "queue")->push([x, narrow, dy, dnarrow, adapter, rows] {
+      accumulate_expert_product(adapter->a->gradient, dnarrow, x, *rows);
+      accumulate_expert_product(adapter->b->gradient, dy, narrow, *rows);
     });
     return {Variable(), dx, Variable(), Variable(), Variable(), Variable()};
   }
@@ -132,8 +113,8 @@ at::Tensor adapted_linear(const at::Tensor& x, const WeightPtr& weight, const We
 }
 
 at::Tensor adapted_expert_linear(const at::Tensor& x, const WeightPtr& weight, const AdapterPtr& adapter,
-                                 const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
-  return AdaptedExpertLinear::apply(anchor_of(*weight), x, weight, adapter, rows_of_expert, queue);
+                                 const ExpertRowsPtr& rows, const WeightQueuePtr& queue) {
+  return AdaptedExpertLinear::apply(anchor_of(*weight), x, weight, adapter, rows, queue);
 }
 
 at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {

@@ -24,14 +24,14 @@ using AdapterPtr = c10::intrusive_ptr<Adapter>;
 [[nodiscard]] AdapterPtr adapter_of(const ModuleContext& context, const std::string& name);
 
 // x [..., in] · Wᵀ + bias + scale · (x · Aᵀ) · Bᵀ. Kept for I and W: x and x · Aᵀ. I gives the gradient of x, where
-// anything before is trained; W needs both, the output's gradient, and that times B, and adds to A and B alone.
+// anything before is trained; W needs both, the output's gradient, and that times B, and adds to A and B alone. On
+// kernels, B's gradient in parts takes the place of x · Aᵀ and the output's gradient.
 [[nodiscard]] at::Tensor adapted_linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
                                         const AdapterPtr& adapter, const WeightQueuePtr& queue);
 
 // The same for rows sorted by expert, as expert_linear.
 [[nodiscard]] at::Tensor adapted_expert_linear(const at::Tensor& x, const WeightPtr& weight, const AdapterPtr& adapter,
-                                               const std::vector<std::int64_t>& rows_of_expert,
-                                               const WeightQueuePtr& queue);
+                                               const ExpertRowsPtr& rows, const WeightQueuePtr& queue);
 
 // alpha / rank.
 [[nodiscard]] inline double scale_of(const Lora& lora) { return lora.alpha / static_cast<double>(lora.rank); }

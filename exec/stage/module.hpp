@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/model/model.hpp"
+#include "exec/stage/expert_rows.hpp"
 #include "exec/stage/weights.hpp"
 
 namespace plumb::exec {
@@ -62,8 +63,7 @@ struct ModuleContext {
 [[nodiscard]] Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out,
                                  std::int64_t in, bool bias = false);
 // `name`.weight of [experts, out, in]; of rows sorted by expert, as expert_linear.
-using ExpertModule =
-    std::function<at::Tensor(const at::Tensor& rows, const std::vector<std::int64_t>& rows_of_expert, const Pass&)>;
+using ExpertModule = std::function<at::Tensor(const at::Tensor& x, const ExpertRowsPtr& rows, const Pass&)>;
 [[nodiscard]] ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name,
                                               at::IntArrayRef shape);
 // Over hidden: of x, and of x + beside, which it gives as well.

@@ -62,10 +62,10 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
     share = share / share.sum(-1, true);
 
     const DispatchPtr plan = dispatched(x, chosen, moe.experts);
-    const std::vector<std::int64_t>& count = plan->of.rows_of_expert;
+    const ExpertRowsPtr& rows = plan->of.rows;
     const at::Tensor gathered = permuted(x, plan);
-    const at::Tensor inner = swiglu(gate(gathered, count, pass), up(gathered, count, pass));
-    at::Tensor y = unpermuted(down(inner, count, pass), share, plan).view(input.sizes());
+    const at::Tensor inner = swiglu(gate(gathered, rows, pass), up(gathered, rows, pass));
+    at::Tensor y = unpermuted(down(inner, rows, pass), share, plan).view(input.sizes());
     return shared ? y + shared(input, pass) : y;
   };
 }

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "exec/stage/capsules.hpp"
-#include "exec/stage/expert_rows.hpp"
+#include "exec/stage/expert_products.hpp"
 #include "exec/stage/primitives.hpp"
 
 namespace plumb::exec {
@@ -53,37 +53,25 @@ struct Linear : Function<Linear> {
 
 struct ExpertLinear : Function<ExpertLinear> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
-                          const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue) {
+                          const ExpertRowsPtr& rows, const WeightQueuePtr& queue) {
     if (weight->is_trained()) context->save_for_backward({x});
-    context->saved_data["rows"] = rows_of_expert;
+    keep(context, "rows", rows);
     keep(context, "weight", weight);
     keep(context, "queue", queue);
-    at::Tensor y = at::empty({x.size(0), weight->value.size(1)}, x.options());
-    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      at::Tensor part = y.narrow(0, first, count);
-      at::mm_out(part, x.narrow(0, first, count), weight->value.select(0, expert).t());
-    });
-    return y;
+    return expert_product(x, weight->value.transpose(1, 2), *rows);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const auto weight = kept<Weight>(context, "weight");
-    const std::vector<std::int64_t> rows_of_expert = context->saved_data["rows"].toIntVector();
+    const auto rows = kept<ExpertRows>(context, "rows");
     const at::Tensor dy = output_gradients[0].contiguous();
     if (weight->is_trained()) {
       const at::Tensor x = context->get_saved_variables()[0];
-      kept<WeightQueue>(context, "queue")->push([x, dy, weight, rows_of_expert] {
-        for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-          accumulate_product(weight->gradient.select(0, expert), dy.narrow(0, first, count), x.narrow(0, first, count));
-        });
+      kept<WeightQueue>(context, "queue")->push([x, dy, weight, rows] {
+        accumulate_expert_product(weight->gradient, dy, x, *rows);
       });
     }
-    at::Tensor dx = at::empty({dy.size(0), weight->value.size(2)}, dy.options());
-    for_each_expert(rows_of_expert, [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      at::Tensor part = dx.narrow(0, first, count);
-      at::mm_out(part, dy.narrow(0, first, count), weight->value.select(0, expert));
-    });
-    return {dx, Variable(), Variable(), Variable()};
+    return {expert_product(dy, weight->value, *rows), Variable(), Variable(), Variable()};
   }
 };
 
@@ -267,9 +255,9 @@ at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr&
   return Linear::apply(x, weight, bias, queue);
 }
 
-at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const std::vector<std::int64_t>& rows_of_expert,
+at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const ExpertRowsPtr& rows,
                          const WeightQueuePtr& queue) {
-  return ExpertLinear::apply(x, weight, rows_of_expert, queue);
+  return ExpertLinear::apply(x, weight, rows, queue);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue) {

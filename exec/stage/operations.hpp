@@ -3,8 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <vector>
-
+#include "exec/stage/expert_rows.hpp"
 #include "exec/stage/weights.hpp"
 
 namespace plumb::exec {
@@ -13,10 +12,9 @@ namespace plumb::exec {
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
                                 const WeightQueuePtr& queue);
 
-// Rows sorted by expert, `rows_of_expert[e]` of them for expert e: each meets its own matrix of weight [experts, out,
-// in].
-[[nodiscard]] at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight,
-                                       const std::vector<std::int64_t>& rows_of_expert, const WeightQueuePtr& queue);
+// Rows sorted by expert: each meets its expert's matrix of weight [experts, out, in].
+[[nodiscard]] at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const ExpertRowsPtr& rows,
+                                       const WeightQueuePtr& queue);
 
 // Norms over the last dimension, statistics in fp32. The gradient of a vector is reduced in I, since keeping its
 // operands until W would cost more memory than the matmuls' own; W adds it.

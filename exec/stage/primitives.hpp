@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exec/stage/delta_rule.hpp"
+#include "exec/stage/expert_rows.hpp"
 #include "exec/stage/functions.hpp"
 #include "exec/stage/optimizer.hpp"
 
@@ -31,10 +32,10 @@ struct NormBackward {
 // The choices of tokens, sorted by expert, as [tokens, top_k] of `chosen` in their order.
 struct Dispatch {
   std::int64_t tokens = 0;
-  at::Tensor choice;  // by row of the experts' input: the number of its choice; of LibTorch's make
-  at::Tensor token;   // and its token
-  at::Tensor row_of;  // by choice: its row; of ours
-  std::vector<std::int64_t> rows_of_expert;
+  at::Tensor choice;     // by row of the experts' input: the number of its choice; of LibTorch's make
+  at::Tensor token;      // and its token
+  at::Tensor row_of;     // by choice: its row; of ours
+  ExpertRowsPtr rows{};  // whose the rows of the experts' input are
 };
 
 // A frozen matrix W [out, in] with its bias, if any, and an adapter A [rank, in], B [out, rank].

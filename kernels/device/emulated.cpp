@@ -16,6 +16,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#include "kernels/cuda_check.hpp"
+
 namespace plumb::kernels::emulated {
 namespace {
 
@@ -235,7 +237,7 @@ void run_grid(Index grid, int threads, std::size_t shared, const std::function<v
 void sync_block() { wait(State::in_block_barrier); }
 void sync_warp() { wait(State::in_warp_barrier); }
 
-const Lanes& exchanged(const std::array<std::uint32_t, 8>& given) {
+const Lanes& exchanged(std::array<std::uint32_t, 8> given) {
   Machine& m = machine();
   Fiber& self = *m.running;
   const unsigned thread = self.place.thread.x;
@@ -246,3 +248,9 @@ const Lanes& exchanged(const std::array<std::uint32_t, 8>& given) {
 }
 
 }  // namespace plumb::kernels::emulated
+
+namespace plumb::kernels {
+
+int compute_capability() { return 90; }
+
+}  // namespace plumb::kernels

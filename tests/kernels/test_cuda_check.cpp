@@ -24,4 +24,5 @@ TEST_CASE("Without a device a kernel's launch is an error, not a crash") {
   CHECK_THROWS_AS(
       swiglu_forward({.rows = 1, .columns = 1, .stride = 1}, Type::fp32, {.gate = &x, .up = &x, .y = &y}, {}),
       CudaError);
+  CHECK_THROWS_AS(compute_capability(), CudaError);
 }

@@ -1,11 +1,7 @@
-// The stages' functions on (emulated) kernels against plain autograd in fp64, beside LibTorch's operations in the same
-// type: outputs, gradients of inputs from I, gradients of weights from W.
+// The stages' functions on (emulated) kernels, as tests/exec/stage/kernel_problem.hpp has it.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
-#include <functional>
 #include <vector>
 
 #include "exec/stage/delta_rule.hpp"
@@ -16,122 +12,13 @@
 #include "exec/stage/primitives.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/emulated_kernels.hpp"
+#include "tests/exec/stage/kernel_problem.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
+using namespace plumb::exec::test;
 
 namespace {
-
-using Tensors = std::vector<at::Tensor>;
-using Weights = std::vector<WeightPtr>;
-
-// A function twice: in plain differentiable operations, and as stages have it.
-struct Problem {
-  Tensors inputs;  // fp64; so are the weights
-  Tensors weights;
-  std::function<Tensors(const Tensors& inputs, const Tensors& weights)> plain;
-  std::function<Tensors(const Tensors& inputs, const Weights& weights, const WeightQueuePtr& queue)> ours;
-};
-
-struct Results {
-  Tensors outputs;
-  Tensors input_gradients;
-  Tensors weight_gradients;
-};
-
-at::Tensor drawn(at::IntArrayRef shape, std::uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble));
-}
-
-Tensors leaves(const Tensors& from, at::ScalarType type) {
-  Tensors made;
-  for (const at::Tensor& x : from) made.push_back(x.to(type, false, true).requires_grad_());
-  return made;
-}
-
-Tensors output_gradients(const Tensors& outputs, at::ScalarType rounding) {
-  Tensors made;
-  for (const at::Tensor& y : outputs) {
-    made.push_back(drawn(y.sizes(), 100 + made.size()).to(rounding).to(y.scalar_type()));
-  }
-  return made;
-}
-
-Tensors gradients_of(const Tensors& leaves) {
-  Tensors made;
-  for (const at::Tensor& x : leaves) made.push_back(x.grad());
-  return made;
-}
-
-Results by_autograd(const Problem& problem, at::ScalarType type, at::ScalarType rounding) {
-  const Tensors inputs = leaves(problem.inputs, type);
-  const Tensors weights = leaves(problem.weights, type);
-  const Tensors outputs = problem.plain(inputs, weights);
-  torch::autograd::backward(outputs, output_gradients(outputs, rounding));
-  return {outputs, gradients_of(inputs), gradients_of(weights)};
-}
-
-Results by_stage(const Problem& problem, at::ScalarType type) {
-  const Tensors inputs = leaves(problem.inputs, type);
-  Weights weights;
-  for (const at::Tensor& value : problem.weights) {
-    weights.push_back(c10::make_intrusive<Weight>());
-    weights.back()->value = value.to(type);
-    weights.back()->gradient = at::zeros(value.sizes(), at::kFloat);
-  }
-  const auto queue = c10::make_intrusive<WeightQueue>();
-  const Tensors outputs = problem.ours(inputs, weights, queue);
-  torch::autograd::backward(outputs, output_gradients(outputs, type));
-  Results made{.outputs = outputs, .input_gradients = gradients_of(inputs), .weight_gradients = {}};
-  for (const WeightPtr& weight : weights) CHECK(weight->gradient.count_nonzero().item<std::int64_t>() == 0);  // until W
-  queue->run();
-  for (const WeightPtr& weight : weights) made.weight_gradients.push_back(weight->gradient);
-  return made;
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return at::linalg_vector_norm(a.detach().to(at::kDouble) - b.detach()).item<double>();
-}
-
-void require_as_near(const Tensors& found, const Tensors& other, const Tensors& truth) {
-  REQUIRE(found.size() == truth.size());
-  for (std::size_t i = 0; i < truth.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(found[i].sizes() == truth[i].sizes());
-    const double size = at::linalg_vector_norm(truth[i].detach()).item<double>();
-    REQUIRE(size > 0);
-    CHECK(distance(other[i], truth[i]) <= 0.1 * size);  // or being as near to it as that would say nothing
-    CHECK(distance(found[i], truth[i]) <= 1.5 * std::max(distance(other[i], truth[i]), 8 * 0x1p-24 * size));
-  }
-}
-
-// The kernels' error is at most 1.5 times that of LibTorch's operations in the same type: those of the stage, or of
-// plain autograd where the stage's compute in fp32 whatever the type.
-enum class Other { stage, plain };
-
-void require_as_near_as_aten(Problem problem, at::ScalarType type, Other other = Other::stage) {
-  INFO(at::toString(type));
-  for (Tensors* const all : {&problem.inputs, &problem.weights}) {
-    for (at::Tensor& x : *all) x = x.to(type).to(at::kDouble);
-  }
-  const Results truth = by_autograd(problem, at::kDouble, type);
-  const Results aten = other == Other::stage ? by_stage(problem, type) : by_autograd(problem, type, type);
-  const KernelTable table = test::emulated_kernels();
-  const test::KernelsOnHost kernels(table);
-  const Results found = by_stage(problem, type);
-  {
-    INFO("output");
-    require_as_near(found.outputs, aten.outputs, truth.outputs);
-  }
-  {
-    INFO("gradient of the input");
-    require_as_near(found.input_gradients, aten.input_gradients, truth.input_gradients);
-  }
-  INFO("gradient of the weight");
-  require_as_near(found.weight_gradients, aten.weight_gradients, truth.weight_gradients);
-}
-
-constexpr at::ScalarType types[] = {at::kFloat, at::kHalf, at::kBFloat16};
 
 at::Tensor plain_norm(const at::Tensor& h, const at::Tensor& weight) {
   return h * (h.square().mean(-1, true) + 1e-6).rsqrt() * weight;
@@ -142,8 +29,8 @@ at::Tensor plain_norm(const at::Tensor& h, const at::Tensor& weight) {
 TEST_CASE("Kernels are found for the types that they take, on devices that have some") {
   const at::Tensor x = at::ones({2});
   CHECK(&primitives_for(x) == &aten_primitives());
-  const KernelTable table = test::emulated_kernels();
-  const test::KernelsOnHost kernels(table);
+  const KernelTable table = emulated_kernels();
+  const KernelsOnHost kernels(table);
   CHECK(kernel_table(x) == &table);
   for (const at::ScalarType type : types) CHECK(&primitives_for(x.to(type)) == &kernel_primitives());
   CHECK(&primitives_for(x.to(at::kDouble)) == &aten_primitives());
@@ -238,8 +125,8 @@ TEST_CASE("Tokens go to their experts and back on kernels, with the gradient of 
   };
   const auto ours = [=](const Tensors& x, const Weights&, const WeightQueuePtr&) {
     const DispatchPtr plan = dispatched(x[0], chosen, 4);
-    CHECK(plan->of.rows_of_expert == std::vector<std::int64_t>{4, 0, 4, 4});
-    const at::Tensor expert = at::arange(4).repeat_interleave(at::tensor(plan->of.rows_of_expert, at::kLong));
+    CHECK(plan->of.rows->counts() == std::vector<std::int64_t>{4, 0, 4, 4});
+    const at::Tensor expert = at::arange(4).repeat_interleave(at::tensor(plan->of.rows->counts(), at::kLong));
     const at::Tensor made = permuted(x[0], plan) * each.to(x[0].scalar_type()).index_select(0, expert);
     return Tensors{unpermuted(made, x[1].to(at::kFloat), plan)};
   };
@@ -318,16 +205,16 @@ TEST_CASE("The gated delta rule on kernels, from a state and into one") {
 
 TEST_CASE("The gated delta rule goes by LibTorch's chunks where a block has too little shared memory for the kernels") {
   static int on_kernels = 0;
-  KernelTable table = test::emulated_kernels();
+  KernelTable table = emulated_kernels();
   table.gated_delta_forward = [](auto... arguments) {
     ++on_kernels;
-    test::emulated_kernels().gated_delta_forward(arguments...);
+    emulated_kernels().gated_delta_forward(arguments...);
   };
-  const test::KernelsOnHost kernels(table);
+  const KernelsOnHost kernels(table);
   const Tensors x = {drawn({1, 2, 70, 64}, 1) / 8, drawn({1, 2, 70, 64}, 2) / 8, drawn({1, 2, 70, 32}, 3),
                      at::sigmoid(drawn({1, 2, 70}, 4)), -at::softplus(drawn({1, 2, 70}, 5))};
   const auto made = [&](at::ScalarType type, std::size_t shared, bool by_libtorch = false) {
-    const test::SharedMemoryOf limit(shared);
+    const SharedMemoryOf limit(shared);
     Tensors leaves;
     for (const at::Tensor& each : x) leaves.push_back(each.to(at::kFloat).detach().requires_grad_());
     const DeltaInput input = {leaves[0], leaves[1], leaves[2], leaves[3], leaves[4]};
@@ -359,7 +246,7 @@ TEST_CASE("The gated delta rule goes by LibTorch's chunks where a block has too 
 
 TEST_CASE("AdamW on kernels has the bits of the plain loops, for many tensors and their narrow copies") {
   const AdamW settings{.rate = 0.02, .decay = 0.1};
-  const KernelTable table = test::emulated_kernels();
+  const KernelTable table = emulated_kernels();
   std::vector<AdamWState> by_loops, by_kernel;
   for (std::int64_t size : {1, 1000, 70000}) {
     const at::Tensor start = drawn({size}, static_cast<std::uint64_t>(size)).to(at::kFloat);
@@ -373,7 +260,7 @@ TEST_CASE("AdamW on kernels has the bits of the plain loops, for many tensors an
   }
   for (int step = 1; step <= 3; ++step) {
     primitives_for(by_loops.front().master).adamw(settings, step, by_loops);
-    const test::KernelsOnHost kernels(table);
+    const KernelsOnHost kernels(table);
     primitives_for(by_kernel.front().master).adamw(settings, step, by_kernel);
   }
   for (std::size_t i = 0; i < by_loops.size(); ++i) {

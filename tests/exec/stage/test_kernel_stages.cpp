@@ -52,7 +52,7 @@ Trained trained(const TorchStageSettings& settings, RoutingLog& routing) {
 
 double distance(const at::Tensor& a, const at::Tensor& b) { return at::linalg_vector_norm(a - b).item<double>(); }
 
-// By design.md's rule for two ways of computing the same.
+// By CheckResult's ratio of errors (exec/stage/factory.hpp).
 void require_as_near_as_aten(TorchStageSettings settings, at::ScalarType type, const KernelTable& table) {
   INFO(settings.model.name << ", " << at::toString(type));
   RoutingLog routing;

@@ -38,13 +38,14 @@ CheckResult checked(const Plan& plan) {
 }
 
 // Large enough to keep a GPU busy: 8 layers of Llama's kind, 2,048 tokens a microbatch, in bf16.
-Plan heavy_plan(const std::string& schedule, int ranks) {
+Plan heavy_plan(const std::string& schedule, int ranks, std::int64_t experts = 0) {
   Model model = test::llama(8);
   model.name = "heavy";
   model.hidden = 2048;
   for (Layer& layer : model.layers) {
     layer.mixer = SoftmaxAttention{.heads = 16, .kv_heads = 16, .head_dim = 128, .value_dim = 128};
     layer.mlp = DenseMlp{.width = 5632};
+    if (experts > 0) layer.mlp = MoeMlp{.experts = experts, .top_k = 2, .width = 2816};
   }
   Plan plan = test::training_plan({.model = model,
                                    .schedule = schedule,
@@ -81,20 +82,23 @@ TEST_CASE("Every schedule trains on a GPU like a single device, by bits") {
   }
 }
 
-TEST_CASE("Tied tables, evictions and bf16 do so too") {
+TEST_CASE("Tied tables, evictions, experts and bf16 do so too") {
   if (skipped()) return;
   for (const char* const name : {"1f1b", "bpipe", "zb-v", "dualpipe"}) {
     const ScheduleEntry& entry = find_schedule(name);
-    Plan plan = test::training_plan({.model = test::gpt2(entry.uses_chunks ? 8 : 4, true),
-                                     .schedule = name,
-                                     .ranks = 4,
-                                     .chunks = entry.uses_chunks ? 2 : 1,
-                                     .microbatches = 8,
-                                     .precision = ElementType::bf16});
-    INFO(plan.name);
-    const CheckResult result = checked(plan);
-    INFO(result.problem);
-    CHECK(result.bitwise_equal);
+    const int layers = entry.uses_chunks ? 8 : 4;
+    for (const Model& model : {test::gpt2(layers, true), test::mixtral(layers), test::hybrid_of(layers)}) {
+      const Plan plan = test::training_plan({.model = model,
+                                             .schedule = name,
+                                             .ranks = 4,
+                                             .chunks = entry.uses_chunks ? 2 : 1,
+                                             .microbatches = 8,
+                                             .precision = ElementType::bf16});
+      INFO(plan.name);
+      const CheckResult result = checked(plan);
+      INFO(result.problem);
+      CHECK(result.bitwise_equal);
+    }
   }
 }
 
@@ -112,6 +116,8 @@ TEST_CASE("A step of ranks that share a GPU, beside the same work in one process
   add("one process", 1, alone);
   // The host is ahead of the device: it has given everything long before the device has done it.
   CHECK(alone.host < alone.step * 0.5);
+  // Experts: ahead as well where their products are of groups, so on an H100 or H200; else at the last one's count.
+  add("one process, 8 experts", 1, step_of(heavy_plan("gpipe", 1, 8)));
   for (const char* const name : {"1f1b", "zb-h1", "interleaved-1f1b"}) {
     const test::DeviceStep step = step_of(heavy_plan(name, 4));
     add(name, 4, step);
