@@ -41,7 +41,7 @@ struct AdaptedLinear : Function<AdaptedLinear> {
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
+    const at::Tensor x = without_history(saved[0]);
     const auto adapter = kept<Adapter>(context, "adapter");
     const Primitives& compute = primitives_for(x);
     LoraBackward made = compute.lora_backward(output_gradients[0].contiguous(), saved[1],
@@ -75,7 +75,7 @@ struct AdaptedExpertLinear : Function<AdaptedExpertLinear> {
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
+    const at::Tensor x = without_history(saved[0]);
     const at::Tensor& narrow = saved[1];
     const auto rows = kept<ExpertRows>(context, "rows");
     const auto adapter = kept<Adapter>(context, "adapter");

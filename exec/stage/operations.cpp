@@ -40,7 +40,7 @@ struct Linear : Function<Linear> {
     const auto bias = kept<Weight>(context, "bias");
     const at::Tensor dy = output_gradients[0].contiguous();
     if (!weight->is_trained()) return {at::matmul(dy, weight->value), Variable(), Variable(), Variable()};
-    const at::Tensor x = context->get_saved_variables()[0];
+    const at::Tensor x = without_history(context->get_saved_variables()[0]);
     kept<WeightQueue>(context, "queue")->push([x, dy, weight, bias] {
       accumulate_product(weight->gradient, rows(dy), rows(x));
       if (bias) {
@@ -66,7 +66,7 @@ struct ExpertLinear : Function<ExpertLinear> {
     const auto rows = kept<ExpertRows>(context, "rows");
     const at::Tensor dy = output_gradients[0].contiguous();
     if (weight->is_trained()) {
-      const at::Tensor x = context->get_saved_variables()[0];
+      const at::Tensor x = without_history(context->get_saved_variables()[0]);
       kept<WeightQueue>(context, "queue")->push([x, dy, weight, rows] {
         accumulate_expert_product(weight->gradient, dy, x, *rows);
       });

@@ -63,6 +63,9 @@ using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
 void accumulate(const Weight& weight, const at::Tensor& part);
 // gradient += output_gradientᵀ · input, for rows [n, out] and [n, in]; fused into the main gradient if types agree.
 void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, const at::Tensor& input);
+// The same numbers, of which autograd knows nothing: kept from I to W with their history, they would keep the leaves of
+// their graph, so the block's input.
+[[nodiscard]] at::Tensor without_history(const at::Tensor& x);
 // [n, last]: all dimensions before the last one as rows.
 [[nodiscard]] at::Tensor rows(const at::Tensor& x);
 // Where nothing that autograd knows is trained, an empty variable makes it come by; not if nothing is `trained`, nor

@@ -1,6 +1,8 @@
 // Rates of devices without a device: fits by hand, and what is measured of streams that are threads.
 #include "exec/device_rates.hpp"
 
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "tests/catch.hpp"

@@ -2,12 +2,16 @@
 #include "exec/stage/kept_tensors.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
+#include <functional>
 #include <set>
 
 #include "common/base/error.hpp"
 #include "exec/memory.hpp"
 #include "exec/stage/block.hpp"
+#include "exec/stage/lora.hpp"
+#include "exec/stage/operations.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 
@@ -96,5 +100,46 @@ TEST_CASE("All that a block keeps of a microbatch leaves and comes back, and its
       const std::vector<at::Tensor> got = gradients_of(block, microbatch, output);
       for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(at::equal(got[i], wanted[i]));
     }
+  }
+}
+
+TEST_CASE("What waits for W does not hold the input of what stands before it") {
+  const auto weight = [](at::IntArrayRef shape) {
+    const auto made = c10::make_intrusive<Weight>();
+    made->value = at::full(shape, 0.5);
+    made->gradient = at::zeros(shape);
+    return made;
+  };
+  const auto adapter = [&](at::IntArrayRef a, at::IntArrayRef b) {
+    const auto made = c10::make_intrusive<Adapter>();
+    made->a = weight(a);
+    made->b = weight(b);
+    return made;
+  };
+  const auto rows = c10::make_intrusive<ExpertRows>(at::tensor({1, 3}, at::kInt));
+  const std::function<at::Tensor(const at::Tensor&, const WeightQueuePtr&)> kinds[] = {
+      [&](const at::Tensor& x, const WeightQueuePtr& queue) {
+        return linear(x, weight({4, 8}), {}, queue);
+      },
+      [&](const at::Tensor& x, const WeightQueuePtr& queue) {
+        return expert_linear(x, weight({2, 4, 8}), rows, queue);
+      },
+      [&](const at::Tensor& x, const WeightQueuePtr& queue) {
+        return adapted_linear(x, weight({4, 8}), {}, adapter({2, 8}, {4, 2}), queue);
+      },
+      [&](const at::Tensor& x, const WeightQueuePtr& queue) {
+        return adapted_expert_linear(x, weight({2, 4, 8}), adapter({2, 2, 8}, {2, 4, 2}), rows, queue);
+      }};
+  for (const auto& kind : kinds) {
+    const auto queue = c10::make_intrusive<WeightQueue>();
+    at::Tensor input = at::ones({3, 8}).requires_grad_();
+    const c10::weak_intrusive_ptr<c10::TensorImpl> seen(input.getIntrusivePtr());
+    {
+      const at::Tensor y = kind(rms_norm(input, weight({8}), queue), queue);
+      torch::autograd::backward({y}, {at::ones_like(y)});
+    }
+    input.reset();
+    CHECK(seen.expired());
+    queue->run();
   }
 }
