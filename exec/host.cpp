@@ -13,7 +13,8 @@ Host this_host() {
 
 void require_kind_of_device(const std::string& kind) {
   if (kind == "cpu" || kind == "cuda") return;
-  throw InputError("--device", "there is no device '" + kind + "'", did_you_mean(kind, {"cpu", "cuda"}));
+  throw InputError("--device", "there is no device '" + kind + "'",
+                   kind == "gpu" ? "did you mean 'cuda'?" : did_you_mean(kind, {"cpu", "cuda"}));
 }
 
 }  // namespace plumb::exec

@@ -1,5 +1,7 @@
 #include "exec/membership.hpp"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -67,6 +69,15 @@ bool writes_files(const Environment& environment) {
   return !member || member->rank == 0;
 }
 
+void require_one_process(const Environment& environment, const std::string& command) {
+  const std::optional<Membership> member = membership(environment);
+  if (!member || member->size == 1) return;
+  throw InputError(
+      command,
+      fmt::format("{} has started {} processes, each of which would do all of it", member->launcher, member->size),
+      "start it once: it starts the ranks that it measures itself");
+}
+
 std::string first_host(std::string_view node_list) {
   const std::size_t end = node_list.find_first_of(",[");
   std::string host(node_list.substr(0, end));
@@ -77,6 +88,12 @@ std::string first_host(std::string_view node_list) {
 }
 
 std::optional<Membership> membership(const Environment& environment) {
+  if (environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
+    const bool rank = environment("RANK").has_value();
+    throw InputError(rank ? "WORLD_SIZE" : "RANK",
+                     fmt::format("is not set, although {} is", rank ? "RANK" : "WORLD_SIZE"),
+                     "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each rank, or none of them");
+  }
   if (environment("RANK") && environment("WORLD_SIZE")) {
     const bool own = environment("PLUMB_LAUNCHER").has_value();
     Membership made = of(environment, own ? "plumb-exec" : "torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK"});

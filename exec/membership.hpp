@@ -33,6 +33,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // Whether this process writes the run's files: rank 0, or whoever starts ranks. Others may have no such folder.
 [[nodiscard]] bool writes_files(const Environment& environment);
 
+// Throws InputError where a launcher has started several processes: each would do all of `command` by itself.
+void require_one_process(const Environment& environment, const std::string& command);
+
 // "node[03-07,12],other" is "node03": the first host of SLURM_JOB_NODELIST.
 [[nodiscard]] std::string first_host(std::string_view node_list);
 

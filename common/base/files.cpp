@@ -90,7 +90,7 @@ void require_writable(const std::filesystem::path& name, const std::vector<std::
   const bool through = is_written_through(path);
   for (const std::string& input : inputs) {
     if (through || !std::filesystem::equivalent(path, input, none)) continue;
-    throw InputError(path.string(), "is read and would be written over", "name another file with -o");
+    throw InputError(path.string(), "is read and would be written over", "name another file");
   }
   if (through ? ::access(path.c_str(), W_OK) != 0 : !can_be_made(temporary_beside(path))) {
     throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno),

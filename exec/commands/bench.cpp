@@ -10,6 +10,7 @@
 #include "exec/commands/rates_text.hpp"
 #include "exec/device_rates.hpp"
 #include "exec/host.hpp"
+#include "exec/membership.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -20,6 +21,7 @@ struct BenchArguments {
 };
 
 ExitStatus bench_command(const BenchArguments& arguments) {
+  require_one_process(environment_variable, "bench");
   const CalibrationOptions options{.transport = arguments.transport, .device = "cuda"};
   const Host host = this_host();
   const auto devices = devices_to_measure(options, host);

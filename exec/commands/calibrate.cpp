@@ -15,6 +15,7 @@
 #include "common/cost/profile_noise.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"
+#include "exec/membership.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -81,6 +82,7 @@ void print(const Profile& profile, bool on_host) {
 }
 
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
+  require_one_process(environment_variable, "calibrate");
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
   const Scenario scenario = read_scenario(arguments.scenario);
   Progress progress("calibrating: rounds");

@@ -139,15 +139,29 @@ std::string adapter_config(const Plan& plan) {
   return config.dump(2) + "\n";
 }
 
-void require_exportable(const Plan& plan, const Exports& exports) {
-  if (!exports.model.empty()) require_writable(exports.model);
+void require_exportable(const Plan& plan, const Exports& exports, const std::vector<std::string>& inputs,
+                        const std::string& timeline) {
+  std::vector<fs::path> outputs;
+  if (!timeline.empty()) outputs.emplace_back(timeline);
+  const auto add = [&](const fs::path& file) {
+    require_writable(file, inputs);
+    const fs::path path = fs::weakly_canonical(file);
+    for (const fs::path& other : outputs) {
+      if (fs::weakly_canonical(other) != path) continue;
+      throw InputError(file.string(), "is written twice: -o, --export and --export-adapters name it", "name another");
+    }
+    outputs.push_back(file);
+  };
+  if (!exports.model.empty()) add(exports.model);
   if (exports.adapters_folder.empty()) return;
   require_lora(plan);
   if (!fs::is_directory(exports.adapters_folder)) {
     throw InputError("--export-adapters", "there is no folder '" + exports.adapters_folder + "'",
                      "mkdir " + exports.adapters_folder);
   }
-  require_writable(fs::path(exports.adapters_folder) / "adapter_model.safetensors");
+  for (const char* const name : {"adapter_model.safetensors", "adapter_config.json"}) {
+    add(fs::path(exports.adapters_folder) / name);
+  }
 }
 
 void write_exports(const Plan& plan, const NamedGradients& weights, const Exports& exports) {

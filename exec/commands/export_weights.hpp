@@ -22,12 +22,14 @@ namespace plumb::exec {
 [[nodiscard]] std::string adapter_config(const Plan& plan);
 
 // Empty: not written. In the folder: adapter_model.safetensors and adapter_config.json. All in the training's
-// precision, through a temporary name. `require_exportable` throws InputError for what `write_exports` could not write.
+// precision, through a temporary name. `require_exportable` throws InputError for what `write_exports` could not write
+// or would write over: an input, or what another option names.
 struct Exports {
   std::string model;            // a file
   std::string adapters_folder;  // which must be there
 };
-void require_exportable(const Plan& plan, const Exports& exports);
+void require_exportable(const Plan& plan, const Exports& exports, const std::vector<std::string>& inputs,
+                        const std::string& timeline);
 void write_exports(const Plan& plan, const NamedGradients& weights, const Exports& exports);
 
 }  // namespace plumb::exec

@@ -141,6 +141,16 @@ std::shared_ptr<RunStore> hosted_store(const Membership& member) {
                         is_loopback(member.address) ? RunStore::Reach::this_host : RunStore::Reach::all_hosts);
 }
 
+// Tells all ranks why this one ends; what the first that ended has said.
+std::string announced(RunStore& store, const std::string& reason) {
+  try {
+    store.stop(reason);
+    return store.stop_reason();
+  } catch (const std::exception&) {  // whoever hosts it is gone, and with it the run
+    return reason;
+  }
+}
+
 }  // namespace
 
 void require_nccl_here(int ranks, const Host& host) {
@@ -199,13 +209,12 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   } catch (const Stopped&) {
     throw;
   } catch (const RunError& error) {
-    store->stop(error.what());
     // A rank that fails closes its connections after it has said why: who only notices these says that instead.
-    const std::string first = store->stop_reason();
+    const std::string first = announced(*store, error.what());
     if (!std::string_view(error.what()).starts_with(first)) throw Stopped(first);
     throw;
   } catch (const Error& error) {
-    store->stop(error.what());
+    (void)announced(*store, error.what());
     throw;
   }
 }

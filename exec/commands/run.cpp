@@ -159,7 +159,7 @@ ExitStatus run_command(const RunArguments& arguments) {
     require_writable(arguments.output, {arguments.plan, arguments.session.data});
   }
   const Plan plan = read_plan(arguments.plan);
-  if (writes) require_exportable(plan, exports);
+  if (writes) require_exportable(plan, exports, {arguments.plan, arguments.session.data}, arguments.output);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
   const PlanRun& run = result.runs.front();

@@ -123,7 +123,14 @@ std::shared_ptr<const NcclLibrary> load_nccl(const std::string& path) {
                      "pip install nvidia-nccl-cu13, and name its libnccl.so.2 in PLUMB_NCCL_LIBRARY");
   }
   find_all(*library);
-  if (library->call.get_version(&library->version) != ncclSuccess || library->version < oldest_nccl) {
+  if (const ncclResult_t result = library->call.get_version(&library->version);
+      result != ncclSuccess || library->version <= 0) {
+    throw InputError("--transport",
+                     fmt::format("{} does not tell its version: {}", library->path,
+                                 one_line(library->call.get_error_string(result))),
+                     "pip install nvidia-nccl-cu13, and name its libnccl.so.2 in PLUMB_NCCL_LIBRARY");
+  }
+  if (library->version < oldest_nccl) {
     throw InputError("--transport",
                      fmt::format("{} is NCCL {}, and 'nccl' needs {} or newer", library->path,
                                  nccl_version_text(library->version), nccl_version_text(oldest_nccl)),

@@ -39,7 +39,8 @@ TEST_CASE("rank 0 writes the run's files, or whoever has no rank yet") {
 TEST_CASE("nobody has started ranks in an ordinary shell, nor in an interactive Slurm shell") {
   CHECK_FALSE(of({{"HOME", "/root"}, {"MASTER_PORT", "1"}}));
   CHECK_FALSE(of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}));
-  CHECK_FALSE(of({{"RANK", "0"}}));
+  CHECK_THROWS_WITH(of({{"RANK", "0"}}), ContainsSubstring("WORLD_SIZE: is not set, although RANK is"));
+  CHECK_THROWS_WITH(of({{"WORLD_SIZE", "2"}}), ContainsSubstring("RANK: is not set, although WORLD_SIZE is"));
 }
 
 TEST_CASE("torchrun's variables: its agent hosts the store, or else rank 0") {

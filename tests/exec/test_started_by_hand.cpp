@@ -1,0 +1,77 @@
+// Ranks that someone else has started, and files that a run would write over: what the program says.
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "exec/transport/run_store.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/running_program.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using namespace std::chrono_literals;
+
+TEST_CASE("the process that hosts the store is stopped: the others say so and end, and LibTorch's log is not theirs") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 16);
+  const std::string port = "MASTER_PORT=" + std::to_string(RunStore::host(0, RunStore::Reach::this_host)->port());
+  const auto rank = [&](int number) {
+    return std::make_unique<Running>(
+        folder, std::vector<std::string>{"run", plan, "--emulate", "--steps", "100000"},
+        std::vector<std::string>{"RANK=" + std::to_string(number), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port});
+  };
+  const auto hosting = rank(0);
+  const auto other = rank(1);
+  std::this_thread::sleep_for(3s);  // both are in the middle of their steps
+  ::kill(hosting->pid(), SIGSTOP);
+  const Ended ended = other->wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("the process that hosts the run's store gives no sign of life") &&
+                            ContainsSubstring("it is rank 0, or what has started the ranks"));
+  CHECK_THAT(ended.err, !ContainsSubstring("c10d"));
+}
+
+TEST_CASE("a host that nobody knows is said at once") {
+  const TemporaryFolder folder;
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = run(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate"},
+                          {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=no.such.host.invalid", "MASTER_PORT=29613"});
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  if (std::chrono::steady_clock::now() - start < 30s) {  // else its resolver does not answer, and nobody knows
+    CHECK_THAT(ended.err, ContainsSubstring("there is no host 'no.such.host.invalid'"));
+  }
+}
+
+TEST_CASE("calibrate and bench are not for several processes") {
+  const TemporaryFolder folder;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"calibrate", "scenario.yaml"}, {"bench"}}) {
+    const Ended ended = run(folder, words, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29615"});
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring("torchrun has started 2 processes"));
+  }
+}
+
+TEST_CASE("no output goes over an input or over another output") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  const std::string text = folder.write("text.txt", std::string(100000, 'a'));
+  for (const auto& [words, problem] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--export", plan}, "is read and would be written over"},
+           {{"--data", text, "--export", text}, "is read and would be written over"},
+           {{"-o", folder / "a", "--export", folder / "a"}, "is written twice"}}) {
+    std::vector<std::string> all{"run", plan, "--steps", "1"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Ended ended = run(folder, all);
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring(problem));
+  }
+  CHECK(content(text) == std::string(100000, 'a'));
+}
