@@ -112,6 +112,14 @@ inline Ended run(const TemporaryFolder& folder, const std::vector<std::string>& 
   return running.wait();
 }
 
+template <class Condition>
+void wait_until(const Condition& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!holds() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(holds());
+}
+
 // Its F, I and W are waited for 2 ms each.
 inline std::string write_slow_plan(const TemporaryFolder& folder, int ranks, int microbatches,
                                    const std::string& name = "plan.json") {

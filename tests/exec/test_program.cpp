@@ -19,13 +19,6 @@ using nlohmann::json;
 
 namespace {
 
-template <class Condition>
-void wait_until(const Condition& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + 20s;
-  while (!holds() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
-  REQUIRE(holds());
-}
-
 void wait_for_ranks(const Running& running, int ranks) {
   wait_until([&] { return running.rank_process(ranks - 1) != 0; });
   std::this_thread::sleep_for(2s);  // loads LibTorch, connects, is in the middle of its steps
