@@ -141,16 +141,12 @@ std::string adapter_config(const Plan& plan) {
 
 void require_exportable(const Plan& plan, const Exports& exports, const std::vector<std::string>& inputs,
                         const std::string& timeline) {
-  std::vector<fs::path> outputs;
-  if (!timeline.empty()) outputs.emplace_back(timeline);
+  std::set<fs::path> outputs;
+  if (!timeline.empty()) outputs.insert(fs::weakly_canonical(timeline));
   const auto add = [&](const fs::path& file) {
     require_writable(file, inputs);
-    const fs::path path = fs::weakly_canonical(file);
-    for (const fs::path& other : outputs) {
-      if (fs::weakly_canonical(other) != path) continue;
-      throw InputError(file.string(), "is written twice: -o, --export and --export-adapters name it", "name another");
-    }
-    outputs.push_back(file);
+    if (outputs.insert(fs::weakly_canonical(file)).second) return;
+    throw InputError(file.string(), "is written twice: -o, --export and --export-adapters name it", "name another");
   };
   if (!exports.model.empty()) add(exports.model);
   if (exports.adapters_folder.empty()) return;

@@ -17,6 +17,8 @@ namespace {
 
 constexpr const char* soname = "libnccl.so.2";
 
+constexpr const char* another_library = "pip install nvidia-nccl-cu13, and name its libnccl.so.2 in PLUMB_NCCL_LIBRARY";
+
 // Text of several lines, from a library, as one.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
@@ -119,8 +121,7 @@ std::shared_ptr<const NcclLibrary> load_nccl(const std::string& path) {
     break;
   }
   if (!library->handle) {
-    throw InputError("--transport", fmt::format("'nccl' cannot load NCCL: {}", refused),
-                     "pip install nvidia-nccl-cu13, and name its libnccl.so.2 in PLUMB_NCCL_LIBRARY");
+    throw InputError("--transport", fmt::format("'nccl' cannot load NCCL: {}", refused), another_library);
   }
   find_all(*library);
   if (const ncclResult_t result = library->call.get_version(&library->version);
@@ -128,13 +129,13 @@ std::shared_ptr<const NcclLibrary> load_nccl(const std::string& path) {
     throw InputError("--transport",
                      fmt::format("{} does not tell its version: {}", library->path,
                                  one_line(library->call.get_error_string(result))),
-                     "pip install nvidia-nccl-cu13, and name its libnccl.so.2 in PLUMB_NCCL_LIBRARY");
+                     another_library);
   }
   if (library->version < oldest_nccl) {
     throw InputError("--transport",
                      fmt::format("{} is NCCL {}, and 'nccl' needs {} or newer", library->path,
                                  nccl_version_text(library->version), nccl_version_text(oldest_nccl)),
-                     "pip install nvidia-nccl-cu13, and name its libnccl.so.2 in PLUMB_NCCL_LIBRARY");
+                     another_library);
   }
   return library;
 }
