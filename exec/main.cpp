@@ -6,7 +6,7 @@
 #include "common/base/command_line.hpp"
 #include "common/base/program.hpp"
 #include "exec/commands/commands.hpp"
-#include "exec/processes.hpp"
+#include "exec/launch/processes.hpp"
 
 int main(int argc, char** argv) {
   using namespace plumb;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/numbers.hpp"
+#include "kernels/device/numbers.hpp"
 
 namespace plumb::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/types.hpp"
+#include "kernels/device/types.hpp"
 
 namespace plumb::kernels {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/types.hpp"
+#include "kernels/device/types.hpp"
 
 namespace plumb::kernels {
 

@@ -1,8 +1,8 @@
 #include "sim/predict.hpp"
 
 #include "common/base/error.hpp"
-#include "common/plan/unfolded.hpp"
-#include "common/plan/unfolded_stages.hpp"
+#include "common/planner/unfolded.hpp"
+#include "common/planner/unfolded_stages.hpp"
 #ifdef PLUMB_HAS_SIMGRID
 #include "common/graph/schedule_graph.hpp"
 #include "sim/runner.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/graph/disturbance.hpp"
-#include "common/plan/planner.hpp"
+#include "common/planner/planner.hpp"
 
 namespace plumb::sim {
 

@@ -3,8 +3,8 @@
 namespace plumb {
 namespace {
 
-constexpr const char* bandwidth = "sites.bandwidth";
-constexpr const char* latency = "sites.latency";
+constexpr const char* sites_bandwidth = "sites.bandwidth";
+constexpr const char* sites_latency = "sites.latency";
 
 }  // namespace
 
@@ -15,16 +15,16 @@ std::vector<ClusterNumber> numbers_of(const Cluster& cluster) {
   };
   if (cluster.nodes_per_leaf > 0) add("oversubscription", false, cluster.oversubscription);
   if (cluster.nodes_per_site > 0) {
-    add(bandwidth, true, cluster.between_sites.bandwidth.value.value);
-    add(latency, false, cluster.between_sites.latency.value.value);
+    add(sites_bandwidth, true, cluster.between_sites.bandwidth.value.value);
+    add(sites_latency, false, cluster.between_sites.latency.value.value);
   }
   return numbers;
 }
 
 Cluster with_factor(Cluster cluster, const ClusterNumber& number, double factor) {
-  if (number.name == bandwidth) {
+  if (number.name == sites_bandwidth) {
     cluster.between_sites.bandwidth.value.value = number.value * factor;
-  } else if (number.name == latency) {
+  } else if (number.name == sites_latency) {
     cluster.between_sites.latency.value.value = number.value * factor;
   } else {
     cluster.oversubscription = number.value * factor;

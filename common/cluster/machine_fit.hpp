@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/yaml.hpp"
+#include "common/base/document/yaml.hpp"
 
 namespace plumb {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/yaml.hpp"
+#include "common/base/document/yaml.hpp"
 #include "common/cluster/machine.hpp"
 
 namespace plumb {
@@ -19,7 +19,7 @@ namespace plumb {
 //
 // CPU machines may leave out attention_efficiency, collective_bandwidth and collective_latency: those of matmuls and of
 // the links inside stand in. Other machines have no stand-ins; what they leave out stays zero without a source, and a
-// scenario that needs it is refused (common/plan/scenario_numbers.hpp).
+// scenario that needs it is refused (common/block_cost/missing_numbers.hpp).
 [[nodiscard]] Machine read_machine(const YamlValue& block, ElementType precision);
 
 }  // namespace plumb

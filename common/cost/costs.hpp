@@ -68,7 +68,7 @@ struct PipelineCosts {
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
   PipelineExchange exchange = PipelineExchange::asynchronous;
   double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
-  std::string provenance;      // in words, as `provenance` of common/plan/block_costs.hpp writes it
+  std::string provenance;      // in words, as `provenance` of common/block_cost/block_costs.hpp writes it
   std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not
   // Behind each stage but the last, where stages have different data degrees; empty: all are alike. Graphs then take
   // messages from these, not from boundary_bytes and the ways above.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <optional>
 
-#include "common/base/json_fields.hpp"
+#include "common/base/document/json_fields.hpp"
 
 namespace plumb {
 

@@ -1,7 +1,7 @@
 // Pipeline costs as JSON, the same in plans and timelines. Internal: public headers do not include it.
 #pragma once
 
-#include "common/base/json.hpp"
+#include "common/base/document/json.hpp"
 #include "common/cost/costs.hpp"
 
 namespace plumb {

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "common/base/digest.hpp"
-#include "common/base/yaml.hpp"
+#include "common/base/document/yaml.hpp"
 #include "common/cost/costs_json.hpp"
-#include "common/model/model_json.hpp"
+#include "common/model/files/model_json.hpp"
 
 namespace plumb {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.hpp"
+#include "common/base/document/json.hpp"
 #include "common/cost/profile.hpp"
 
 namespace plumb {

@@ -1,7 +1,7 @@
 // Reads what a training system does from YAML.
 #pragma once
 
-#include "common/base/yaml.hpp"
+#include "common/base/document/yaml.hpp"
 #include "common/cost/software.hpp"
 
 namespace plumb {

@@ -22,9 +22,9 @@ void add_activation(OperationList& list, const std::string& name, Activation act
             activation_bytes(list, activation, width));
 }
 
-void add(OperationList&, const std::monostate&) {}
+void add_kind(OperationList&, const std::monostate&) {}
 
-void add(OperationList& list, const DenseMlp& mlp) {
+void add_kind(OperationList& list, const DenseMlp& mlp) {
   if (is_gated(mlp.activation)) list.matmul("mlp.gate");
   list.matmul("mlp.up");
   add_activation(list, "mlp.activation", mlp.activation, real(mlp.width));
@@ -45,11 +45,11 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
       .split = TensorSplit::none;
 }
 
-// Fused permute and combine. Where the shares are made of a framework's operations (exec/stage/moe.cpp) the chosen
-// probabilities and their sum are kept too, and the shares themselves in fp32. Kept: fp32 routing probabilities; per
-// choice its weight, three index arrays, the dispatched input, and the expert's output, which the gradient of the
+// Fused permute and combine. Where the shares are made of a framework's operations (exec/stage/modules/moe.cpp) the
+// chosen probabilities and their sum are kept too, and the shares themselves in fp32. Kept: fp32 routing probabilities;
+// per choice its weight, three index arrays, the dispatched input, and the expert's output, which the gradient of the
 // routing weight needs.
-void add(OperationList& list, const MoeMlp& moe) {
+void add_kind(OperationList& list, const MoeMlp& moe) {
   const double chosen = real(moe.top_k);
   const double dispatched = chosen * list.element() * list.hidden();
   const OperationMessage exchange = {.axis = OperationMessage::Axis::expert,
@@ -84,7 +84,7 @@ void add(OperationList& list, const MoeMlp& moe) {
 }  // namespace
 
 void add_mlp(OperationList& list, const Mlp& mlp) {
-  std::visit([&](const auto& kind) { add(list, kind); }, mlp);
+  std::visit([&](const auto& kind) { add_kind(list, kind); }, mlp);
 }
 
 }  // namespace plumb

@@ -10,9 +10,9 @@ namespace {
 double chunk_length(const OperationList& list, std::int64_t chunk) { return std::min(real(chunk), list.sequence()); }
 
 // What autograd saves of the same chunked form made of matmuls, a triangular solve and elementwise operations, in fp32,
-// tensor by tensor as in exec/stage/delta_rule.cpp; the input and the output of the convolution, the gates, z and y are
-// counted with theirs. A batched matmul saves a copy of an operand whose heads stand behind its tokens. States are
-// carried over all chunks, but the first of a sequence begins with none.
+// tensor by tensor as in exec/stage/primitives/delta_rule.cpp; the input and the output of the convolution, the gates,
+// z and y are counted with theirs. A batched matmul saves a copy of an operand whose heads stand behind its tokens.
+// States are carried over all chunks, but the first of a sequence begins with none.
 void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double element = list.element();
   const double heads = real(delta.value_heads);

@@ -1,7 +1,7 @@
 #include "common/plan/cut_problem.hpp"
 
 #include "common/base/error.hpp"
-#include "common/plan/block_costs.hpp"
+#include "common/block_cost/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 
 namespace plumb {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "common/base/document/json_fields.hpp"
 #include "common/base/excerpt.hpp"
-#include "common/base/json_fields.hpp"
-#include "common/plan/cluster_ranges.hpp"
+#include "common/cluster/cluster_ranges.hpp"
 
 namespace plumb {
 

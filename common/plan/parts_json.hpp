@@ -1,11 +1,11 @@
 // The parts of a plan as JSON that no other room writes: cluster, training, layout, boundary. Internal, like json.hpp.
 #pragma once
 
-#include "common/base/json.hpp"
+#include "common/base/document/json.hpp"
 #include "common/cluster/machine.hpp"
 #include "common/layout/layout.hpp"
-#include "common/plan/boundary.hpp"
-#include "common/plan/scenario.hpp"
+#include "common/scenario/boundary.hpp"
+#include "common/scenario/scenario.hpp"
 
 namespace plumb {
 

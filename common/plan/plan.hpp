@@ -1,16 +1,14 @@
 // One chosen way to train: complete, so that the executor needs no other file but the data.
 #pragma once
 
-#include <exception>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/cost/costs.hpp"
-#include "common/plan/boundary.hpp"
-#include "common/plan/scenario.hpp"
+#include "common/scenario/boundary.hpp"
+#include "common/scenario/scenario.hpp"
 #include "common/schedule/schedule.hpp"
 #include "common/split/split.hpp"
 
@@ -32,44 +30,6 @@ struct Plan {
   BoundaryManifest boundary = {};
   bool operator==(const Plan&) const = default;
 };
-
-// The name of a split method in scenarios, plans and tables.
-[[nodiscard]] std::string_view name_of(SplitMethod method);
-
-// Settles one combination of a scenario's candidates. Throws InputError when it cannot be built (say why).
-struct PlanChoice {
-  std::int64_t microbatch = 1;
-  ScheduleChoice schedule = {};
-  SplitChoice split = {};
-  std::optional<Layout> layout = {};  // this and the next: none is the scenario's own
-  std::optional<Recompute> recompute = {};
-  bool operator==(const PlanChoice&) const = default;
-};
-// Of a scenario that leaves nothing open.
-[[nodiscard]] PlanChoice only_choice(const Scenario& scenario);
-// What a schedule was asked for; of one from a file itself.
-[[nodiscard]] ScheduleChoice choice_of(const Schedule& schedule);
-// A schedule that is searched for the stages' times, which takes seconds.
-[[nodiscard]] bool is_made_for_times(const ScheduleChoice& schedule);
-
-// How much is tried for one plan.
-struct PlanEffort {
-  bool thorough = true;        // false: as a search weighs its candidates, in a small part of the time; never better
-  const Stop* stop = nullptr;  // tells long searches to end: they throw Stopped
-  // A schedule for a split's times is not searched where every such schedule takes more than that: SlowerThanAsked.
-  std::optional<Seconds> at_most = {};
-};
-struct SlowerThanAsked : std::exception {
-  explicit SlowerThanAsked(Seconds bound) : least(bound) {}
-  [[nodiscard]] const char* what() const noexcept override { return "the plan is slower than asked for"; }
-  Seconds least;  // that the plan takes: more than what was asked for
-};
-
-// The dynamic split keeps every rank within its memory where such a split is found; otherwise it is the one without a
-// limit. By the longest path it is no slower than the uniform split, and thoroughly not than the cuts of the published
-// planners either, as far as these fit; a schedule that is made for times is made for the split with the least slowest
-// stage, of several stages per rank for the shortest path of the same schedule for equal stages.
-[[nodiscard]] Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort = {});
 
 // What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
 // may hold most, with all that it may need beside.

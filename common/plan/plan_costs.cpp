@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/block_cost/block_costs.hpp"
+#include "common/cost/pipeline_links.hpp"
+#include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
-#include "common/plan/block_costs.hpp"
-#include "common/plan/pipeline_ways.hpp"
-#include "common/plan/stage_ways.hpp"
 #include "common/schedule/action_index.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 
 namespace plumb {
 namespace {

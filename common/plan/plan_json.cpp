@@ -3,16 +3,16 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/block_cost/missing_numbers.hpp"
 #include "common/cost/costs_json.hpp"
-#include "common/model/model_json.hpp"
+#include "common/model/files/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
-#include "common/plan/scenario_numbers.hpp"
 #include "common/plan/stage_parameters.hpp"
-#include "common/schedule/registry.hpp"
-#include "common/schedule/schedule_json.hpp"
-#include "common/schedule/validate.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "common/schedule/interchange/schedule_json.hpp"
+#include "common/schedule/validate/validate.hpp"
 
 namespace plumb {
 namespace {

@@ -1,7 +1,7 @@
 #include "common/plan/stage_parameters.hpp"
 
-#include "common/plan/analytic_cost.hpp"
-#include "common/plan/first_alike.hpp"
+#include "common/block_cost/analytic_cost.hpp"
+#include "common/model/first_alike.hpp"
 #include "common/plan/plan_costs.hpp"
 
 namespace plumb {

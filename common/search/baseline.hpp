@@ -1,7 +1,7 @@
 // What a published planner would make of the layout and schedule that a search has chosen.
 #pragma once
 
-#include "common/plan/planner.hpp"
+#include "common/planner/planner.hpp"
 #include "common/split/baselines/baselines.hpp"
 
 namespace plumb {

@@ -1,6 +1,6 @@
 #include "common/search/block_cache.hpp"
 
-#include "common/plan/block_costs.hpp"
+#include "common/block_cost/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 
 namespace plumb {

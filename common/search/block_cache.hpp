@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
-#include "common/plan/plan_on.hpp"
+#include "common/planner/plan_on.hpp"
 
 namespace plumb {
 

@@ -4,6 +4,7 @@
 
 #include "common/graph/memory.hpp"
 #include "common/plan/plan.hpp"
+#include "common/planner/make_plan.hpp"
 
 namespace plumb {
 

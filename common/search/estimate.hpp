@@ -5,6 +5,7 @@
 
 #include "common/base/units.hpp"
 #include "common/plan/plan.hpp"
+#include "common/planner/make_plan.hpp"
 #include "common/search/family.hpp"
 #include "common/split/split.hpp"
 

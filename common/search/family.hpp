@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/plan/scenario.hpp"
+#include "common/scenario/scenario.hpp"
 
 namespace plumb {
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/plan/block_costs.hpp"
+#include "common/block_cost/block_costs.hpp"
 #include "common/plan/cut_problem.hpp"
-#include "common/plan/fastest_split.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/planner/fastest_split.hpp"
 #include "common/search/block_cache.hpp"
 #include "common/search/bounds.hpp"
 #include "common/search/peak_memory.hpp"

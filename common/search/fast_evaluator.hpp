@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/planner/make_plan.hpp"
 #include "common/search/estimate.hpp"
 
 namespace plumb {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/plan/stage_data_choices.hpp"
+#include "common/scenario_file/stage_data_choices.hpp"
 #include "common/search/baseline.hpp"
 
 namespace plumb {

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/base/parallel.hpp"
 #include "common/base/workers.hpp"
+#include "common/planner/make_plan.hpp"
 #include "common/search/fast_evaluator.hpp"
 #include "common/search/weighing.hpp"
 

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "common/base/stop.hpp"
-#include "common/plan/planner.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/planner/planner.hpp"
 #include "common/search/estimate.hpp"
 #include "common/search/explain.hpp"
 #include "common/search/space.hpp"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
-#include "common/plan/divisible.hpp"
 
 namespace plumb {
 namespace {

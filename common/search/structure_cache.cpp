@@ -4,7 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/plan/plan_costs.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 
 namespace plumb {
 namespace {

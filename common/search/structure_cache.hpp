@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/plan/plan_on.hpp"
+#include "common/planner/plan_on.hpp"
 #include "common/search/skeleton.hpp"
 
 namespace plumb {

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/parallel.hpp"
+#include "common/planner/make_plan.hpp"
 #include "common/split/coupled.hpp"
 
 namespace plumb {

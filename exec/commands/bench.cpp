@@ -5,12 +5,12 @@
 
 #include "common/base/command_line.hpp"
 #include "common/base/program.hpp"
-#include "exec/calibrate.hpp"
+#include "exec/calibrate/calibrate.hpp"
+#include "exec/calibrate/device_rates.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"
-#include "exec/device_rates.hpp"
-#include "exec/host.hpp"
-#include "exec/membership.hpp"
+#include "exec/host/host.hpp"
+#include "exec/launch/membership.hpp"
 
 namespace plumb::exec {
 namespace {

@@ -1,4 +1,4 @@
-#include "exec/calibrate.hpp"
+#include "exec/calibrate/calibrate.hpp"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/command_line.hpp"
+#include "common/base/document/number_check.hpp"
 #include "common/base/files.hpp"
-#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/cost/profile_noise.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"
-#include "exec/membership.hpp"
+#include "exec/launch/membership.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -75,9 +76,9 @@ void print(const Profile& profile, bool on_host) {
                           to_text(block.cost.forward), to_text(block.cost.input_gradient),
                           to_text(block.cost.weight_gradient), percent_text(block.spread_fraction)});
   }
-  std::cout << to_text(table, colour_allowed(Stream::out));
+  std::cout << to_text(table, colour_allowed(plumb::Stream::out));
   if (const std::string noise = noise_text(profile); !noise.empty()) std::cout << noise << '\n';
-  if (!profile.rates.empty()) std::cout << to_text(rates_table(profile.rates), colour_allowed(Stream::out));
+  if (!profile.rates.empty()) std::cout << to_text(rates_table(profile.rates), colour_allowed(plumb::Stream::out));
   std::cout << transfer_text(profile, on_host);
 }
 

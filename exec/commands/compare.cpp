@@ -12,7 +12,7 @@
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/timeline/trace.hpp"
+#include "common/timeline/trace/trace.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/ratios.hpp"
 #include "exec/commands/session_arguments.hpp"
@@ -68,7 +68,7 @@ void print(const std::vector<PlanRun>& runs, const std::vector<RatioSpread>& rat
     }
     table.rows.push_back(std::move(row));
   }
-  std::cout << to_text(table, colour_allowed(Stream::out));
+  std::cout << to_text(table, colour_allowed(plumb::Stream::out));
   std::cout << clock_lines(runs[0]);
   std::cout << fmt::format("{} steps of each plan in alternation, after warm-up; -10%: a tenth shorter\n",
                            runs[0].timeline.steps.size());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/plan/plan.hpp"
-#include "exec/safetensors.hpp"
+#include "exec/data/safetensors.hpp"
 #include "exec/stage/factory.hpp"
 
 namespace plumb::exec {

@@ -13,12 +13,12 @@
 
 #include "common/base/text.hpp"
 #include "exec/device/host_device.hpp"
-#include "exec/launch.hpp"
-#include "exec/transport/gloo.hpp"
-#include "exec/transport/keep_alive.hpp"
-#include "exec/transport/nccl.hpp"
-#include "exec/transport/own_address.hpp"
-#include "exec/world.hpp"
+#include "exec/launch/launch.hpp"
+#include "exec/launch/world.hpp"
+#include "exec/transport/gloo/gloo.hpp"
+#include "exec/transport/gloo/keep_alive.hpp"
+#include "exec/transport/gloo/own_address.hpp"
+#include "exec/transport/nccl/nccl.hpp"
 
 namespace plumb::exec {
 namespace {

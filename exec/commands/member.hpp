@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "exec/commands/rank_work.hpp"
-#include "exec/host.hpp"
-#include "exec/membership.hpp"
+#include "exec/host/host.hpp"
+#include "exec/launch/membership.hpp"
 
 namespace plumb::exec {
 

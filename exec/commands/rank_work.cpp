@@ -7,10 +7,10 @@
 
 #include "common/base/digest.hpp"
 #include "common/base/program.hpp"
-#include "exec/clock_exchange.hpp"
 #include "exec/commands/gradients_text.hpp"
-#include "exec/data.hpp"
-#include "exec/runner.hpp"
+#include "exec/data/data.hpp"
+#include "exec/launch/clock_exchange.hpp"
+#include "exec/run/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
 
 namespace plumb::exec {

@@ -7,16 +7,16 @@
 
 #include "exec/commands/session.hpp"
 #include "exec/device/device.hpp"
-#include "exec/host_identity.hpp"
-#include "exec/rank_log.hpp"
-#include "exec/transport/launch_plan.hpp"
+#include "exec/host/host_identity.hpp"
+#include "exec/run/rank_log.hpp"
+#include "exec/run/watchdog.hpp"
+#include "exec/transport/launch_plan/launch_plan.hpp"
 #include "exec/transport/receive_arena.hpp"
 #include "exec/transport/transport.hpp"
-#include "exec/watchdog.hpp"
 
 namespace plumb::exec {
 
-class ClockExchange;  // exec/clock_exchange.hpp
+class ClockExchange;  // exec/launch/clock_exchange.hpp
 
 struct PreparedPlan {
   Plan plan;

@@ -11,7 +11,7 @@
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/timeline/trace.hpp"
+#include "common/timeline/trace/trace.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
 #include "exec/commands/session_arguments.hpp"
@@ -121,8 +121,8 @@ void print(const PlanRun& run, const SessionOptions& options) {
     steps.rows.push_back(
         {std::to_string(i + 1), to_text(run.timeline.steps[i].duration), loss_text(run, run.warm_up.size() + i)});
   }
-  std::cout << to_text(steps, colour_allowed(Stream::out)) << '\n';
-  std::cout << to_text(rank_table(run, options), colour_allowed(Stream::out)) << '\n' << arena_lines(run);
+  std::cout << to_text(steps, colour_allowed(plumb::Stream::out)) << '\n';
+  std::cout << to_text(rank_table(run, options), colour_allowed(plumb::Stream::out)) << '\n' << arena_lines(run);
   std::cout << fmt::format("median step {}; its own durations, replayed on the graph, give {:+.2f}%\n",
                            to_text(median_step(run.timeline).duration), run.replay_error_fraction * 100);
   const auto lost =

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/plan/plan.hpp"
 #include "common/timeline/timeline.hpp"
+#include "exec/check/check.hpp"
 #include "exec/stage/factory.hpp"
 
 namespace plumb::exec {

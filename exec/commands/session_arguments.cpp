@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/base/number_check.hpp"
+#include "common/base/document/number_check.hpp"
 
 namespace plumb::exec {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "exec/commands/session.hpp"
-#include "exec/membership.hpp"
+#include "exec/launch/membership.hpp"
 
 namespace CLI {
 class App;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/units.hpp"
-#include "exec/payload.hpp"
+#include "exec/device/payload.hpp"
 
 namespace plumb::exec {
 

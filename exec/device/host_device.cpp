@@ -3,7 +3,7 @@
 #include <cstring>
 #include <new>
 
-#include "exec/transport/transport.hpp"
+#include "exec/device/clock.hpp"
 
 namespace plumb::exec {
 namespace {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "exec/device/clock.hpp"
 #include "exec/device/native_stream.hpp"
-#include "exec/transport/torch_error.hpp"
-#include "exec/transport/transport.hpp"
+#include "exec/device/torch_error.hpp"
 
 namespace plumb::exec {
 namespace {

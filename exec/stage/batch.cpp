@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "exec/images.hpp"
+#include "exec/data/images.hpp"
 
 namespace plumb::exec {
 

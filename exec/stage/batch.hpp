@@ -3,8 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "common/plan/scenario.hpp"
-#include "exec/data.hpp"
+#include "common/scenario/scenario.hpp"
+#include "exec/data/data.hpp"
 
 namespace plumb::exec {
 

@@ -7,17 +7,14 @@
 #include <mutex>
 
 #include "common/base/error.hpp"
-#include "exec/check.hpp"
-#include "exec/data.hpp"
-#include "exec/memory.hpp"
-#include "exec/stage/blas.hpp"
-#include "exec/stage/lora.hpp"
+#include "exec/data/data.hpp"
+#include "exec/device/blas.hpp"
+#include "exec/host/memory.hpp"
+#include "exec/stage/modules/lora.hpp"
 #include "exec/stage/supported.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
-namespace {
-
 std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& options) {
   require_executed(plan.model, plan.training);
   require_slices_executed(plan.model, plan.training, plan.schedule);
@@ -28,6 +25,8 @@ std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& op
   if (accelerator) at::globalContext().setDeterministicFillUninitializedMemory(false);
   return load_corpus(options.data, plan.model, plan.training.sequence);
 }
+
+namespace {
 
 // At the first call of its vector functions MKL looks at the processor and picks kernels, and not in a way that bears
 // several threads: at about one start in 150 one of four rank threads got another kernel, and with it other last bits
@@ -118,11 +117,6 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
     }
   }
   return named;
-}
-
-CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
-                                    const NamedGradients& gradients, const Progress::Clock& clock) {
-  return check(plan, corpus_of(plan, options), losses, gradients, options.device, clock);
 }
 
 Payload allocate_payload(std::size_t bytes) {

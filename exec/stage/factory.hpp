@@ -1,7 +1,6 @@
 // What the programs ask of the stages on LibTorch; LibTorch itself stays behind it.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -9,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/program.hpp"
 #include "common/plan/plan.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/transport.hpp"
@@ -24,6 +22,10 @@ struct StageOptions {
 
 // On the thread of a rank, before anything else there: one intra-op thread; what it allocates counts as its rank's.
 void begin_rank_thread(int rank);
+
+// The sequences that a plan trains on, with LibTorch set up as the options say. Throws as make_stages does.
+class Corpus;
+[[nodiscard]] std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& options);
 
 // From now on, what this thread allocates counts as `rank`'s.
 void count_memory_as(int rank);
@@ -40,24 +42,6 @@ using NamedGradients = std::map<std::string, std::vector<float>>;
 // their sum (W + alpha / rank · B · A), and A and B under their own. Only for stages of make_stages.
 [[nodiscard]] NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
                                             const Training& training);
-
-// Passed: equal by bits where the plan only pipelines; else all losses within 8 units in the last place and the worst
-// error ratio at most 1.5, the largest over all gradients of ‖g − g64‖ / max(‖g1 − g64‖, 8 ε ‖g64‖) in the Frobenius
-// norm, g the run's, g1 the single device's, g64 fp64's. `problem` says in one sentence what differs; empty if it
-// passed.
-struct CheckResult {
-  bool passed = false;
-  bool bitwise_equal = false;
-  double worst_error_ratio = 0;
-  std::string worst_tensor;
-  std::string problem;
-};
-
-// Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
-// gradients of the last step, which must be complete. `clock` is that of the progress which is shown meanwhile.
-[[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options,
-                                                  const std::vector<double>& losses, const NamedGradients& gradients,
-                                                  const Progress::Clock& clock = std::chrono::steady_clock::now);
 
 // Memory that LibTorch reports. A buffer counts as its allocating rank's until `memory_moved` says that it was handed
 // over; data it does not know are ignored.

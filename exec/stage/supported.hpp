@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/model/model.hpp"
-#include "common/plan/scenario.hpp"
+#include "common/scenario/scenario.hpp"
 #include "common/schedule/schedule.hpp"
 
 namespace plumb::exec {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "common/plan/plan.hpp"
-#include "exec/data.hpp"
+#include "exec/data/data.hpp"
 #include "exec/stage/batch.hpp"
-#include "exec/stage/block.hpp"
+#include "exec/stage/modules/block.hpp"
+#include "exec/stage/primitives/weight_optimizer.hpp"
 #include "exec/stage/stage.hpp"
-#include "exec/stage/weight_optimizer.hpp"
 
 namespace plumb::exec {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "exec/transport/launch_plan.hpp"
+#include "exec/transport/launch_plan/launch_plan.hpp"
 #include "exec/transport/receive_buffers.hpp"
 #include "exec/transport/transport.hpp"
 

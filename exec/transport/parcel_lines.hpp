@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "exec/transport/launch_plan.hpp"
+#include "exec/transport/launch_plan/launch_plan.hpp"
 #include "exec/transport/receive_buffers.hpp"
 #include "exec/transport/transport.hpp"
 

@@ -9,7 +9,7 @@
 #include "common/cost/costs.hpp"
 #include "common/graph/receive_slots.hpp"
 #include "exec/device/device.hpp"
-#include "exec/transport/launch_plan.hpp"
+#include "exec/transport/launch_plan/launch_plan.hpp"
 
 namespace plumb::exec {
 

@@ -9,7 +9,7 @@
 
 namespace plumb::exec {
 
-// A key-value store that all ranks reach: exec/transport/run_store.hpp, or a board.
+// A key-value store that all ranks reach: exec/transport/gloo/run_store.hpp, or a board.
 struct Rendezvous {
   std::function<void(const std::string& key, const std::string& value)> put;
   std::function<std::optional<std::string>(const std::string& key)> find;  // none yet: nothing

@@ -1,7 +1,6 @@
 // Moves bytes between ranks. Knows peers, groups and keep-alives; knows no tensors and no schedule.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,22 +9,18 @@
 
 #include "common/base/error.hpp"
 #include "common/base/units.hpp"
-#include "exec/payload.hpp"
-#include "exec/transport/launched.hpp"
+#include "exec/device/clock.hpp"
+#include "exec/device/payload.hpp"
+#include "exec/transport/launch_plan/launched.hpp"
 
 namespace plumb::exec {
 
-struct CollectiveCall;  // exec/transport/communicators.hpp
+struct CollectiveCall;  // exec/transport/launch_plan/communicators.hpp
 class ReceiveArena;     // exec/transport/receive_arena.hpp
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. `control`: no
 // payload, from host to host whatever messages move on; in one order with barriers and gathers, between steps.
 enum class Channel : std::uint8_t { forward, backward, control };
-
-using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for all ranks of a host
-[[nodiscard]] inline Seconds seconds_of(Clock::time_point time) {
-  return {std::chrono::duration<double>(time.time_since_epoch()).count()};
-}
 
 struct Received {
   Payload payload;
@@ -101,8 +96,9 @@ class Transport {
   //
   // There `send` only queues; `receive` returns a payload whose `ready` comes when the bytes are there (`arrived` is
   // the time of the call); `all_reduce` takes the device's memory and puts the sum into the order of its compute
-  // stream. What is queued is launched in the order of the rank's launches (exec/transport/launch_plan.hpp). Transports
-  // without streams do nothing here. A rank's step, with `compute` the device's compute stream:
+  // stream. What is queued is launched in the order of the rank's launches
+  // (exec/transport/launch_plan/launch_plan.hpp). Transports without streams do nothing here. A rank's step, with
+  // `compute` the device's compute stream:
   //   begin_step(launches); expect(…) and receive_into(…) of all messages
   //   for index, action: reach(index)
   //     F, I, B, W, R: compute.wait(input.ready); began(index, compute.record()); …; output.ready = compute.record()

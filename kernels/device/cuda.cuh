@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda_check.hpp"
-#include "kernels/types.hpp"
+#include "kernels/device/cuda_check.hpp"
+#include "kernels/device/types.hpp"
 
 namespace plumb::kernels::device {
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/types.hpp"
+#include "kernels/device/types.hpp"
 
 #ifdef PLUMB_EMULATED
 #include "kernels/device/emulated.cuh"

@@ -16,7 +16,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#include "kernels/cuda_check.hpp"
+#include "kernels/device/cuda_check.hpp"
 
 namespace plumb::kernels::emulated {
 namespace {

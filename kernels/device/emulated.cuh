@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "kernels/device/emulated.hpp"
-#include "kernels/numbers.hpp"
-#include "kernels/types.hpp"
+#include "kernels/device/numbers.hpp"
+#include "kernels/device/types.hpp"
 
 #define __global__
 #define __device__

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "common/base/json.hpp"
+#include "common/base/document/json.hpp"
 
 namespace CLI {
 class App;

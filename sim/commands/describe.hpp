@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/plan/planner.hpp"
+#include "common/planner/planner.hpp"
 
 namespace plumb::sim {
 

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "common/base/command_line.hpp"
-#include "common/base/json.hpp"
-#include "common/base/number_check.hpp"
+#include "common/base/document/json.hpp"
+#include "common/base/document/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/timeline/diff.hpp"
-#include "common/timeline/trace.hpp"
+#include "common/timeline/diff/diff.hpp"
+#include "common/timeline/trace/trace.hpp"
 #include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
 

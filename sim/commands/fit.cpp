@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "common/base/command_line.hpp"
+#include "common/base/document/json.hpp"
 #include "common/base/error.hpp"
-#include "common/base/json.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/cluster/machine_yaml.hpp"
-#include "common/plan/fit.hpp"
-#include "common/plan/shipped.hpp"
+#include "common/scenario_file/shipped.hpp"
+#include "common/study/fit.hpp"
 #include "sim/commands/command.hpp"
 
 namespace plumb::sim {

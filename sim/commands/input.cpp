@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "common/base/document/json.hpp"
+#include "common/base/document/yaml.hpp"
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
-#include "common/base/json.hpp"
-#include "common/base/yaml.hpp"
 #include "common/plan/plan_costs.hpp"
-#include "common/plan/scenario_blocks.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/scenario_file/blocks.hpp"
 
 namespace plumb::sim {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/plan/planner.hpp"
-#include "common/plan/scenario.hpp"
+#include "common/planner/planner.hpp"
+#include "common/scenario/scenario.hpp"
 
 namespace plumb::sim {
 

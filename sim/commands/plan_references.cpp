@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/text.hpp"
-#include "common/plan/stage_data_choices.hpp"
+#include "common/scenario_file/stage_data_choices.hpp"
 
 namespace plumb::sim {
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "common/base/command_line.hpp"
+#include "common/base/document/json.hpp"
 #include "common/base/files.hpp"
-#include "common/base/json.hpp"
 #include "common/base/text.hpp"
-#include "common/timeline/report.hpp"
-#include "common/timeline/trace.hpp"
+#include "common/timeline/report/report.hpp"
+#include "common/timeline/trace/trace.hpp"
 #include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
 

@@ -9,11 +9,12 @@
 #include <string>
 
 #include "common/base/command_line.hpp"
-#include "common/base/json.hpp"
+#include "common/base/document/json.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/graph/memory.hpp"
-#include "common/plan/planner.hpp"
+#include "common/planner/planner.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/timeline/statistics.hpp"
 #include "sim/commands/describe.hpp"

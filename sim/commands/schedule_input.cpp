@@ -11,9 +11,9 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
-#include "common/schedule/registry.hpp"
-#include "common/schedule/schedule_file.hpp"
-#include "common/schedule/validate.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "common/schedule/interchange/schedule_file.hpp"
+#include "common/schedule/validate/validate.hpp"
 
 namespace plumb::sim {
 namespace {

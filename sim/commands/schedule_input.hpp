@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/schedule/pytorch_csv.hpp"
+#include "common/schedule/interchange/pytorch_csv.hpp"
 #include "common/schedule/schedule.hpp"
 #include "sim/commands/schedule_options.hpp"
 

@@ -7,13 +7,13 @@
 #include <charconv>
 #include <sstream>
 
+#include "common/base/document/number_check.hpp"
 #include "common/base/error.hpp"
-#include "common/base/number_check.hpp"
 #include "common/graph/memory.hpp"
 #include "common/schedule/action_index.hpp"
-#include "common/schedule/generators.hpp"
+#include "common/schedule/generators/generators.hpp"
 #include "common/schedule/weight_versions.hpp"
-#include "common/schedule/zb_auto.hpp"
+#include "common/schedule/zb_auto/zb_auto.hpp"
 
 namespace plumb::sim {
 namespace {

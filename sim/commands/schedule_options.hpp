@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/graph/evaluate.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "common/timeline/timeline.hpp"
 #include "sim/commands/command.hpp"
 

@@ -7,13 +7,13 @@
 #include <string>
 
 #include "common/base/command_line.hpp"
+#include "common/base/document/json.hpp"
+#include "common/base/document/number_check.hpp"
 #include "common/base/files.hpp"
-#include "common/base/json.hpp"
-#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/timeline/schedule_chart.hpp"
-#include "common/timeline/schedule_picture.hpp"
+#include "common/timeline/chart/schedule_chart.hpp"
+#include "common/timeline/chart/schedule_picture.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/schedule_input.hpp"
 

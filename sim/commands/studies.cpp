@@ -10,8 +10,8 @@
 #include "common/base/error.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/plan/sensitivity.hpp"
-#include "common/plan/what_if.hpp"
+#include "common/study/sensitivity.hpp"
+#include "common/study/what_if.hpp"
 
 namespace plumb::sim {
 namespace {

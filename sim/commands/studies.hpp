@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.hpp"
+#include "common/base/document/json.hpp"
 #include "common/graph/disturbance.hpp"
 #include "common/plan/plan.hpp"
-#include "common/plan/uncertainty.hpp"
+#include "common/study/uncertainty.hpp"
 
 namespace plumb::sim {
 

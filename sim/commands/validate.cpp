@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "common/base/command_line.hpp"
+#include "common/base/document/json.hpp"
+#include "common/base/document/number_check.hpp"
 #include "common/base/error.hpp"
-#include "common/base/json.hpp"
-#include "common/base/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/base/workers.hpp"
 #include "common/cluster/machine.hpp"
-#include "common/plan/published.hpp"
+#include "common/study/published.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/predict.hpp"
@@ -41,7 +41,7 @@ struct Validated {
 };
 
 bool within(const ErrorBounds& bounds, const Validated& validated) {
-  const auto holds = [](double found, double most) { return most == 0 || found <= most; };
+  const auto holds = [](double found, double bound) { return bound == 0 || found <= bound; };
   return holds(validated.mean_percent, bounds.mean_percent) && holds(validated.worst_percent, bounds.worst_percent) &&
          holds(validated.worst_points, bounds.worst_points);
 }

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "exec/stage/delta_rule.hpp"
-#include "exec/stage/primitives.hpp"
+#include "exec/stage/primitives/delta_rule.hpp"
+#include "exec/stage/primitives/primitives.hpp"
 
 namespace plumb::bench {
 namespace {

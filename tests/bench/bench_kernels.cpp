@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/adamw.hpp"
-#include "kernels/cuda_check.hpp"
-#include "kernels/gated_delta.hpp"
+#include "kernels/device/cuda_check.hpp"
+#include "kernels/gated_delta/gated_delta.hpp"
 #include "kernels/lora.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/quantise.hpp"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/plan/plan.hpp"
-#include "common/schedule/registry.hpp"
-#include "exec/runner.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "exec/run/runner.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/transport.hpp"
 

@@ -3,9 +3,9 @@
 
 #include "common/graph/evaluate.hpp"
 #include "common/graph/memory.hpp"
-#include "common/schedule/validate.hpp"
-#include "common/schedule/zb_auto.hpp"
-#include "common/timeline/schedule_chart.hpp"
+#include "common/schedule/validate/validate.hpp"
+#include "common/schedule/zb_auto/zb_auto.hpp"
+#include "common/timeline/chart/schedule_chart.hpp"
 #include "tests/bench/pipeline.hpp"
 
 namespace plumb::bench {

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/model/model_block.hpp"
-#include "common/plan/scenario_blocks.hpp"
+#include "common/model/files/model_block.hpp"
+#include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "common/search/fast_evaluator.hpp"
 #include "common/search/search.hpp"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/stage/block.hpp"
-#include "exec/stage/weights.hpp"
+#include "exec/stage/modules/block.hpp"
+#include "exec/stage/primitives/weights.hpp"
 
 namespace {
 

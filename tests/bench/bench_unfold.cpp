@@ -6,8 +6,10 @@
 #include <string>
 
 #include "common/base/files.hpp"
-#include "common/plan/planner.hpp"
-#include "common/plan/unfolded.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/planner/planner.hpp"
+#include "common/planner/unfolded.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "sim/platform.hpp"
 #include "sim/predict.hpp"
 #include "sim/runner.hpp"

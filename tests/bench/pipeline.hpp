@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/graph/schedule_graph.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 
 namespace plumb::bench {
 

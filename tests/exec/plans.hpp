@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/plan/plan.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 
 namespace plumb::exec {
 

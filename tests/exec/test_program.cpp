@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "common/base/error.hpp"
-#include "common/timeline/trace.hpp"
+#include "common/timeline/trace/trace.hpp"
 #include "exec/device/torch_device.hpp"
-#include "exec/transport/run_store.hpp"
+#include "exec/transport/gloo/run_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/running_program.hpp"
 

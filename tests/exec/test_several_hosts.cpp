@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "common/timeline/trace.hpp"
-#include "exec/transport/run_store.hpp"
+#include "common/timeline/trace/trace.hpp"
+#include "exec/transport/gloo/run_store.hpp"
 #include "tests/exec/running_program.hpp"
 
 using namespace plumb;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "exec/transport/run_store.hpp"
+#include "exec/transport/gloo/run_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/running_program.hpp"
 

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "common/plan/plan.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "tests/exec/temporary_folder.hpp"
 
 namespace plumb::exec {

@@ -1,7 +1,7 @@
 // Any text is a CSV of PyTorch or refused; a valid schedule is written so that it reads back as the same text.
 #include "common/base/error.hpp"
-#include "common/schedule/pytorch_csv.hpp"
-#include "common/schedule/validate.hpp"
+#include "common/schedule/interchange/pytorch_csv.hpp"
+#include "common/schedule/validate/validate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace plumb;

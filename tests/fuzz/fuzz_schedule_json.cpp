@@ -1,7 +1,7 @@
 // Any text is a schedule in JSON or refused; what was read is written so that it reads back as the same schedule.
 #include "common/base/error.hpp"
-#include "common/schedule/schedule_file.hpp"
-#include "common/schedule/validate.hpp"
+#include "common/schedule/interchange/schedule_file.hpp"
+#include "common/schedule/validate/validate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace plumb;

@@ -46,14 +46,17 @@ const std::vector<Library> libraries = {
 };
 
 // The rooms of common in the order in which the data flow: each may include those before it.
-const std::vector<std::string> rooms = {"base", "model", "cluster",  "layout", "split", "schedule",
-                                        "cost", "graph", "timeline", "plan",   "search"};
+const std::vector<std::string> rooms = {"base", "model",   "cluster",  "layout",   "split",      "schedule",
+                                        "cost", "graph",   "timeline", "scenario", "block_cost", "scenario_file",
+                                        "plan", "planner", "study",    "search"};
+
+constexpr std::size_t most_sources = 32;  // of one folder, those below it apart
 
 constexpr std::size_t longest_header = 150;
 constexpr std::size_t longest_source = 400;
 constexpr std::size_t longest_test = 450;  // cases are independent of each other
 const std::map<std::string, std::size_t> longer_files = {
-    {"common/base/json_fields.hpp", 220},  // templates: there is no source to move them to
+    {"common/base/document/json_fields.hpp", 220},  // templates: there is no source to move them to
 };
 
 std::size_t longest(const SourceFile& file) {
@@ -72,6 +75,8 @@ std::optional<std::size_t> room_of(std::string_view path) {
   if (found == rooms.end()) return std::nullopt;
   return static_cast<std::size_t>(found - rooms.begin());
 }
+
+std::string folder_of(std::string_view path) { return std::string(path.substr(0, path.rfind('/'))); }
 
 std::string place(const SourceFile& file, int line) { return file.path + ":" + std::to_string(line) + ": "; }
 
@@ -144,7 +149,7 @@ ListedFiles files_listed_in(std::string_view folder, std::string_view text) {
     if (word == "FILES") in_file_set = true;
     if (word == "PRIVATE" || word == ")") in_file_set = false;
     if (word.find('.') == std::string::npos) continue;
-    const std::string path = folder.empty() ? word : std::string(folder) + "/" + word;
+    const std::string path = (std::filesystem::path(folder) / word).lexically_normal().generic_string();
     listed.all.insert(path);
     if (in_file_set) listed.public_headers.insert(path);
   }
@@ -285,6 +290,35 @@ std::vector<std::string> include_cycles(const std::vector<SourceFile>& files) {
     done.insert(name);
   };
   for (const SourceFile& file : files) visit(file.path);
+  return found;
+}
+
+std::vector<std::string> folder_cycles(const std::vector<SourceFile>& files) {
+  std::map<std::string, std::set<std::string>> includes;
+  for (const SourceFile& file : files) {
+    const std::string own = folder_of(file.path);
+    // A program's main knows all that is below it.
+    if (top_folder(file.path) == "tests" || file.path.ends_with("/main.cpp")) continue;
+    for (const Include& include : includes_of(file)) {
+      if (include.quoted && folder_of(include.path) != own) includes[own].insert(folder_of(include.path));
+    }
+  }
+  std::vector<SourceFile> as_files;
+  for (const auto& [folder, others] : includes) {
+    as_files.push_back({.path = folder, .lines = {}});
+    for (const std::string& other : others) as_files.back().lines.push_back("#include \"" + other + "\"");
+  }
+  return include_cycles(as_files);
+}
+
+std::vector<std::string> full_folders(const std::vector<SourceFile>& files) {
+  std::map<std::string, std::size_t> counts;
+  for (const SourceFile& file : files) ++counts[folder_of(file.path)];
+  std::vector<std::string> found;
+  for (const auto& [folder, count] : counts) {
+    if (count <= most_sources) continue;
+    found.push_back(folder + ": " + std::to_string(count) + " sources, at most " + std::to_string(most_sources));
+  }
   return found;
 }
 

@@ -87,6 +87,26 @@ TEST_CASE("our includes are paths from the root, without cycles") {
   CHECK(include_cycles({a, b}) == std::vector<std::string>{"common/a.hpp -> common/b.hpp -> common/a.hpp"});
 }
 
+TEST_CASE("folders include each other in one direction, a program's main apart") {
+  const auto up = source_file("exec/run/a.cpp", "#include \"exec/stage/b.hpp\"\n");
+  const auto down = source_file("exec/stage/b.cpp", "#include \"exec/run/c.hpp\"\n");
+  const auto within = source_file("exec/stage/d.cpp", "#include \"exec/stage/b.hpp\"\n");
+  const auto main = source_file("exec/main.cpp", "#include \"exec/run/c.hpp\"\n");
+  const auto to_root = source_file("exec/run/e.cpp", "#include \"exec/f.hpp\"\n");
+  CHECK(folder_cycles({up, within, main}).empty());
+  CHECK(folder_cycles({main, to_root}).empty());
+  CHECK(folder_cycles({up, down}) == std::vector<std::string>{"exec/run -> exec/stage -> exec/run"});
+}
+
+TEST_CASE("a folder has no more sources than a reader takes in") {
+  std::vector<SourceFile> files;
+  for (int i = 0; i < 32; ++i) files.push_back(source_file("sim/a" + std::to_string(i) + ".cpp", ""));
+  files.push_back(source_file("sim/commands/b.cpp", ""));
+  CHECK(full_folders(files).empty());
+  files.push_back(source_file("sim/c.cpp", ""));
+  CHECK(full_folders(files) == std::vector<std::string>{"sim: 33 sources, at most 32"});
+}
+
 TEST_CASE("a type of a namespace is defined in one header") {
   const std::string text = "namespace plumb {\nstruct A {\n};\nenum class B : int { one };\n}\n";
   const auto one = source_file("common/a.hpp", text);
@@ -142,6 +162,6 @@ TEST_CASE("style that no tool checks") {
   std::string header = "// What it is.\n#pragma once\n";
   for (int i = 0; i < 200; ++i) header += "int x;\n";
   CHECK(style("common/a.hpp", header) == 1);
-  CHECK(style("common/base/json_fields.hpp", header) == 0);  // may be longer, up to a limit of its own
-  CHECK(style("common/base/json_fields.hpp", header + header) == 1);
+  CHECK(style("common/base/document/json_fields.hpp", header) == 0);  // may be longer, up to a limit of its own
+  CHECK(style("common/base/document/json_fields.hpp", header + header) == 1);
 }

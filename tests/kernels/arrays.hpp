@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/numbers.hpp"
-#include "kernels/types.hpp"
+#include "kernels/device/numbers.hpp"
+#include "kernels/device/types.hpp"
 #include "tests/catch.hpp"
 #include "tests/kernels/place.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/gated_delta.hpp"
+#include "kernels/gated_delta/gated_delta.hpp"
 #include "tests/kernels/arrays.hpp"
 
 namespace plumb::test {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/cuda_check.hpp"
+#include "kernels/device/cuda_check.hpp"
 #include "tests/kernels/place.hpp"
 
 namespace plumb::test {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/gated_delta.hpp"
+#include "kernels/gated_delta/gated_delta.hpp"
 #include "kernels/lora.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/rms_norm.hpp"

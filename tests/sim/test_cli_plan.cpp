@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <set>
 
+#include "common/block_cost/block_costs.hpp"
 #include "common/cost/profile.hpp"
-#include "common/plan/block_costs.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"

@@ -1,7 +1,7 @@
 // What `plumb schedule` does with schedules that others wrote, and for others to read.
 #include <map>
 
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"

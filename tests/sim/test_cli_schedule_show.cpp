@@ -1,7 +1,7 @@
 // `plumb schedule show` and `compare` from outside.
 #include <chrono>
 
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"

@@ -5,7 +5,8 @@
 #include <map>
 
 #include "common/base/error.hpp"
-#include "common/plan/what_if.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/study/what_if.hpp"
 #include "sim/engine.hpp"
 #include "sim/predict.hpp"
 #include "sim/runner.hpp"

@@ -2,7 +2,7 @@
 #include <limits>
 #include <random>
 
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "sim/runner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"

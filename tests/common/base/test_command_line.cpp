@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "common/base/number_check.hpp"
+#include "common/base/document/number_check.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;

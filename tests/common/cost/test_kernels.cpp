@@ -1,7 +1,7 @@
 // The kernels of a block: their FLOPs are the operations', their messages those of the tensor layout's papers.
 #include "common/cost/kernels.hpp"
 
-#include "common/model/model_block.hpp"
+#include "common/model/files/model_block.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;

@@ -6,7 +6,7 @@
 
 #include "common/graph/evaluate.hpp"
 #include "common/graph/memory.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/naive_pipeline.hpp"
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 
-#include "common/schedule/validate.hpp"
+#include "common/schedule/validate/validate.hpp"
 #include "tests/common/graph/closed_forms.hpp"
 
 using namespace plumb;

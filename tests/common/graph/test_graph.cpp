@@ -6,9 +6,9 @@
 #include <random>
 
 #include "common/base/error.hpp"
-#include "common/schedule/interchange.hpp"
-#include "common/schedule/registry.hpp"
-#include "common/schedule/validate.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "common/schedule/interchange/interchange.hpp"
+#include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/naive_pipeline.hpp"
 #include "tests/common/schedule/random_schedule.hpp"

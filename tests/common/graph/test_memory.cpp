@@ -9,8 +9,8 @@
 #include <set>
 
 #include "common/base/error.hpp"
-#include "common/schedule/interchange.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "common/schedule/interchange/interchange.hpp"
 #include "common/split/split.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"

@@ -4,9 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/model/files/read_model.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
-#include "common/model/read_model.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;

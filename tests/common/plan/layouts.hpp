@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/plan/plan.hpp"
+#include "common/planner/make_plan.hpp"
 #include "tests/common/plan/scenarios.hpp"
 
 namespace plumb::testing {

@@ -8,7 +8,8 @@
 #include <string>
 
 #include "common/base/error.hpp"
-#include "common/plan/scenario.hpp"
+#include "common/scenario/scenario.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 
 namespace plumb::testing {
 

@@ -1,7 +1,8 @@
 // What a plan's messages and reductions cost beside its stages, against closed forms of their parts.
 #include "common/plan/plan_costs.hpp"
 
-#include "common/plan/block_costs.hpp"
+#include "common/block_cost/block_costs.hpp"
+#include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
 

@@ -4,7 +4,8 @@
 
 #include "common/cluster/machine_numbers.hpp"
 #include "common/cluster/machine_ranges.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/model/parameters.hpp"
+#include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
 

@@ -1,7 +1,7 @@
 // The shapes over which every registered schedule is tested, and which of them each is defined for.
 #pragma once
 
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 
 namespace plumb {
 

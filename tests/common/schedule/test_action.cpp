@@ -1,7 +1,7 @@
 #include "common/schedule/action.hpp"
 
 #include "common/base/error.hpp"
-#include "common/schedule/interchange.hpp"
+#include "common/schedule/interchange/interchange.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;

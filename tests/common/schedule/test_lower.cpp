@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "common/base/error.hpp"
-#include "common/schedule/interchange.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "common/schedule/interchange/interchange.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
 

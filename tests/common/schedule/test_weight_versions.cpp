@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;

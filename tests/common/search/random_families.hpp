@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "common/search/family.hpp"
 #include "tests/common/plan/scenarios.hpp"
 

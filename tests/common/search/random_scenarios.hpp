@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/plan/planner.hpp"
+#include "common/planner/planner.hpp"
 #include "tests/common/plan/scenarios.hpp"
 
 namespace plumb::testing {

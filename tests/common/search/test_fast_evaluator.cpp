@@ -1,4 +1,5 @@
 // What the fast way says is what the whole plan says: split, time and memory, over random families.
+#include "common/planner/make_plan.hpp"
 #include "common/search/fast_evaluator.hpp"
 
 #include "tests/catch.hpp"

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "common/base/digest.hpp"
+#include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"
 #include "tests/common/search/search_counts.hpp"

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/planner/make_plan.hpp"
 #include "common/search/search.hpp"
 #include "common/split/coupled.hpp"
 #include "tests/catch.hpp"

@@ -6,7 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/evaluate.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "common/search/peak_memory.hpp"
 #include "common/search/structure_cache.hpp"
 #include "tests/catch.hpp"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
-#include "common/plan/stage_data_choices.hpp"
+#include "common/scenario_file/stage_data_choices.hpp"
 #include "common/search/baseline.hpp"
 #include "common/search/search.hpp"
 #include "tests/catch.hpp"

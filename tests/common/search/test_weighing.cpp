@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/planner/make_plan.hpp"
 #include "common/split/coupled.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"

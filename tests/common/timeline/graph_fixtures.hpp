@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/graph/evaluate.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "common/timeline/timeline.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/common/timeline/fixtures.hpp"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/schedule/action_index.hpp"
-#include "tests/exec/async_device.hpp"
-#include "tests/exec/transports.hpp"
+#include "tests/exec/device/async_device.hpp"
+#include "tests/exec/transport/transports.hpp"
 
 namespace plumb::exec {
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "exec/messages.hpp"
-#include "tests/exec/async_device.hpp"
+#include "exec/run/messages.hpp"
+#include "tests/exec/device/async_device.hpp"
 #include "tests/exec/fake_nccl/fake_evictions.hpp"
-#include "tests/exec/transports.hpp"
+#include "tests/exec/transport/transports.hpp"
 
 namespace plumb::exec {
 

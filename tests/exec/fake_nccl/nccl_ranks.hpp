@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "exec/launch.hpp"
-#include "exec/transport/local.hpp"
-#include "exec/transport/nccl.hpp"
+#include "exec/launch/launch.hpp"
+#include "exec/transport/local/local.hpp"
+#include "exec/transport/nccl/nccl.hpp"
 #include "exec/transport/rendezvous.hpp"
-#include "tests/exec/async_device.hpp"
+#include "tests/exec/device/async_device.hpp"
 #include "tests/exec/fake_nccl/fake_nccl.hpp"
-#include "tests/exec/transports.hpp"
+#include "tests/exec/transport/transports.hpp"
 
 namespace plumb::exec {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/timeline/timeline.hpp"
-#include "exec/rank_log.hpp"
+#include "exec/run/rank_log.hpp"
 #include "tests/exec/stage/pipelines.hpp"
 
 namespace plumb::exec::test {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "exec/stage/kernel_table.hpp"
+#include "exec/stage/primitives/kernel_table.hpp"
 
 namespace plumb::exec::test {
 

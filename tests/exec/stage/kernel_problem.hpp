@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "exec/stage/weights.hpp"
+#include "exec/stage/primitives/weights.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/emulated_kernels.hpp"
 

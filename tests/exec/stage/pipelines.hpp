@@ -8,13 +8,13 @@
 
 #include "common/graph/memory.hpp"
 #include "common/plan/plan.hpp"
-#include "common/schedule/registry.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "exec/device/device.hpp"
 #include "exec/device/host_device.hpp"
-#include "exec/launch.hpp"
-#include "exec/runner.hpp"
+#include "exec/launch/launch.hpp"
+#include "exec/run/runner.hpp"
 #include "exec/stage/factory.hpp"
-#include "exec/transport/local.hpp"
+#include "exec/transport/local/local.hpp"
 #include "exec/transport/receive_arena.hpp"
 
 namespace plumb::exec::test {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "exec/stage/weights.hpp"
+#include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec::plain {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "exec/data.hpp"
+#include "exec/data/data.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec::test {

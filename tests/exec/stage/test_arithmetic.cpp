@@ -6,8 +6,8 @@
 #include <cmath>
 #include <string>
 
-#include "exec/data.hpp"
-#include "exec/images.hpp"
+#include "exec/data/data.hpp"
+#include "exec/data/images.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"

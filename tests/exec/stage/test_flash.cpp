@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "exec/stage/functions.hpp"
+#include "exec/stage/primitives/functions.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/flash_on_host.hpp"
 #include "tests/exec/stage/kernel_problem.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/model/operations.hpp"
-#include "exec/stage/block.hpp"
+#include "exec/stage/modules/block.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"

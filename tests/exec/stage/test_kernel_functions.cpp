@@ -4,12 +4,12 @@
 #include <cmath>
 #include <vector>
 
-#include "exec/stage/delta_rule.hpp"
-#include "exec/stage/expert_moves.hpp"
-#include "exec/stage/functions.hpp"
-#include "exec/stage/lora.hpp"
-#include "exec/stage/operations.hpp"
-#include "exec/stage/primitives.hpp"
+#include "exec/stage/modules/lora.hpp"
+#include "exec/stage/primitives/delta_rule.hpp"
+#include "exec/stage/primitives/expert_moves.hpp"
+#include "exec/stage/primitives/functions.hpp"
+#include "exec/stage/primitives/operations.hpp"
+#include "exec/stage/primitives/primitives.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/emulated_kernels.hpp"
 #include "tests/exec/stage/kernel_problem.hpp"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exec/check/check.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/emulated_kernels.hpp"

@@ -1,5 +1,5 @@
 // Bytes per rank: who allocates owns, a hand-over moves, the free counts for the owner on whichever thread it happens.
-#include "exec/memory.hpp"
+#include "exec/host/memory.hpp"
 
 #include <ATen/ATen.h>
 

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "common/base/text.hpp"
+#include "exec/check/check.hpp"
 #include "exec/commands/member.hpp"
 #include "exec/device/torch_device.hpp"
 #include "tests/catch.hpp"

@@ -3,10 +3,11 @@
 #include <cmath>
 
 #include "common/base/error.hpp"
+#include "exec/check/check.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
-#include "tests/exec/transports.hpp"
+#include "tests/exec/transport/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;

@@ -2,11 +2,11 @@
 // threads.
 #include <limits>
 
+#include "common/block_cost/block_costs.hpp"
 #include "common/graph/evaluate.hpp"
 #include "common/graph/memory.hpp"
 #include "common/graph/schedule_graph.hpp"
-#include "common/plan/block_costs.hpp"
-#include "exec/calibrate.hpp"
+#include "exec/calibrate/calibrate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/stage/models.hpp"

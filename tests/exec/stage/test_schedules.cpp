@@ -1,11 +1,12 @@
 // Every schedule of the registry that is executed, over both transports, against the single device, bit by bit.
 #include "common/schedule/weight_versions.hpp"
+#include "exec/check/check.hpp"
 #include "exec/device/host_device.hpp"
 #include "tests/catch.hpp"
-#include "tests/exec/host_with_streams.hpp"
+#include "tests/exec/device/host_with_streams.hpp"
 #include "tests/exec/stage/device_step.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
-#include "tests/exec/transports.hpp"
+#include "tests/exec/transport/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;

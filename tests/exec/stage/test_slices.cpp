@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "common/base/error.hpp"
-#include "exec/memory.hpp"
+#include "exec/host/memory.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"

@@ -5,10 +5,10 @@
 #include <fstream>
 
 #include "common/base/error.hpp"
-#include "common/model/read_model.hpp"
-#include "common/schedule/registry.hpp"
-#include "exec/data.hpp"
-#include "exec/images.hpp"
+#include "common/model/files/read_model.hpp"
+#include "common/schedule/generators/registry.hpp"
+#include "exec/data/data.hpp"
+#include "exec/data/images.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 

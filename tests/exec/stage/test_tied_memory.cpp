@@ -1,6 +1,7 @@
 // A tied table on one rank: what the plan predicts for it, against what a run holds.
-#include "common/plan/planner.hpp"
-#include "exec/calibrate.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/planner/planner.hpp"
+#include "exec/calibrate/calibrate.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"

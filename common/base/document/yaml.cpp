@@ -1,0 +1,359 @@
+#include "common/base/document/yaml.hpp"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <span>
+#include <sstream>
+
+#include "common/base/excerpt.hpp"
+#include "common/base/files.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr const char* whole = "the file";  // the path of its outermost value
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+constexpr Unit byte_units[] = {{"B", 1},          {"KB", 1e3},          {"MB", 1e6},
+                               {"GB", 1e9},       {"TB", 1e12},         {"KiB", 1024.},
+                               {"MiB", 1048576.}, {"GiB", 1073741824.}, {"TiB", 1099511627776.}};
+constexpr Unit second_units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3},
+                                 {"s", 1},     {"min", 60},  {"h", 3600}};
+constexpr Unit bandwidth_units[] = {
+    {"B/s", 1},       {"KB/s", 1e3},       {"MB/s", 1e6},          {"GB/s", 1e9},       {"TB/s", 1e12},
+    {"KiB/s", 1024.}, {"MiB/s", 1048576.}, {"GiB/s", 1073741824.}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}};
+constexpr Unit flops_units[] = {
+    {"FLOP/s", 1}, {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}};
+
+// The number that `text` begins with; `rest` gets what follows.
+std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
+  rest = text.substr(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+std::string unit_list(std::span<const Unit> units) {
+  std::string list;
+  for (const Unit& unit : units) list += (list.empty() ? "" : ", ") + std::string(unit.name);
+  return list;
+}
+
+double quantity(const YamlValue& value, std::span<const Unit> units, const std::string& example) {
+  const std::string text = value.text();
+  std::string_view rest;
+  const std::optional<double> number = leading_number(text, rest);
+  const std::string hint = "write a number and a unit, for example " + example + "; units: " + unit_list(units);
+  if (!number) value.fail(value.path() + ": expected a quantity, not '" + excerpt(text) + "'", hint);
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  if (rest.empty()) value.fail(value.path() + ": '" + excerpt(text) + "' has no unit", hint);
+  for (const Unit& unit : units) {
+    if (unit.name != rest) continue;
+    const double result = *number * unit.factor;
+    if (!std::isfinite(result) || result < 0)
+      value.fail(value.path() + ": '" + excerpt(text) + "' is out of range", hint);
+    return result;
+  }
+  value.fail(value.path() + ": unknown unit '" + excerpt(rest) + "'", hint);
+}
+
+double positive_quantity(const YamlValue& value, std::span<const Unit> units, const std::string& example) {
+  const double result = quantity(value, units, example);
+  if (result <= 0) value.fail(value.path() + ": must be more than zero, not '" + excerpt(value.text()) + "'");
+  return result;
+}
+
+// Remembers where a document begins.
+class DocumentStart : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { place_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  [[nodiscard]] YAML::Mark place() const { return place_; }
+
+ private:
+  YAML::Mark place_;
+};
+
+// Not YAML::LoadAll, which never ends when a stray comma follows a document (yaml-cpp 0.7).
+void require_one_document(std::string_view text, const std::string& file) {
+  std::istringstream stream{std::string(text)};
+  YAML::Parser parser(stream);
+  DocumentStart start;
+  if (!parser.HandleNextDocument(start)) throw InputError(file, "is empty");
+  if (!parser.HandleNextDocument(start)) return;
+  throw InputError(Place{file, start.place().line + 1, start.place().column + 1},
+                   "something stands after the end of the first document, expected one document");
+}
+
+std::string shortest(double value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return error == std::errc() ? std::string(buffer, end) : std::to_string(value);
+}
+
+// One map over another. Aliases may nest a map in itself, or stand for more keys than a machine's memory holds; what
+// only looks at the keys it knows never meets those, but who merges walks through all that is there.
+class Merge {
+ public:
+  explicit Merge(const std::string& file) : file_(file) {}
+
+  [[nodiscard]] YAML::Node operator()(const YAML::Node& over, const YAML::Node& base, int depth = 0) {
+    if (!over.IsMap() || !base.IsMap()) return over;
+    keys_ += over.size() + base.size();
+    if (depth > deepest) fail(over, "is nested more than " + std::to_string(deepest) + " deep");
+    if (keys_ > most_keys) fail(over, "has more than " + std::to_string(most_keys) + " keys with what is merged in");
+    YAML::Node result(YAML::NodeType::Map);
+    for (const auto& entry : base) result[entry.first] = entry.second;
+    for (const auto& entry : over) {
+      const YAML::Node below = base[entry.first.Scalar()];
+      result[entry.first.Scalar()] = below.IsDefined() ? (*this)(entry.second, below, depth + 1) : entry.second;
+    }
+    return result;
+  }
+
+ private:
+  static constexpr int deepest = 32;
+  static constexpr std::size_t most_keys = 4096;
+
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& problem) const {
+    const YAML::Mark mark = node.Mark();
+    throw InputError(Place{file_, mark.is_null() ? 0 : mark.line + 1, mark.is_null() ? 0 : mark.column + 1}, problem,
+                     "look for an alias (*name) within what it names, or aliases of aliases");
+  }
+
+  const std::string& file_;
+  std::size_t keys_ = 0;
+};
+
+}  // namespace
+
+struct YamlValue::Content {
+  YAML::Node node;
+
+  // yaml-cpp tags a plain scalar "?" and a quoted one "!".
+  [[nodiscard]] bool quoted() const { return node.IsScalar() && node.Tag() == "!"; }
+};
+
+YamlValue::YamlValue(std::shared_ptr<const Content> content, const std::string& file, std::string path)
+    : content_(std::move(content)), path_(std::move(path)) {
+  const YAML::Mark mark = content_->node.Mark();
+  place_ = Place{file, mark.is_null() ? 0 : mark.line + 1, mark.is_null() ? 0 : mark.column + 1};
+}
+
+YamlValue YamlValue::parse(std::string_view text, const std::string& file) {
+  try {
+    require_one_document(text, file);
+    const YAML::Node document = YAML::Load(std::string(text));
+    if (document.IsNull()) throw InputError(file, "is empty");
+    return {std::make_shared<const Content>(Content{document}), file, whole};
+  } catch (const YAML::Exception& error) {
+    const bool known = !error.mark.is_null();
+    throw InputError(Place{file, known ? error.mark.line + 1 : 0, known ? error.mark.column + 1 : 0},
+                     "is not valid YAML or JSON: " + error.msg);
+  }
+}
+
+YamlValue YamlValue::load(const std::filesystem::path& path) { return parse(read_file(path), path.string()); }
+
+void YamlValue::fail(const std::string& problem, const std::string& hint) const {
+  throw InputError(place_, problem, hint);
+}
+
+bool YamlValue::is_map() const { return content_->node.IsMap(); }
+bool YamlValue::is_list() const { return content_->node.IsSequence(); }
+bool YamlValue::is_scalar() const { return content_->node.IsScalar(); }
+bool YamlValue::is_null() const { return content_->node.IsNull(); }
+
+bool YamlValue::is_text() const {
+  if (!is_scalar()) return false;
+  if (content_->quoted()) return true;
+  const std::string& word = content_->node.Scalar();
+  std::string_view rest;
+  const bool is_number = leading_number(word, rest).has_value() && rest.empty();
+  return !is_number && word != "true" && word != "false";
+}
+
+std::vector<std::string> YamlValue::keys() const {
+  if (!is_map()) fail(path_ + ": expected keys and values");
+  std::vector<std::string> keys;
+  for (const auto& entry : content_->node) {
+    if (!entry.first.IsScalar()) fail(path_ + ": a key must be a word");
+    keys.push_back(entry.first.Scalar());
+  }
+  return keys;
+}
+
+void YamlValue::check_keys(const std::vector<std::string>& allowed) const {
+  std::set<std::string> seen;
+  if (!is_map()) fail(path_ + ": expected keys and values", "keys: " + did_you_mean("", allowed));
+  for (const auto& entry : content_->node) {
+    const YamlValue key(std::make_shared<const Content>(Content{entry.first}), place_.file, path_);
+    if (!key.is_scalar()) key.fail(path_ + ": a key must be a word");
+    const std::string& word = entry.first.Scalar();
+    if (!seen.insert(word).second) key.fail("key '" + excerpt(word) + "' stands twice");
+    if (std::find(allowed.begin(), allowed.end(), word) == allowed.end()) {
+      key.fail("unknown key '" + excerpt(word) + "' in " + path_, did_you_mean(word, allowed));
+    }
+  }
+}
+
+std::optional<YamlValue> YamlValue::find(std::string_view key) const {
+  if (!is_map()) fail(path_ + ": expected keys and values");
+  std::optional<YamlValue> found;
+  for (const auto& entry : content_->node) {
+    if (!entry.first.IsScalar() || entry.first.Scalar() != key) continue;
+    if (found) {
+      YamlValue(std::make_shared<const Content>(Content{entry.first}), place_.file, path_)
+          .fail("key '" + std::string(key) + "' stands twice");
+    }
+    const std::string name = (path_ == whole ? "" : path_ + ".") + std::string(key);
+    found = YamlValue(std::make_shared<const Content>(Content{entry.second}), place_.file, name);
+    // A value left out ("key:") has no mark of its own.
+    if (found->place_.line == 0 || entry.second.IsNull()) {
+      found->place_ = Place{place_.file, entry.first.Mark().line + 1, entry.first.Mark().column + 1};
+    }
+  }
+  return found;
+}
+
+YamlValue YamlValue::require(std::string_view key) const {
+  std::optional<YamlValue> found = find(key);
+  if (!found) fail("key '" + std::string(key) + "' is missing in " + path_);
+  return *std::move(found);
+}
+
+YamlValue YamlValue::merged_over(const YamlValue& base) const {
+  const YAML::Node merged = Merge(place_.file)(content_->node, base.content_->node);
+  YamlValue result(std::make_shared<const Content>(Content{merged}), place_.file, path_);
+  result.place_ = place_;
+  return result;
+}
+
+YamlValue YamlValue::without(const std::vector<std::string>& keys) const {
+  YAML::Node rest(YAML::NodeType::Map);
+  for (const auto& entry : content_->node) {
+    if (std::ranges::find(keys, entry.first.Scalar()) == keys.end()) rest[entry.first] = entry.second;
+  }
+  YamlValue result(std::make_shared<const Content>(Content{rest}), place_.file, path_);
+  result.place_ = place_;
+  return result;
+}
+
+std::vector<YamlValue> YamlValue::items() const {
+  if (!is_list()) fail(path_ + ": expected a list");
+  std::vector<YamlValue> items;
+  for (const auto& item : content_->node) {
+    const std::string name = path_ == whole ? "entry " + std::to_string(items.size() + 1)  // as a reader counts
+                                            : path_ + "[" + std::to_string(items.size()) + "]";
+    items.push_back(YamlValue(std::make_shared<const Content>(Content{item}), place_.file, name));
+  }
+  return items;
+}
+
+std::string YamlValue::text() const {
+  if (!is_scalar()) fail(path_ + ": expected a word" + (is_null() ? ", not nothing" : ""));
+  return content_->node.Scalar();
+}
+
+bool YamlValue::boolean() const {
+  const bool plain = is_scalar() && !content_->quoted();
+  if (plain && (content_->node.Scalar() == "true" || content_->node.Scalar() == "True")) return true;
+  if (plain && (content_->node.Scalar() == "false" || content_->node.Scalar() == "False")) return false;
+  fail(path_ + ": expected true or false" + (is_scalar() ? ", not '" + excerpt(content_->node.Scalar()) + "'" : ""));
+}
+
+std::int64_t YamlValue::integer(std::int64_t least, std::int64_t most) const {
+  const std::string range = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  if (!is_scalar()) fail(path_ + ": expected " + range);
+  const std::string& word = content_->node.Scalar();
+  if (content_->quoted())
+    fail(path_ + ": expected " + range + ", not the text '" + excerpt(word) + "'", "leave out the quotes");
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool is_whole = error == std::errc() && end == word.data() + word.size();
+  if (!is_whole || value < least || value > most) fail(path_ + ": expected " + range + ", not '" + excerpt(word) + "'");
+  return value;
+}
+
+double YamlValue::number(double least, double most) const {
+  const std::string range = "a number from " + shortest(least) + " to " + shortest(most);
+  if (!is_scalar()) fail(path_ + ": expected " + range);
+  const std::string& word = content_->node.Scalar();
+  if (content_->quoted())
+    fail(path_ + ": expected " + range + ", not the text '" + excerpt(word) + "'", "leave out the quotes");
+  std::string_view rest;
+  const std::optional<double> value = leading_number(word, rest);
+  if (!value || !rest.empty() || *value < least || *value > most) {
+    fail(path_ + ": expected " + range + ", not '" + excerpt(word) + "'");
+  }
+  return *value;
+}
+
+double YamlValue::fraction(double most) const {
+  std::string_view rest;
+  const std::string word = text();
+  const std::optional<double> value = leading_number(word, rest);
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const double scale = rest == "%" ? 0.01 : 1;
+  if (!value || (rest != "%" && !rest.empty()) || *value < 0 || *value * scale > most) {
+    fail(path_ + ": expected a fraction from 0 to " + shortest(most) +
+         " or a percentage, such as 0.025 or 2.5%, not '" + excerpt(word) + "'");
+  }
+  return *value * scale;
+}
+
+std::size_t YamlValue::choice(const std::vector<std::string>& names) const {
+  const std::string word = text();
+  const auto found = std::find(names.begin(), names.end(), word);
+  if (found == names.end()) fail(path_ + ": unknown '" + excerpt(word) + "'", did_you_mean(word, names));
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+Bytes YamlValue::bytes() const {
+  const double value = positive_quantity(*this, byte_units, "'80 GB'");
+  if (value > static_cast<double>(largest_amount.value))
+    fail(path_ + ": '" + excerpt(text()) + "' is more than 10^18 bytes");
+  return {static_cast<std::int64_t>(std::llround(value))};
+}
+
+Seconds YamlValue::seconds() const {
+  const Seconds value{quantity(*this, second_units, "'5 us'")};
+  if (value > longest_time) fail(path_ + ": '" + excerpt(text()) + "' is more than 10^9 seconds");
+  return value;
+}
+
+BytesPerSecond YamlValue::bytes_per_second() const {
+  const BytesPerSecond value{positive_quantity(*this, bandwidth_units, "'50 GB/s'")};
+  if (value < slowest_bandwidth || value > fastest_bandwidth) {
+    fail(path_ + ": '" + excerpt(text()) + "' is not between 1 and 10^18 bytes per second");
+  }
+  return value;
+}
+
+FlopsPerSecond YamlValue::flops_per_second() const {
+  const FlopsPerSecond value{positive_quantity(*this, flops_units, "'312 TFLOP/s'")};
+  if (value < slowest_peak || value > fastest_peak) {
+    fail(path_ + ": '" + excerpt(text()) + "' is not between 10^3 and 10^24 operations per second");
+  }
+  return value;
+}
+
+}  // namespace plumb

@@ -1,0 +1,28 @@
+// The cost of one block on a device of known numbers: what block_costs.hpp gives where nothing was measured.
+#pragma once
+
+#include <vector>
+
+#include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/block_shapes.hpp"
+#include "common/cost/costs.hpp"
+#include "common/cost/kernels.hpp"
+#include "common/scenario/scenario.hpp"
+
+namespace plumb {
+
+// Of the scenario's microbatch, or of a slice of it.
+[[nodiscard]] KernelContext kernel_context(const Scenario& scenario, Slice slice = {});
+
+// Experts that are chosen `load` times as often as the mean see so many more tokens.
+void load_experts(std::vector<Operation>& operations, double load);
+
+// Parameters of one rank of a tensor group.
+[[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes, int tensor);
+
+void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients);
+
+// One rank's, of shapes that are those of the slice. Throws InputError for activations of more than 8 PiB.
+[[nodiscard]] ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, Slice slice);
+
+}  // namespace plumb

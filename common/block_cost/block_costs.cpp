@@ -1,0 +1,228 @@
+#include "common/block_cost/block_costs.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "common/base/error.hpp"
+#include "common/block_cost/analytic_cost.hpp"
+#include "common/block_cost/block_shapes.hpp"
+#include "common/model/first_alike.hpp"
+#include "common/model/lora.hpp"
+#include "common/scenario/boundary.hpp"
+#include "common/schedule/action_index.hpp"
+
+namespace plumb {
+namespace {
+
+std::string describe(const ProfileShapes& shapes) {
+  return shapes.model + " (" + shapes.model_digest + "), sequence " + std::to_string(shapes.sequence) +
+         ", microbatch " + std::to_string(shapes.microbatch) + ", " + std::string(name_of(shapes.precision)) + ", " +
+         optimizer_names().at(static_cast<std::size_t>(shapes.optimizer)) +
+         (shapes.lora ? ", lora of " + describe(*shapes.lora) : "");
+}
+
+void require_same_shapes(const Profile& profile, const ProfileShapes& wanted) {
+  ProfileShapes measured = profile.shapes;
+  measured.model = wanted.model;  // a name is no shape
+  if (measured == wanted) return;
+  throw InputError("profile", "was measured for " + describe(profile.shapes) + "; this needs " + describe(wanted),
+                   "calibrate with this scenario, or leave the profile out");
+}
+
+}  // namespace
+
+bool redoes_every_layer_inside(const Training& training, const Software& software) {
+  return training.recompute.mode == RecomputeMode::full && software.recompute_unit == RecomputeUnit::layer;
+}
+
+Bytes boundary_of_rank(const Scenario& scenario) {
+  const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
+  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
+}
+
+namespace {
+
+// Ranks of a stage's group on a machine, of those that it stands on the least.
+int fewest_of_stage(const Layout& layout, MeshAxis axis, int devices, int stage) {
+  std::map<int, int> members;  // by machine
+  for (const int rank : group(layout, first_rank(layout, stage), axis)) ++members[machine_of(rank, devices)];
+  int fewest = degree(as_all(layout, stage), axis);
+  for (const auto& [machine, count] : members) fewest = std::min(fewest, count);
+  return fewest;
+}
+
+}  // namespace
+
+GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
+  const int devices = cluster.machine.devices;
+  const GroupWays ways = group_ways(layout, axis, cluster, together, stage);
+  GroupPlacement placed{.ranks = degree(as_all(layout, stage), axis),
+                        .per_machine = has_stage_data(layout) ? fewest_of_stage(layout, axis, devices, stage)
+                                                              : fewest_on_a_machine(layout, axis, devices),
+                        .ranks_per_nic = ways.ranks_per_nic,
+                        .uplink_passes = ways.uplink_passes};
+  const auto limit = [&](BytesPerSecond bandwidth, double passes) {
+    if (passes <= 0) return;
+    const BytesPerSecond each = bandwidth / passes;
+    placed.border = placed.border.value > 0 ? std::min(placed.border, each) : each;
+  };
+  limit(leaf_bandwidth(cluster), ways.leaf_passes);
+  limit(cluster.between_sites.bandwidth.value, ways.site_passes);
+  if (ways.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
+  return placed;
+}
+
+Machine machine_in_training(const Scenario& scenario) {
+  Machine machine = scenario.cluster.machine;
+  const bool beside_messages =
+      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
+  if (beside_messages && machine.device.multiprocessors > 0) {
+    constexpr double least = 0.01;  // left to matmuls, whatever a fit or a draw tries
+    machine.device.matmul_efficiency.value *=
+        std::max(1 - machine.device.message_multiprocessors.value / machine.device.multiprocessors, least);
+  }
+  return machine;
+}
+
+std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
+  const KernelContext context = kernel_context(scenario, slice);
+  return block_kernels(shapes_of_block(scenario, block, operation_context(context)).operations, context);
+}
+
+StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
+  const bool master_copy = training.precision != ElementType::fp32;
+  const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
+  return {.parameters = {parameters.all * element_bytes(training.precision)},
+          .gradients = {parameters.trained * element_bytes(gradients)},
+          .optimizer = {parameters.trained * element_bytes(ElementType::fp32) * (moments + (master_copy ? 1 : 0))},
+          .trained = {parameters.trained * element_bytes(training.precision)}};
+}
+
+namespace {
+
+// Of one slice, or of the whole microbatch.
+ComputeCost analytic_cost_of(const Scenario& scenario, std::size_t block, Slice slice) {
+  BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario, slice)));
+  if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
+  return analytic_cost(shapes, scenario, slice);
+}
+
+ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block, int slices) {
+  std::vector<ComputeCost> all;
+  for (int slice = 0; slice < slices; ++slice) all.push_back(analytic_cost_of(scenario, block, {slice, slices}));
+  return of_slices(all);
+}
+
+ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int slices) {
+  ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
+  const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
+  // A tied head may have been measured together with its copy of the table.
+  const ParameterShare own = count_of_rank(shapes, 1);
+  if (cost.parameters > own.all && !scenario.training.lora) {
+    cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
+  }
+  set_states(cost, own, scenario.training, scenario.software.gradients);
+  return per_slice(cost, slices);
+}
+
+// As if one rank held all blocks and all microbatches at once, with a message each way: whatever layout and schedule
+// then make of the blocks fits 63 bits, also twice of two replicas. In floating point, where the sum may not fit.
+void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scenario& scenario, int slices) {
+  constexpr double most = 2'305'843'009'213'693'952.0;
+  const Training& training = scenario.training;
+  const double each = static_cast<double>(training.global_batch) / static_cast<double>(training.microbatch) * slices;
+  const double passes = std::clamp(each, 1.0, static_cast<double>(largest_schedule));
+  const double messages = 2.0 / slices * static_cast<double>(boundary_of_rank(scenario).value);
+  double bytes = 0;
+  for (const ComputeCost& block : blocks) {
+    bytes += passes * (messages + static_cast<double>(block.kept_bytes.value) +
+                       static_cast<double>(block.kept_for_weight_bytes.value));
+    for (const Bytes once : {block.parameter_bytes, block.gradient_bytes, block.optimizer_bytes,
+                             block.forward_workspace_bytes, block.input_gradient_workspace_bytes}) {
+      bytes += static_cast<double>(once.value);
+    }
+  }
+  if (bytes <= most) return;
+  throw InputError("training",
+                   "activations of a batch of " + std::to_string(training.global_batch) + " × " +
+                       std::to_string(training.sequence) + " tokens, with all states, are larger than 2 EiB",
+                   "a shorter sequence or a smaller global batch");
+}
+
+}  // namespace
+
+std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices) {
+  const Model& model = scenario.model;
+  Scenario at = scenario;
+  at.training.microbatch = microbatch;
+  if (scenario.profile) {
+    if (scenario.training.recompute.mode == RecomputeMode::selective) {
+      throw InputError("training.recompute", "selective needs the time of attention alone, which a profile has not",
+                       "none, full, {layers: …} or {every: …}, or leave the profile out");
+    }
+    require_same_shapes(*scenario.profile, {.model = model.name,
+                                            .model_digest = model_digest(model),
+                                            .sequence = scenario.training.sequence,
+                                            .microbatch = microbatch,
+                                            .precision = scenario.training.precision,
+                                            .optimizer = scenario.training.optimizer,
+                                            .lora = scenario.training.lora});
+  }
+  const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
+  std::vector<ComputeCost> costs;
+  const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
+  const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
+  // Equal layers cost the same, wherever they stand, unless each was measured.
+  const std::vector<std::size_t> first = first_alike(model.layers, [&](std::size_t block, std::size_t earlier) {
+    return !scenario.profile && below(earlier) == below(block);
+  });
+  for (std::size_t block = 0; block < first.size(); ++block) {
+    if (first[block] < block) {
+      costs.push_back(costs[first[block]]);
+      continue;
+    }
+    costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
+                                     : analytic_cost_of_slices(at, block, slices));
+    const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
+    if (is_layer(block) && redoes_all && goes_back)
+      costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at) / slices);
+  }
+  require_countable_batch(costs, at, slices);
+  return costs;
+}
+
+ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
+  const Model& model = scenario.model;
+  const std::int64_t table = model.vocabulary * model.hidden / scenario.layout.tensor.degree;
+  if (scenario.training.lora) {  // frozen
+    head.parameters += table;
+    head.parameter_bytes += Bytes{table * element_bytes(scenario.training.precision)};
+    return head;
+  }
+  const double share =
+      static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
+  set_states(head, all_trained(head.parameters + table), scenario.training, scenario.software.gradients);
+  head.optimizer += embedding.optimizer * share;
+  return head;
+}
+
+ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
+  if (scenario.training.lora) return head;
+  head.gradient_bytes += Bytes{scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
+                               element_bytes(scenario.software.gradients)};
+  return head;
+}
+
+std::string provenance(const Scenario& scenario) {
+  if (scenario.profile) {
+    const Profile& profile = *scenario.profile;
+    return std::string(measured_provenance) + " " + profile.machine + ", " + std::to_string(profile.samples) +
+           " rounds of " +
+           (profile.busy_ranks == 1 ? "one rank" : std::to_string(profile.busy_ranks) + " ranks at once") + ", " +
+           profile.transport + " transport";
+  }
+  const DeviceProfile& device = scenario.cluster.machine.device;
+  return "peak (" + device.peak.source + ") × efficiency (" + device.matmul_efficiency.source + ")";
+}
+
+}  // namespace plumb

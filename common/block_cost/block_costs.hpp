@@ -1,0 +1,88 @@
+// The cost of every block of a scenario's model: from its profile if there is one, else from the device's datasheet.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/cost/collective_time.hpp"
+#include "common/cost/costs.hpp"
+#include "common/cost/kernels.hpp"
+#include "common/layout/shared_ports.hpp"
+#include "common/scenario/scenario.hpp"
+
+namespace plumb {
+
+// layers + 2 entries, for one microbatch of `microbatch` sequences: embedding, layers, head (final norm, head, loss,
+// and multi-token prediction if the model has it).
+//
+// With a profile: its medians. Throws InputError when it was measured at other shapes, naming both.
+//
+// Analytic, of one rank of a tensor group: the sum over the block's kernels (common/cost/kernels.hpp) on the scenario's
+// device, with its software; recompute inside the backward counts as I. The optimizer streams its states.
+// Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
+// that an operation keeps, of W its largest gradient in fp32 before it is added.
+//
+// With LoRA as common/model/lora.hpp says; of a frozen tied table too there is no gradient.
+//
+// Of one of `slices` equal parts of the sequences, where there are more: analytic, each at its own shape, matmuls over
+// its tokens and attention over all keys up to its end, so that later slices take longer; measured, an even part.
+//
+// Throws InputError where a block's activations are larger than 8 PiB, or those of the whole batch and all states than
+// 2 EiB, whatever part of that a rank holds: sums and products of what it returns fit 63 bits.
+//
+// Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
+// table: without a copy or gradient of its own here, see `with_table_copy` and `with_table_gradient`.
+[[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices = 1);
+
+// The head's cost where its tied table cannot be the embedding's own, because they stand in two stages: a copy with
+// gradient, optimizer states and optimizer time.
+[[nodiscard]] ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding);
+
+// The head's cost where one stage has both: the table is the embedding's, and the head collects a gradient of its own,
+// which is added to the embedding's before the optimizer steps.
+[[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
+
+// What the analytic costs of a block are sums over, and the machine on which they are: messages beside matmuls take
+// some of its multiprocessors.
+[[nodiscard]] std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});
+[[nodiscard]] Machine machine_in_training(const Scenario& scenario);
+
+// "profile of HOST, 15 rounds of one rank, gloo transport" (or "of 2 ranks at once"), or "peak (datasheet) × efficiency
+// (assumed: …)".
+[[nodiscard]] std::string provenance(const Scenario& scenario);
+inline constexpr std::string_view measured_provenance = "profile of";  // how that of measured costs begins
+
+// Whether the forward of every layer is redone inside its backward. Recompute stage by stage has actions of its own,
+// see recomputes_by_action; of some layers, see layers_redone_inside.
+[[nodiscard]] bool redoes_every_layer_inside(const Training& training, const Software& software);
+
+// Hidden states of one microbatch, as one rank holds them between layers: of a tensor group with sequence parallelism
+// its part.
+[[nodiscard]] Bytes boundary_of_rank(const Scenario& scenario);
+
+// Where the groups on this axis stand, by the one that is placed worst: where some of them cross the border of a
+// machine and others do not, all have the cost of those that do, for which the others wait. And what they share with
+// the other groups that run together. With data degrees by stage the group of that stage; where machines have different
+// numbers of its ranks, as if all had as few as any.
+[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster,
+                                       Together together = Together::one_stage, int stage = 0);
+
+// Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
+// gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
+// Frozen parameters (LoRA) have weights alone.
+struct ParameterShare {
+  std::int64_t all = 0;
+  std::int64_t trained = 0;
+};
+[[nodiscard]] constexpr ParameterShare all_trained(std::int64_t parameters) { return {parameters, parameters}; }
+struct StateBytes {
+  Bytes parameters;
+  Bytes gradients;
+  Bytes optimizer;
+  Bytes trained;  // of `parameters`
+};
+[[nodiscard]] StateBytes state_bytes(ParameterShare parameters, const Training& training,
+                                     ElementType gradients = ElementType::fp32);
+
+}  // namespace plumb

@@ -1,0 +1,41 @@
+#include "common/block_cost/block_shapes.hpp"
+
+#include <utility>
+
+#include "common/model/lora.hpp"
+
+namespace plumb {
+namespace {
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+BlockShapes shapes_of_block(const Model& model, std::size_t block, const OperationContext& context) {
+  if (block == 0) return {embedding_operations(model, context), embedding_parameters(model)};
+  if (block <= model.layers.size()) {
+    return {layer_operations(model, block - 1, context), layer_parameters(model, block - 1)};
+  }
+  BlockShapes head{head_operations(model, context), final_norm_parameters(model)};
+  append(head.parameters, head_parameters(model));
+  append(head.parameters, mtp_parameters(model));
+  append(head.operations, mtp_operations(model, context));
+  return head;
+}
+
+}  // namespace
+
+BlockShapes shapes_of_block(const Scenario& scenario, std::size_t block, const OperationContext& context) {
+  const std::optional<Lora>& lora = scenario.training.lora;
+  BlockShapes shapes = shapes_of_block(scenario.model, block, context);
+  if (!lora) return shapes;
+  shapes.made = shapes.operations;
+  shapes.operations =
+      with_adapters(std::move(shapes.operations), *lora, static_cast<double>(element_bytes(context.activations)),
+                    gradient_goes_below(scenario.model, lora, block));
+  shapes.parameters = with_adapters(std::move(shapes.parameters), lora);
+  return shapes;
+}
+
+}  // namespace plumb

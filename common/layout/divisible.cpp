@@ -1,0 +1,70 @@
+#include "common/layout/divisible.hpp"
+
+#include <string>
+#include <variant>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+class Divisor {
+ public:
+  explicit Divisor(int degree) : degree_(degree) {}
+
+  void require(std::int64_t shape, const char* name) const {
+    if (shape % degree_ == 0) return;
+    throw InputError("layout", "a tensor degree of " + std::to_string(degree_) + " does not divide " +
+                                   std::to_string(shape) + " " + name);
+  }
+
+  void operator()(std::monostate) const {}
+  void operator()(const SoftmaxAttention& attention) const {
+    require(attention.heads, "heads");
+    require(attention.kv_heads, "kv_heads");
+  }
+  void operator()(const LatentAttention& attention) const { require(attention.heads, "heads"); }
+  void operator()(const GatedDelta& mixer) const {
+    require(mixer.key_heads, "key heads");
+    require(mixer.value_heads, "value heads");
+  }
+  void operator()(const ChannelGatedDelta& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const Lightning& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const Mamba& mixer) const { require(mixer.inner, "inner channels"); }
+  void operator()(const Mamba2& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const DenseMlp& mlp) const { require(mlp.width, "columns of an MLP (ffn)"); }
+  void operator()(const MoeMlp& mlp) const { require(mlp.width, "columns of an expert (ffn)"); }
+
+ private:
+  int degree_;
+};
+
+}  // namespace
+
+void require_divisible(const Model& model, const Layout& layout) {
+  if (layout.tensor.degree == 1) return;
+  const Divisor divisor(layout.tensor.degree);
+  divisor.require(model.hidden, "hidden channels");
+  for (const Layer& layer : model.layers) {
+    std::visit(divisor, layer.mixer);
+    std::visit(divisor, layer.mlp);
+  }
+}
+
+bool is_divisible(const Model& model, const Layout& layout) {
+  try {
+    require_divisible(model, layout);
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
+}
+
+std::string undivided_batch(const Layout& layout, std::int64_t microbatch, std::int64_t batch) {
+  const std::int64_t ways = batch_ways(layout);
+  const std::string shared = ways > 1 ? " on each of " + std::to_string(ways) + " data-parallel ranks" : "";
+  return "a microbatch of " + std::to_string(microbatch) + shared + " does not divide the batch of " +
+         std::to_string(batch) + " sequences";
+}
+
+}  // namespace plumb

@@ -1,0 +1,17 @@
+// A model as JSON, for plans and digests. Internal, like json.hpp.
+#pragma once
+
+#include "common/base/document/json.hpp"
+#include "common/model/model.hpp"
+
+namespace plumb {
+
+[[nodiscard]] Json to_json(const Model& model);
+// One layer; its shapes alone, so equal layers give equal JSON.
+[[nodiscard]] Json to_json(const Layer& layer);
+
+// Throws InputError naming file and key for what is missing, unknown or not a shape. Sizes have upper limits that keep
+// all products of a layer within 63 bits.
+[[nodiscard]] Model model_from_json(const JsonValue& value);
+
+}  // namespace plumb

@@ -1,0 +1,18 @@
+// What to say when no candidate fits in memory: by how much, what takes it, and what would fit. Internal to the
+// planner.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/planner/planner.hpp"
+
+namespace plumb {
+
+// "rank 0 needs 91.20 GiB of 74.00 GiB, 17.20 GiB too much; most of it activations (60.10 GiB)".
+[[nodiscard]] std::string describe_misfit(const Candidate& candidate);
+
+// Throws the InputError of `best_fitting`.
+[[noreturn]] void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario);
+
+}  // namespace plumb

@@ -1,0 +1,181 @@
+// How the layers of a plan are shared out to its stages.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/graph/memory.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/planner/plan_on.hpp"
+#include "common/split/weighed_chain.hpp"
+
+namespace plumb {
+namespace {
+
+// Of each rank the most inputs of microbatches that it keeps whose F is redone later. The first stage's weighs nothing.
+std::vector<std::int64_t> held_inputs(Schedule schedule) {
+  for (auto& list : schedule.actions) {
+    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::recompute; });
+  }
+  std::vector<std::int64_t> inputs;
+  for (const auto& moments : fullest_moments(schedule)) {
+    const std::vector<int> own = stages_of_rank(schedule, static_cast<int>(inputs.size()));
+    std::int64_t& most = inputs.emplace_back(0);
+    for (const auto& moment : moments) {
+      std::int64_t sum = 0;
+      for (std::size_t n = 0; n < moment.size(); ++n) sum += own[n] > 0 ? moment[n] : 0;
+      most = std::max(most, sum);
+    }
+  }
+  return inputs;
+}
+
+// What is there until I ends, instead of until W does.
+Schedule freed_by_input_gradient(Schedule schedule) {
+  for (auto& list : schedule.actions) {
+    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::weight_gradient; });
+    for (Action& action : list) {
+      if (action.kind == ActionKind::input_gradient) action.kind = ActionKind::backward;
+    }
+  }
+  schedule.overlapped.clear();
+  return schedule;
+}
+
+}  // namespace
+
+Split split_without_limit(SplitProblem problem) {
+  problem.memory_per_rank.reset();
+  const WeighedChain chain(problem);
+  return evened(chain, dynamic_split(chain).value());
+}
+
+Split choose_split(const Plan& plan, const SplitChoice& choice, const std::vector<ComputeCost>& blocks,
+                   const std::function<Split()>& dynamic) {
+  const int layers = static_cast<int>(plan.model.layers.size());
+  const int count = stages(plan.schedule);
+  switch (choice.method) {
+    case SplitMethod::uniform:
+      return uniform_split(layers, count);
+    case SplitMethod::counts:
+      return explicit_split(choice.counts, layers, count);
+    case SplitMethod::megatron:
+      return megatron_split(choice.megatron, layers, count);
+    case SplitMethod::parameters: {
+      std::vector<std::int64_t> parameters;
+      for (const ComputeCost& block : blocks) parameters.push_back(block.parameters);
+      return parameter_split(parameters, count);
+    }
+    case SplitMethod::dynamic:
+      break;
+  }
+  return dynamic();
+}
+
+namespace {
+
+// Of two replicas both copies of a stage cost the same, and the ranks that hold the same stages do the same: one of
+// them stands for both.
+std::vector<int> weighed_rank_of_stage(const Schedule& schedule) {
+  std::vector<int> ranks = schedule.rank_of_stage;
+  if (replicas(schedule) == 1) return ranks;
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    const int first = rank_in_replica(schedule, 0, stage);
+    const int second = rank_in_replica(schedule, 1, stage);
+    if (stages_of_rank(schedule, first) != stages_of_rank(schedule, second)) {
+      throw InputError("split", "the dynamic split needs replicas whose ranks hold the same stages");
+    }
+    ranks[static_cast<std::size_t>(stage)] = std::min(first, second);
+  }
+  return ranks;
+}
+
+std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
+  std::vector<std::vector<Moment>> moments = fullest_moments(schedule);
+  if (replicas(schedule) == 1) return moments;
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    const auto [rank, other] = std::minmax({rank_in_replica(schedule, 0, stage), rank_in_replica(schedule, 1, stage)});
+    auto& of_both = moments[static_cast<std::size_t>(rank)];
+    auto& of_other = moments[static_cast<std::size_t>(other)];
+    for (Moment& moment : of_other) {
+      if (std::ranges::find(of_both, moment) == of_both.end()) of_both.push_back(std::move(moment));
+    }
+    of_other.clear();
+  }
+  return moments;
+}
+
+// Messages that each rank may have at once: of each neighbour one on its way in and one out, if there is such a
+// neighbour.
+std::vector<std::int64_t> most_messages(const Schedule& schedule, const std::vector<int>& rank_of_stage,
+                                        std::size_t ranks) {
+  constexpr std::int64_t of_two_neighbours = 4;
+  const bool both_ways = replicas(schedule) > 1;
+  std::vector<std::int64_t> messages(ranks, both_ways ? of_two_neighbours : 0);
+  if (both_ways) return messages;
+  for (std::size_t stage = 0; stage + 1 < rank_of_stage.size(); ++stage) {
+    const auto from = static_cast<std::size_t>(rank_of_stage[stage]);
+    const auto to = static_cast<std::size_t>(rank_of_stage[stage + 1]);
+    messages[from] += 2;
+    if (to != from) messages[to] += 2;
+  }
+  for (std::int64_t& of_rank : messages) of_rank = std::min(of_rank, of_two_neighbours);
+  return messages;
+}
+
+}  // namespace
+
+HeldMoments held_moments(const Plan& plan) {
+  HeldMoments held{.rank_of_stage = weighed_rank_of_stage(plan.schedule), .moments = weighed_moments(plan.schedule)};
+  if (splits_backward(plan.schedule)) {
+    held.moments_until_input = weighed_moments(freed_by_input_gradient(plan.schedule));
+  }
+  if (recomputes_by_action(plan)) held.inputs = held_inputs(plan.schedule);
+  return held;
+}
+
+SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  return split_problems(plan, blocks, held_moments(plan)).sure;
+}
+
+SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
+                             const Stop* stop) {
+  const bool recompute = recomputes_by_action(plan);
+  SplitProblem sure{.block_times = {},
+                    .block_fixed_bytes = {},
+                    .block_kept_bytes = {},
+                    .rank_of_stage = std::move(held.rank_of_stage),
+                    .moments = {},
+                    .memory_per_rank = plan.cluster.machine.device.memory.value,
+                    .stop = stop};
+  for (const ComputeCost& block : blocks) {
+    sure.block_times.push_back(microbatch_time(block, recompute));
+    sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
+    sure.block_kept_bytes.push_back(block.kept_bytes);
+    sure.block_workspaces.push_back({.forward = block.forward_workspace_bytes,
+                                     .input_gradient = block.input_gradient_workspace_bytes,
+                                     .weight_gradient = block.weight_gradient_workspace_bytes,
+                                     .kept_for_weight = block.kept_for_weight_bytes});
+  }
+  SplitProblem least = sure;
+  const Bytes message = sent_boundary_bytes(plan);
+  const std::vector<std::int64_t> messages = most_messages(plan.schedule, sure.rank_of_stage, held.moments.size());
+  for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {
+    sure.rank_reserve.push_back(message * (messages[rank] + (held.inputs.empty() ? 0 : held.inputs[rank])));
+  }
+  sure.moments = std::move(held.moments);
+  if (held.moments_until_input.empty()) {
+    least.moments = sure.moments;
+  } else {
+    least.moments = std::move(held.moments_until_input);
+    for (BlockWorkspace& of : least.block_workspaces) of.weight_gradient = {};
+  }
+  // Layers that are redone in their backward, which depends on the split, keep less than these blocks.
+  if (costs_depend_on_split(plan.training.recompute)) least.block_kept_bytes.assign(blocks.size(), Bytes{});
+  const std::set<int> ranks(sure.rank_of_stage.begin(), sure.rank_of_stage.end());
+  const bool several = ranks.size() < sure.rank_of_stage.size();
+  if (several || costs_depend_on_split(plan.training.recompute)) least.block_workspaces.clear();
+  return {.sure = std::move(sure), .least = std::move(least)};
+}
+
+}  // namespace plumb

@@ -1,0 +1,84 @@
+// The readers of a scenario's blocks, one each; `read_scenario` puts them together, command lines replace some.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/document/yaml.hpp"
+#include "common/scenario/scenario.hpp"
+#include "common/scenario_file/read_scenario.hpp"
+
+namespace plumb {
+
+// A scenario that stands in another file, as `name`.
+[[nodiscard]] Scenario read_scenario(const YamlValue& file, const std::string& name,
+                                     const ScenarioOverrides& overrides = {});
+
+// Fails at the key: only tables of published measurements count a step from rank to rank (common/study/published.hpp);
+// everything else lets all ranks start together.
+[[noreturn]] void refuse_post_validation(const YamlValue& software);
+
+// Fails at `value`: "… is planned and not built yet", for what design names and this version lacks.
+[[noreturn]] void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead = "");
+
+// `auto`, one value or a list of values: the values, or nullopt for auto.
+[[nodiscard]] std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value);
+
+// `training` without what depends on other blocks: those keys stay unset here.
+struct TrainingBlock {
+  Training training = {};
+  std::vector<Recompute> recomputes = {};
+  std::optional<ElementType> precision = {};
+  std::optional<YamlValue> sequence = {};
+  std::optional<YamlValue> global_batch = {};
+  std::optional<YamlValue> microbatch = {};
+  std::optional<YamlValue> recompute = {};
+  std::optional<YamlValue> lora = {};
+};
+[[nodiscard]] TrainingBlock read_training(const std::optional<YamlValue>& given);
+
+// Throws InputError where a recompute counts more layers than the model has.
+void require_layers(const TrainingBlock& training, std::size_t layers);
+
+// `lora: {rank, alpha, targets}` as this model has it; nothing or `none`: no LoRA. Fails for targets that no layer has.
+[[nodiscard]] std::optional<Lora> read_lora(const std::optional<YamlValue>& given, const Model& model);
+
+// Machine, nodes and cores; `ranks` is 0 where the block leaves it to the layout. Without a block: this machine.
+struct ClusterBlock {
+  Cluster cluster = {};
+  ElementType precision = ElementType::fp32;  // given, or the device's usual one
+  std::optional<YamlValue> ranks = {};
+  std::optional<YamlValue> nodes = {};
+  std::optional<YamlValue> machine = {};  // its file, or block
+};
+[[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
+
+// Degrees and orders, at least one layout; settles the number of ranks of `cluster` and, where it is left out, of
+// pipeline stages. Where degrees are open (auto or a list), their product is the number of ranks of the cluster.
+struct LayoutChoices {
+  std::vector<Layout> layouts = {};
+  std::optional<std::vector<int>> stage_data_pipelines = {};  // as in a scenario
+  std::optional<YamlValue> tensor_place = {};                 // of the tensor degree
+};
+[[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
+                                         ClusterBlock& cluster);
+
+// What schedules have to agree with.
+struct ScheduleBounds {
+  int pipeline = 1;
+  int layers = 1;
+  std::vector<std::int64_t> microbatches = {};  // per step, one of these
+  std::int64_t sequences_per_microbatch = 1;    // of the first of them, over all data-parallel ranks
+  bool open = false;                            // other layouts are weighed too: a schedule need not suit this one
+};
+[[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value,
+                                                         const ScheduleBounds& bounds);
+// {file: my.csv}, with `alphabet` if it must be said: a schedule that others wrote. Messages in it are planned anew.
+[[nodiscard]] ScheduleChoice read_schedule_choice(const YamlValue& value, const ScheduleBounds& bounds);
+// A name, a file, a block, or a file or block that says how it differs (`like`).
+[[nodiscard]] Software read_software_of(const YamlValue& value);
+[[nodiscard]] std::vector<SplitChoice> read_splits(const std::optional<YamlValue>& value);
+
+}  // namespace plumb

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "common/base/excerpt.hpp"
+#include "common/cluster/machine_ranges.hpp"
+#include "common/cluster/machine_yaml.hpp"
+#include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/shipped.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr const char* this_machine = "local-cpu";
+
+bool is_machine_name(const std::string& name) {
+  return std::find(machine_names().begin(), machine_names().end(), name) != machine_names().end();
+}
+
+// A name ("dgx-h100"), a file ("machines/dgx-h100.yaml") or a block.
+YamlValue machine_block(const YamlValue& value) {
+  if (!value.is_text()) return value;
+  const std::string text = value.text();
+  const auto found = find_file(is_machine_name(text) ? "machines/" + text + ".yaml" : text, value);
+  if (found) return YamlValue::load(*found);
+  if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
+  value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
+}
+
+// A machine's name or a number where the keys should stand that they belong to.
+void require_block(const YamlValue& value) {
+  const bool machine = is_machine_name(value.text());
+  if (value.is_text() && !machine) return;
+  value.fail("cluster: expected keys and values, not '" + excerpt(value.text()) + "'",
+             std::string("cluster: {") + (machine ? "machine" : "ranks") + ": " + value.text() + "}");
+}
+
+// Of a machine without a type it is not asked: its reader says all that is missing.
+ElementType usual_precision(const YamlValue& machine) {
+  const std::optional<YamlValue> device = machine.find("device");
+  const std::optional<YamlValue> type = device ? device->find("type") : std::nullopt;
+  return type && type->choice({"cpu", "cuda"}) == 0 ? ElementType::fp32 : ElementType::bf16;
+}
+
+void read_overrides(const YamlValue& block, Cluster& cluster) {
+  Machine& machine = cluster.machine;
+  if (const auto nodes = block.find("nodes")) {
+    cluster.nodes = static_cast<int>(nodes->integer(1, most_nodes));
+    if (machine.name == this_machine && cluster.nodes > 1) {
+      nodes->fail("local-cpu is the machine that this runs on: there is one of it", "nodes: 1, and more ranks");
+    }
+  }
+  if (const auto cores = block.find("cores")) {
+    if (machine.device.type != DeviceType::cpu) cores->fail("only ranks on a CPU share cores");
+    machine.cores = static_cast<int>(cores->integer(1, most_cores));
+    machine.devices = machine.cores;
+    for (const int parts : {machine.nics, machine.devices_per_switch}) {
+      if (shares_evenly(machine, parts)) continue;
+      cores->fail(cores->path() + ": the machine's nics or devices_per_switch, " + std::to_string(parts) +
+                  ", does not divide the " + std::to_string(machine.devices) + " cores");
+    }
+  }
+  if (const auto outside = block.find("outside")) {
+    outside->check_keys({"latency", "bandwidth"});
+    constexpr const char* source = "given in the scenario";
+    if (const auto latency = outside->find("latency")) machine.outside.latency = {latency->seconds(), source};
+    if (const auto rate = outside->find("bandwidth")) machine.outside.bandwidth = {rate->bytes_per_second(), source};
+  }
+  if (const auto memory = block.find("memory")) {
+    machine.device.memory = {.value = memory->bytes(), .source = "given in the scenario"};
+    machine.device.framework_memory = {.value = {}, .source = "the scenario gives what a rank may use"};
+  }
+}
+
+// What stands between the nodes.
+void read_network(const YamlValue& block, Cluster& cluster) {
+  if (const auto leaf = block.find("nodes_per_leaf")) {
+    cluster.nodes_per_leaf = static_cast<int>(leaf->integer(1, most_nodes));
+    if (const auto ratio = block.find("oversubscription"))
+      cluster.oversubscription = ratio->number(1, most_oversubscription);
+  } else if (const auto ratio = block.find("oversubscription")) {
+    ratio->fail(ratio->path() + ": of which leaves?", "nodes_per_leaf: …");
+  }
+  const auto sites = block.find("sites");
+  if (!sites) return;
+  sites->check_keys({"nodes", "bandwidth", "latency"});
+  constexpr const char* source = "given in the scenario";
+  cluster.nodes_per_site = static_cast<int>(sites->require("nodes").integer(1, most_nodes));
+  cluster.between_sites = {.latency = {sites->require("latency").seconds(), source},
+                           .bandwidth = {sites->require("bandwidth").bytes_per_second(), source}};
+}
+
+}  // namespace
+
+ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision) {
+  const std::optional<YamlValue> given = file.find("cluster");
+  if (given && given->is_scalar()) require_block(*given);
+  const YamlValue block =
+      given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
+  block.check_keys(
+      {"machine", "nodes", "ranks", "cores", "memory", "outside", "nodes_per_leaf", "oversubscription", "sites"});
+  const std::optional<YamlValue> named = block.find("machine");
+  const YamlValue machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
+  ClusterBlock result;
+  result.precision = precision.value_or(usual_precision(machine));
+  result.cluster.machine = read_machine(machine, result.precision);
+  result.machine = machine;
+  result.cluster.ranks = 0;
+  read_overrides(block, result.cluster);
+  read_network(block, result.cluster);
+  result.nodes = block.find("nodes");
+  result.ranks = block.find("ranks");
+  if (!result.ranks) return result;
+
+  Cluster& cluster = result.cluster;
+  cluster.ranks = static_cast<int>(result.ranks->integer(1, most_cluster_ranks));
+  const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
+  if (cluster.machine.device.type != DeviceType::cpu && cluster.ranks > all) {
+    result.ranks->fail(std::to_string(cluster.ranks) + " ranks on " + std::to_string(all) + " devices (" +
+                           std::to_string(cluster.nodes) + " × " + cluster.machine.name + ")",
+                       "one rank takes one device: more nodes, or at most " + std::to_string(all) + " ranks");
+  }
+  return result;
+}
+
+}  // namespace plumb

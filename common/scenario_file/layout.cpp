@@ -1,0 +1,344 @@
+#include <algorithm>
+
+#include "common/base/excerpt.hpp"
+#include "common/layout/layout_space.hpp"
+#include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/shipped.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr int most_degree = 1 << 20;
+
+int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
+
+void refuse_degree(const YamlValue& value, int degree, const std::string& what) {
+  if (degree > 1)
+    fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline, tensor and data parallelism");
+}
+
+// A number where a block of keys stands is most likely its degree.
+void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
+  if (!value.is_scalar()) return;
+  const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
+  value.fail(value.path() + ": expected keys and values, not '" + excerpt(value.text()) + "'",
+             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
+}
+
+// Degrees that a key leaves open; none: it says one, or nothing.
+struct OpenDegrees {
+  bool any = false;            // auto
+  std::vector<int> some = {};  // a list
+  [[nodiscard]] bool open() const { return any || !some.empty(); }
+};
+
+// `degree` is the one that is said, or the first of several.
+OpenDegrees read_degrees(const YamlValue& value, int& degree) {
+  const auto given = auto_or_values(value);
+  if (!given) return {.any = true};
+  OpenDegrees degrees;
+  for (const YamlValue& item : *given) {
+    const int one = read_degree(item);
+    if (std::ranges::find(degrees.some, one) != degrees.some.end()) item.fail(item.text() + " stands twice");
+    degrees.some.push_back(one);
+  }
+  degree = degrees.some.front();
+  if (degrees.some.size() == 1) degrees.some.clear();
+  return degrees;
+}
+
+bool is_auto(const YamlValue& value) { return value.is_text() && value.text() == "auto"; }
+
+// What a layout block says, and what it leaves open.
+struct LayoutBlock {
+  Layout layout = {};
+  OpenDegrees pipeline = {};
+  OpenDegrees tensor = {};
+  OpenDegrees data = {};
+  std::vector<bool> sequence_parallel = {false};
+  bool any_order = false;
+  std::optional<YamlValue> pipeline_place = {};
+  std::optional<YamlValue> tensor_place = {};
+  std::vector<int> by_stage = {};  // data degrees
+  bool by_stage_open = false;
+  std::optional<YamlValue> by_stage_place = {};
+  [[nodiscard]] bool open() const {
+    return pipeline.open() || tensor.open() || data.open() || sequence_parallel.size() > 1 || any_order;
+  }
+  // That are said; none: any.
+  [[nodiscard]] std::vector<int> pipeline_lengths() const {
+    if (pipeline.any || !pipeline_place) return {};
+    return pipeline.some.empty() ? std::vector<int>{layout.pipeline} : pipeline.some;
+  }
+};
+
+void read_sequence_parallel(const YamlValue& value, LayoutBlock& result) {
+  const auto given = auto_or_values(value);
+  if (!given) {
+    result.sequence_parallel = {true, false};
+    return;
+  }
+  result.sequence_parallel.clear();
+  for (const YamlValue& item : *given) {
+    const bool flag = item.boolean();
+    if (std::ranges::find(result.sequence_parallel, flag) != result.sequence_parallel.end()) {
+      item.fail("'" + item.text() + "' stands twice");
+    }
+    result.sequence_parallel.push_back(flag);
+  }
+}
+
+void read_tensor(const YamlValue& block, LayoutBlock& result) {
+  TensorLayout& tensor = result.layout.tensor;
+  result.tensor_place = block;
+  if (is_auto(block)) {
+    result.tensor.any = true;
+    result.sequence_parallel = {true, false};
+    return;
+  }
+  require_block(block, "tensor", "degree");
+  block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous"});
+  if (const auto degree = block.find("degree")) {
+    result.tensor = read_degrees(*degree, tensor.degree);
+    result.tensor_place = degree;
+  }
+  if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
+    fail_planned(*kind, "tensor parallelism of kind " + kind->text(), "kind: 1d");
+  }
+  if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
+    fail_planned(*depth, "tensor parallelism with a depth", "kind: 1d, without a depth");
+  }
+  if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
+  tensor.sequence_parallel = result.sequence_parallel.front();
+  if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
+    fail_planned(*flag, "tensor.asynchronous", "asynchronous: false");
+  }
+}
+
+void read_by_stage(const YamlValue& value, LayoutBlock& result) {
+  if (is_auto(value)) {
+    result.by_stage_open = result.data.any = true;
+    return;
+  }
+  if (!value.is_list()) {
+    const bool word = value.is_text();
+    value.fail(value.path() + ": expected auto, or a list with one degree for each pipeline rank" +
+                   (value.is_scalar() && !value.is_null() ? ", not '" + excerpt(value.text()) + "'" : ""),
+               word ? "auto, or [2, 1]" : "[2, 1]; the same degree everywhere is data: {degree: …}");
+  }
+  result.by_stage_place = value;
+  for (const YamlValue& item : value.items()) result.by_stage.push_back(read_degree(item));
+  if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
+}
+
+void read_data(const YamlValue& block, LayoutBlock& result) {
+  if (is_auto(block)) {
+    result.data.any = true;
+    return;
+  }
+  require_block(block, "data", "degree");
+  block.check_keys({"degree", "by_stage", "sharding"});
+  if (const auto degree = block.find("degree")) {
+    result.data = read_degrees(*degree, result.layout.data.degree);
+  }
+  if (const auto by_stage = block.find("by_stage")) {
+    if (block.find("degree")) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
+    read_by_stage(*by_stage, result);
+  }
+  if (const auto sharding = block.find("sharding")) {
+    if (sharding->is_map()) {
+      sharding->check_keys({"kind", "shard", "replicate"});
+      fail_planned(*sharding, "sharding of states", "sharding: none");
+    }
+    if (sharding->choice({"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}) > 0) {
+      fail_planned(*sharding, "sharding " + sharding->text(), "sharding: none");
+    }
+  }
+}
+
+// Axes that the list leaves out follow outside of it; they have degree one.
+std::array<MeshAxis, 5> read_order(const YamlValue& value) {
+  const std::array<MeshAxis, 5> all = Layout{}.order;
+  std::vector<std::string> names;
+  for (const MeshAxis axis : all) names.emplace_back(axis_name(axis));
+  std::vector<MeshAxis> order;
+  for (const YamlValue& item : value.items()) {
+    const MeshAxis axis = all.at(item.choice(names));
+    if (std::find(order.begin(), order.end(), axis) != order.end())
+      item.fail("'" + excerpt(item.text()) + "' stands twice");
+    order.push_back(axis);
+  }
+  for (const MeshAxis axis : all) {
+    if (std::find(order.begin(), order.end(), axis) == order.end()) order.push_back(axis);
+  }
+  std::array<MeshAxis, 5> result{};
+  std::copy(order.begin(), order.end(), result.begin());
+  return result;
+}
+
+// The data degree with which all other degrees of the layout have this many ranks; none: they do not divide them.
+std::optional<std::int64_t> data_degree_for(const Layout& layout, std::int64_t count) {
+  const std::int64_t others = ranks(layout) / layout.data.degree;
+  return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
+}
+
+std::optional<std::int64_t> pipeline_for(const Layout& layout, std::int64_t count) {
+  const std::int64_t others = ranks(layout) / layout.pipeline;
+  return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
+}
+
+// What the cluster must say to have just these ranks, on more nodes where it has too few.
+std::string cluster_with(int count, const Cluster& cluster) {
+  const int devices = cluster.machine.devices;
+  const bool cpu = cluster.machine.device.type == DeviceType::cpu;
+  const std::string given = "ranks: " + std::to_string(count);
+  if (cpu || count <= static_cast<std::int64_t>(cluster.nodes) * devices) return "cluster: {" + given + "}";
+  const std::string nodes = "nodes: " + std::to_string(count / devices + (count % devices > 0 ? 1 : 0));
+  const bool whole = cluster.ranks == 0 && count % devices == 0;
+  return "cluster: {" + nodes + (whole ? "" : ", " + given) + "}";
+}
+
+// Ranks are those of the layout where the cluster leaves them open, and the reverse.
+void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
+  Cluster& cluster = block.cluster;
+  const bool cpu = cluster.machine.device.type == DeviceType::cpu;
+  const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
+  if (!pipeline_given) {
+    const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
+    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / ranks(layout)));
+  }
+  const int needed = ranks(layout);
+  if (cluster.ranks == 0) {
+    if (!cpu && needed > all) {
+      place.fail("the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
+                     std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " + cluster.machine.name +
+                     ")",
+                 cluster_with(needed, cluster));
+    }
+    if (!cpu && block.nodes && needed < all) {
+      const auto data = data_degree_for(layout, all);
+      block.nodes->fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+                            std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " +
+                            cluster.machine.name + ")",
+                        "cluster: {ranks: " + std::to_string(needed) + "} uses no more" +
+                            (data ? ", or layout: {data: {degree: " + std::to_string(*data) + "}}" : ""));
+    }
+    cluster.ranks = needed;
+  }
+  if (needed != cluster.ranks) {
+    const auto pipeline = pipeline_for(layout, cluster.ranks);
+    place.fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+                   std::to_string(cluster.ranks),
+               (pipeline ? "pipeline: " + std::to_string(*pipeline) + ", or " : "") + cluster_with(needed, cluster));
+  }
+  if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
+}
+
+LayoutBlock read_block(const YamlValue& given) {
+  LayoutBlock result;
+  if (is_auto(given)) {
+    result.pipeline.any = result.tensor.any = result.data.any = result.any_order = true;
+    result.sequence_parallel = {true, false};
+    return result;
+  }
+  const YamlValue block = block_or_file(given, "layout");
+  require_block(block, "layout", "pipeline");
+  block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert"});
+  if (const auto order = block.find("order")) {
+    result.any_order = is_auto(*order);
+    if (!result.any_order) result.layout.order = read_order(*order);
+  }
+  if (const auto tensor = block.find("tensor")) read_tensor(*tensor, result);
+  if (const auto data = block.find("data")) read_data(*data, result);
+  for (const char* key : {"context", "expert"}) {
+    if (const auto value = block.find(key)) {
+      refuse_degree(*value, read_degree(*value), std::string(key) + " parallelism");
+    }
+  }
+  result.pipeline_place = block.find("pipeline");
+  if (result.pipeline_place) result.pipeline = read_degrees(*result.pipeline_place, result.layout.pipeline);
+  return result;
+}
+
+// As many pipeline ranks as degrees, and nothing else open.
+void settle_by_stage(LayoutBlock& block) {
+  if (block.by_stage.empty()) return;
+  const YamlValue& place = *block.by_stage_place;
+  const auto count = static_cast<int>(block.by_stage.size());
+  if (block.open()) {
+    place.fail("data degrees by stage settle a layout: no other of its degrees, nor its order, can be open",
+               "one pipeline and one tensor degree");
+  }
+  if (block.pipeline_place && block.layout.pipeline != count) {
+    place.fail(
+        std::to_string(count) + " data degrees for a pipeline of " + std::to_string(block.layout.pipeline) + " ranks",
+        "pipeline: " + std::to_string(count));
+  }
+  block.layout.pipeline = count;
+  block.layout = with_stage_data(block.layout, block.by_stage);
+  try {
+    require_consistent(block.layout);
+  } catch (const InputError& error) {
+    place.fail(error.problem(), error.hint());
+  }
+}
+
+std::string degrees_text(const std::string& axis, const std::optional<std::vector<int>>& degrees) {
+  if (!degrees) return axis + " auto";
+  std::string text;
+  for (const int degree : *degrees) text += (text.empty() ? "" : " or ") + std::to_string(degree);
+  return axis + " " + text;
+}
+
+std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& block, ClusterBlock& cluster_block) {
+  Cluster& cluster = cluster_block.cluster;
+  const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
+  if (cluster.ranks == 0) cluster.ranks = static_cast<int>(std::min<std::int64_t>(all, most_degree));
+  const auto degrees = [](const OpenDegrees& open, int one) -> std::optional<std::vector<int>> {
+    if (open.any) return std::nullopt;
+    return open.some.empty() ? std::vector<int>{one} : open.some;
+  };
+  LayoutSpace space{.base = block.layout,
+                    .pipeline = degrees(block.pipeline, block.layout.pipeline),
+                    .tensor = degrees(block.tensor, block.layout.tensor.degree),
+                    .data = degrees(block.data, block.layout.data.degree),
+                    .sequence_parallel = block.sequence_parallel};
+  if (!block.any_order) space.orders = {block.layout.order};
+  // As in a layout that is settled: a pipeline that nobody mentions takes the ranks that are left.
+  if (!block.pipeline_place) space.pipeline.reset();
+  std::vector<Layout> layouts = layouts_of(space, cluster.ranks);
+  if (layouts.empty()) {
+    place.fail("no layout with " + degrees_text("pipeline", space.pipeline) + ", " +
+                   degrees_text("tensor", space.tensor) + ", " + degrees_text("data", space.data) + " has the " +
+                   std::to_string(cluster.ranks) + " ranks of the cluster",
+               "the product of the degrees must be " + std::to_string(cluster.ranks) +
+                   ": let one of them be auto, or change the cluster's ranks or nodes");
+  }
+  if (cluster.machine.device.type == DeviceType::cpu) {
+    cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
+  }
+  return layouts;
+}
+
+}  // namespace
+
+LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
+  if (!given) {
+    Layout layout;
+    settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, false, cluster);
+    return {.layouts = {layout}};
+  }
+  LayoutBlock block = read_block(*given);
+  settle_by_stage(block);
+  if (block.open()) {
+    LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster),
+                          .tensor_place = block.tensor_place};
+    if (block.by_stage_open) choices.stage_data_pipelines = block.pipeline_lengths();
+    return choices;
+  }
+  const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
+  settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
+  return {.layouts = {block.layout}, .tensor_place = block.tensor_place};
+}
+
+}  // namespace plumb

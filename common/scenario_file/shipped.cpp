@@ -1,0 +1,127 @@
+#include "common/scenario_file/shipped.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
+#include "common/cluster/machine_yaml.hpp"
+
+namespace plumb {
+namespace {
+
+std::vector<std::filesystem::path> searched_folders(const YamlValue& value) {
+  std::vector<std::filesystem::path> folders = {std::filesystem::path(value.place().file).parent_path()};
+  for (const auto& folder : shipped_scenarios()) folders.push_back(folder);
+  return folders;
+}
+
+// Names of the files in a folder within these, as they would be written.
+std::vector<std::string> files_in(const std::filesystem::path& inside,
+                                  const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::string> names;
+  for (const auto& folder : folders) {
+    std::error_code missing;
+    const std::filesystem::path outside = folder.empty() ? "." : folder;
+    for (const auto& entry : std::filesystem::directory_iterator(outside / inside, missing)) {
+      if (entry.is_regular_file(missing)) names.push_back((inside / entry.path().filename()).string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+// `model: tiny-hybrid` means models/tiny-hybrid.yaml: a name without folder is looked for in the folder that is called
+// like the key, too. Shipped files outside of it are scenarios, which such a key never means.
+std::string nearest_file(const std::filesystem::path& name, const YamlValue& value) {
+  const std::vector<std::filesystem::path> folders = searched_folders(value);
+  if (!name.has_parent_path()) {
+    const std::string key = value.path().substr(value.path().find_last_of('.') + 1);
+    const std::vector<std::string> files = files_in(key + "s", folders);
+    std::vector<std::string> beside;
+    if (name.has_extension()) beside = files_in("", {folders.front()});
+    std::erase(beside, std::filesystem::path(value.place().file).filename().string());
+    if (const auto nearest = nearest_word(name.string(), beside)) return "did you mean '" + beside[*nearest] + "'?";
+    std::vector<std::string> stems;
+    for (const std::string& file : files) stems.push_back(std::filesystem::path(file).stem().string());
+    const auto nearest = nearest_word(name.stem().string(), stems);
+    if (nearest) return "did you mean '" + files[*nearest] + "'?";
+    if (!files.empty()) return did_you_mean(name.string(), files);
+  }
+  const std::vector<std::string> others = files_in(name.parent_path(), folders);
+  return others.empty() ? "" : did_you_mean(name.string(), others);
+}
+
+// Where an installation beside the running program keeps them; empty where /proc does not say.
+std::filesystem::path beside_program() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : (program.parent_path() / PLUMB_SCENARIOS_FROM_PROGRAM).lexically_normal();
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> shipped_scenarios() {
+  const char* given = std::getenv("PLUMB_SCENARIOS");
+  if (given != nullptr && *given != '\0') return {given};
+  std::vector<std::filesystem::path> folders;
+  for (const std::filesystem::path& folder : {beside_program(), std::filesystem::path(PLUMB_SCENARIOS_SOURCE)}) {
+    std::error_code missing;
+    if (std::filesystem::is_directory(folder, missing)) folders.push_back(folder);
+  }
+  return folders;
+}
+
+std::optional<std::filesystem::path> find_file(const std::string& name, const YamlValue& value) {
+  for (const auto& folder : searched_folders(value)) {
+    std::error_code missing;
+    if (std::filesystem::is_regular_file(folder / name, missing)) return folder / name;
+  }
+  return std::nullopt;
+}
+
+std::filesystem::path find_file(const YamlValue& value) {
+  const std::string name = value.text();
+  if (name.empty()) value.fail(value.path() + ": is empty, expected a file");
+  const std::optional<std::filesystem::path> found = find_file(name, value);
+  if (found) return *found;
+  for (const auto& folder : searched_folders(value)) {
+    std::error_code missing;
+    if (!std::filesystem::is_directory(folder / name, missing)) continue;
+    value.fail(value.path() + ": '" + excerpt(name) + "' is a folder, expected a file");
+  }
+  std::string looked;
+  for (const auto& folder : searched_folders(value)) {
+    looked += (looked.empty() ? "" : ", ") + (folder.empty() ? std::string(".") : folder.string());
+  }
+  value.fail(value.path() + ": there is no file '" + excerpt(name) + "' (looked in " + looked + ")",
+             nearest_file(name, value));
+}
+
+std::optional<std::filesystem::path> shipped_machine(const std::string& name) {
+  std::error_code missing;
+  for (const auto& folder : shipped_scenarios()) {
+    std::filesystem::path file = folder / "machines" / (name + ".yaml");
+    if (std::filesystem::is_regular_file(file, missing)) return file;
+  }
+  return std::nullopt;
+}
+
+std::filesystem::path machine_file(const std::string& name) {
+  std::error_code missing;
+  if (std::filesystem::exists(name, missing)) return name;
+  if (const auto shipped = shipped_machine(name)) return *shipped;
+  throw InputError(name, "there is no such file, and no machine of that name", did_you_mean(name, machine_names()));
+}
+
+YamlValue block_or_file(const YamlValue& value, const std::string& key) {
+  if (!value.is_text()) return value;
+  YamlValue file = YamlValue::load(find_file(value));
+  if (!file.is_map()) return file;
+  const std::vector<std::string> keys = file.keys();
+  if (keys.size() == 1 && keys.front() == key) return file.require(key);
+  return file;
+}
+
+}  // namespace plumb

@@ -1,0 +1,128 @@
+#include <algorithm>
+
+#include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/shipped.hpp"
+
+namespace plumb {
+namespace {
+
+ElementType read_precision(const YamlValue& value) {
+  return static_cast<ElementType>(value.choice(training_precision_names()));
+}
+
+Recompute read_one_recompute(const YamlValue& value) {
+  if (value.is_map()) {
+    value.check_keys({"layers", "every"});
+    const std::optional<YamlValue> every = value.find("every");
+    if (every && value.find("layers")) {
+      value.fail("both the first layers of each stage and every n-th of a rank", "{layers: 2}, or {every: 2}");
+    }
+    const YamlValue number = every ? *every : value.require("layers");
+    if (number.is_list()) {
+      const std::string key = every ? "every" : "layers";
+      number.fail(number.path() + ": expected one number; several modes to choose from are a list of modes",
+                  "recompute: [{" + key + ": 1}, {" + key + ": 2}]");
+    }
+    return {.mode = every ? RecomputeMode::every_nth_layer : RecomputeMode::first_layers,
+            .layers = static_cast<int>(number.integer(1))};
+  }
+  if (value.is_text() && (value.text() == "every" || value.text() == "layers")) {
+    value.fail(value.path() + ": '" + value.text() + "' needs a number of layers", "{" + value.text() + ": 2}");
+  }
+  switch (value.choice({"none", "selective", "full"})) {
+    case 0:
+      return {.mode = RecomputeMode::none};
+    case 1:
+      return {.mode = RecomputeMode::selective};
+    default:
+      return {.mode = RecomputeMode::full};
+  }
+}
+
+// `auto`: every mode, the one that costs least time first.
+std::vector<Recompute> read_recomputes(const YamlValue& value) {
+  const auto given = auto_or_values(value);
+  if (!given) {
+    return {{.mode = RecomputeMode::none}, {.mode = RecomputeMode::selective}, {.mode = RecomputeMode::full}};
+  }
+  std::vector<Recompute> choices;
+  for (const YamlValue& item : *given) {
+    const Recompute choice = read_one_recompute(item);
+    if (std::ranges::find(choices, choice) != choices.end()) item.fail("'" + item.text() + "' stands twice");
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::string describe(const Recompute& recompute) {
+  switch (recompute.mode) {
+    case RecomputeMode::none:
+      return "none";
+    case RecomputeMode::selective:
+      return "selective";
+    case RecomputeMode::full:
+      return "full";
+    case RecomputeMode::first_layers:
+      return "{layers: " + std::to_string(recompute.layers) + "}";
+    case RecomputeMode::every_nth_layer:
+      return "{every: " + std::to_string(recompute.layers) + "}";
+  }
+  return "";
+}
+
+void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead) {
+  value.fail(what + " is planned and not built yet", instead.empty() ? "" : "built: " + instead);
+}
+
+std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value) {
+  if (value.is_list()) {
+    if (value.items().empty()) value.fail("the list is empty, expected at least one value");
+    return value.items();
+  }
+  if (value.is_text() && value.text() == "auto") return std::nullopt;
+  return std::vector<YamlValue>{value};
+}
+
+void require_layers(const TrainingBlock& training, std::size_t layers) {
+  for (std::size_t i = 0; i < training.recomputes.size(); ++i) {
+    const int asked = training.recomputes[i].layers;
+    if (asked <= static_cast<int>(layers)) continue;
+    const YamlValue& given = *training.recompute;
+    const YamlValue value = given.is_list() ? given.items()[i] : given;
+    const bool every = training.recomputes[i].mode == RecomputeMode::every_nth_layer;
+    const YamlValue number = value.require(every ? "every" : "layers");
+    number.fail(
+        number.text() + (every ? " as n of every n-th layer" : " layers of each stage") + ", but the model has " +
+            std::to_string(layers) + " layers",
+        every ? "at most " + std::to_string(layers) + ", or none" : "at most " + std::to_string(layers) + ", or full");
+  }
+}
+
+TrainingBlock read_training(const std::optional<YamlValue>& given) {
+  TrainingBlock result{.recomputes = {Recompute{}}};
+  if (!given) return result;
+  const YamlValue block = block_or_file(*given, "training");
+  block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate",
+                    "seed", "lora"});
+  result.sequence = block.find("sequence");
+  result.global_batch = block.find("global_batch");
+  result.microbatch = block.find("microbatch");
+  result.lora = block.find("lora");
+  if (const auto value = block.find("precision")) result.precision = read_precision(*value);
+  result.recompute = block.find("recompute");
+  if (result.recompute) result.recomputes = read_recomputes(*result.recompute);
+  result.training.recompute = result.recomputes.front();
+  if (const auto value = block.find("optimizer")) {
+    result.training.optimizer = static_cast<Optimizer>(value->choice(optimizer_names()));
+  }
+  if (const auto value = block.find("learning_rate"))
+    result.training.learning_rate = value->number(0, most_learning_rate);
+  if (const auto value = block.find("seed")) {
+    result.training.seed = static_cast<std::uint64_t>(value->integer(0, largest_seed));
+  }
+  return result;
+}
+
+}  // namespace plumb

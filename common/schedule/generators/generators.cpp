@@ -1,0 +1,73 @@
+#include "common/schedule/generators/generators.hpp"
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/schedule/action_index.hpp"
+#include "common/schedule/generators/registry.hpp"
+
+namespace plumb {
+namespace {
+
+std::string those_with(bool ScheduleEntry::*use) {
+  std::string names;
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (entry.*use) names += (names.empty() ? "" : ", ") + entry.name;
+  }
+  return "that belongs to " + names;
+}
+
+}  // namespace
+
+Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
+  const std::string where = "schedule " + name;
+  const ScheduleEntry& entry = find_schedule(name);
+  if (shape.ranks < 1 || shape.microbatches < 1 || shape.chunks < 1 || shape.slices < 1) {
+    throw InputError(where, fmt::format("{} ranks, {} microbatches, {} chunks, {} slices: each must be at least 1",
+                                        shape.ranks, shape.microbatches, shape.chunks, shape.slices));
+  }
+  if (shape.group < 0 || shape.update_every < 0) {
+    throw InputError(where, fmt::format("a group of {} and an update every {} microbatches: neither may be negative",
+                                        shape.group, shape.update_every));
+  }
+  if (!entry.uses_chunks && shape.chunks != 1) {
+    throw InputError(where, fmt::format("{} chunks per rank, but it has one stage per rank", shape.chunks),
+                     schedules_with_chunks() + " can have several");
+  }
+  if (entry.fixed_chunks > 0 && shape.chunks != entry.fixed_chunks) {
+    throw InputError(where, fmt::format("{} chunks per rank, but it has {}", shape.chunks, entry.fixed_chunks));
+  }
+  if (!entry.uses_slices && shape.slices != 1) {
+    throw InputError(where, fmt::format("{} slices, but it does not cut sequences", shape.slices),
+                     those_with(&ScheduleEntry::uses_slices));
+  }
+  if (!entry.uses_group && shape.group != 0) {
+    throw InputError(where, fmt::format("a group of {}, but it has no groups of microbatches", shape.group),
+                     those_with(&ScheduleEntry::uses_group));
+  }
+  if (!entry.uses_overlap && shape.overlap) {
+    throw InputError(where, "it has no form with and without overlapped pairs", "interleaved-1f1b has");
+  }
+  if (!entry.updates_within && shape.update_every != 0) {
+    throw InputError(
+        where,
+        fmt::format("an update every {} microbatches, but it updates weights once, at the end", shape.update_every),
+        those_with(&ScheduleEntry::updates_within));
+  }
+  // As floating point the product cannot overflow.
+  const double pairs = static_cast<double>(shape.ranks) * shape.chunks * shape.slices * shape.microbatches;
+  if (pairs > static_cast<double>(largest_schedule)) {
+    throw InputError(
+        where, fmt::format("{} ranks × {} chunks × {} slices × {} microbatches = {:.10g}, more than {}", shape.ranks,
+                           shape.chunks, shape.slices, shape.microbatches, pairs, largest_schedule));
+  }
+  return {.name = name,
+          .ranks = shape.ranks,
+          .microbatches = shape.microbatches * shape.slices,
+          .chunks = shape.chunks,
+          .slices = shape.slices,
+          .rank_of_stage = loop_placement(shape.ranks, shape.chunks),
+          .actions = std::vector<std::vector<Action>>(static_cast<std::size_t>(shape.ranks))};
+}
+
+}  // namespace plumb

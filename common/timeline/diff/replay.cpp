@@ -1,0 +1,142 @@
+#include "common/timeline/diff/replay.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/base/error.hpp"
+#include "common/schedule/reductions.hpp"
+
+namespace plumb {
+namespace {
+
+// The events of a step by rank and action.
+class EventIndex {
+ public:
+  explicit EventIndex(const StepTimeline& step) {
+    events_.reserve(step.events.size());
+    for (const Event& event : step.events) events_.push_back(&event);
+    std::sort(events_.begin(), events_.end(), [](const Event* a, const Event* b) { return key(*a) < key(*b); });
+    const auto twice = std::adjacent_find(events_.begin(), events_.end(),
+                                          [](const Event* a, const Event* b) { return key(*a) == key(*b); });
+    if (twice != events_.end()) {
+      throw InputError("timeline", "has " + to_string((*twice)->action) + " twice on rank " +
+                                       std::to_string((*twice)->rank) + " in one step");
+    }
+  }
+
+  // Null if there is none.
+  [[nodiscard]] const Event* find(int rank, const Action& action) const {
+    const auto found = std::lower_bound(events_.begin(), events_.end(), std::tuple(rank, action),
+                                        [](const Event* event, const auto& wanted) { return key(*event) < wanted; });
+    return found != events_.end() && key(**found) == std::tuple(rank, action) ? *found : nullptr;
+  }
+
+ private:
+  static std::tuple<int, Action> key(const Event& event) { return {event.rank, event.action}; }
+
+  std::vector<const Event*> events_;
+};
+
+struct Interval {
+  Seconds start;
+  Seconds end;
+};
+
+Interval interval(const Event& event) { return {event.start, event.end}; }
+
+[[noreturn]] void throw_missing(const Node& node) {
+  throw InputError("timeline",
+                   "has no event of " + to_string(node.action) + " on rank " + std::to_string(node.rank) +
+                       ", which the schedule holds",
+                   "was the step cut short, or is it of another plan?");
+}
+
+// The same action of another kind: its stage and microbatch.
+Action as(const Action& action, ActionKind kind) {
+  return {.kind = kind, .stage = action.stage, .microbatch = action.microbatch};
+}
+
+// A backward that one side split into I and W and the other did not: B is their sum. Where I and W are wanted of a
+// whole B, they take the parts that the graph's own durations have.
+Interval split_backward(const EventIndex& events, const Node& node, double input_part) {
+  if (node.action.kind == ActionKind::backward) {
+    const Event* input = events.find(node.rank, as(node.action, ActionKind::input_gradient));
+    const Event* weight = events.find(node.rank, as(node.action, ActionKind::weight_gradient));
+    if (input == nullptr || weight == nullptr) throw_missing(node);
+    return {input->start, input->end + (weight->end - weight->start)};
+  }
+  const Event* whole = events.find(node.rank, as(node.action, ActionKind::backward));
+  const bool is_input = node.action.kind == ActionKind::input_gradient;
+  if (whole == nullptr || (!is_input && node.action.kind != ActionKind::weight_gradient)) throw_missing(node);
+  const Seconds middle = whole->start + (whole->end - whole->start) * input_part;
+  return is_input ? Interval{whole->start, middle} : Interval{middle, whole->end};
+}
+
+// Both ranks of a collective hold an event, each of its own stage; it starts when the later one enters.
+Interval collective(const EventIndex& events, const Node& node, int stages) {
+  const Event* own = events.find(node.rank, node.action);
+  const Event* other = node.peer >= 0 ? events.find(node.peer, other_half(node.action, stages)) : nullptr;
+  if (own == nullptr) own = other;
+  if (own == nullptr) throw_missing(node);
+  if (other == nullptr) return interval(*own);
+  const Seconds end = std::max(own->end, other->end);
+  return {std::min(end, std::max(own->start, other->start)), end};
+}
+
+// Per stage: I / (I + W) in the graph, one half where it has neither.
+std::vector<double> input_parts(const ScheduleGraph& graph) {
+  int last_stage = 0;
+  for (const Node& node : graph.nodes) last_stage = std::max(last_stage, node.action.stage);
+  std::vector<Seconds> input(static_cast<std::size_t>(last_stage) + 1);
+  std::vector<Seconds> weight(input.size());
+  for (const Node& node : graph.nodes) {
+    const auto stage = static_cast<std::size_t>(node.action.stage);
+    if (node.action.kind == ActionKind::input_gradient) input[stage] += node.duration;
+    if (node.action.kind == ActionKind::weight_gradient) weight[stage] += node.duration;
+  }
+  std::vector<double> parts;
+  for (std::size_t stage = 0; stage < input.size(); ++stage) {
+    const Seconds both = input[stage] + weight[stage];
+    parts.push_back(both.value > 0 ? input[stage] / both : 0.5);
+  }
+  return parts;
+}
+
+Interval interval_of(const EventIndex& events, const Node& node, const std::vector<double>& parts) {
+  if (node.kind == NodeKind::collective) return collective(events, node, static_cast<int>(parts.size()));
+  if (const Event* event = events.find(node.rank, node.action)) return interval(*event);
+  return split_backward(events, node, parts[static_cast<std::size_t>(node.action.stage)]);
+}
+
+}  // namespace
+
+MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimeline& step) {
+  const EventIndex events(step);
+  const std::vector<double> parts = input_parts(graph);
+  const std::size_t count = graph.nodes.size();
+  MeasuredDurations measured;
+  std::vector<Seconds> ends(count);
+  measured.starts.resize(count);
+  measured.durations.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Interval when = interval_of(events, graph.nodes[i], parts);
+    measured.starts[i] = when.start;
+    measured.durations[i] = when.end - when.start;
+    ends[i] = when.end;
+  }
+  std::vector<Seconds> ready(count);
+  for (NodeId node = 0; node < count; ++node) {
+    for (const auto next : successors(graph, node)) ready[next] = std::max(ready[next], ends[node]);
+  }
+  measured.gaps.resize(count);
+  for (std::size_t i = 0; i < count; ++i) measured.gaps[i] = measured.starts[i] - ready[i];
+  return measured;
+}
+
+Replay replay(const ScheduleGraph& graph, const StepTimeline& step) {
+  if (!(step.duration.value > 0)) throw InputError("timeline", "the step to replay takes no time");
+  const Seconds rebuilt = evaluate(graph, measured_durations(graph, step).durations).makespan;
+  return {.step = rebuilt, .error_fraction = (rebuilt - step.duration) / step.duration};
+}
+
+}  // namespace plumb

@@ -1,0 +1,276 @@
+#include "exec/check/check.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "common/base/error.hpp"
+#include "common/base/program.hpp"
+#include "exec/stage/torch_stage.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// Of all that one device does: its steps are as long as those of all ranks together.
+class CheckProgress {
+ public:
+  CheckProgress(std::int64_t microbatches, const Progress::Clock& clock)
+      : progress_("checking against a single device: microbatches", clock), total_(microbatches) {}
+  void add(int microbatches) { progress_.update(done_ += microbatches, total_); }
+
+ private:
+  Progress progress_;
+  std::int64_t done_ = 0;
+  std::int64_t total_ = 0;
+};
+
+// One step on one device: one sequence after the other, F of its slices, then I and W of them in reverse. Slices count
+// as the schedule's microbatches do, from `first` up to but without `end`.
+void run_step(TorchStage& stage, std::int64_t step, int first, int end, int slices, CheckProgress& progress) {
+  stage.begin_step(step);
+  for (int sequence = first; sequence < end; sequence += slices) {
+    for (int slice = 0; slice < slices; ++slice) {
+      (void)stage.forward(sequence + slice, {});
+    }
+    for (int slice = slices; slice-- > 0;) {
+      (void)stage.input_gradient(sequence + slice, {});
+      stage.weight_gradient(sequence + slice);
+    }
+    progress.add(slices);
+  }
+  stage.end_step();
+}
+
+// Unit in the last place of the training's precision, relative.
+double epsilon_of(ElementType precision) {
+  return precision == ElementType::bf16 ? 0x1p-7 : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+bool same_bits(const float* a, const float* b, std::size_t count) { return std::memcmp(a, b, count * sizeof *a) == 0; }
+
+at::Tensor wide(const std::vector<float>& values) {
+  return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}, at::kFloat)
+      .to(at::kDouble);
+}
+
+double frobenius(const at::Tensor& x) { return at::linalg_vector_norm(x, 2).item<double>(); }
+
+// ‖g − g64‖ / max(‖g1 − g64‖, 8·ε·‖g64‖); infinite if g is not finite.
+double error_ratio(const at::Tensor& g, const at::Tensor& g1, const at::Tensor& g64, double epsilon) {
+  const double error = frobenius(g - g64);
+  const double allowed = std::max(frobenius(g1 - g64), 8 * epsilon * frobenius(g64));
+  if (error == 0) {
+    return 0;
+  }
+  const double ratio = error / allowed;
+  return std::isfinite(ratio) ? ratio : std::numeric_limits<double>::infinity();
+}
+
+// Several updates a step, by their rule alone: microbatch after microbatch through all stages on one device.
+class UpdatesReference {
+ public:
+  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device)
+      : schedule_(plan.schedule) {
+    for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+      stages_.push_back(std::make_unique<TorchStage>(stage_settings(plan, stage, device), corpus));
+    }
+  }
+
+  std::vector<double> train(std::size_t steps, const Progress::Clock& clock) {
+    std::vector<double> losses;
+    CheckProgress progress(static_cast<std::int64_t>(steps) * schedule_.microbatches, clock);
+    for (std::size_t step = 0; step < steps; ++step) {
+      for (const auto& stage : stages_) stage->begin_step(static_cast<std::int64_t>(step));
+      for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
+        run(microbatch);
+        progress.add(1);
+      }
+      for (const auto& stage : stages_) stage->end_step();
+      losses.push_back(stages_.back()->loss());
+    }
+    return losses;
+  }
+
+  [[nodiscard]] std::vector<WeightPtr> weights() const {
+    std::vector<WeightPtr> all;
+    for (const auto& stage : stages_) {
+      all.insert(all.end(), stage->trained_weights().begin(), stage->trained_weights().end());
+    }
+    return all;
+  }
+
+ private:
+  void run(int microbatch) {
+    Payload value;
+    for (const auto& stage : stages_) value = stage->forward(microbatch, std::move(value));
+    for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
+      value = (*stage)->input_gradient(microbatch, std::move(value));
+      (*stage)->weight_gradient(microbatch);
+    }
+    const bool ends_update = (microbatch + 1) % schedule_.update_every == 0 || microbatch + 1 == schedule_.microbatches;
+    if (!ends_update) return;
+    for (const auto& stage : stages_) stage->optimizer_step();
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::unique_ptr<TorchStage>> stages_;
+};
+
+// Names whose bits differ, in the order of the model; every tensor must be there in its size.
+std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const NamedGradients& gradients) {
+  std::vector<std::string> names;
+  for (const WeightPtr& weight : weights) {
+    const auto found = gradients.find(weight->name);
+    if (found == gradients.end()) {
+      throw RunError("check", "the run has no gradient of " + weight->name);
+    }
+    const auto count = static_cast<std::size_t>(weight->gradient.numel());
+    if (found->second.size() != count) {
+      throw RunError("check", "the run's gradient of " + weight->name + " has another size");
+    }
+    if (!same_bits(found->second.data(), weight->gradient.cpu().const_data_ptr<float>(), count)) {
+      names.push_back(weight->name);
+    }
+  }
+  return names;
+}
+
+class Comparison {
+ public:
+  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device, std::size_t steps,
+             const Progress::Clock& clock)
+      : plan_(plan),
+        corpus_(corpus),
+        device_(device),
+        progress_((static_cast<std::int64_t>(steps) + 1) * plan.schedule.microbatches, clock),  // and one step in fp64
+        steps_(steps),
+        reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
+    reference_.log_routing(&routing_);
+    if (replicas(plan.schedule) == 2) {
+      second_ = std::make_unique<TorchStage>(whole_model_settings(plan, numerics_of(plan.training.precision, device)),
+                                             corpus);
+      second_->log_routing(&routing_);
+    }
+  }
+
+  // Trains the reference for all steps, up to and without the last optimizer step; losses of each step.
+  std::vector<double> train() {
+    std::vector<double> losses;
+    for (std::size_t step = 0; step < steps_; ++step) {
+      if (step > 0) {
+        reference_.optimizer_step();
+        if (second_) second_->optimizer_step();
+      }
+      losses.push_back(run(static_cast<std::int64_t>(step)));
+    }
+    return losses;
+  }
+
+  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return reference_.trained_weights(); }
+
+  // Sets worst_error_ratio and worst_tensor, from a step in fp64 with the reference's weights and routing.
+  void weigh_errors(const NamedGradients& gradients, CheckResult& result) {
+    TorchStage exact(whole_model_settings(plan_, numerics_of(ElementType::fp64, device_)), corpus_);
+    for (std::size_t index = 0; index < exact.weights().size(); ++index) {
+      exact.weights()[index]->value.copy_(reference_.weights()[index]->value);
+    }
+    routing_.replay = true;
+    exact.log_routing(&routing_);
+    run_step(exact, static_cast<std::int64_t>(steps_) - 1, 0, plan_.schedule.microbatches, plan_.schedule.slices,
+             progress_);
+    exact.sum_tied_gradients();
+    const double epsilon = epsilon_of(plan_.training.precision);
+    for (std::size_t index = 0; index < exact.trained_weights().size(); ++index) {
+      const Weight& weight = *exact.trained_weights()[index];
+      const double ratio = error_ratio(wide(gradients.at(weight.name)),
+                                       reference_.trained_weights()[index]->gradient.cpu().flatten().to(at::kDouble),
+                                       weight.gradient.cpu().flatten(), epsilon);
+      if (result.worst_tensor.empty() || ratio > result.worst_error_ratio) {
+        result.worst_error_ratio = ratio;
+        result.worst_tensor = weight.name;
+      }
+    }
+  }
+
+ private:
+  double run(std::int64_t step) {
+    const int count = plan_.schedule.microbatches;
+    const int slices = plan_.schedule.slices;
+    if (!second_) {
+      run_step(reference_, step, 0, count, slices, progress_);
+      reference_.sum_tied_gradients();
+      return reference_.loss();
+    }
+    run_step(reference_, step, 0, count / 2, slices, progress_);
+    run_step(*second_, step, count / 2, count, slices, progress_);
+    reference_.sum_with_replica(*second_);
+    return reference_.loss() + second_->loss();
+  }
+
+  const Plan& plan_;
+  const std::shared_ptr<const Corpus>& corpus_;
+  c10::Device device_;
+  CheckProgress progress_;  // from before the model is made
+  std::size_t steps_;
+  RoutingLog routing_;
+  TorchStage reference_;
+  std::unique_ptr<TorchStage> second_;  // the second replica, if the plan has one
+};
+
+std::string describe(const std::vector<double>& losses, const std::vector<double>& expected, std::size_t step) {
+  std::ostringstream text;
+  text.precision(17);
+  text << "loss of step " << step << " is " << losses[step] << ", on a single device " << expected[step];
+  return text.str();
+}
+
+}  // namespace
+
+CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const std::vector<double>& losses,
+                  const NamedGradients& gradients, const std::string& device, const Progress::Clock& clock) {
+  if (losses.empty()) {
+    throw RunError("check", "there is no step to check");
+  }
+  CheckResult result;
+  std::vector<double> expected;
+  std::vector<std::string> different_gradients;
+  if (plan.schedule.update_every > 0) {
+    UpdatesReference reference(plan, corpus, c10::Device(device));
+    expected = reference.train(losses.size(), clock);
+    different_gradients = differing(reference.weights(), gradients);
+  } else {
+    Comparison comparison(plan, corpus, c10::Device(device), losses.size(), clock);
+    expected = comparison.train();
+    different_gradients = differing(comparison.weights(), gradients);
+    comparison.weigh_errors(gradients, result);
+  }
+  const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), [](double a, double b) {
+    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+  });
+  const bool same_losses = different.first == losses.end();
+  result.bitwise_equal = different_gradients.empty() && same_losses;
+  result.passed = result.bitwise_equal;
+  if (result.passed) return result;
+  if (!same_losses) {
+    result.problem = describe(losses, expected, static_cast<std::size_t>(different.first - losses.begin()));
+  }
+  if (!different_gradients.empty()) {
+    result.problem += (result.problem.empty() ? "" : "; ") + std::to_string(different_gradients.size()) +
+                      " gradients differ from the single device's, the first is " + different_gradients.front();
+  }
+  return result;
+}
+
+CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
+                                    const NamedGradients& gradients, const Progress::Clock& clock) {
+  return check(plan, corpus_of(plan, options), losses, gradients, options.device, clock);
+}
+
+}  // namespace plumb::exec

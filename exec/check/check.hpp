@@ -1,0 +1,45 @@
+// Trains the plan's model on one device with the same F, I and W, and says how far a run was from it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/program.hpp"
+#include "common/plan/plan.hpp"
+#include "exec/data/data.hpp"
+#include "exec/stage/factory.hpp"
+
+namespace plumb::exec {
+
+// Passed: equal by bits where the plan only pipelines; else all losses within 8 units in the last place and the worst
+// error ratio at most 1.5, the largest over all gradients of ‖g − g64‖ / max(‖g1 − g64‖, 8 ε ‖g64‖) in the Frobenius
+// norm, g the run's, g1 the single device's, g64 fp64's. `problem` says in one sentence what differs; empty if it
+// passed.
+struct CheckResult {
+  bool passed = false;
+  bool bitwise_equal = false;
+  double worst_error_ratio = 0;
+  std::string worst_tensor;
+  std::string problem;
+};
+
+// Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they
+// differ by CheckResult's ratio of errors against fp64, routing of experts replayed. Slices of a sequence are slices on
+// the single device, too: F of one after the other, I and W in reverse. Of two replicas the single device
+// sums the gradients as the ranks do: each replica's microbatches first, then both. A plan with several updates a step
+// is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its
+// weights that the schedule states (bitwise, gradients of the last update; fp64 has no optimizer, so no ratio).
+// `device` is where the run was: "cpu", "cuda:0". `clock` is that of the progress.
+[[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
+                                const std::vector<double>& losses, const NamedGradients& gradients,
+                                const std::string& device, const Progress::Clock& clock);
+
+// Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
+// gradients of the last step, which must be complete. `clock` is that of the progress which is shown meanwhile.
+[[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options,
+                                                  const std::vector<double>& losses, const NamedGradients& gradients,
+                                                  const Progress::Clock& clock = std::chrono::steady_clock::now);
+
+}  // namespace plumb::exec

@@ -1,0 +1,81 @@
+#include "exec/data/data.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr int byte_values = 256;
+const char* const licences = "/usr/share/common-licenses";
+
+std::string licence_texts() {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(licences, error)) {
+    if (entry.is_regular_file(error) && !entry.is_symlink(error)) {
+      files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  std::string text;
+  for (const auto& file : files) {
+    text += read_file(file);
+  }
+  return text;
+}
+
+// It is held in memory, by every process.
+void require_readable_at_once(const std::filesystem::path& path) {
+  constexpr std::uintmax_t most = std::uintmax_t{1} << 30;
+  std::error_code none;
+  if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none) &&
+      !std::filesystem::is_directory(path, none)) {
+    throw InputError(path.string(), "is a device or a pipe, expected a file of text");
+  }
+  const std::uintmax_t size = std::filesystem::file_size(path, none);
+  if (!none && size > most) {
+    throw InputError(path.string(), "has " + std::to_string(size) + " bytes, more than the GiB that is held in memory",
+                     "take a part of it: head -c 1G " + path.string() + " > part.txt");
+  }
+}
+
+}  // namespace
+
+std::span<const unsigned char> Corpus::window(std::int64_t index, std::int64_t length) const {
+  const auto places = static_cast<std::int64_t>(text_.size()) - length;
+  const std::int64_t start = index % places * length % places;
+  return {reinterpret_cast<const unsigned char*>(text_.data()) + start, static_cast<std::size_t>(length) + 1};
+}
+
+std::shared_ptr<const Corpus> load_corpus(const std::filesystem::path& path, const Model& model,
+                                          std::int64_t sequence) {
+  if (model.vision) {
+    if (path.empty()) return std::make_shared<const Corpus>("");
+    throw InputError(path.string(), "the model's images are drawn from training.seed, it reads no text",
+                     "leave --data out");
+  }
+  const std::string where = path.empty() ? licences : path.string();
+  if (model.vocabulary < byte_values) {
+    throw InputError("model.vocabulary",
+                     "expected at least 256, since bytes are token ids, found " + std::to_string(model.vocabulary));
+  }
+  if (!path.empty()) require_readable_at_once(path);
+  auto corpus = std::make_shared<const Corpus>(path.empty() ? licence_texts() : read_file(path));
+  const auto needed = static_cast<std::size_t>(sequence) + 1;
+  if (corpus->size() < needed) {
+    throw InputError(where,
+                     "expected at least " + std::to_string(needed) + " bytes, one sequence of " +
+                         std::to_string(sequence) + " tokens and its last target, found " +
+                         std::to_string(corpus->size()),
+                     path.empty() ? "name a text with --data" : "take a longer text or a shorter sequence");
+  }
+  return corpus;
+}
+
+}  // namespace plumb::exec

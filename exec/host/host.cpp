@@ -1,0 +1,20 @@
+#include "exec/host/host.hpp"
+
+#include "common/base/error.hpp"
+#include "exec/device/torch_device.hpp"
+
+namespace plumb::exec {
+
+Host this_host() {
+  return {.visible_devices = accelerator_count, .make_device = make_torch_device, .device_facts = [](int index) {
+            return exec::device_facts(index);
+          }};
+}
+
+void require_kind_of_device(const std::string& kind) {
+  if (kind == "cpu" || kind == "cuda") return;
+  throw InputError("--device", "there is no device '" + kind + "'",
+                   kind == "gpu" ? "did you mean 'cuda'?" : did_you_mean(kind, {"cpu", "cuda"}));
+}
+
+}  // namespace plumb::exec

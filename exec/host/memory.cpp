@@ -1,0 +1,130 @@
+#include "exec/host/memory.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+namespace plumb::exec {
+namespace {
+
+std::atomic<bool> accelerators{false};
+
+// Of the whole process: a tensor may be freed on another thread than the one that made it.
+class Ledger {
+ public:
+  void allocated(const void* data, std::int64_t bytes, int rank) {
+    const std::lock_guard lock(mutex_);
+    entries_[data] = {.bytes = bytes, .rank = rank};
+    add(rank, bytes);
+  }
+
+  void freed(const void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto entry = entries_.find(data);
+    if (entry != entries_.end()) {
+      add(entry->second.rank, -entry->second.bytes);
+      entries_.erase(entry);
+    }
+  }
+
+  void moved(const void* data, int to_rank) {
+    const std::lock_guard lock(mutex_);
+    const auto entry = entries_.find(data);
+    if (entry != entries_.end() && entry->second.rank != to_rank) {
+      add(entry->second.rank, -entry->second.bytes);
+      add(to_rank, entry->second.bytes);
+      entry->second.rank = to_rank;
+    }
+  }
+
+  [[nodiscard]] Bytes current(int rank) {
+    const std::lock_guard lock(mutex_);
+    return {accounts_[rank].current};
+  }
+
+  [[nodiscard]] Bytes peak(int rank) {
+    const std::lock_guard lock(mutex_);
+    return {accounts_[rank].peak};
+  }
+
+  void reset_peak(int rank) {
+    const std::lock_guard lock(mutex_);
+    accounts_[rank].peak = accounts_[rank].current;
+  }
+
+ private:
+  struct Entry {
+    std::int64_t bytes = 0;
+    int rank = 0;
+  };
+  struct Account {
+    std::int64_t current = 0;
+    std::int64_t peak = 0;
+  };
+
+  void add(int rank, std::int64_t bytes) {
+    Account& account = accounts_[rank];
+    account.current += bytes;
+    account.peak = std::max(account.peak, account.current);
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<const void*, Entry> entries_;
+  std::map<int, Account> accounts_;
+};
+
+// Never destroyed: tensors of static storage are freed after it would be.
+Ledger& ledger() {
+  static Ledger* const instance = new Ledger;
+  return *instance;
+}
+
+class Reporter final : public c10::MemoryReportingInfoBase {
+ public:
+  explicit Reporter(int rank) : rank_(rank) {}
+
+  void reportMemoryUsage(void* data, std::int64_t bytes, std::size_t /*total_allocated*/,
+                         std::size_t /*total_reserved*/, c10::Device device) override {
+    if (bytes > 0) {
+      if (device.is_cpu() != accelerators) ledger().allocated(data, bytes, rank_);
+    } else {
+      ledger().freed(data);
+    }
+  }
+
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+
+ private:
+  int rank_;
+};
+
+}  // namespace
+
+void track_accelerators(bool on) { accelerators = on; }
+
+void track_memory_of_thread(int rank) {
+  (void)c10::ThreadLocalDebugInfo::current();  // made before, so destroyed after the guard
+  thread_local std::unique_ptr<c10::DebugInfoGuard> guard;
+  guard.reset();
+  guard = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(rank));
+}
+
+void move_memory(const std::byte* data, int to_rank) { ledger().moved(data, to_rank); }
+
+std::shared_ptr<void> tracked_buffer(std::size_t bytes) {
+  const at::Tensor buffer = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
+  void* const data = buffer.mutable_data_ptr();
+  return {data, [buffer](void*) {}};
+}
+
+Bytes current_memory(int rank) { return ledger().current(rank); }
+Bytes peak_memory(int rank) { return ledger().peak(rank); }
+void reset_peak_memory(int rank) { ledger().reset_peak(rank); }
+
+}  // namespace plumb::exec

@@ -1,0 +1,160 @@
+#include "exec/launch/processes.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+
+extern char** environ;
+
+namespace plumb::exec {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto look_every = 20ms;
+
+std::vector<std::string> own_arguments() {
+  const std::string line = read_file("/proc/self/cmdline");
+  std::vector<std::string> arguments;
+  for (std::size_t start = 0; start < line.size();) {
+    const std::size_t end = line.find('\0', start);
+    arguments.push_back(line.substr(start, end - start));
+    start = end == std::string::npos ? line.size() : end + 1;
+  }
+  return arguments;
+}
+
+std::vector<std::string> environment_of(int rank, const ProcessOptions& options) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    std::erase_if(variables, [&](const std::string& variable) { return variable.starts_with(name + "="); });
+    variables.push_back(name + "=" + value);
+  };
+  set("RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(options.ranks));
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", std::to_string(options.store_port));
+  set("TORCHELASTIC_USE_AGENT_STORE", "True");
+  set("PLUMB_LAUNCHER", std::to_string(::getpid()));
+  return variables;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> made;
+  for (std::string& text : texts) made.push_back(text.data());
+  made.push_back(nullptr);
+  return made;
+}
+
+class Processes {
+ public:
+  explicit Processes(const ProcessOptions& options) : pids_(static_cast<std::size_t>(options.ranks), 0) {
+    std::vector<std::string> arguments = options.arguments.empty() ? own_arguments() : options.arguments;
+    const std::string program = options.program.empty() ? "/proc/self/exe" : options.program;
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      std::vector<std::string> environment = environment_of(rank, options);
+      const int error = ::posix_spawn(&pids_[static_cast<std::size_t>(rank)], program.c_str(), nullptr, nullptr,
+                                      pointers(arguments).data(), pointers(environment).data());
+      if (error == 0) continue;
+      pids_[static_cast<std::size_t>(rank)] = 0;
+      kill_and_reap();
+      throw RunError("rank " + std::to_string(rank), std::string("could not be started: ") + std::strerror(error));
+    }
+  }
+
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes() { kill_and_reap(); }
+
+  // Those that have ended since the last call.
+  [[nodiscard]] std::vector<RankEnd> poll() {
+    std::vector<RankEnd> ends;
+    for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
+      int status = 0;
+      if (pids_[rank] == 0 || ::waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) continue;
+      pids_[rank] = 0;
+      RankEnd end{.rank = static_cast<int>(rank)};
+      if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+      if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
+      ends.push_back(end);
+    }
+    return ends;
+  }
+
+  void send(int signal) const {
+    for (const pid_t pid : pids_) {
+      if (pid != 0) ::kill(pid, signal);
+    }
+  }
+
+  [[nodiscard]] bool any() const {
+    return std::any_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid != 0; });
+  }
+
+ private:
+  void kill_and_reap() {
+    send(SIGKILL);
+    for (pid_t& pid : pids_) {
+      if (pid != 0) ::waitpid(pid, nullptr, 0);
+      pid = 0;
+    }
+  }
+
+  std::vector<pid_t> pids_;
+};
+
+bool failed(const RankEnd& end) { return end.signal != 0 || end.exit_status > 1; }
+
+}  // namespace
+
+ProcessesEnd run_as_processes(const ProcessOptions& options) {
+  Processes processes(options);
+  ProcessesEnd result;
+  bool told = false;
+  auto kill_at = std::chrono::steady_clock::time_point::max();
+  while (processes.any()) {
+    std::vector<RankEnd> ends = processes.poll();
+    std::stable_sort(ends.begin(), ends.end(), [](const RankEnd& a, const RankEnd& b) { return a.signal > b.signal; });
+    const bool tell = !told && options.told_to_end && options.told_to_end();
+    for (const RankEnd& end : ends) {
+      if (end.rank == 0 && end.exit_status == 1) result.answer = 1;
+      // What ends after SIGTERM ends because of it.
+      if (failed(end) && !told && !tell) result.failures.push_back(end);
+    }
+    if (tell || (!told && !result.failures.empty())) {
+      told = true;
+      if (options.before_ending) options.before_ending();
+      processes.send(SIGTERM);
+      kill_at = std::chrono::steady_clock::now() +
+                std::chrono::milliseconds(static_cast<std::int64_t>(options.grace.value * 1e3));
+    }
+    if (std::chrono::steady_clock::now() > kill_at) processes.send(SIGKILL);
+    if (ends.empty()) std::this_thread::sleep_for(look_every);
+  }
+  return result;
+}
+
+void end_with_launcher() {
+  const char* launcher = std::getenv("PLUMB_LAUNCHER");
+  if (launcher == nullptr) return;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have died before the call.
+  if (std::to_string(::getppid()) != launcher) std::_Exit(static_cast<int>(ExitStatus::run_failed));
+}
+
+}  // namespace plumb::exec

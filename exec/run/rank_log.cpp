@@ -1,0 +1,201 @@
+#include "exec/run/rank_log.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "common/base/error.hpp"
+#include "common/plan/timeline_head.hpp"
+#include "common/schedule/reductions.hpp"
+#include "common/schedule/weight_versions.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using nlohmann::json;
+
+// A message by its receive: what it carries, for which stage and microbatch.
+using MessageKey = std::tuple<ActionKind, std::int32_t, std::int32_t>;
+
+MessageKey key_of_send(const Action& send) {
+  const Action receive = other_end(send);
+  return {receive.kind, receive.stage, receive.microbatch};
+}
+
+RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
+  RankSummary summary;
+  const std::vector<int> versions = weight_versions_kept(plan.schedule);
+  for (const int stage : stages_of_rank(plan.schedule, rank)) {
+    const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+    summary.parameter_bytes += cost.parameter_bytes * versions[static_cast<std::size_t>(stage)];
+    summary.gradient_bytes += cost.gradient_bytes;
+    summary.optimizer_bytes += cost.optimizer_bytes;
+  }
+  for (const RankStep& step : steps) {
+    summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
+    summary.received_bytes = std::max(summary.received_bytes, step.received_bytes);
+  }
+  const Bytes states = summary.parameter_bytes + summary.gradient_bytes + summary.optimizer_bytes;
+  summary.activation_bytes = std::max(Bytes{0}, summary.peak_bytes - states);
+  return summary;
+}
+
+void place_receives(std::vector<Event>& events) {
+  std::map<MessageKey, const Event*> sends;
+  for (const Event& event : events) {
+    if (is_send(event.action.kind)) sends[key_of_send(event.action)] = &event;
+  }
+  for (Event& event : events) {
+    if (!is_receive(event.action.kind)) continue;
+    const auto sent = sends.find({event.action.kind, event.action.stage, event.action.microbatch});
+    if (sent == sends.end()) {
+      throw RunError("rank " + std::to_string(event.rank), to_string(event.action) + " has no send in any rank's log");
+    }
+    const Seconds waiting_since = event.start;
+    event.start = sent->second->start;
+    // Two cores' clock readings may differ by less than the hand-over takes.
+    event.end = std::max(event.end, event.start);
+    event.waited = std::max(Seconds{0}, event.end - std::max(event.start, waiting_since));
+  }
+}
+
+// An eviction is its receiving half, as in a prediction: it cannot start before either rank has come to it. The sending
+// half, which only hands over, goes.
+void place_evictions(const Schedule& lowered, std::vector<Event>& events) {
+  const auto is_sent = [&](const Event& event) {
+    return is_eviction(event.action.kind) && sends_activations(lowered, event.rank, event.action);
+  };
+  std::map<Action, Seconds> sent;
+  for (const Event& event : events) {
+    if (is_sent(event)) sent[event.action] = event.start;
+  }
+  std::erase_if(events, is_sent);
+  for (Event& event : events) {
+    if (!is_eviction(event.action.kind)) continue;
+    const auto sending = sent.find(event.action);
+    if (sending == sent.end()) {
+      throw RunError("rank " + std::to_string(event.rank), to_string(event.action) + " was sent by no rank");
+    }
+    // The partner's list says when it may look; where there is room for EVICT the evicting rank alone knows.
+    const bool evicts = event.action.kind == ActionKind::evict;
+    event.start = evicts ? sending->second : std::max(event.start, sending->second);
+    event.end = std::max(event.end, event.start);
+  }
+}
+
+// Both ranks of a reduction see it from when the later one came until the later one left.
+void place_reductions(std::vector<Event>& events) {
+  struct Interval {
+    Seconds start;
+    Seconds end;
+  };
+  std::map<Action, Interval> of_both;
+  for (const Event& event : events) {
+    if (!is_reduction(event.action.kind)) continue;
+    Interval& interval = of_both[name_of_both(event.action)];
+    interval.start = std::max(interval.start, event.start);
+    interval.end = std::max(interval.end, event.end);
+  }
+  for (Event& event : events) {
+    if (!is_reduction(event.action.kind)) continue;
+    const Interval& interval = of_both.at(name_of_both(event.action));
+    event.waited = interval.end - event.start;
+    event.start = interval.start;
+    event.end = interval.end;
+  }
+}
+
+StepTimeline merge_step(const Schedule& lowered, const std::vector<RankLog>& logs, std::size_t index) {
+  std::vector<Event> events;
+  Seconds start = logs.front().steps.at(index).start;
+  for (const RankLog& log : logs) {
+    start = std::max(start, log.steps.at(index).start);
+    events.insert(events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
+  }
+  place_receives(events);
+  place_evictions(lowered, events);
+  place_reductions(events);
+  // How unevenly the ranks leave the barrier is no part of the step.
+  for (const Event& event : events) start = std::min(start, event.start);
+  for (Event& event : events) {
+    event.start -= start;
+    event.end -= start;
+  }
+  return ordered_step(std::move(events));
+}
+
+}  // namespace
+
+std::string to_text(const RankLog& log) {
+  json steps = json::array();
+  for (const RankStep& step : log.steps) {
+    json events = json::array();
+    for (const Event& event : step.events) {
+      events.push_back({to_string(event.action), event.peer, event.start.value, event.end.value, event.waited.value,
+                        event.bytes.value});
+    }
+    steps.push_back({{"start", step.start.value},
+                     {"peak_bytes", step.peak_bytes.value},
+                     {"received_bytes", step.received_bytes.value},
+                     {"loss", step.loss},
+                     {"events", std::move(events)}});
+  }
+  return json{{"rank", log.rank},
+              {"arena_bytes", log.arena_bytes.value},
+              {"receives_beside", log.receives_beside},
+              {"steps", std::move(steps)}}
+      .dump();
+}
+
+RankLog parse_rank_log(std::string_view text) {
+  try {
+    const json root = json::parse(text);
+    RankLog log{.rank = root.at("rank").get<int>(),
+                .steps = {},
+                .arena_bytes = {root.at("arena_bytes").get<std::int64_t>()},
+                .receives_beside = root.at("receives_beside").get<std::int64_t>()};
+    for (const json& step : root.at("steps")) {
+      RankStep& read = log.steps.emplace_back();
+      read.start = {step.at("start").get<double>()};
+      read.peak_bytes = {step.at("peak_bytes").get<std::int64_t>()};
+      read.received_bytes = {step.at("received_bytes").get<std::int64_t>()};
+      // JSON has no NaN: a loss that diverged comes as null.
+      read.loss = step.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : step["loss"].get<double>();
+      for (const json& event : step.at("events")) {
+        read.events.push_back({.action = parse_action(event.at(0).get<std::string>()),
+                               .rank = log.rank,
+                               .peer = event.at(1).get<int>(),
+                               .start = {event.at(2).get<double>()},
+                               .end = {event.at(3).get<double>()},
+                               .waited = {event.at(4).get<double>()},
+                               .bytes = {event.at(5).get<std::int64_t>()}});
+      }
+    }
+    return log;
+  } catch (const json::exception& error) {
+    throw RunError("a rank's log", std::string("is not what plumb-exec writes: ") + error.what());
+  }
+}
+
+void turn_to_rank_0(RankLog& log, const HostClock& clock) {
+  for (RankStep& step : log.steps) {
+    step.start = on_rank_0(clock, step.start);
+    for (Event& event : step.events) {
+      event.start = on_rank_0(clock, event.start);
+      event.end = on_rank_0(clock, event.end);
+    }
+  }
+}
+
+Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
+                    const std::string& producer) {
+  Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);
+  for (const RankLog& log : logs) timeline.ranks.push_back(summarise(plan, log.rank, log.steps));
+  for (std::size_t step = 0; step < logs.front().steps.size(); ++step)
+    timeline.steps.push_back(merge_step(lowered, logs, step));
+  return timeline;
+}
+
+}  // namespace plumb::exec

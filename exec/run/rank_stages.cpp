@@ -1,0 +1,46 @@
+#include "exec/run/rank_stages.hpp"
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+
+Stage& RankStages::of(const Action& action) const { return in(replica_of(lowered_, action.microbatch), action.stage); }
+
+Stage& RankStages::held(int stage) const {
+  const bool second = replicas(lowered_) == 2 && rank_in_replica(lowered_, 1, stage) == rank_;
+  return in(second ? 1 : 0, stage);
+}
+
+Stage& RankStages::in(int replica, int stage) const {
+  const bool here = stage >= 0 && stage < stages(lowered_) && rank_in_replica(lowered_, replica, stage) == rank_;
+  if (!here || !all_[stage_slot(lowered_, replica, stage)]) {
+    throw RunError("", fmt::format("stage {} is not on this rank", stage));
+  }
+  return *all_[stage_slot(lowered_, replica, stage)];
+}
+
+void RankStages::add_tied_gradients(Stream& compute) const {
+  const int last = stages(lowered_) - 1;
+  if (last == 0 || !holds(lowered_, rank_, 0) || !holds(lowered_, rank_, last)) return;
+  const DeviceFloats a = held(0).tied_gradient();
+  const DeviceFloats b = held(last).tied_gradient();
+  if (a.size != b.size) throw RunError("", "the copies of the tied embedding differ in size");
+  compute.add(a.data, b.data, a.size);
+  compute.copy(reinterpret_cast<std::byte*>(b.data), reinterpret_cast<const std::byte*>(a.data), a.size_bytes());
+}
+
+RankStages::Reduction RankStages::reduction(const Action& action) const {
+  if (action.kind == ActionKind::reduce_tied) {
+    const int first = lowered_.rank_of_stage.front();
+    const int last = lowered_.rank_of_stage.back();
+    const int mine = rank_ == first ? 0 : stages(lowered_) - 1;
+    return {.peer = rank_ == first ? last : first, .gradients = {held(mine).tied_gradient()}};
+  }
+  const int first = rank_in_replica(lowered_, 0, action.stage);
+  const int second = rank_in_replica(lowered_, 1, action.stage);
+  return {.peer = rank_ == first ? second : first, .gradients = held(action.stage).gradients()};
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,375 @@
+#include "exec/run/runner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/schedule/reductions.hpp"
+#include "exec/device/host_device.hpp"
+#include "exec/run/boundary_values.hpp"
+#include "exec/run/evictions.hpp"
+#include "exec/run/messages.hpp"
+#include "exec/run/ranges.hpp"
+#include "exec/run/rank_stages.hpp"
+#include "exec/run/step_moments.hpp"
+#include "exec/run/watchdog.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr Seconds watchdog_grace{5};       // for the transport to notice its own deadline first
+constexpr std::size_t recent_actions = 6;  // named in an error
+constexpr std::chrono::microseconds device_poll{20};
+
+Clock::time_point after(Clock::time_point time, Seconds delay) {
+  // Beyond a year nobody waits; the clock's own range ends not much later.
+  const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
+  return time + std::chrono::duration_cast<Clock::duration>(bounded);
+}
+
+Seconds serial_time(const Plan& plan) {
+  Seconds microbatch{0};
+  Seconds optimizer{0};
+  for (const ComputeCost& cost : plan.costs.stages) {
+    microbatch += microbatch_time(cost, true);  // whether it is redone or not: an upper bound
+    optimizer += cost.optimizer;
+  }
+  return microbatch * plan.schedule.microbatches + optimizer;
+}
+
+class RankRun {
+ public:
+  RankRun(const Plan& plan, const Schedule& lowered, Transport& transport,
+          const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options)
+      : plan_(plan),
+        lowered_(lowered),
+        transport_(transport),
+        options_(options),
+        host_(options.device == nullptr ? make_host_device() : nullptr),
+        device_(options.device == nullptr ? *host_ : *options.device),
+        asynchronous_(device_.is_asynchronous()),
+        rank_(transport.rank()),
+        stages_(lowered, rank_, stages),
+        actions_(lowered.actions[static_cast<std::size_t>(transport.rank())]),
+        message_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
+        waiting_time_(serial_time(plan)) {
+    const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
+    // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
+    if (!asynchronous_) moved_ = options.memory.moved;
+    if (evicts(lowered)) evictions_.emplace(lowered, transport, stage, moved_);
+    if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
+  }
+
+  RankLog run() {
+    RankLog log{.rank = rank_, .steps = {}};
+    for (int step = 0; step < options_.steps; ++step) {
+      const auto number = static_cast<std::int32_t>(options_.first_step + step);
+      try {
+        log.steps.push_back(run_step(number));
+      } catch (const Stopped&) {
+        throw;
+      } catch (const Error& error) {
+        fail(error.problem(), error.hint());
+      } catch (const std::exception& error) {
+        fail(error.what(), "");
+      }
+    }
+    if (options_.watchdog != nullptr) {
+      options_.watchdog->enter(rank_, position_, Clock::now(), Clock::time_point::max());
+    }
+    return log;
+  }
+
+ private:
+  RankStep run_step(std::int32_t number) {
+    position_ = {.step = number, .action = Position::before};
+    values_.clear();
+    tied_added_ = false;
+    step_ = {};
+    step_.events.reserve(actions_.size());
+    const Bytes received_before = transport_.received_bytes();
+    mark(Clock::now(), waiting_time_);
+    for (const auto& stage : stages_.all()) {
+      if (stage) stage->begin_step(number);
+    }
+    if (options_.memory.reset_peak) options_.memory.reset_peak(rank_);
+    if (asynchronous_) {
+      moments_.begin_step(actions_.size());
+      if (options_.launches != nullptr) transport_.begin_step(*options_.launches);
+      device_.align_clock();
+    }
+    announce_receives(lowered_, message_bytes_, asynchronous_ ? options_.arena : nullptr, transport_);
+    if (evictions_) evictions_->begin_step(step_.events);
+    const Clock::time_point now = Clock::now();
+    mark(now, waiting_time_);
+    transport_.barrier(deadline(now, waiting_time_));
+    step_.start = seconds_of(Clock::now());
+    for (std::size_t index = 0; index < actions_.size(); ++index) {
+      position_.action = static_cast<std::int32_t>(index);
+      asynchronous_ ? put_on_device(index) : perform(actions_[index]);
+    }
+    if (asynchronous_) await_device();
+    end_step();
+    step_.received_bytes = transport_.received_bytes() - received_before;
+    return std::move(step_);
+  }
+
+  void end_step() {
+    position_.action = Position::after;
+    mark(Clock::now(), waiting_time_);
+    values_.require_none();
+    if (evictions_) evictions_->end_step();
+    for (const auto& stage : stages_.all()) {
+      if (stage) stage->end_step();
+    }
+    for (int replica = 0; replica < replicas(lowered_); ++replica) {
+      const auto& last = stages_.all()[stage_slot(lowered_, replica, stages(lowered_) - 1)];
+      if (last) step_.loss += last->loss();
+    }
+    if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(rank_);
+  }
+
+  // No host call from here to await_device waits for the device, but for what stages may (exec/stage/stage.hpp); where
+  // peers are threads, one waits for their hosts.
+  void put_on_device(std::size_t index) {
+    transport_.reach(static_cast<std::int32_t>(index));
+    transport_.poll();
+    const Range range(actions_[index]);
+    perform(actions_[index]);
+  }
+
+  // The step's deadline is each action's own here: until it ends, while it is the first that has not.
+  void await_device() {
+    transport_.reach(static_cast<std::int32_t>(actions_.size()));
+    const std::vector<Launched> launched = transport_.end_step();
+    moments_.take(launched);
+    Clock::time_point limit;
+    for (std::size_t seen = actions_.size(), ended = 0; (ended = moments_.ended()) < actions_.size(); seen = ended) {
+      transport_.poll();
+      const Clock::time_point now = Clock::now();
+      if (ended != seen) {
+        position_.action = static_cast<std::int32_t>(ended);
+        limit = deadline(now, waiting_time_);
+        mark(now, waiting_time_);
+      } else if (now > limit) {
+        transport_.await(here().end, limit);  // it may know for whom
+        throw RunError("", "has not ended on " + device_.name() + " before the deadline");
+      }
+      std::this_thread::sleep_for(device_poll);
+    }
+    transport_.poll();
+    moments_.write_times(device_, step_.events);
+  }
+
+  void perform(const Action& action) {
+    if (evictions_) await_evictions(action);
+    const Clock::time_point start = Clock::now();
+    mark(start, predicted(action));
+    Event event{.action = action, .rank = rank_, .start = seconds_of(start), .end = {}, .waited = {}, .bytes = {}};
+    if (is_receive(action.kind)) {
+      receive(action, event, start);
+    } else if (is_eviction(action.kind)) {
+      evictions_->perform(event);
+    } else {
+      if (is_send(action.kind)) {
+        send(action, event);
+      } else if (is_reduction(action.kind)) {
+        reduce(action, event, start);
+      } else {
+        compute(action);
+      }
+      event.end = seconds_of(Clock::now());
+    }
+    step_.events.push_back(event);
+    if (evictions_) evictions_->take_arrived();
+  }
+
+  // Waits, as if at the place of the action that receives it, for what `action` needs.
+  void await_evictions(const Action& action) {
+    const Position here = position_;
+    while (const auto place = evictions_->awaited_before(action)) {
+      const Clock::time_point now = Clock::now();
+      position_.action = static_cast<std::int32_t>(*place);
+      mark(now, waiting_time_);
+      evictions_->take_oldest(deadline(now, waiting_time_));
+    }
+    position_ = here;
+  }
+
+  void compute(const Action& action) {
+    Payload input = input_of(action);
+    if (asynchronous_) {
+      device_.compute().wait(input.ready);
+      if (evictions_) evictions_->wait_for_loaded(action);
+      here().begin = device_.compute().record();
+      transport_.began(position_.action, here().begin);
+    }
+    Payload output = computed(action, std::move(input));
+    if (asynchronous_) output.ready = here().end = device_.compute().record();
+    hand_on(action, std::move(output));
+  }
+
+  Payload computed(const Action& action, Payload input) {
+    Stage& stage = action.kind == ActionKind::optimizer_step ? stages_.held(action.stage) : stages_.of(action);
+    const int microbatch = action.microbatch;
+    switch (action.kind) {
+      case ActionKind::forward:
+        return stage.forward(microbatch, std::move(input));
+      case ActionKind::recompute:
+        stage.recompute(microbatch);
+        return {};
+      case ActionKind::input_gradient:
+        return stage.input_gradient(microbatch, std::move(input));
+      case ActionKind::backward: {
+        Payload gradient = stage.input_gradient(microbatch, std::move(input));
+        stage.weight_gradient(microbatch);
+        return gradient;
+      }
+      case ActionKind::weight_gradient:
+        stage.weight_gradient(microbatch);
+        return {};
+      case ActionKind::optimizer_step:
+        add_tied_gradients_of_this_rank();
+        stage.optimizer_step();
+        return {};
+      default:
+        throw RunError("", "this kind of action is not executed yet");
+    }
+  }
+
+  // None for actions that neither take nor make boundary values.
+  [[nodiscard]] static std::optional<Channel> channel_of(const Action& action) {
+    if (action.kind == ActionKind::forward) return Channel::forward;
+    if (action.kind == ActionKind::input_gradient || action.kind == ActionKind::backward) return Channel::backward;
+    return std::nullopt;
+  }
+
+  // Value for the action's stage: none at the ends of the pipeline.
+  Payload input_of(const Action& action) {
+    const std::optional<Channel> channel = channel_of(action);
+    if (!channel) return {};
+    const int producer = producer_stage(action);
+    if (producer < 0 || producer == stages(lowered_)) return {};
+    return values_.take({*channel, action.stage, action.microbatch});
+  }
+
+  // The value's consumer is a stage of this rank, or SEND takes it from here.
+  void hand_on(const Action& action, Payload payload) {
+    const std::optional<Channel> channel = channel_of(action);
+    if (!channel) return;
+    const int consumer = consumer_stage(action);
+    if (consumer < 0 || consumer == stages(lowered_)) return;
+    values_.put({*channel, consumer, action.microbatch}, std::move(payload));
+  }
+
+  void send(const Action& action, Event& event) {
+    const PeerChannel queue = peer_channel_of(lowered_, action);
+    Payload payload = values_.take({queue.channel, consumer_stage(action), action.microbatch});
+    if (asynchronous_) here() = {.begin = payload.ready, .end = payload.ready};
+    event.peer = queue.peer;
+    event.bytes = {static_cast<std::int64_t>(payload.size)};
+    transport_.send(queue.peer, queue.channel, std::move(payload));
+  }
+
+  void receive(const Action& action, Event& event, Clock::time_point start) {
+    const PeerChannel queue = peer_channel_of(lowered_, action);
+    if (asynchronous_) here().begin = device_.compute().record();  // from here on it had nothing else to do
+    Received received = transport_.receive(queue.peer, queue.channel, deadline(start, waiting_time_));
+    if (moved_ && received.payload.data != nullptr) moved_(received.payload.data, rank_);
+    event.peer = queue.peer;
+    event.bytes = {static_cast<std::int64_t>(received.payload.size)};
+    event.end = seconds_of(received.arrived);
+    if (asynchronous_) here().end = received.payload.ready;
+    values_.put({queue.channel, action.stage, action.microbatch}, std::move(received.payload));
+  }
+
+  void reduce(const Action& action, Event& event, Clock::time_point start) {
+    if (action.kind == ActionKind::reduce_gradient) add_tied_gradients_of_this_rank();
+    const RankStages::Reduction reduction = stages_.reduction(action);
+    const std::vector<int> group{std::min(rank_, reduction.peer), std::max(rank_, reduction.peer)};
+    event.peer = reduction.peer;
+    if (asynchronous_) here().begin = device_.compute().record();
+    for (const DeviceFloats& gradient : reduction.gradients) {
+      transport_.all_reduce(group, {gradient.data, gradient.size}, deadline(start, waiting_time_));
+      event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
+    }
+    if (asynchronous_) here().end = device_.compute().record();
+  }
+
+  // Once a step: before the gradients are summed with another rank's, or applied.
+  void add_tied_gradients_of_this_rank() {
+    if (tied_added_) return;
+    tied_added_ = true;
+    stages_.add_tied_gradients(device_.compute());
+  }
+
+  [[nodiscard]] ActionMoments& here() { return moments_[static_cast<std::size_t>(position_.action)]; }
+
+  [[nodiscard]] Seconds predicted(const Action& action) const {
+    if (!is_compute(action.kind) && action.kind != ActionKind::optimizer_step) return waiting_time_;
+    const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(action.stage)];
+    return action.kind == ActionKind::optimizer_step ? cost.optimizer : microbatch_time(cost, false);
+  }
+
+  [[nodiscard]] Clock::time_point deadline(Clock::time_point now, Seconds predicted) const {
+    return after(now, std::max(options_.deadline_floor, predicted * options_.deadline_factor));
+  }
+
+  void mark(Clock::time_point now, Seconds predicted) const {
+    if (options_.watchdog == nullptr) return;
+    options_.watchdog->enter(rank_, position_, now, after(deadline(now, predicted), watchdog_grace));
+  }
+
+  [[nodiscard]] std::string recent() const {
+    std::string text;
+    const std::size_t count = std::min(recent_actions, step_.events.size());
+    for (std::size_t i = step_.events.size() - count; i < step_.events.size(); ++i) {
+      const Event& event = step_.events[i];
+      text += fmt::format("{}{} ({:.2f} ms)", text.empty() ? "before it: " : ", ", to_string(event.action),
+                          std::max(0.0, (event.end - event.start).value) * 1e3);
+    }
+    return text;
+  }
+
+  [[noreturn]] void fail(const std::string& problem, const std::string& hint) const {
+    const std::string where = fmt::format("rank {}, {}", rank_, describe(position_, lowered_, rank_));
+    const std::string before = recent();
+    const std::string separator = hint.empty() || before.empty() ? "" : "; ";
+    transport_.abort(where + ": " + problem);
+    throw RunError(where, problem, hint + separator + before);
+  }
+
+  const Plan& plan_;
+  const Schedule& lowered_;
+  Transport& transport_;
+  const RunOptions& options_;
+  std::unique_ptr<Device> host_;  // if no other is given
+  Device& device_;
+  bool asynchronous_;
+  int rank_;
+  RankStages stages_;
+  const std::vector<Action>& actions_;
+  std::size_t message_bytes_;
+  std::function<void(const std::byte* data, int to_rank)> moved_;  // as MemoryHooks has it, if anything does
+  Seconds waiting_time_;  // a peer may have the whole step's work to do before it answers
+
+  Position position_;
+  RankStep step_;
+  StepMoments moments_;  // on an asynchronous device
+  BoundaryValues values_;
+  std::optional<Evictions> evictions_;  // if there are any
+  bool tied_added_ = false;
+};
+
+}  // namespace
+
+RankLog run_rank(const Plan& plan, const Schedule& lowered, Transport& transport,
+                 const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options) {
+  return RankRun(plan, lowered, transport, stages, options).run();
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,189 @@
+#include "exec/stage/modules/block.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/model/lora.hpp"
+#include "exec/stage/modules/lora.hpp"
+
+namespace plumb::exec {
+namespace {
+
+Module make_module(const Model& model, int block, const Training& training, WeightStore& store,
+                   const Numerics& numerics) {
+  const bool is_layer = block > 0 && block < head_block(model);
+  const ModuleContext context{.model = model,
+                              .weights = store,
+                              .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
+                              .layer = block - 1,
+                              .sequence = training.sequence,
+                              .numerics = numerics,
+                              .lora_scale = training.lora ? scale_of(*training.lora) : 1};
+  Module module = block == 0 ? make_embedding(context)
+                  : is_layer ? make_layer(context, model.layers[static_cast<std::size_t>(block - 1)])
+                             : make_head(context);
+  store.require_all_taken();
+  return module;
+}
+
+// A view of something larger keeps that alive: where no graph needs it, only the view's own part is kept.
+Carried leaves(const Carried& carried, bool graph_needs_them) {
+  Carried made;
+  for (const at::Tensor& tensor : carried) {
+    const bool is_part = tensor.storage().nbytes() > tensor.nbytes();
+    made.push_back((is_part && !graph_needs_them ? tensor.clone() : tensor.detach()).requires_grad_());
+  }
+  return made;
+}
+
+}  // namespace
+
+std::vector<Parameter> block_parameters(const Model& model, int block) {
+  if (block == 0) {
+    return embedding_parameters(model);
+  }
+  if (block < head_block(model)) {
+    return layer_parameters(model, static_cast<std::size_t>(block - 1));
+  }
+  std::vector<Parameter> parameters = final_norm_parameters(model);
+  if (model.tied_embeddings) {
+    parameters.push_back(embedding_parameters(model).front());
+  }
+  for (Parameter& parameter : head_parameters(model)) {
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics)
+    : store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics),
+      module_(make_module(model, block, training, store_, numerics)),
+      has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block))),
+      has_backward_(has_input_gradient_ ||
+                    std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
+
+at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
+  const c10::AutoGradMode grad_mode(keep && has_backward_);
+  const int microbatch = pass.microbatch;
+  const Slice slice = pass.slice;
+  Carried carried;
+  if (slice.count > 1) {
+    pass.earlier = carried_before(pass);
+    if (slice.index + 1 < slice.count) pass.carried = &carried;
+  }
+  if (!keep) {
+    at::Tensor output = module_(input, pass);
+    if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, false));
+    return output;
+  }
+  pass.queue = c10::make_intrusive<WeightQueue>();
+  if (has_input_gradient_) {
+    input = input.detach().requires_grad_();
+  }
+  KeptTensors kept;
+  std::optional<KeptTensors::Listing> listing;
+  if (pass.lists_kept) {
+    kept.add_leaf(input);
+    listing.emplace(kept);
+  }
+  at::Tensor output = module_(input, pass).contiguous();
+  listing.reset();
+  at::Tensor result = output.detach();
+  if (has_backward_) {
+    output.set_data(at::empty({0}, output.options()));
+  } else {
+    output.reset();
+  }
+  if (!has_input_gradient_ && !pass.lists_kept) input.reset();
+  // After a recompute later slices have those of F, whose values are the same.
+  if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, has_backward_));
+  const auto [position, inserted] = graphs_.try_emplace(microbatch, Graph{.input = std::move(input),
+                                                                          .output = std::move(output),
+                                                                          .queue = std::move(pass.queue),
+                                                                          .slice = slice,
+                                                                          .carried = std::move(carried),
+                                                                          .kept = std::move(kept)});
+  if (!inserted) {
+    throw RunError("microbatch " + std::to_string(microbatch), "F of a microbatch whose F was before it");
+  }
+  return result;
+}
+
+KeptTensors* Block::kept(int microbatch) {
+  const auto found = graphs_.find(microbatch);
+  return found == graphs_.end() ? nullptr : &found->second.kept;
+}
+
+std::vector<Carried> Block::carried_before(const Pass& pass) const {
+  std::vector<Carried> earlier;
+  for (int before = pass.microbatch - pass.slice.index; before < pass.microbatch; ++before) {
+    const auto found = carried_.find(before);
+    if (found == carried_.end()) {
+      throw RunError("microbatch " + std::to_string(pass.microbatch),
+                     "F or R of a slice without what slice " + std::to_string(before) + " carries into it");
+    }
+    earlier.push_back(found->second);
+  }
+  return earlier;
+}
+
+// Its gradients are complete when all later slices have added theirs.
+Carried Block::take_carried(int microbatch, const Slice& slice) {
+  if (slice.index + 1 < slice.count && carried_.contains(microbatch + 1)) {
+    throw RunError("microbatch " + std::to_string(microbatch),
+                   "I or B of a slice while that of the next slice, which adds to its gradient, is still to come");
+  }
+  return std::move(carried_.extract(microbatch).mapped());
+}
+
+at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {
+  auto node = graphs_.extract(microbatch);
+  if (node.empty()) {
+    throw RunError("microbatch " + std::to_string(microbatch), "I or B of a microbatch without F (or R) before it");
+  }
+  Graph graph = std::move(node.mapped());
+  if (!has_backward_) {
+    if (graph.slice.count > 1) (void)take_carried(microbatch, graph.slice);
+    queues_[microbatch] = std::move(graph.queue);
+    return {};
+  }
+  std::vector<at::Tensor> roots{graph.output};
+  std::vector<at::Tensor> gradients{std::move(output_gradient)};
+  if (graph.slice.count > 1) {
+    const Carried handed_on = take_carried(microbatch, graph.slice);
+    for (std::size_t index = 0; index < handed_on.size(); ++index) {
+      // No later slice looked so far back, or nothing before it is trained.
+      if (!handed_on[index].grad().defined() || !graph.carried[index].requires_grad()) continue;
+      roots.push_back(std::move(graph.carried[index]));
+      gradients.push_back(handed_on[index].grad());
+    }
+    graph.carried.clear();
+  }
+  torch::autograd::backward(roots, gradients);
+  queues_[microbatch] = std::move(graph.queue);
+  if (!has_input_gradient_) {
+    return {};
+  }
+  graph.output.reset();
+  at::Tensor gradient = graph.input.grad();
+  graph.input.mutable_grad().reset();
+  return gradient.contiguous();
+}
+
+void Block::weight_gradient(int microbatch) {
+  auto node = queues_.extract(microbatch);
+  if (node.empty()) {
+    throw RunError("microbatch " + std::to_string(microbatch), "W of a microbatch without I before it");
+  }
+  const c10::NoGradGuard no_grad;
+  node.mapped()->run();
+}
+
+}  // namespace plumb::exec

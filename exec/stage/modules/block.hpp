@@ -1,0 +1,69 @@
+// One block of the model (embedding, layer or head) with what it remembers of each microbatch between F, I and W.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/model/model.hpp"
+#include "common/scenario/scenario.hpp"
+#include "exec/stage/modules/kept_tensors.hpp"
+#include "exec/stage/modules/module.hpp"
+
+namespace plumb::exec {
+
+// Every block is an autograd graph of its own, so that a stage is exactly the sequence of its blocks: the same bits and
+// the same memory wherever the split falls.
+class Block {
+ public:
+  // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
+  // Of the training count sequence, seed and LoRA.
+  Block(const Model& model, int block, const Training& training, const Numerics& numerics);
+
+  // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
+  // sequence come in ascending order here, and in descending order in I.
+  [[nodiscard]] at::Tensor forward(at::Tensor input, Pass pass, bool keep);
+  // I. Undefined for the embedding, and with LoRA where nothing before is trained. `output_gradient` is given up.
+  [[nodiscard]] at::Tensor input_gradient(int microbatch, at::Tensor output_gradient);
+  // W.
+  void weight_gradient(int microbatch);
+
+  // Between F and I, of a pass that lists it: what the graph keeps. Null if there is no graph.
+  [[nodiscard]] KeptTensors* kept(int microbatch);
+
+  // No microbatch's I or W is still to come.
+  [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty() && carried_.empty(); }
+  [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
+
+ private:
+  struct Graph {
+    at::Tensor input;   // leaf
+    at::Tensor output;  // root; its data are given up, only its history counts
+    WeightQueuePtr queue;
+    Slice slice;
+    Carried carried;  // roots, too; their gradients are what later slices leave on the leaves below
+    KeptTensors kept = {};
+  };
+
+  [[nodiscard]] std::vector<Carried> carried_before(const Pass& pass) const;
+  [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
+
+  WeightStore store_;
+  Module module_;
+  bool has_input_gradient_;
+  bool has_backward_;  // without: all of it is frozen, and all before
+  std::map<int, Graph> graphs_;
+  std::map<int, WeightQueuePtr> queues_;
+  // Of slices, from F until I: what each carries on, detached from its own graph: leaves of those of later slices.
+  std::map<int, Carried> carried_;
+};
+
+// The number of a model's last block.
+[[nodiscard]] inline int head_block(const Model& model) { return static_cast<int>(model.layers.size()) + 1; }
+
+// Of block `block` alone; the head of a tied model has a copy of the embedding's table.
+[[nodiscard]] std::vector<Parameter> block_parameters(const Model& model, int block);
+
+}  // namespace plumb::exec

@@ -1,0 +1,83 @@
+// Who talks to whom over a run: the communicators of a plan, declared before it starts, in one order on all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/units.hpp"
+#include "common/layout/layout.hpp"
+#include "common/schedule/schedule.hpp"
+#include "exec/device/payload.hpp"
+
+namespace plumb::exec {
+
+// Each has a stream of its own on each of its ranks; operations of one communicator follow each other there.
+enum class CommunicatorUse : std::uint8_t {
+  down,       // activations from stage to stage, of one pipeline
+  up,         // their gradients
+  evictions,  // activations that a partner keeps for a while, there and back
+  tied,       // sum of a tied embedding's two gradients: the ranks of the first and the last stage
+  replicas,   // sum of a stage's gradients over two ranks whose pipelines run in opposite directions
+  tensor,     // ranks that differ on one axis of the mesh: tensor,
+  context,    // context,
+  expert,     // expert,
+  data,       // data
+  gradients,  // ranks with the same dense weights, where they differ on more than one of data, context and expert
+};
+inline constexpr std::size_t communicator_uses = static_cast<std::size_t>(CommunicatorUse::gradients) + 1;
+
+// Sums of two ranks' values, which go both ways: no messages.
+[[nodiscard]] constexpr bool is_sum(CommunicatorUse use) {
+  return use == CommunicatorUse::tied || use == CommunicatorUse::replicas;
+}
+
+// REDUCE_GRAD over two pipelines in opposite directions. Of data-parallel ranks a schedule has one: their sums are not
+// its own.
+[[nodiscard]] inline bool is_sum_of_replicas(const Schedule& lowered, const Action& action) {
+  return action.kind == ActionKind::reduce_gradient && replicas(lowered) == 2;
+}
+
+// "down", "tensor": as in messages.
+[[nodiscard]] std::string_view name(CommunicatorUse use);
+
+struct CommunicatorSpec {
+  CommunicatorUse use = CommunicatorUse::down;
+  std::vector<int> ranks;  // of the run; pipelines in the order of the pipeline's axis, others ascending
+  auto operator<=>(const CommunicatorSpec&) const = default;
+};
+
+// "down (ranks 0-3)", "tensor (ranks 0, 4, 8)".
+[[nodiscard]] std::string describe(const CommunicatorSpec& spec);
+
+// All communicators of two ranks and more that a plan needs: what every rank makes, as far as it is a member, in this
+// order. Two ranks never make two communicators of both in different orders, so making them cannot deadlock. Ascending
+// by use, then by ranks. `lowered` is one pipeline's schedule; with layout.pipeline ranks, or one rank alone where all
+// is one stage. Throws InputError when they do not fit.
+[[nodiscard]] std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout);
+
+// The communicator of `use` that holds `rank`, as an index in the list; -1: there is none. Of tied and replicas there
+// may be several with one rank: `peer` picks.
+[[nodiscard]] int find_communicator(const std::vector<CommunicatorSpec>& all, CommunicatorUse use, int rank,
+                                    int peer = -1);
+
+enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
+
+// Of every rank of a communicator, in the same order on all. Sums are sums of elements; NCCL adds in an order of its
+// own, but hands the same bits to every rank.
+struct CollectiveCall {
+  Collective kind = Collective::all_reduce;
+  int communicator = 0;              // index in the list of plan_communicators
+  const std::byte* input = nullptr;  // may be `output` (all_reduce, broadcast)
+  std::byte* output = nullptr;
+  // Elements of what one rank gives (all_reduce, all_gather, broadcast), gets (reduce_scatter), or gives to each
+  // (all_to_all).
+  std::size_t count = 0;
+  ElementType type = ElementType::fp32;
+  int root = 0;          // of broadcast: position in the communicator's ranks
+  MomentPtr ready = {};  // from when input and output may be touched
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,54 @@
+#include "exec/transport/nccl/nccl_collectives.hpp"
+
+namespace plumb::exec {
+namespace {
+
+ncclDataType_t nccl_type(ElementType type) {
+  switch (type) {
+    case ElementType::fp32:
+      return ncclFloat32;
+    case ElementType::bf16:
+      return ncclBfloat16;
+    case ElementType::fp16:
+      return ncclFloat16;
+    case ElementType::fp64:
+      return ncclFloat64;
+    case ElementType::int64:
+      return ncclInt64;
+  }
+  return ncclInt8;
+}
+
+}  // namespace
+
+ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& call,
+                            const NcclCommunicators::Member& member, std::size_t ranks) {
+  auto* const stream = static_cast<cudaStream_t>(member.stream->native());
+  const ncclDataType_t type = nccl_type(call.type);
+  const ncclComm_t communicator = member.communicator;
+  switch (call.kind) {
+    case Collective::all_reduce:
+      return nccl.all_reduce(call.input, call.output, call.count, type, ncclSum, communicator, stream);
+    case Collective::all_gather:
+      return nccl.all_gather(call.input, call.output, call.count, type, communicator, stream);
+    case Collective::reduce_scatter:
+      return nccl.reduce_scatter(call.input, call.output, call.count, type, ncclSum, communicator, stream);
+    case Collective::broadcast:
+      return nccl.broadcast(call.input, call.output, call.count, type, call.root, communicator, stream);
+    case Collective::all_to_all: {
+      const std::size_t part = call.count * static_cast<std::size_t>(element_bytes(call.type));
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        const int other = static_cast<int>(peer);
+        ncclResult_t result = nccl.send(call.input + peer * part, call.count, type, other, communicator, stream);
+        if (result == ncclSuccess) {
+          result = nccl.receive(call.output + peer * part, call.count, type, other, communicator, stream);
+        }
+        if (result != ncclSuccess) return result;
+      }
+      return ncclSuccess;
+    }
+  }
+  return ncclInvalidArgument;
+}
+
+}  // namespace plumb::exec

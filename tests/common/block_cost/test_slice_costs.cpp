@@ -1,0 +1,168 @@
+// Costs of the slices of a sequence: each at its own shape, and together no less than the whole.
+#include <array>
+
+#include "common/block_cost/block_costs.hpp"
+#include "common/cost/kernels.hpp"
+#include "common/graph/evaluate.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/planner/planner.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+#include "tests/common/plan/steps.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr std::int64_t sequence = 4096;
+
+// One kind of layer on one A100.
+Scenario scenario_of(const std::string& layer, const std::string& software = "plumb", int pipeline = 1) {
+  return read_text(
+      "model: {vocabulary: 1024, hidden: 2048, heads: 16, ffn: 8192, window: 512, tied_embeddings: false, "
+      "layers: \"" +
+      layer + "*4\"}\ncluster: {machine: dgx-a100, ranks: " + std::to_string(pipeline) +
+      "}\ntraining: {sequence: " + std::to_string(sequence) +
+      ", microbatch: 1, precision: bf16, global_batch: 8}\nlayout: {pipeline: " + std::to_string(pipeline) +
+      "}\nschedule: 1f1b\nsplit: uniform\nsoftware: " + software + "\n");
+}
+
+struct Work {
+  double matmuls = 0;  // FLOPs of products with weights
+  double cores = 0;    // … of fused attention or recurrences
+};
+
+Work work_of(const Scenario& scenario, Slice slice, Phase phase) {
+  Work work;
+  for (const Kernel& kernel : kernels_of_block(scenario, 1, slice)) {
+    if (kernel.phase != phase) continue;
+    if (kernel.kind == KernelKind::core) work.cores += kernel.flops.value;
+    const MatmulSizes& sizes = kernel.matmul;
+    if (kernel.kind == KernelKind::matmul) work.matmuls += 2 * sizes.batch * sizes.m * sizes.n * sizes.k;
+  }
+  return work;
+}
+
+constexpr std::array phases{Phase::forward, Phase::input_gradient, Phase::weight_gradient};
+
+double seconds_of(const ActionTimes& times) { return (times.forward + backward_time(times)).value; }
+
+Plan plan_of(const Scenario& scenario, const std::string& schedule, int slices) {
+  return make_plan(
+      scenario,
+      {.microbatch = 1, .schedule = {.name = schedule, .slices = slices}, .split = {.method = SplitMethod::uniform}});
+}
+
+}  // namespace
+
+TEST_CASE("the slices of a sequence have its FLOPs together") {
+  for (const char* layer : {"full/dense", "sliding/dense", "linear/dense"}) {
+    const Scenario scenario = scenario_of(layer);
+    for (const int slices : {2, 4, 16}) {
+      for (const Phase phase : phases) {
+        INFO(layer << ", " << slices << " slices, phase " << static_cast<int>(phase));
+        Work sum;
+        for (int slice = 0; slice < slices; ++slice) {
+          const Work part = work_of(scenario, {slice, slices}, phase);
+          sum.matmuls += part.matmuls;
+          sum.cores += part.cores;
+        }
+        const Work whole = work_of(scenario, {}, phase);
+        CHECK(sum.matmuls == Approx(whole.matmuls).epsilon(1e-12));
+        CHECK(sum.cores == Approx(whole.cores).epsilon(1e-12));
+      }
+    }
+  }
+}
+
+// Query i of T sees i keys: slice s of n has L·(sL + (L + 1)/2) pairs, L = T/n. Two products of each pair, over the
+// hidden size, in F (arXiv 2307.08691).
+TEST_CASE("full attention of a slice goes over all keys up to its end, of a window over at most the window") {
+  const Scenario full = scenario_of("full/dense");
+  const Scenario sliding = scenario_of("sliding/dense");
+  const int slices = 4;
+  const double tokens = static_cast<double>(sequence) / slices;
+  for (int slice = 0; slice < slices; ++slice) {
+    const double pairs = tokens * (slice * tokens + (tokens + 1) / 2);
+    CHECK(work_of(full, {slice, slices}, Phase::forward).cores == Approx(4 * 2048 * pairs).epsilon(1e-12));
+    const double windowed = work_of(sliding, {slice, slices}, Phase::forward).cores;
+    CHECK(windowed <= 4 * 2048 * tokens * 512 * (1 + 1e-12));
+    if (slice > 0) CHECK(windowed == Approx(4 * 2048 * tokens * 512).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("a slice takes at least its share of the whole, and of full attention a later one longer") {
+  for (const char* software : {"plumb", "megatron-2021"}) {  // fused attention, and all scores made
+    for (const char* layer : {"full/dense", "sliding/dense", "linear/dense"}) {
+      const Scenario scenario = scenario_of(layer, software);
+      const ComputeCost whole = block_costs(scenario, 1)[1];
+      CHECK(whole.slices.empty());
+      for (const int slices : {2, 8}) {
+        INFO(software << ", " << layer << ", " << slices << " slices");
+        const ComputeCost sliced = block_costs(scenario, 1, slices)[1];
+        if (!sliced.slices.empty()) REQUIRE(sliced.slices.size() == static_cast<std::size_t>(slices));
+        double sum = 0;
+        for (int slice = 0; slice < slices; ++slice) sum += seconds_of(times_of(sliced, slice));
+        CHECK(slices * microbatch_time(sliced, false).value == Approx(sum).epsilon(1e-12));
+        const bool makes_scores = !scenario.software.flash_attention && std::string(layer) != "linear/dense";
+        if (!makes_scores) CHECK(sum > microbatch_time(whole, false).value);  // those of later keys are not made
+        if (std::string(layer) != "full/dense") continue;
+        REQUIRE_FALSE(sliced.slices.empty());
+        for (int slice = 1; slice < slices; ++slice) {
+          CHECK(sliced.slices[static_cast<std::size_t>(slice)].forward >
+                sliced.slices[static_cast<std::size_t>(slice) - 1].forward);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what is counted once a step is the same with slices, and blocks that see no other tokens are alike") {
+  const Scenario scenario = scenario_of("full/dense");
+  const std::vector<ComputeCost> whole = block_costs(scenario, 1);
+  const std::vector<ComputeCost> sliced = block_costs(scenario, 1, 4);
+  CHECK(sliced.front().slices.empty());
+  CHECK(sliced.back().slices.empty());
+  for (std::size_t block = 0; block < whole.size(); ++block) {
+    CHECK(sliced[block].parameter_bytes == whole[block].parameter_bytes);
+    CHECK(sliced[block].gradient_bytes == whole[block].gradient_bytes);
+    CHECK(sliced[block].optimizer == whole[block].optimizer);
+    // Flash attention keeps what belongs to a token alone.
+    CHECK(sliced[block].kept_bytes.value == Approx(static_cast<double>(whole[block].kept_bytes.value) / 4));
+  }
+  // A stage is its blocks one after the other, also slice by slice.
+  const ComputeCost stage = in_sequence(sliced);
+  for (int slice = 0; slice < 4; ++slice) {
+    Seconds forward;
+    for (const ComputeCost& block : sliced) forward += times_of(block, slice).forward;
+    CHECK(times_of(stage, slice).forward.value == Approx(forward.value).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("a step on one rank takes all of its slices, each its own time") {
+  const Plan plan = plan_of(scenario_of("full/dense"), "seq-1f1b", 4);
+  const ComputeCost& stage = plan.costs.stages.front();
+  double sum = stage.optimizer.value;
+  for (int slice = 0; slice < 4; ++slice) sum += 8 * seconds_of(times_of(stage, slice));
+  const Timeline timeline = predict_by_path(plan);
+  CHECK(timeline.steps[0].duration.value == Approx(sum).epsilon(1e-9));
+  for (const Event& event : timeline.steps[0].events) {
+    if (event.action.kind != ActionKind::forward) continue;
+    const double wanted = times_of(stage, event.action.microbatch % 4).forward.value;
+    CHECK((event.end - event.start).value == Approx(wanted).epsilon(1e-9));
+  }
+}
+
+// Layers so small that the gaps between kernels are most of their time: a slice has as many of them as the whole.
+TEST_CASE("slices of what launches bound take as long as the whole, and lose against 1F1B") {
+  const Scenario scenario = read_text(
+      "model: {vocabulary: 1024, hidden: 256, heads: 4, ffn: 1024, tied_embeddings: false, layers: \"full/dense*8\"}\n"
+      "cluster: {machine: dgx-a100, ranks: 4}\n"
+      "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: 8}\n"
+      "layout: {pipeline: 4}\nschedule: 1f1b\nsplit: uniform\n");
+  const ComputeCost whole = block_costs(scenario, 1)[1];
+  const ComputeCost slice = block_costs(scenario, 1, 4)[1];
+  CHECK(slice.forward / whole.forward > 0.6);
+  CHECK(step_of(plan_of(scenario, "1f1b", 1)).time < step_of(plan_of(scenario, "seq-1f1b", 4)).time);
+}

@@ -1,0 +1,151 @@
+// All ranks of a layout: by the longest path they take what the pipeline's ranks take that stand for them.
+#include "common/planner/unfolded.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tests/catch.hpp"
+#include "tests/common/plan/layouts.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+const std::string overlapping = "{like: megatron-2022, data_overlap: true}";
+
+std::vector<LayoutCase> cases() {
+  std::vector<LayoutCase> all;
+  for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
+      for (const char* recompute : {"none", "selective", "full", "{layers: 1}", "{every: 2}"}) {
+        all.push_back({.tensor = 4, .schedule = schedule, .software = software, .recompute = recompute});
+        all.push_back({.nodes = 4,
+                       .pipeline = 4,
+                       .tensor = 2,
+                       .data = 4,
+                       .sequence_parallel = true,
+                       .schedule = schedule,
+                       .software = software,
+                       .recompute = recompute});
+      }
+    }
+  }
+  all.push_back({.nodes = 4, .pipeline = 2, .tensor = 4, .data = 4, .software = overlapping});
+  all.push_back({.nodes = 2, .pipeline = 1, .tensor = 2, .data = 8, .software = overlapping, .recompute = "full"});
+  all.push_back({.machine = "dgx-a100-4nic", .nodes = 2, .pipeline = 2, .tensor = 2, .data = 4});
+  all.push_back({.nodes = 3, .pipeline = 2, .tensor = 4, .data = 3});  // a stage on one machine and a half
+  all.push_back({.pipeline = 2, .tensor = 2, .schedule = "{name: seq-1f1b, slices: 2}"});
+  for (const char* recompute : {"none", "full", "{layers: 1}"}) {
+    all.push_back({.nodes = 2,
+                   .pipeline = 2,
+                   .tensor = 4,
+                   .data = 2,
+                   .sequence_parallel = true,
+                   .schedule = "{name: seq-1f1b, slices: 4}",
+                   .software = overlapping,
+                   .recompute = recompute});
+  }
+  all.push_back({.pipeline = 4, .tensor = 2, .schedule = "{name: dualpipe-v, chunks: 2}"});
+  return all;
+}
+
+std::string name_of(const LayoutCase& c) {
+  return c.machine + " " + c.schedule + " " + c.software + " " + c.recompute + " pp" + std::to_string(c.pipeline) +
+         " tp" + std::to_string(c.tensor) + " dp" + std::to_string(c.data);
+}
+
+}  // namespace
+
+TEST_CASE("without contention all ranks take the time, memory and traffic of those that stand for them") {
+  for (const LayoutCase& c : cases()) {
+    INFO(name_of(c));
+    const Plan plan = plan_of(c);
+    const Timeline folded = predict_by_path(plan);
+    const Timeline all =
+        unfolded_timeline(plan, "path", [](const UnfoldedGraph& graph) { return evaluate(graph.graph); });
+    REQUIRE(all.ranks.size() == static_cast<std::size_t>(ranks(plan.layout)));
+    CHECK(all.steps[0].duration.value == Approx(folded.steps[0].duration.value).epsilon(1e-9));
+    const int stride = pipeline_stride(plan.layout);
+    std::vector<int> events(all.ranks.size());
+    for (const Event& event : all.steps[0].events) ++events[static_cast<std::size_t>(event.rank)];
+    for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
+      const std::size_t stage = rank / static_cast<std::size_t>(stride);
+      CHECK(all.ranks[rank].parameter_bytes == folded.ranks[stage].parameter_bytes);
+      CHECK(all.ranks[rank].received_bytes == folded.ranks[stage].received_bytes);
+      // Moments that differ by rounding may come in another order. Where every second layer is redone a message comes
+      // just as an action ends: the peak may have it or not.
+      const Bytes more = all.ranks[rank].peak_bytes - folded.ranks[stage].peak_bytes;
+      const Bytes message = c.recompute == "{every: 2}" ? plan.costs.boundary_bytes : Bytes{};
+      CHECK(std::abs(static_cast<double>(more.value)) <= static_cast<double>(message.value) + 1);
+      CHECK(events[rank] == std::ranges::count(folded.steps[0].events, static_cast<int>(stage), &Event::rank));
+    }
+  }
+}
+
+TEST_CASE("an unfolded graph has every rank, and each collective waits for all of its group and lets all go on") {
+  const Plan plan = plan_of({.nodes = 2, .pipeline = 2, .tensor = 4, .data = 2, .software = "megatron-2021"});
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph folded = build_graph(lowered, plan.costs);
+  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const ScheduleGraph& graph = unfolded.graph;
+  CHECK(graph.ranks == 16);
+  CHECK(unfolded.lanes == 8);
+  std::vector<std::set<int>> before(graph.nodes.size());
+  std::vector<std::set<int>> after(graph.nodes.size());
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    for (const auto next : successors(graph, id)) {
+      REQUIRE(next > id);
+      before[next].insert(graph.nodes[id].rank);
+      after[id].insert(graph.nodes[next].rank);
+    }
+  }
+  std::size_t of_layers = 0;
+  std::size_t reductions = 0;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (node.kind == NodeKind::transfer) {
+      CHECK(node.rank / 8 != node.peer / 8);
+      CHECK(node.rank % 8 == node.peer % 8);
+    }
+    if (node.kind != NodeKind::collective) continue;
+    const std::vector<int>& members = graph.groups[static_cast<std::size_t>(node.group)];
+    const std::set<int> expected(members.begin(), members.end());
+    ++(node.action.kind == ActionKind::reduce_gradient ? reductions : of_layers);
+    CHECK(before[id] == expected);
+    CHECK(after[id] == expected);
+    const MeshAxis axis = node.action.kind == ActionKind::reduce_gradient ? MeshAxis::data : MeshAxis::tensor;
+    CHECK(group(plan.layout, members.front(), axis) == members);
+  }
+  // Four layers a stage, two reductions in F and two in B (arXiv 1909.08053), the table's lookup and its head's logits
+  // by stage; 16 microbatches, two tensor groups for each of two stages.
+  CHECK(of_layers >= 16 * 2 * 2 * 4 * 4);
+  CHECK(reductions == 2 * 4);
+}
+
+TEST_CASE("a reduction that the last backward hides is whole, and starts when that does") {
+  LayoutCase c{.nodes = 2, .pipeline = 1, .tensor = 2, .data = 8, .batch = 4};
+  c.software = overlapping;
+  const Plan plan = plan_of(c);
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph folded = build_graph(lowered, plan.costs);
+  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Evaluation evaluation = evaluate(unfolded.graph);
+  const Seconds whole = time_of(unfolding_details(plan).stages[0].reduction);
+  REQUIRE(plan.costs.stages[0].gradient_reduction < whole);
+  const std::size_t lanes = static_cast<std::size_t>(unfolded.lanes);
+  const NodeId last = folded.rank_order[0][folded.rank_order[0].size() - 2];  // before the optimizer's step
+  REQUIRE(folded.nodes[last].action.kind == ActionKind::backward);
+  int found = 0;
+  for (NodeId id = 0; id < folded.nodes.size(); ++id) {
+    if (folded.nodes[id].action.kind != ActionKind::reduce_gradient) continue;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      ++found;
+      const double start = evaluation.start[unfolded.first[id * lanes + lane]].value;
+      CHECK(start == Approx(evaluation.start[unfolded.first[last * lanes + lane]].value).epsilon(1e-12));
+      CHECK(evaluation.end[unfolded.last[id * lanes + lane]].value == Approx(start + whole.value).epsilon(1e-12));
+    }
+  }
+  CHECK(found == unfolded.lanes);
+}

@@ -1,0 +1,309 @@
+// Every wrong scenario is refused with file, line and column, what was expected, and a hint.
+#include "common/scenario_file/read_scenario.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+struct WrongScenario {
+  std::string rest;                // behind the model block, whose last line is line 10
+  std::vector<std::string> parts;  // of the message
+};
+
+void check(const std::vector<WrongScenario>& cases) {
+  for (const auto& [rest, parts] : cases) {
+    CAPTURE(rest);
+    const std::string message = message_for(scenario_text(rest));
+    for (const std::string& part : parts) CHECK_THAT(message, ContainsSubstring(part));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("keys and values that are not known name the nearest one that is") {
+  check({{"trainig: {}\n", {"scenario.yaml:11:1: ", "unknown key 'trainig'", "did you mean 'training'?"}},
+         {"training: {sequenc: 32}\n", {"scenario.yaml:11:12: ", "did you mean 'sequence'?"}},
+         {"schedule: 1f1d\n", {"scenario.yaml:11:11: ", "unknown schedule '1f1d'", "did you mean '1f1b'?"}},
+         {"schedule: [gpipe, zbh1]\n", {"scenario.yaml:11:19: ", "did you mean 'zb-h1'?"}},
+         {"schedule: {name: interleaved-1f1b, chunk: 2}\n", {"scenario.yaml:11:36: ", "did you mean 'chunks'?"}},
+         {"split: dinamic\n", {"scenario.yaml:11:8: ", "did you mean 'dynamic'?"}},
+         {"cluster: {machine: dgx-h101}\n", {"scenario.yaml:11:20: ", "did you mean 'dgx-h100'?"}},
+         {"training: {precision: bf17}\n", {"scenario.yaml:11:23: ", "did you mean 'bf16'?"}},
+         {"training: {optimizer: adan}\n", {"scenario.yaml:11:23: ", "did you mean 'adam'?"}},
+         {"training: {recompute: ful}\n", {"scenario.yaml:11:23: ", "did you mean 'full'?"}},
+         {"layout: {order: [tensor, dato]}\n", {"scenario.yaml:11:26: ", "did you mean 'data'?"}},
+         {"layout: {order: [data, data]}\n", {"scenario.yaml:11:24: ", "stands twice"}}});
+}
+
+TEST_CASE("numbers out of range and of another type") {
+  check({{"training: {sequence: 0}\n", {"scenario.yaml:11:22: ", "a whole number from 1"}},
+         {"training: {sequence: -5}\n", {"scenario.yaml:11:22: "}},
+         {"training: {sequence: 1e9}\n", {"scenario.yaml:11:22: "}},
+         {"training: {sequence: 99999999999999999999}\n", {"scenario.yaml:11:22: "}},
+         {"training: {learning_rate: .nan}\n", {"scenario.yaml:11:27: "}},
+         {"training: {global_batch: many}\n", {"scenario.yaml:11:26: "}},
+         {"training: {microbatch: []}\n", {"scenario.yaml:11:24: ", "the list is empty"}},
+         {"training: [1, 2]\n", {"scenario.yaml:11:11: "}},
+         {"layout: {pipeline: 0}\n", {"scenario.yaml:11:20: "}},
+         {"cluster: {machine: dgx-h100, memory: 80}\n", {"scenario.yaml:11:38: ", "no unit", "'80 GB'"}},
+         {"cluster: {ranks: 2, cores: 0}\n", {"scenario.yaml:11:28: "}}});
+}
+
+TEST_CASE("a microbatch must divide the batch") {
+  check({{"training: {global_batch: 16, microbatch: 3}\n",
+          {"scenario.yaml:11:42: ", "a microbatch of 3 does not divide the global batch of 16 sequences",
+           "microbatch: 2 or 4"}},
+         {"training: {global_batch: 16, microbatch: [2, 5]}\n", {"scenario.yaml:11:46: ", "microbatch: 4 or 8"}},
+         {"training: {global_batch: 16, microbatch: 17}\n", {"scenario.yaml:11:42: ", "microbatch: 16"}}});
+}
+
+TEST_CASE("microbatches on all data-parallel ranks must divide a given batch, and the default one they do") {
+  check({{"training: {global_batch: 4}\ncluster: {machine: dgx-a100, nodes: 1}\nlayout: {pipeline: 1, data: {degree: "
+          "8}}\n",
+          {"scenario.yaml:11:26: ", "a microbatch of 1 on each of 8 data-parallel ranks does not divide the batch of 4",
+           "global_batch: 8"}},
+         {"training: {global_batch: 20, microbatch: 2}\ncluster: {machine: dgx-a100, nodes: 1}\n"
+          "layout: {pipeline: 2, data: {degree: 4}}\n",
+          {"scenario.yaml:11:26: ", "a microbatch of 2 on each of 4", "global_batch: 16 or 24"}}});
+}
+
+TEST_CASE("layers, stages and explicit splits must agree") {
+  const std::string thirty = R"(model:
+  vocabulary: 100
+  hidden: 64
+  heads: 4
+  ffn: 128
+  layers: "full/dense*30"
+layout: {pipeline: 4}
+)";
+  const std::string message = message_for(thirty + "split: [6, 7, 7, 8]\n");
+  CHECK_THAT(message, ContainsSubstring("scenario.yaml:8:8: "));
+  CHECK_THAT(message, ContainsSubstring("28") && ContainsSubstring("30"));
+  CHECK_THAT(message_for(thirty + "split: [10, 10, 10]\n"), ContainsSubstring("scenario.yaml:8:8: "));
+  CHECK_THAT(message_for(thirty + "split: \"Et*7|t*7|t*7|t*8L\"\n"),
+             ContainsSubstring("scenario.yaml:8:8: ") && ContainsSubstring("29") && ContainsSubstring("30"));
+  CHECK(message_for(thirty + "split: [8, 8, 8, 6]\n") == "no error");
+  CHECK(message_for(thirty + "split: \"Et*8|t*8|t*8|t*6L\"\n") == "no error");
+
+  check({{"layout: {pipeline: 9}\n", {"scenario.yaml:11:20: ", "9", "8"}},
+         {"layout: {pipeline: 4}\nschedule: {name: interleaved-1f1b, chunks: 3}\n", {"scenario.yaml:11:20: ", "12"}}});
+}
+
+TEST_CASE("a recompute counts no more layers than the model has") {
+  check(
+      {{"training: {recompute: {layers: 100}}\n",
+        {"scenario.yaml:11:32: ", "100 layers of each stage, but the model has 8 layers", "at most 8"}},
+       {"training: {recompute: {every: 9}}\n", {"scenario.yaml:11:31: ", "every n-th layer", "the model has 8 layers"}},
+       {"training: {recompute: [none, {layers: 9}]}\n", {"scenario.yaml:11:39: ", "8 layers"}},
+       {"training: {recompute: {every: 0}}\n", {"scenario.yaml:11:31: ", "a whole number from 1"}},
+       {"training: {recompute: {every: 2, layers: 1}}\n", {"scenario.yaml:11:23: ", "{layers: 2}, or {every: 2}"}}});
+  CHECK(message_for(scenario_text("training: {recompute: {layers: 8}}\n")) == "no error");
+  CHECK(message_for(scenario_text("training: {recompute: {every: 8}}\n")) == "no error");
+}
+
+TEST_CASE("ranks, devices and layout must agree") {
+  check({{"cluster: {machine: dgx-h100, ranks: 9}\n", {"scenario.yaml:11:37: ", "9 ranks on 8 devices"}},
+         {"cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: 8}\n",
+          {"scenario.yaml:12:20: ", "pp8 has 8 ranks, the cluster 4"}},
+         {"cluster: {machine: local-cpu, nodes: 2}\n", {"scenario.yaml:11:38: "}},
+         {"cluster: {machine: dgx-h100, cores: 2}\n", {"scenario.yaml:11:37: "}},
+         {"schedule: {name: gpipe, chunks: 2}\n", {"scenario.yaml:11:33: ", "one chunk a rank"}}});
+  // All devices of the nodes that it names are ranks, unless it says fewer.
+  check({{"cluster: {machine: dgx-h100, nodes: 1}\nlayout: {pipeline: 4}\n",
+          {"scenario.yaml:11:37: ", "pp4 has 4 ranks, the cluster 8 devices (1 × dgx-h100)", "ranks: 4"}}});
+  for (const std::string few : {"", ", nodes: 1, ranks: 4", ", ranks: 4"}) {
+    CHECK(message_for(scenario_text("cluster: {machine: dgx-h100" + few + "}\nlayout: {pipeline: 4}\n")) == "no error");
+  }
+  const std::string message = message_for(scenario_text("cluster: {machine: dgx-h100}\nlayout: {pipeline: 16}\n"));
+  CHECK_THAT(message, ContainsSubstring("scenario.yaml:12:20: ") && ContainsSubstring("nodes: 2"));
+}
+
+TEST_CASE("a layout that has not the cluster's ranks is told degrees with which it has them") {
+  const std::string four = "cluster: {machine: dgx-h100, nodes: 4";
+  check({{four + ", ranks: 16}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n",
+          {"scenario.yaml:12:20: ", "32 ranks, the cluster 16", "hint: pipeline: 2, or cluster: {ranks: 32}"}},
+         {four + ", ranks: 12}\nlayout: {pipeline: 4, tensor: {degree: 8}}\n", {"hint: cluster: {ranks: 32}"}},
+         {"cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: 12}\n",
+          {"hint: pipeline: 4, or cluster: {nodes: 2, ranks: 12}"}},
+         {"cluster: {machine: dgx-h100}\nlayout: {pipeline: 12}\n", {"hint: cluster: {nodes: 2, ranks: 12}"}},
+         {four + "}\nlayout: {pipeline: 4, data: {degree: 2}}\n",
+          {"hint: cluster: {ranks: 8} uses no more, or layout: {data: {degree: 8}}"}}});
+  const std::string five = message_for(scenario_text(four + "}\nlayout: {pipeline: 5}\n"));
+  CHECK_THAT(five, ContainsSubstring("cluster: {ranks: 5} uses no more") && !ContainsSubstring("data"));
+}
+
+// The model has 4 heads of attention and 2 of keys and values.
+TEST_CASE("a tensor degree that a settled layout gives must divide the model") {
+  const std::string eight = "cluster: {machine: dgx-h100}\n";
+  check({{eight + "layout: {pipeline: 1, tensor: {degree: 3}}\n",
+          {"scenario.yaml:12:40: ", "a tensor degree of 3 does not divide", "hint: a tensor degree of 2"}},
+         {eight + "layout: {tensor: {degree: [8]}}\n", {"scenario.yaml:12:", "a tensor degree of 8 does not divide"}}});
+  CHECK(message_for(scenario_text(eight + "layout: {pipeline: 2, tensor: {degree: 2}}\n")) == "no error");
+}
+
+TEST_CASE("what is planned and not built yet is refused by its name") {
+  const std::string planned = "is planned and not built yet";
+  check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
+         {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
+         {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
+         {"layout: {data: {sharding: zero1}}\n", {"sharding zero1 " + planned}},
+         {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: none"}},
+         {"layout: {context: 2}\n",
+          {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
+         {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
+}
+
+TEST_CASE("open degrees whose product cannot be the number of ranks") {
+  const std::string eight = "cluster: {machine: dgx-h100}\n";
+  check({{eight + "layout: {pipeline: [3, 5], data: auto}\n",
+          {"scenario.yaml:12:20: ", "pipeline 3 or 5, tensor 1, data auto", "the 8 ranks of the cluster",
+           "product of the degrees must be 8"}},
+         {eight + "layout: {pipeline: [2, 4], data: {degree: 3}}\n", {"data 3 has the 8 ranks"}},
+         {eight + "layout: {pipeline: [2, 4]}\n", {"tensor 1, data 1 has the 8 ranks"}},
+         {eight + "layout: {tensor: {degree: [2, 2]}}\n", {"scenario.yaml:12:31: ", "2 stands twice"}},
+         {eight + "layout: {tensor: {degree: []}}\n", {"the list is empty"}},
+         {eight + "layout: {pipeline: [0, 2]}\n", {"scenario.yaml:12:21: ", "a whole number from 1"}},
+         {eight + "layout: {order: any}\n", {"scenario.yaml:12:17: "}},
+         {eight + "layout: {tensor: {sequence_parallel: [true, true]}}\n", {"'true' stands twice"}},
+         {eight + "training: {recompute: [full, full]}\n", {"scenario.yaml:12:30: ", "'full' stands twice"}},
+         {"cluster: {machine: dgx-h100, nodes: 2, ranks: 24}\nlayout: auto\n",
+          {"scenario.yaml:11:47: ", "24 ranks on 16 devices"}}});
+}
+
+TEST_CASE("software that there is not, and facts that it has not") {
+  check({{"software: megatron\n", {"scenario.yaml:11:11: ", "unknown software 'megatron'", "megatron-202"}},
+         {"software: {name: mine}\n", {"scenario.yaml:11:", "key 'source' is missing", "like: plumb"}},
+         {"software: {attention: flash}\n",
+          {"key 'name' is missing in software", "a block of its own needs name and source"}},
+         {"software: {like: plumb, drop_out: true}\n", {"scenario.yaml:11:", "did you mean 'dropout'?"}},
+         {"software: {like: plumb, exchange: sync}\n", {"exchange"}},
+         {"software: {like: plumb, step_overhead: 5}\n", {"has no unit"}},
+         {"software: {like: plumb, hidden_in_pairs: 2}\n", {"hidden_in_pairs"}}});
+}
+
+TEST_CASE("files of software that are like each other are refused, and name the circle") {
+  const TemporaryFolder folder;
+  (void)folder.write("a.yaml", "{like: b.yaml, attention: unfused}\n");
+  (void)folder.write("b.yaml", "# another\nlike: c.yaml\n");
+  (void)folder.write("c.yaml", "{like: ./a.yaml}\n");
+  (void)folder.write("self.yaml", "{like: self.yaml, name: x, source: y}\n");
+  (void)folder.write("typo.yaml", "like: plumb\ndrop_out: true\n");
+  const auto message = [&](const std::string& software) -> std::string {
+    try {
+      (void)read_scenario(folder.write("scenario.yaml", scenario_text("software: " + software + "\n")));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  for (const std::string first : {"a.yaml", "{like: a.yaml}"}) {
+    CHECK_THAT(message(first),
+               ContainsSubstring("c.yaml:1:8: like: a.yaml is like b.yaml is like c.yaml is like a.yaml"));
+  }
+  CHECK_THAT(message("b.yaml"), ContainsSubstring("a.yaml:1:8: like: b.yaml is like c.yaml is like a.yaml is like"));
+  CHECK_THAT(message("self.yaml"), ContainsSubstring("self.yaml:1:8: like: self.yaml is like self.yaml"));
+  CHECK_THAT(message("typo.yaml"),
+             ContainsSubstring("typo.yaml:2:1: ") && ContainsSubstring("did you mean 'dropout'?"));
+}
+
+TEST_CASE("hidden states that nobody sends are refused where the scenario says their size") {
+  const std::string long_sequence = "sequence: 2147483648";
+  check({{"training: {" + long_sequence + ", global_batch: 4096, microbatch: 4096}\n",
+          {"scenario.yaml:11:22: boundary: hidden_states (", " is larger than 16 TiB", "a shorter sequence"}},
+         {"training: {global_batch: 2147483648, microbatch: 2147483648}\n",
+          {"scenario.yaml:11:50: boundary: hidden_states (", "a smaller microbatch"}}});
+}
+
+TEST_CASE("one word where a block belongs") {
+  check({{"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
+         {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}"}},
+         {"layout: {tensor: 2}\n", {"scenario.yaml:11:18: ", "tensor: {degree: 2}"}},
+         {"layout: {data: {by_stage: 4}}\n",
+          {"scenario.yaml:11:27: ", "by_stage: expected auto, or a list", "not '4'", "hint: [2, 1]"}},
+         {"layout: {data: {by_stage: atuo}}\n", {"scenario.yaml:11:27: ", "'atuo'", "hint: auto, or [2, 1]"}},
+         {"training: {recompute: every}\n", {"scenario.yaml:11:23: ", "needs a number", "hint: {every: 2}"}},
+         {"training: {recompute: layers}\n", {"scenario.yaml:11:23: ", "hint: {layers: 2}"}},
+         {"training: {recompute: {every: [1, 2]}}\n",
+          {"scenario.yaml:11:", "expected one number", "hint: recompute: [{every: 1}, {every: 2}]"}},
+         {"training: {lora: {alpha: 0}}\n", {"scenario.yaml:11:26: ", "never change the model"}},
+         {"cluster: dgx-h100\n", {"scenario.yaml:11:10: ", "hint: cluster: {machine: dgx-h100}"}},
+         {"cluster: 8\n", {"scenario.yaml:11:10: ", "hint: cluster: {ranks: 8}"}}});
+}
+
+TEST_CASE("a schedule that suits no microbatch is refused at its line, with what to take instead") {
+  const std::string rest =
+      "cluster: {machine: local-cpu, ranks: 2, cores: 2}\ntraining: {sequence: 32, global_batch: 8, microbatch: 1}\n"
+      "schedule: ";
+  check({{rest + "{name: seq-1f1b, slices: 3}\n",
+          {"scenario.yaml:13:11: schedule seq-1f1b: 3 slices do not divide", "hint: slices: 2 or 4"}},
+         {rest + "{name: interleaved-1f1b, group: 1}\n",
+          {"scenario.yaml:13:11: schedule interleaved-1f1b: a group of 1", "hint: take "}},
+         {rest + "{name: pipedream-2bw, update_every: 3}\n",
+          {"scenario.yaml:13:11: schedule pipedream-2bw: ", "hint: update every 2 or 4"}},
+         {rest + "{file: /tmp}\n", {"scenario.yaml:13:18: ", "'/tmp' is a folder, expected a file"}},
+         {rest + "{file: \"\"}\n", {"scenario.yaml:13:18: ", "is empty, expected a file"}}});
+  CHECK_THAT(message_for(scenario_text(rest + "{file: /tmp}\n")), !ContainsSubstring("hint"));
+}
+
+TEST_CASE("a plan in a scenario's place") {
+  CHECK_THAT(message_for("{\"format\": \"plumb plan\", \"version\": 1}"),
+             ContainsSubstring("looks like a plan") && ContainsSubstring("plumb simulate "));
+}
+
+TEST_CASE("a model in a scenario's place") {
+  for (const std::string model : {"{\"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 64}",
+                                  "{\"model_type\": \"llama\"}", "name: own\nhidden: 64\nlayers: full/dense\n"}) {
+    CHECK_THAT(message_for(model), ContainsSubstring("is not a scenario: it looks like a model") &&
+                                       ContainsSubstring("hint: write model: scenario.yaml in a scenario"));
+  }
+}
+
+TEST_CASE("files that are not there") {
+  const std::string tiny = "did you mean 'models/tiny-hybrid.yaml'?";
+  CHECK_THAT(message_for("model: tiny-hybrid\n"), ContainsSubstring("scenario.yaml:1:8: ") && ContainsSubstring(tiny));
+  CHECK_THAT(message_for("model: tiny-hybird\n"), ContainsSubstring(tiny));
+  CHECK_THAT(message_for("model: something-else\n"), ContainsSubstring("one of: models/"));
+  const std::string listed = message_for("model: nope.json\n");
+  CHECK_THAT(listed, ContainsSubstring("there is no file 'nope.json'") && ContainsSubstring("hint: one of: models/"));
+  CHECK_THAT(listed, !ContainsSubstring("demo.yaml"));
+  CHECK_THAT(message_for("model: tiny-hybird.yaml\n"), ContainsSubstring(tiny));
+  const TemporaryFolder folder;
+  (void)folder.write("nemo.json", "{}");
+  CHECK_THROWS_WITH(read_scenario(folder.write("s.yaml", "model: nema.json\n")),
+                    ContainsSubstring("did you mean 'nemo.json'?"));
+  check({{"profile: profil.yaml\n", {"scenario.yaml:11:10: ", "there is no file 'profil.yaml'", "looked in"}},
+         {"cluster: {machine: machines/dgx-h1000.yaml}\n",
+          {"scenario.yaml:11:20: ", "did you mean 'machines/dgx-h100.yaml'?"}}});
+  CHECK_THAT(message_for("model: models/no-such-model.yaml\n"), ContainsSubstring("scenario.yaml:1:8: "));
+  CHECK_THAT(message_for("cluster: {ranks: 2}\n"), ContainsSubstring("'model' is missing"));
+  CHECK_THAT(message_for("{"), ContainsSubstring("scenario.yaml:1:"));
+  CHECK_THAT(message_for(""), ContainsSubstring("is empty"));
+}
+
+TEST_CASE("a scenario that is cut or has one byte changed is read or refused, never worse") {
+  const std::string text = scenario_text(
+      "cluster: {machine: dgx-h100, nodes: 2, ranks: 4}\n"
+      "training: {sequence: 128, global_batch: 24, microbatch: [1, 2], precision: bf16, recompute: full}\n"
+      "layout: {order: [data, pipeline], pipeline: 4}\n"
+      "schedule: [1f1b, {name: interleaved-1f1b, chunks: 2}]\nsplit: [uniform, [2, 2, 2, 2]]\n");
+  REQUIRE(message_for(text) == "no error");
+  int refused = 0;
+  for (std::size_t at = 0; at < text.size(); at += 5) {
+    refused += message_for(text.substr(0, at)) == "no error" ? 0 : 1;
+    for (const char other : {'9', '{', '-', ' '}) {
+      std::string changed = text;
+      changed[at] = other;
+      refused += message_for(changed) == "no error" ? 0 : 1;
+    }
+  }
+  CHECK(refused > 200);
+}
+
+TEST_CASE("ranks that do not wait for each other are refused where a step is the time of all ranks") {
+  check({{"software: {like: plumb, post_validation: true}\n",
+          {"scenario.yaml:11:42: ", "post_validation", "published tables", "plumb validate"}}});
+  CHECK(message_for(scenario_text("software: {like: plumb, post_validation: false}\n")) == "no error");
+}

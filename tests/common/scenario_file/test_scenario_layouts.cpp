@@ -1,0 +1,106 @@
+// What a scenario leaves open of its layout and recompute, read into lists; what it settles stands first.
+#include <algorithm>
+
+#include "common/base/error.hpp"
+#include "common/layout/divisible.hpp"
+#include "common/planner/make_plan.hpp"
+#include "common/planner/planner.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/scenarios.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+const std::string eight = "cluster: {machine: dgx-h100}\n";
+
+std::vector<std::string> names(const Scenario& scenario) {
+  std::vector<std::string> list;
+  for (const Layout& layout : scenario.layouts) list.push_back(describe(layout));
+  return list;
+}
+
+Layout tensor_layout(int degree) {
+  Layout layout;
+  layout.tensor.degree = degree;
+  return layout;
+}
+
+}  // namespace
+
+TEST_CASE("a scenario that settles its layout has one of each") {
+  const Scenario scenario = read_text(scenario_text(eight + "layout: {pipeline: 4, data: {degree: 2}}\n"));
+  CHECK(scenario.layouts == std::vector<Layout>{scenario.layout});
+  CHECK(scenario.recomputes == std::vector<Recompute>{scenario.training.recompute});
+  CHECK(combinations(scenario) == 1);
+}
+
+TEST_CASE("layout auto opens degrees, sequence parallelism and order over all ranks of the cluster") {
+  const Scenario scenario = read_text(scenario_text(eight + "layout: auto\ntraining: {recompute: auto}\n"));
+  CHECK(scenario.cluster.ranks == 8);
+  CHECK(scenario.layout == scenario.layouts.front());
+  for (const Layout& layout : scenario.layouts) CHECK(ranks(layout) == 8);
+  // tp1: pp1, 2, 4, 8 with orders 1, 2, 2, 1; tp2: pp1, 2, 4 with 2, 6, 2, twice; tp4: 2, 2, twice; tp8: 1, twice.
+  CHECK(scenario.layouts.size() == 6 + 2 * (2 + 6 + 2) + 2 * (2 + 2) + 2);
+  CHECK(scenario.recomputes.size() == 3);
+  CHECK(scenario.training.recompute == scenario.recomputes.front());
+  // Without a batch one that every layout divides.
+  for (const Layout& layout : scenario.layouts) CHECK(scenario.training.global_batch % batch_ways(layout) == 0);
+}
+
+TEST_CASE("a recompute is named as scenarios write it") {
+  for (const std::string name : {"none", "selective", "full", "{layers: 2}", "{every: 2}"}) {
+    CHECK(describe(read_text(scenario_text("training: {recompute: " + name + "}\n")).training.recompute) == name);
+  }
+}
+
+TEST_CASE("some degrees are settled, some lists, some follow") {
+  const Scenario data = read_text(scenario_text(eight + "layout: {pipeline: 2, tensor: {degree: 2}, data: auto}\n"));
+  CHECK(names(data) == std::vector<std::string>{"pp2·tp2·dp2"});
+  const Scenario list = read_text(scenario_text(eight + "layout: {pipeline: [8, 2], data: {degree: auto}}\n"));
+  CHECK(names(list) == std::vector<std::string>{"pp8", "pp2·dp4"});
+  // A pipeline that nobody mentions takes the ranks that are left.
+  const Scenario left = read_text(scenario_text(eight + "layout: {tensor: {degree: [1, 2, 4]}}\n"));
+  CHECK(names(left) == std::vector<std::string>{"pp8", "pp4·tp2", "pp2·tp4"});
+  const Scenario fewer =
+      read_text(scenario_text("cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: auto, data: auto}\n"));
+  CHECK(names(fewer) == std::vector<std::string>{"dp4", "pp2·dp2", "pp4"});
+  const Scenario orders = read_text(scenario_text(eight + "layout: {order: auto, pipeline: 4, data: {degree: 2}}\n"));
+  CHECK(orders.layouts.size() == 2);
+  const Scenario parallel = read_text(
+      scenario_text(eight + "layout: {pipeline: 4, tensor: {degree: 2, sequence_parallel: [true, false]}}\n"));
+  REQUIRE(parallel.layouts.size() == 2);
+  CHECK(parallel.layouts[0].tensor.sequence_parallel);
+  CHECK_FALSE(parallel.layouts[1].tensor.sequence_parallel);
+}
+
+TEST_CASE("a plan of one choice is that of a scenario which settles it") {
+  const std::string rest = "schedule: 1f1b\nsplit: uniform\ntraining: {global_batch: 8, sequence: 64, recompute: ";
+  const Scenario open = read_text(scenario_text(eight + "layout: auto\n" + rest + "auto}\n"));
+  const Scenario settled = read_text(
+      scenario_text(eight + "layout: {pipeline: 2, tensor: {degree: 2, sequence_parallel: true}, data: {degree: 2}}\n" +
+                    rest + "full}\n"));
+  const PlanChoice one{.microbatch = 2, .split = {.method = SplitMethod::uniform}};
+  PlanChoice choice = one;
+  choice.layout = settled.layout;
+  choice.recompute = settled.training.recompute;
+  REQUIRE(std::ranges::find(open.layouts, settled.layout) != open.layouts.end());
+  CHECK(make_plan(open, choice) == make_plan(settled, one));
+}
+
+TEST_CASE("a tensor degree that divides not all heads is named, and the planner leaves it out with the reason") {
+  const Scenario scenario = read_text(scenario_text(eight + "layout: auto\nsplit: uniform\n"));
+  CHECK_THROWS_WITH(require_divisible(scenario.model, tensor_layout(8)),
+                    ContainsSubstring("a tensor degree of 8 does not divide 4 heads"));
+  CHECK_THROWS_WITH(require_divisible(scenario.model, tensor_layout(4)), ContainsSubstring("2 kv_heads"));
+  CHECK_THROWS_WITH(require_divisible(scenario.model, tensor_layout(3)), ContainsSubstring("64 hidden"));
+  CHECK_NOTHROW(require_divisible(scenario.model, tensor_layout(2)));
+  const PlanningResult result = plan_scenario(scenario, predict_by_path);
+  for (const Candidate& candidate : result.candidates) {
+    if (candidate.choice.layout->tensor.degree <= 2) continue;
+    CHECK_FALSE(candidate.built);
+    CHECK_THAT(candidate.reason, ContainsSubstring("heads"));
+  }
+  CHECK(best_fitting(result, scenario).fits);
+}

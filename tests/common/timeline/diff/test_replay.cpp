@@ -1,0 +1,139 @@
+#include "common/timeline/diff/replay.hpp"
+
+#include "common/base/error.hpp"
+#include "common/timeline/statistics.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/timeline/graph_fixtures.hpp"
+
+namespace plumb {
+namespace {
+
+using test::Case;
+
+const auto equal = [](Seconds value, Seconds expected) {
+  return std::abs(value.value - expected.value) <= 1e-12 + 1e-9 * std::abs(expected.value);
+};
+
+}  // namespace
+
+TEST_CASE("durations and pauses that were put in are measured again") {
+  std::mt19937_64 random(1);
+  for (const Case& made : test::some_cases()) {
+    const std::vector<Seconds> durations = test::scaled(plumb::durations(made.graph), 0.3, 3, random);
+    const std::vector<Seconds> gaps = test::random_gaps(durations.size(), 1e-4, random);
+    const StepTimeline step = test::step_of(made.graph, evaluate(made.graph, durations, gaps));
+    const MeasuredDurations measured = measured_durations(made.graph, step);
+    REQUIRE(measured.durations.size() == durations.size());
+    for (std::size_t i = 0; i < durations.size(); ++i) {
+      REQUIRE(equal(measured.durations[i], durations[i]));
+      REQUIRE(equal(measured.gaps[i], gaps[i]));
+    }
+  }
+}
+
+TEST_CASE("replay closes where the hosts made no pauses, and is short by what they made") {
+  std::mt19937_64 random(2);
+  for (const Case& made : test::some_cases()) {
+    const std::vector<Seconds> durations = test::scaled(plumb::durations(made.graph), 0.3, 3, random);
+    const Evaluation tight = evaluate(made.graph, durations);
+    const Replay closed = replay(made.graph, test::step_of(made.graph, tight));
+    REQUIRE(std::abs(closed.error_fraction) < 1e-12);
+
+    const Evaluation loose = evaluate(made.graph, durations, test::random_gaps(durations.size(), 1e-4, random));
+    const Replay open = replay(made.graph, test::step_of(made.graph, loose));
+    REQUIRE(equal(open.step, tight.makespan));
+    REQUIRE(open.error_fraction == Approx((tight.makespan - loose.makespan) / loose.makespan));
+    REQUIRE(open.error_fraction < 0);
+  }
+}
+
+TEST_CASE("a whole backward stands for its two halves, and they for it") {
+  const Case split = test::make_case("zb-h1", {.ranks = 3, .microbatches = 6, .chunks = 1});
+  StepTimeline step = test::step_of(split.graph, evaluate(split.graph));
+  // Rank 2 fuses each I with its W where one follows the other.
+  std::vector<Event> fused;
+  int count = 0;
+  for (std::size_t i = 0; i < step.events.size(); ++i) {
+    Event event = step.events[i];
+    if (event.rank == 2 && event.action.kind == ActionKind::weight_gradient) continue;
+    if (event.rank == 2 && event.action.kind == ActionKind::input_gradient) {
+      event.action.kind = ActionKind::backward;
+      const auto weight = std::ranges::find_if(step.events, [&](const Event& other) {
+        return other.action == test::action(ActionKind::weight_gradient, 2, event.action.microbatch);
+      });
+      event.end = event.end + (weight->end - weight->start);
+      ++count;
+    }
+    fused.push_back(event);
+  }
+  REQUIRE(count == 6);
+  const MeasuredDurations from_fused = measured_durations(split.graph, ordered_step(fused));
+  for (std::size_t i = 0; i < split.graph.nodes.size(); ++i) {
+    REQUIRE(equal(from_fused.durations[i], split.graph.nodes[i].duration));
+  }
+
+  const Case whole = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
+  step = test::step_of(whole.graph, evaluate(whole.graph));
+  std::vector<Event> halves;
+  for (const Event& event : step.events) {
+    halves.push_back(event);
+    if (event.action.kind != ActionKind::backward) continue;
+    halves.back().action.kind = ActionKind::input_gradient;
+    halves.back().end = event.start + (event.end - event.start) * 0.25;
+    halves.push_back(event);
+    halves.back().action.kind = ActionKind::weight_gradient;
+    halves.back().start = event.start + (event.end - event.start) * 0.25;
+  }
+  REQUIRE(std::abs(replay(whole.graph, ordered_step(halves)).error_fraction) < 1e-12);
+}
+
+TEST_CASE("a collective lasts from when its later rank entered it") {
+  const Case made = test::make_case("1f1b", {.ranks = 4, .microbatches = 4, .chunks = 1}, false, true);
+  const Evaluation evaluation = evaluate(made.graph);
+  std::vector<Event> events = test::step_of(made.graph, evaluation).events;
+  // The graph has one node for both ranks; a run has an event of each, the earlier one of which waits.
+  std::vector<Event> both;
+  for (const Event& event : events) {
+    both.push_back(event);
+    if (event.action.kind != ActionKind::reduce_tied) continue;
+    both.push_back(event);
+    both.back().rank = 3;
+    both.back().action.stage = 3;
+    both.back().start = event.start / 2;
+  }
+  REQUIRE(both.size() == events.size() + 1);
+  const MeasuredDurations measured = measured_durations(made.graph, ordered_step(both));
+  for (std::size_t i = 0; i < made.graph.nodes.size(); ++i) {
+    REQUIRE(equal(measured.durations[i], made.graph.nodes[i].duration));
+  }
+}
+
+TEST_CASE("bubbles from events are those of the graph") {
+  std::mt19937_64 random(3);
+  for (const Case& made : test::some_cases()) {
+    const Evaluation evaluation = evaluate(made.graph, test::scaled(plumb::durations(made.graph), 0.3, 3, random));
+    const StepStatistics statistics = step_statistics(test::step_of(made.graph, evaluation), made.schedule.ranks);
+    // The graph's bubbles take durations as end − start too.
+    const Bubbles expected = bubbles(made.graph, evaluation);
+    REQUIRE(statistics.bubble_makespan_fraction == Approx(expected.makespan_fraction));
+    REQUIRE(statistics.bubble_span_fraction == Approx(expected.span_fraction));
+  }
+}
+
+TEST_CASE("a step that lacks an action, or has it twice, is refused") {
+  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 2, .chunks = 1});
+  const StepTimeline step = test::step_of(made.graph, evaluate(made.graph));
+  for (std::size_t i = 0; i < step.events.size(); ++i) {
+    StepTimeline lacking = step;
+    lacking.events.erase(lacking.events.begin() + static_cast<std::ptrdiff_t>(i));
+    REQUIRE_THROWS_WITH(measured_durations(made.graph, lacking),
+                        ContainsSubstring("has no event of " + to_string(step.events[i].action)));
+    StepTimeline doubled = step;
+    doubled.events.push_back(step.events[i]);
+    REQUIRE_THROWS_WITH(measured_durations(made.graph, doubled),
+                        ContainsSubstring(to_string(step.events[i].action) + " twice"));
+  }
+  REQUIRE_THROWS_AS(replay(made.graph, StepTimeline{}), InputError);
+}
+
+}  // namespace plumb

@@ -1,0 +1,144 @@
+#include <map>
+#include <mutex>
+
+#include "common/schedule/validate/validate.hpp"
+#include "exec/check/check.hpp"
+#include "exec/commands/faults.hpp"
+#include "exec/commands/gradients_text.hpp"
+#include "exec/commands/rank_work.hpp"
+#include "exec/commands/session_arguments.hpp"
+#include "exec/device/host_device.hpp"
+#include "exec/launch/launch.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/tiny_plan.hpp"
+#include "tests/exec/transport/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+// Ranks from `ranks_here` on are on another host, as far as they know.
+SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& plans, const SessionOptions& options,
+                  int ranks_here = 1 << 20) {
+  const int ranks = plans.front().lowered.ranks;
+  RankWork work(plans, options);
+  Watchdog watchdog(ranks, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
+  SessionLogs logs;
+  run_on_threads(kind.make(ranks), [&](Transport& transport) {
+    const auto device = make_host_device();
+    HostIdentity host;
+    if (transport.rank() >= ranks_here) host.clock += " of another host";
+    SessionLogs mine = work.run(transport, *device, watchdog, host);
+    if (transport.rank() == 0) logs = std::move(mine);
+  });
+  return logs;
+}
+
+SessionOptions two_checked_steps(const TransportKind& kind) {
+  SessionOptions options;
+  options.steps = 2;
+  options.warm_up = 0;
+  options.transport = kind.name;
+  options.check = true;
+  return options;
+}
+
+std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared) {
+  std::vector<double> all;
+  const auto last = static_cast<std::size_t>(prepared.lowered.rank_of_stage.back());
+  for (const RankStep& step : logs.ranks.front()[last].steps) all.push_back(step.loss);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that a launcher has started talk over gloo, on GPUs over nccl, and are not trained by threads each") {
+  using Variables = std::map<std::string, std::string>;
+  const auto chosen = [](const std::string& wanted, const Variables& variables, const std::string& device = "cpu") {
+    return chosen_transport(wanted, device, [&](const std::string& name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  Variables torchrun{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  Variables batch_script{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}};
+  CHECK(chosen("", {}) == "local");
+  CHECK(chosen("gloo", {}) == "gloo");
+  CHECK(chosen("", torchrun) == "gloo");
+  CHECK(chosen("gloo", torchrun) == "gloo");
+  CHECK(chosen("", torchrun, "cuda") == "nccl");
+  CHECK(chosen("gloo", torchrun, "cuda") == "gloo");
+  CHECK(chosen("", {}, "cuda") == "local");
+  CHECK_THROWS_WITH(chosen("local", torchrun), ContainsSubstring("torchrun has started 2 processes"));
+  CHECK(chosen("", batch_script) == "local");
+  CHECK(chosen("local", batch_script) == "local");
+  batch_script["SLURM_STEP_ID"] = "0";
+  CHECK(chosen("", batch_script) == "gloo");
+  torchrun["WORLD_SIZE"] = "1";
+  torchrun["RANK"] = "0";
+  CHECK(chosen("", torchrun) == "local");
+  CHECK(chosen("local", torchrun) == "local");
+}
+
+TEST_CASE("every schedule on every transport trains to the single device's bits") {
+  const TransportKind kind = transport_kinds()[GENERATE(range(std::size_t{0}, transport_kinds().size()))];
+  const std::string schedule = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
+  const int ranks = GENERATE(1, 2, 4);
+  CAPTURE(kind.name, schedule, ranks);
+  const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = ranks == 2});
+  const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+  const SessionOptions options = two_checked_steps(kind);
+  const SessionLogs logs = train(kind, plans, options);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  INFO(check.problem);
+  CHECK(check.passed);
+  CHECK(check.bitwise_equal);
+}
+
+TEST_CASE("ranks on two hosts train to the same bits, and their times say within how much they agree") {
+  for (const TransportKind& kind : transport_kinds()) {
+    INFO(kind.name);
+    const Plan plan = tiny_plan({.ranks = 4, .schedule = "1f1b"});
+    const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+    const SessionOptions options = two_checked_steps(kind);
+    const SessionLogs logs = train(kind, plans, options, 2);
+    CHECK(check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients).bitwise_equal);
+    CHECK(logs.clock_uncertainty > Seconds{0});
+    CHECK(logs.clock_uncertainty < Seconds{0.05});
+    CHECK(logs.clock_warnings.empty());
+    CHECK(train(kind, plans, options).clock_uncertainty == Seconds{0});
+  }
+}
+
+TEST_CASE("a wrong schedule is refused before it runs, and where forced, the check or the stage notices") {
+  const std::string fault = GENERATE("swapped-receive", "dropped-weight-gradient");
+  const Plan plan = tiny_plan({.schedule = "gpipe"});
+  const std::vector<PreparedPlan> plans{{plan, with_fault(lowered_schedule(plan), fault)}};
+  CHECK_THROWS_AS(require_valid(plans.front().lowered), InputError);
+  SessionOptions options;
+  options.steps = 1;
+  options.warm_up = 0;
+  options.check = true;
+  if (fault == "dropped-weight-gradient") {
+    CHECK_THROWS_WITH(train(transport_kinds().front(), plans, options), ContainsSubstring("after step 0"));
+    return;
+  }
+  const SessionLogs logs = train(transport_kinds().front(), plans, options);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  CHECK_FALSE(check.passed);
+  CHECK_FALSE(check.problem.empty());
+}
+
+TEST_CASE("gradients survive as bytes, and bytes that are cut short are refused") {
+  const NamedGradients gradients{{"a", {1.5F, -0.0F, 3e-45F}}, {"b.c", {}}};
+  const std::string bytes = to_bytes(gradients);
+  NamedGradients read;
+  add_from_bytes(bytes, read);
+  CHECK(read == gradients);
+  for (std::size_t size = 1; size < bytes.size(); ++size) {
+    if (size == 8 + 1 + 8 + 12) continue;  // after the first tensor
+    NamedGradients partial;
+    CHECK_THROWS_AS(add_from_bytes(std::string_view(bytes).substr(0, size), partial), RunError);
+  }
+}

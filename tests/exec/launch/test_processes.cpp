@@ -1,0 +1,77 @@
+#include "exec/launch/processes.hpp"
+
+#include <chrono>
+#include <csignal>
+
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+// Ranks that are shells.
+ProcessesEnd run_shells(const std::string& script, int ranks, double grace = 0.3,
+                        const std::function<void()>& before_ending = {}) {
+  return run_as_processes({.ranks = ranks,
+                           .store_port = 4711,
+                           .program = "/bin/sh",
+                           .arguments = {"sh", "-c", script},
+                           .grace = {grace},
+                           .before_ending = before_ending});
+}
+
+}  // namespace
+
+TEST_CASE("each rank finds torchrun's variables") {
+  const std::string check =
+      R"([ "$WORLD_SIZE" = 3 ] && [ "$MASTER_PORT" = 4711 ] && [ "$LOCAL_RANK" = "$RANK" ] && [ "$RANK" -lt 3 ] || exit 9)";
+  CHECK(run_shells(check, 3).failures.empty());
+  // The check can fail; the first to do so may end others before they could.
+  CHECK_FALSE(run_shells(check, 4).failures.empty());
+}
+
+TEST_CASE("an exit status of 1 is rank 0's answer, not a failure") {
+  CHECK(run_shells("exit 1", 2).answer == 1);
+  CHECK(run_shells("exit 1", 2).failures.empty());
+  CHECK(run_shells("[ $RANK = 0 ]", 2).answer == 0);
+}
+
+TEST_CASE("when one rank dies the others are ended, and it is the one that is named") {
+  const auto start = std::chrono::steady_clock::now();
+  int calls = 0;
+  const ProcessesEnd end = run_shells("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", 3, 0.3, [&] { ++calls; });
+  REQUIRE(end.failures.size() == 1);
+  CHECK(end.failures.front() == RankEnd{.rank = 1, .exit_status = 0, .signal = SIGKILL});
+  CHECK(calls == 1);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("told to end, all ranks end, and none of them failed") {
+  const auto start = std::chrono::steady_clock::now();
+  const auto told = [&] { return std::chrono::steady_clock::now() - start > std::chrono::milliseconds(200); };
+  const ProcessesEnd end = run_as_processes({.ranks = 2,
+                                             .store_port = 4711,
+                                             .program = "/bin/sh",
+                                             .arguments = {"sh", "-c", "exec sleep 60"},
+                                             .told_to_end = told});
+  CHECK(end.failures.empty());
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("ranks that ignore SIGTERM, or are stopped, are killed after the grace time") {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string stubborn = "trap '' TERM; while :; do sleep 0.05; done";
+  const std::string script = "case $RANK in 0) sleep 0.3; exit 3;; 1) " + stubborn + ";; 2) kill -STOP $$;; esac";
+  const ProcessesEnd end = run_shells(script, 3);
+  REQUIRE(end.failures.size() == 1);
+  CHECK(end.failures.front() == RankEnd{.rank = 0, .exit_status = 3, .signal = 0});
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("a program that cannot be started is said") {
+  CHECK_THROWS_WITH(run_as_processes({.ranks = 2, .program = "/nowhere/at/all", .arguments = {"x"}}),
+                    ContainsSubstring("could not be started") && ContainsSubstring("No such file"));
+}

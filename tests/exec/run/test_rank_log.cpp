@@ -1,0 +1,98 @@
+#include "exec/run/rank_log.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/plans.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+Event event(const Action& action, int rank, double start, double end, std::int64_t bytes = 0) {
+  return {.action = action, .rank = rank, .start = {start}, .end = {end}, .waited = {}, .bytes = {bytes}};
+}
+
+}  // namespace
+
+TEST_CASE("a log reads back to the same bits") {
+  RankLog log{.rank = 3, .steps = {}};
+  log.steps.push_back({.start = {1234567.000000001},
+                       .events = {event({ActionKind::forward, 1, 2}, 3, 0.1, 1.0 / 3),
+                                  event({ActionKind::optimizer_step, 1, no_microbatch}, 3, 1e-9, 2e300, 1LL << 60)},
+                       .peak_bytes = {7},
+                       .received_bytes = {8},
+                       .loss = 5.5451774444795625});
+  log.arena_bytes = {1LL << 40};
+  log.receives_beside = 9;
+  CHECK(parse_rank_log(to_text(log)) == log);
+  log.steps[0].loss = std::numeric_limits<double>::quiet_NaN();
+  CHECK(std::isnan(parse_rank_log(to_text(log)).steps[0].loss));
+  CHECK_THROWS_AS(parse_rank_log("{}"), RunError);
+  CHECK_THROWS_AS(parse_rank_log("{"), RunError);
+}
+
+// By hand: the last rank leaves the barrier at 10.1; rank 0 sends at 10.2; the message is there at 10.5; rank 1 began
+// to wait at 10.4.
+TEST_CASE("a receive runs from its send to its arrival, and waits only where its rank did") {
+  const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 2, .microbatches = 1}});
+  const Schedule lowered = lower(plan.schedule, {});
+  RankLog first{.rank = 0,
+                .steps = {{.start = {10.0},
+                           .events = {event({ActionKind::send_forward, 0, 0}, 0, 10.2, 10.25, 64)},
+                           .peak_bytes = {100},
+                           .received_bytes = {}}}};
+  RankLog second{.rank = 1,
+                 .steps = {{.start = {10.1},
+                            .events = {event({ActionKind::receive_forward, 1, 0}, 1, 10.4, 10.5, 64)},
+                            .peak_bytes = {90},
+                            .received_bytes = {64}}}};
+  const Timeline timeline = merge_logs(plan, lowered, {first, second}, "test");
+  REQUIRE(timeline.steps.size() == 1);
+  const Event& receive = timeline.steps[0].events.at(1);
+  CHECK(receive.start.value == Approx(0.1));
+  CHECK(receive.end.value == Approx(0.4));
+  CHECK(receive.waited.value == Approx(0.1));
+  CHECK(timeline.steps[0].duration.value == Approx(0.4));
+  CHECK(timeline.ranks[1].received_bytes.value == 64);
+  CHECK(timeline.source == TimelineSource::measured);
+
+  // It was there long before its rank looked: nothing was waited for.
+  second.steps[0].events[0].end = {10.3};
+  const Timeline early = merge_logs(plan, lowered, {first, second}, "test");
+  CHECK(early.steps[0].events.at(1).waited.value == 0);
+  CHECK(early.steps[0].events.at(1).end.value == Approx(0.2));
+}
+
+// By hand: rank 0 evicts at 10.2 and rank 3 has it at 10.3, before it looks at 10.6; rank 3 sends back at 10.8, rank 0
+// has room from 10.9 on and has it at 11.0.
+TEST_CASE("an eviction is one event of its receiver, from when both ranks can") {
+  const Plan plan = emulated_plan({.schedule = "bpipe", .shape = {.ranks = 4, .microbatches = 4}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const Action evict{ActionKind::evict, 0, 2};
+  const Action load{ActionKind::load, 0, 2};
+  std::vector<RankLog> logs;
+  for (int rank = 0; rank < 4; ++rank) {
+    logs.push_back({.rank = rank, .steps = {{.start = {10.0}, .events = {}, .peak_bytes = {}, .received_bytes = {}}}});
+  }
+  logs[0].steps[0].events = {event(evict, 0, 10.2, 10.25, 7), event(load, 0, 10.9, 11.0, 7)};
+  logs[3].steps[0].events = {event(evict, 3, 10.6, 10.3, 7), event(load, 3, 10.8, 10.85, 7)};
+  const Timeline timeline = merge_logs(plan, lowered, logs, "test");
+  const std::vector<Event>& events = timeline.steps.at(0).events;
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].action == load);
+  CHECK(events[0].rank == 0);
+  CHECK(events[0].start.value == Approx(0.9));
+  CHECK(events[0].end.value == Approx(1.0));
+  CHECK(events[1].action == evict);
+  CHECK(events[1].rank == 3);
+  CHECK(events[1].start.value == Approx(0.2));
+  CHECK(events[1].end.value == Approx(0.3));
+  CHECK(events[1].bytes.value == 7);
+
+  logs[0].steps[0].events.erase(logs[0].steps[0].events.begin());
+  CHECK_THROWS_WITH(merge_logs(plan, lowered, logs, "test"), ContainsSubstring("0EVICT2 was sent by no rank"));
+}

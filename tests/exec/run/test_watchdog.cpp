@@ -1,0 +1,83 @@
+#include "exec/run/watchdog.hpp"
+
+#include <atomic>
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/exec/plans.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using namespace std::chrono_literals;
+
+TEST_CASE("the watchdog names a rank once per position that outlives its deadline") {
+  std::atomic<int> hangs = 0;
+  std::atomic<int> rank = -1;
+  std::atomic<int> action = -1;
+  std::atomic<int> stuck = 0;
+  {
+    Watchdog watchdog(3, {.on_hang =
+                              [&](int hanging, const Position& position, Seconds since) {
+                                rank = hanging;
+                                action = position.action;
+                                if (since.value >= 0.1) ++hangs;
+                              },
+                          .on_stuck = [&] { ++stuck; },
+                          .grace = {0.2}});
+    const auto now = Clock::now();
+    watchdog.enter(0, {.step = 1, .action = 4}, now, now + 1h);
+    watchdog.enter(1, {.step = 1, .action = 7}, now, now + 100ms);
+    watchdog.enter(2, {.step = 1, .action = 9}, now, Clock::time_point::max());
+    CHECK(watchdog.position(1) == Position{.step = 1, .action = 7});
+    for (int i = 0; i < 100 && stuck == 0; ++i) std::this_thread::sleep_for(50ms);
+  }
+  CHECK(hangs == 1);
+  CHECK(rank == 1);
+  CHECK(action == 7);
+  CHECK(stuck == 1);
+}
+
+TEST_CASE("positions of ranks become who waits for whom") {
+  const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 3, .microbatches = 2}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const auto at = [&](int rank, const Action& action) {
+    const auto& actions = lowered.actions[static_cast<std::size_t>(rank)];
+    const auto found = std::find(actions.begin(), actions.end(), action);
+    REQUIRE(found != actions.end());
+    return Position{.step = 3, .action = static_cast<std::int32_t>(found - actions.begin())};
+  };
+  const std::string text =
+      describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::forward, 1, 1}),
+                               at(2, {ActionKind::receive_forward, 2, 1})});
+  CHECK_THAT(text, ContainsSubstring("rank 0: step 3, 0RECV_B0 waits for rank 1's 1SEND_B0, "));
+  CHECK_THAT(text, ContainsSubstring("rank 1: step 3, 1F1\n"));
+  CHECK_THAT(text, ContainsSubstring("rank 2: step 3, 2RECV_F1 waits for rank 1's 1SEND_F1, 1 actions later there"));
+  CHECK_THAT(text, !ContainsSubstring("cycle"));
+
+  // The action that is waited for is the one that its rank is at.
+  const std::string meeting =
+      describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::send_backward, 1, 0}),
+                               at(2, {ActionKind::optimizer_step, 2, no_microbatch})});
+  CHECK_THAT(meeting, ContainsSubstring("0RECV_B0 waits for rank 1's 1SEND_B0, which it is at\n"));
+
+  // What is on its way, or lost with a rank that ended, makes no cycle.
+  const std::string sent = describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}),
+                                                    at(1, {ActionKind::receive_forward, 1, 1}),
+                                                    {.step = 2, .action = Position::after}});
+  CHECK_THAT(sent, ContainsSubstring("1RECV_F1 waits for rank 0's 0SEND_F1, which is done there"));
+  CHECK_THAT(sent, ContainsSubstring("rank 2: after step 2"));
+  CHECK_THAT(sent, !ContainsSubstring("cycle"));
+
+  // Rank 0 wants its first gradient before it sends the second activation, which rank 1 wants first.
+  Schedule crossed = lowered;
+  auto& list = crossed.actions[0];
+  const auto second = std::find(list.begin(), list.end(), Action{ActionKind::send_forward, 0, 1});
+  const auto gradient = std::find(list.begin(), list.end(), Action{ActionKind::receive_backward, 0, 0});
+  std::rotate(second, gradient, gradient + 1);
+  const auto place = static_cast<std::int32_t>(second - list.begin());
+  const std::string cycle = describe_waits(crossed, {{.step = 3, .action = place},
+                                                     at(1, {ActionKind::receive_forward, 1, 1}),
+                                                     {.step = 2, .action = Position::after}});
+  CHECK_THAT(cycle, ContainsSubstring("1RECV_F1 waits for rank 0's 0SEND_F1, 1 actions later there"));
+  CHECK_THAT(cycle, ContainsSubstring("a cycle of waits: rank 0 -> 1 -> 0"));
+}

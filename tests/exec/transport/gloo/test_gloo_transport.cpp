@@ -1,0 +1,126 @@
+#include <chrono>
+#include <thread>
+
+#include "common/base/error.hpp"
+#include "exec/transport/gloo/gloo.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/transport/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+std::vector<std::unique_ptr<Transport>> two_ranks(const std::shared_ptr<RunStore>& store, const GlooOptions& common) {
+  std::vector<std::unique_ptr<Transport>> transports(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GlooOptions options = common;
+      options.rank = rank;
+      options.size = 2;
+      options.port = store->port();
+      transports[static_cast<std::size_t>(rank)] =
+          make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20}, common.attempt));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return transports;
+}
+
+}  // namespace
+
+// torchrun --max-restarts: its agent's store outlives the ranks.
+TEST_CASE("ranks that are started again over one store see nothing of the attempt before") {
+  const auto store = RunStore::host(0);
+  {
+    auto transports = two_ranks(store, {});
+    transports[0]->abort("the first attempt has failed");
+    CHECK_THROWS_AS(transports[1]->barrier(in_seconds(20)), RunError);
+  }
+  REQUIRE(store->stop_reason() == "the first attempt has failed");
+  store->put("nccl/0/id", "of the first attempt");
+  auto transports = two_ranks(store, {.attempt = 1});
+  std::thread other([&] { transports[1]->barrier(in_seconds(20)); });
+  CHECK_NOTHROW(transports[0]->barrier(in_seconds(20)));
+  other.join();
+  const auto again = RunStore::join("127.0.0.1", store->port(), {20}, 1);
+  CHECK(again->stop_reason().empty());
+  CHECK_FALSE(again->find("nccl/0/id"));
+}
+
+TEST_CASE("a peer that has gone is named by whoever waits for it") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  transports[1]->expect(0, Channel::forward, 8, 1);
+  transports[0].reset();
+  CHECK_THROWS_WITH(transports[1]->receive(0, Channel::forward, in_seconds(20)),
+                    ContainsSubstring("rank 1: lost rank 0 while receiving from it on the forward channel"));
+}
+
+// Behind the last barrier of a run the ranks leave one by one, some while others are still in it.
+TEST_CASE("a rank that leaves in good order ends nobody else's run, and is named where something is sent to it") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  std::thread other([&] {
+    transports[1]->barrier(in_seconds(20));
+    transports[1].reset();
+  });
+  transports[0]->barrier(in_seconds(20));
+  other.join();
+  for (int look = 0; look < 30; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    REQUIRE_NOTHROW(transports[0]->poll());
+  }
+  CHECK_THROWS_WITH(transports[0]->barrier(in_seconds(20)), ContainsSubstring("lost rank 1"));
+}
+
+TEST_CASE("a peer that has gone is named by whoever waits for what was evicted to it") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  transports[1]->expect_parcels(0, 1);
+  transports[0].reset();
+  CHECK_THROWS_WITH(transports[1]->receive_parcel(0, in_seconds(20)),
+                    ContainsSubstring("rank 1: lost rank 0 while receiving evicted activations from it"));
+}
+
+TEST_CASE("buffers of receives come from the given allocator") {
+  const auto store = RunStore::host(0);
+  std::vector<std::byte> memory(64);
+  GlooOptions options;
+  options.allocate = [&](std::size_t bytes) { return Payload{.owner = {}, .data = memory.data(), .size = bytes}; };
+  const auto transports = two_ranks(store, options);
+  transports[1]->expect(0, Channel::forward, 64, 1);
+  transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 3, 64));
+  const Received got = transports[1]->receive(0, Channel::forward, in_seconds(20));
+  CHECK(got.payload.data == memory.data());
+  CHECK(same_bytes(got.payload, pattern(0, Channel::forward, 3, 64)));
+}
+
+TEST_CASE("the first reason to stop a run counts, and signs of life are read back") {
+  const auto store = RunStore::host(0);
+  const auto other = RunStore::join("127.0.0.1", store->port(), {20});
+  CHECK(other->stop_reason().empty());
+  other->say(3, "step 1, 3F7");
+  // The store takes note of what is said without an answer: it is there soon, not at once.
+  for (int tries = 0; tries < 500 && store->said(3).empty(); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  CHECK(store->said(3) == "step 1, 3F7");
+  CHECK(store->said(2).empty());
+  store->stop("rank 1 failed");
+  other->stop("rank 2 failed");
+  CHECK(other->stop_reason() == "rank 1 failed");
+}
+
+TEST_CASE("a port in use is named") {
+  const auto store = RunStore::host(0);
+  CHECK_THROWS_WITH(RunStore::host(store->port()),
+                    ContainsSubstring("port " + std::to_string(store->port())) && ContainsSubstring("MASTER_PORT"));
+}
+
+TEST_CASE("a store that nobody hosts is said after the given time") {
+  const int port = RunStore::host(0)->port();  // free again
+  const auto start = Clock::now();
+  CHECK_THROWS_WITH(RunStore::join("127.0.0.1", port, {1}), ContainsSubstring("cannot be reached"));
+  CHECK(Clock::now() - start < std::chrono::seconds(15));
+}
