@@ -16,9 +16,12 @@ set(PLUMB_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
+option(PLUMB_TESTS_BY_PROGRAM "CTest starts each test program once, not once a case" OFF)
 find_program(PLUMB_CCACHE ccache)
 if(PLUMB_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${PLUMB_CCACHE})
+  # What ccache wants before it takes sources with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${PLUMB_CCACHE})
 endif()
 
 set(CMAKE_CXX_EXTENSIONS OFF)
