@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/base/command_line.hpp"
 #include "common/base/document/number_check.hpp"
+#include "common/base/error.hpp"
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
@@ -27,6 +29,7 @@ struct CalibrateArguments {
   std::string scenario;
   std::string output;
   int rounds = CalibrationOptions{}.rounds;
+  std::int64_t microbatch = 0;  // 0: the scenario's first
   std::string transport = CalibrationOptions{}.transport;
   std::string device = CalibrationOptions{}.device;
   bool json = false;
@@ -82,10 +85,30 @@ void print(const Profile& profile, bool on_host) {
   std::cout << transfer_text(profile, on_host);
 }
 
+// A profile is of one microbatch size: what was asked for, or the first that the scenario has.
+void settle_microbatch(Scenario& scenario, std::int64_t asked) {
+  std::vector<std::int64_t>& sizes = scenario.microbatches;
+  if (asked > 0) {
+    if (std::ranges::find(sizes, asked) == sizes.end()) {
+      std::string known;
+      for (const std::int64_t size : sizes) known += (known.empty() ? "" : ", ") + std::to_string(size);
+      throw InputError("--microbatch", fmt::format("the scenario has no microbatch of {}", asked), "it has " + known);
+    }
+    sizes = {asked};
+  } else if (sizes.size() > 1) {
+    std::cerr << fmt::format(
+        "plumb-exec: note: measures a microbatch of {}, the first of the scenario's {}; "
+        "--microbatch names another\n",
+        sizes.front(), sizes.size());
+    sizes.resize(1);
+  }
+}
+
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
   require_one_process(environment_variable, "calibrate");
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
-  const Scenario scenario = read_scenario(arguments.scenario);
+  Scenario scenario = read_scenario(arguments.scenario);
+  settle_microbatch(scenario, arguments.microbatch);
   Progress progress("calibrating: rounds");
   const Profile profile = calibrate(scenario, {.rounds = arguments.rounds,
                                                .transport = arguments.transport,
@@ -117,6 +140,9 @@ void add_calibrate(CLI::App& app, Command& chosen) {
   command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")
       ->check(whole_number(1, 100'000))
       ->capture_default_str();
+  command
+      .add_option("--microbatch", arguments->microbatch, "Of the scenario's microbatches the one to measure: the first")
+      ->check(whole_number(1, std::int64_t{1} << 31));
   command
       .add_option("--device", arguments->device, "cpu, or cuda: with a CUDA build of LibTorch (not run on a GPU yet)")
       ->capture_default_str();

@@ -270,6 +270,8 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
       {{"run", plan, "--stepz", "2"}, "did you mean '--steps'"},
       {{"compare", plan}, "two plans"},
       {{"calibrate", folder / "missing.yaml"}, "missing.yaml"},
+      {{"calibrate", std::string(PLUMB_SOURCE_DIR) + "/scenarios/hybrid-4-ranks.yaml", "--microbatch", "3"},
+       "it has 1, 2"},
       {{"bench", "--transport", "gloo"}, "cannot calibrate 'gloo' on cuda"},
   };
   if (accelerator_count() == 0) {
@@ -292,6 +294,24 @@ TEST_CASE("what is refused is refused by its name, with status 2 and no output")
   const Ended help = run(folder, {"run", "--help"});
   CHECK(help.status == 0);
   CHECK_THAT(help.out, ContainsSubstring("Example:"));
+}
+
+TEST_CASE("calibrate measures the first of several microbatches, or the one that is named, and says so") {
+  const TemporaryFolder folder;
+  const std::string scenario =
+      folder.write("two-sizes.yaml",
+                   "model: {name: t, vocabulary: 256, hidden: 32, heads: 2, ffn: 64, layers: full/dense*2}\n"
+                   "cluster: {machine: local-cpu, ranks: 2}\n"
+                   "training: {sequence: 16, global_batch: 8, microbatch: [2, 4]}\n"
+                   "layout: {pipeline: 2}\n");
+  const Ended first = run(folder, {"calibrate", scenario, "--rounds", "1"});
+  CHECK(first.status == 0);
+  CHECK_THAT(first.err, ContainsSubstring("measures a microbatch of 2, the first of the scenario's 2"));
+  CHECK_THAT(first.out, ContainsSubstring("microbatch: 2"));
+  const Ended named = run(folder, {"calibrate", scenario, "--rounds", "1", "--microbatch", "4"});
+  CHECK(named.status == 0);
+  CHECK_THAT(named.err, !ContainsSubstring("note: measures"));
+  CHECK_THAT(named.out, ContainsSubstring("microbatch: 4"));
 }
 
 // Where there is no GPU: the launcher says why, once; ranks that others have started say it each, at once and alike.
