@@ -10,11 +10,22 @@
 namespace plumb {
 namespace {
 
-// {value: …, uncertainty: …, source: …}; `read` takes the value with its unit.
+// Of a number that the file states and says nothing else about, or that is a guess.
+constexpr double uncertainty_of_guesses = 0.2;
+
+bool is_guess(const std::string& source) {
+  return source.starts_with("assum") || source.starts_with("guess") || source.starts_with("estimat");
+}
+
+// {value: …, uncertainty: …, source: …}, or the value alone; `read` takes the value with its unit.
 template <class Read>
 auto sourced(const YamlValue& block, std::string_view key, Read read) {
   const YamlValue number = block.require(key);
   const std::string form = "write it with where it comes from: " + std::string(key) + ": {value: …, source: datasheet}";
+  if (number.is_scalar()) {
+    return Sourced<decltype(read(number))>{
+        .value = read(number), .source = "stated in this file", .uncertainty = uncertainty_of_guesses};
+  }
   if (!number.is_map()) number.fail(number.path() + ": expected a value and its source", form);
   number.check_keys({"value", "source", "uncertainty"});
   const std::optional<YamlValue> source = number.find("source");
@@ -22,7 +33,9 @@ auto sourced(const YamlValue& block, std::string_view key, Read read) {
   const std::optional<YamlValue> uncertainty = number.find("uncertainty");
   return Sourced<decltype(read(number))>{.value = read(number.require("value")),
                                          .source = source->text(),
-                                         .uncertainty = uncertainty ? uncertainty->fraction(most_uncertainty) : 0};
+                                         .uncertainty = uncertainty ? uncertainty->fraction(most_uncertainty)
+                                                        : is_guess(source->text()) ? uncertainty_of_guesses
+                                                                                   : 0};
 }
 
 constexpr auto as_bytes = [](const YamlValue& value) { return value.bytes(); };

@@ -69,7 +69,7 @@ ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
 }
 
 const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = {"sgd", "adam"};
+  static const std::vector<std::string> names = {"sgd", "adamw"};
   return names;
 }
 

@@ -295,7 +295,7 @@ TEST_CASE("schedule show has the keys that design names, and ZB-H1's bubble is (
   CHECK(shown["bubble_makespan"].get<double>() == Approx(3 * (3 + 2 - 1)));
   CHECK(shown["makespan"].get<double>() == Approx(8 * 6 + 12));
   CHECK(shown["peak_activations"] == Json::array({4.0, 4.0, 4.0, 4.0}));
-  refuses(run_plumb(folder, "schedule show zbh1 --ranks 4 --microbatches 8"), {"did you mean 'zb-h1'?"});
+  refuses(run_plumb(folder, "schedule show zb-h11 --ranks 4 --microbatches 8"), {"did you mean 'zb-h1'?"});
   for (const std::string times : {"1,x,1", "1,1", "1,-1,1", "nan,1,1", "1e308,1e308,1e308", "1,1,1,1,1"}) {
     refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 --times=" + times), {"--times"});
   }

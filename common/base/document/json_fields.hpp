@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/document/json.hpp"
+#include "common/base/document/synonyms.hpp"
 #include "common/base/error.hpp"
 #include "common/base/units.hpp"
 
@@ -92,9 +93,9 @@ void read(const JsonValue& json, std::array<T, Size>& values) {
 template <JsonEnum T>
 void read(const JsonValue& json, T& value) {
   const std::vector<std::string> names = enum_names(value);
-  const auto found = std::find(names.begin(), names.end(), json.text());
-  if (found == names.end()) json.fail("has the unknown value '" + json.text() + "'", did_you_mean(json.text(), names));
-  value = static_cast<T>(found - names.begin());
+  const auto found = find_name(json.text(), names);
+  if (!found) json.fail("has the unknown value '" + json.text() + "'", did_you_mean(json.text(), names));
+  value = static_cast<T>(*found);
 }
 template <class... Alternatives>
 void read(const JsonValue& json, std::variant<Alternatives...>& variant);

@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 
@@ -28,11 +29,34 @@ constexpr Unit byte_units[] = {{"B", 1},          {"KB", 1e3},          {"MB", 1
                                {"MiB", 1048576.}, {"GiB", 1073741824.}, {"TiB", 1099511627776.}};
 constexpr Unit second_units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3},
                                  {"s", 1},     {"min", 60},  {"h", 3600}};
-constexpr Unit bandwidth_units[] = {
-    {"B/s", 1},       {"KB/s", 1e3},       {"MB/s", 1e6},          {"GB/s", 1e9},       {"TB/s", 1e12},
-    {"KiB/s", 1024.}, {"MiB/s", 1048576.}, {"GiB/s", 1073741824.}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}};
+constexpr Unit bandwidth_units[] = {{"B/s", 1},          {"KB/s", 1e3},          {"MB/s", 1e6},
+                                    {"GB/s", 1e9},       {"TB/s", 1e12},         {"KiB/s", 1024.},
+                                    {"MiB/s", 1048576.}, {"GiB/s", 1073741824.}, {"Mbit/s", 1e6 / 8},
+                                    {"Gbit/s", 1e9 / 8}, {"Tbit/s", 1e12 / 8}};
 constexpr Unit flops_units[] = {
     {"FLOP/s", 1}, {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}};
+
+// As others write a unit: a second name for each.
+struct UnitSynonym {
+  std::string_view theirs;
+  std::string_view ours;
+};
+// The second μ is Greek, as keyboards write it. In Gbps and Gb/s b is a bit, in GBps and GB/s B is a byte.
+constexpr UnitSynonym unit_synonyms[] = {
+    {"kB", "KB"},          {"μs", "us"},          {"usec", "us"},          {"msec", "ms"},
+    {"sec", "s"},          {"MBps", "MB/s"},      {"GBps", "GB/s"},        {"TBps", "TB/s"},
+    {"kB/s", "KB/s"},      {"Mbps", "Mbit/s"},    {"Gbps", "Gbit/s"},      {"Tbps", "Tbit/s"},
+    {"Mb/s", "Mbit/s"},    {"Gb/s", "Gbit/s"},    {"Tb/s", "Tbit/s"},      {"GFLOPS", "GFLOP/s"},
+    {"GFlops", "GFLOP/s"}, {"GFLOPs", "GFLOP/s"}, {"GFLOPs/s", "GFLOP/s"}, {"TFLOPS", "TFLOP/s"},
+    {"TFlops", "TFLOP/s"}, {"TFLOPs", "TFLOP/s"}, {"TFLOPs/s", "TFLOP/s"}, {"TFlop/s", "TFLOP/s"},
+    {"PFLOPS", "PFLOP/s"}, {"PFlops", "PFLOP/s"}, {"PFLOPs", "PFLOP/s"}};
+
+std::string_view our_unit(std::string_view unit) {
+  for (const UnitSynonym& synonym : unit_synonyms) {
+    if (synonym.theirs == unit) return synonym.ours;
+  }
+  return unit;
+}
 
 // The number that `text` begins with; `rest` gets what follows.
 std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
@@ -58,7 +82,7 @@ double quantity(const YamlValue& value, std::span<const Unit> units, const std::
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
   if (rest.empty()) value.fail(value.path() + ": '" + excerpt(text) + "' has no unit", hint);
   for (const Unit& unit : units) {
-    if (unit.name != rest) continue;
+    if (unit.name != our_unit(rest)) continue;
     const double result = *number * unit.factor;
     if (!std::isfinite(result) || result < 0)
       value.fail(value.path() + ": '" + excerpt(text) + "' is out of range", hint);
@@ -171,7 +195,14 @@ YamlValue YamlValue::parse(std::string_view text, const std::string& file) {
   }
 }
 
-YamlValue YamlValue::load(const std::filesystem::path& path) { return parse(read_file(path), path.string()); }
+YamlValue YamlValue::load(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  if (path.extension() == ".toml") {
+    throw InputError(path.string(), "looks like TOML; plumb reads YAML or JSON",
+                     "the same as YAML: `[training]` and `sequence = 4096` become `training: {sequence: 4096}`");
+  }
+  return parse(text, path.string());
+}
 
 void YamlValue::fail(const std::string& problem, const std::string& hint) const {
   throw InputError(place_, problem, hint);
@@ -210,7 +241,9 @@ void YamlValue::check_keys(const std::vector<std::string>& allowed) const {
     const std::string& word = entry.first.Scalar();
     if (!seen.insert(word).second) key.fail("key '" + excerpt(word) + "' stands twice");
     if (std::find(allowed.begin(), allowed.end(), word) == allowed.end()) {
-      key.fail("unknown key '" + excerpt(word) + "' in " + path_, did_you_mean(word, allowed));
+      const std::string meant = key_meant(word, allowed);
+      key.fail("unknown key '" + excerpt(word) + "' in " + path_,
+               meant.empty() ? did_you_mean(word, allowed) : "the key is '" + meant + "' here");
     }
   }
 }
@@ -322,9 +355,9 @@ double YamlValue::fraction(double most) const {
 
 std::size_t YamlValue::choice(const std::vector<std::string>& names) const {
   const std::string word = text();
-  const auto found = std::find(names.begin(), names.end(), word);
-  if (found == names.end()) fail(path_ + ": unknown '" + excerpt(word) + "'", did_you_mean(word, names));
-  return static_cast<std::size_t>(found - names.begin());
+  const std::optional<std::size_t> found = find_name(word, names);
+  if (!found) fail(path_ + ": unknown '" + excerpt(word) + "'", did_you_mean(word, names));
+  return *found;
 }
 
 Bytes YamlValue::bytes() const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "common/base/document/synonyms.hpp"
 #include "common/model/layer_text.hpp"
 #include "common/model/model_limits.hpp"
 
@@ -139,15 +140,14 @@ class BlockReader {
     if (slash == std::string::npos || word.find('/', slash + 1) != std::string::npos) {
       layers.fail("layers: '" + word + "' is not attention/mlp", "write for example full/dense");
     }
-    const std::string mixer_word = word.substr(0, slash);
-    const std::string mlp_word = word.substr(slash + 1);
     const auto known = [&](const std::string& name, const std::vector<std::string>& names, const std::string& what) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
+      const auto found = find_name(name, names);
+      if (!found)
         layers.fail("layers: unknown " + what + " '" + name + "' in '" + word + "'", did_you_mean(name, names));
-      }
+      return names[*found];
     };
-    known(mixer_word, mixer_names, "attention");
-    known(mlp_word, mlp_names, "mlp");
+    const std::string mixer_word = known(word.substr(0, slash), mixer_names, "attention");
+    const std::string mlp_word = known(word.substr(slash + 1), mlp_names, "mlp");
     if (mixer_word == "none" && mlp_word == "none") layers.fail("layers: 'none/none' is no layer");
     const bool both = mixer_word != "none" && mlp_word != "none";
     if (images_ && mixer_word == "sliding") layers.fail("layers: attention in a window is not described for images");

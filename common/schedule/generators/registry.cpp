@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/document/synonyms.hpp"
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/schedule/generators/generators.hpp"
@@ -232,11 +233,10 @@ std::string schedules_with_chunks() {
 
 const ScheduleEntry& find_schedule(std::string_view name) {
   const auto& entries = schedule_entries();
-  const auto found = std::ranges::find(entries, name, &ScheduleEntry::name);
-  if (found != entries.end()) return *found;
   std::vector<std::string> names;
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
+  if (const auto found = find_name(name, names)) return entries[*found];
   throw InputError("schedule", "unknown schedule '" + excerpt(name) + "'", did_you_mean(name, names));
 }
 

@@ -217,7 +217,7 @@ TEST_CASE("a profile of other shapes is refused, naming both") {
   CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring("bf16"));
   scenario.profile = profile_of(scenario);
   scenario.training.optimizer = Optimizer::sgd;
-  CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring("fp32, adam; this needs") && ContainsSubstring("sgd"));
+  CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring("fp32, adamw; this needs") && ContainsSubstring("sgd"));
   scenario.training.optimizer = Optimizer::adam;
   scenario.model.vocabulary += 1;
   CHECK_THROWS_WITH(block_costs(scenario, 2), ContainsSubstring(model_digest(scenario.model)));

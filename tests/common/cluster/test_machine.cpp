@@ -101,13 +101,26 @@ TEST_CASE("a machine's numbers keep their unit and their source") {
   CHECK(machine.device.matmul_efficiency.source == "assumed: a guess");
 }
 
+TEST_CASE("a number alone is taken as stated in its file, and it and a guess as uncertain") {
+  const auto memory_of = [](const std::string& written) {
+    std::string text = good;
+    const std::string there = "{value: 74 GiB, source: assumed}";
+    return read(text.replace(text.find(there), there.size(), written)).device.memory;
+  };
+  const auto alone = memory_of("74 GiB");
+  CHECK(alone.value == Bytes{std::int64_t{74} << 30});
+  CHECK(alone.source == "stated in this file");
+  CHECK(alone.uncertainty == 0.2);
+  CHECK(memory_of("{value: 74 GiB, source: assumed}").uncertainty == 0.2);
+  CHECK(memory_of("{value: 74 GiB, source: assumed, uncertainty: 0}").uncertainty == 0);
+  CHECK(memory_of("{value: 74 GiB, source: datasheet}").uncertainty == 0);
+}
+
 TEST_CASE("what is wrong with a machine is named with its line") {
   CHECK_THAT(message_for("2039 GB/s", "2039"),
              ContainsSubstring("machine.yaml:9:29: ") && ContainsSubstring("no unit"));
   CHECK_THAT(message_for("2039 GB/s", "2039"), ContainsSubstring("units: B/s"));
   CHECK_THAT(message_for("74 GiB", "74 GB/s"), ContainsSubstring("machine.yaml:11:19: "));
-  CHECK_THAT(message_for("{value: 74 GiB, source: assumed}", "74 GiB"),
-             ContainsSubstring("machine.yaml:11:11: ") && ContainsSubstring("source: datasheet"));
   CHECK_THAT(message_for(", source: measured}\n  memory:", "}\n  memory:"), ContainsSubstring("the source is missing"));
   CHECK_THAT(message_for("value: 0.75", "value: 75"), ContainsSubstring("machine.yaml:8:30: "));
   CHECK_THAT(message_for("devices:", "device_count:"), ContainsSubstring("unknown key 'device_count'"));

@@ -150,3 +150,27 @@ TEST_CASE("a map within itself, and one of more keys than it is written with, ar
   // Where one side alone goes round, the other ends it.
   CHECK(merge("over: &o {a: *o}\nbase: {a: {b: 1}}\n") == "no error");
 }
+
+TEST_CASE("units are taken as datasheets and others write them: b is a bit, B a byte") {
+  CHECK(value_of("400 Gbps").bytes_per_second() == BytesPerSecond{50e9});
+  CHECK(value_of("400 Gb/s").bytes_per_second() == BytesPerSecond{50e9});
+  CHECK(value_of("50 GBps").bytes_per_second() == BytesPerSecond{50e9});
+  CHECK(value_of("1.6 Tbps").bytes_per_second() == BytesPerSecond{200e9});
+  CHECK(value_of("989 TFLOPS").flops_per_second() == FlopsPerSecond{989e12});
+  CHECK(value_of("989 TFlops").flops_per_second() == value_of("989 TFLOP/s").flops_per_second());
+  CHECK(value_of("5 μs").seconds() == value_of("5 us").seconds());
+  CHECK_THAT(error_of([] { (void)value_of("5 Gbps").bytes(); }), ContainsSubstring("unknown unit 'Gbps'"));
+}
+
+TEST_CASE("a key that is called so elsewhere is answered with ours") {
+  const YamlValue file = YamlValue::parse("{pp: 4}\n", "a.yaml");
+  CHECK_THAT(error_of([&] {
+               file.check_keys({"order", "pipeline", "tensor"});
+             }),
+             ContainsSubstring("the key is 'pipeline' here"));
+  const YamlValue other = YamlValue::parse("{seq_length: 4}\n", "a.yaml");
+  CHECK_THAT(error_of([&] {
+               other.check_keys({"sequence", "precision"});
+             }),
+             ContainsSubstring("the key is 'sequence' here"));
+}

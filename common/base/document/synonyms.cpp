@@ -1,0 +1,158 @@
+#include "common/base/document/synonyms.hpp"
+
+#include <algorithm>
+
+namespace plumb {
+namespace {
+
+struct Synonym {
+  std::string_view theirs;  // without capitals, with '-' in place of '_'
+  std::string_view ours;
+};
+
+constexpr Synonym value_synonyms[] = {
+    // Precision: PyTorch, Hugging Face.
+    {"float32", "fp32"},
+    {"float", "fp32"},
+    {"bfloat16", "bf16"},
+    {"float16", "fp16"},
+    {"half", "fp16"},
+    // What plumb runs as Adam is AdamW.
+    {"adam", "adamw"},
+    {"fusedadam", "adamw"},
+    // Recompute: "off" in torchtitan's activation checkpointing.
+    {"off", "none"},
+    // Schedules: torch.distributed.pipelining, and the zero-bubble papers.
+    {"interleaved1f1b", "interleaved-1f1b"},
+    {"interleavedzerobubble", "interleaved-zb"},
+    {"loopedbfs", "breadth-first"},
+    {"zbvzerobubble", "zb-v"},
+    {"zbv", "zb-v"},
+    {"zbh1", "zb-h1"},
+    {"zb1p", "zb-h1"},
+    {"zbh2", "zb-h2"},
+    {"zb2p", "zb-h2"},
+    {"vhalf", "v-half"},
+    {"vmin", "v-min"},
+    {"dualpipev", "dualpipe-v"},
+    {"seq1f1b", "seq-1f1b"},
+    // Activations, norms and positions: Hugging Face, Megatron-LM.
+    {"silu", "swiglu"},
+    {"gelu-new", "gelu"},
+    {"gelu-pytorch-tanh", "gelu"},
+    {"squared-relu", "relu2"},
+    {"rms-norm", "rmsnorm"},
+    {"layer-norm", "layernorm"},
+    {"rotary", "rope"},
+    {"learned-absolute", "learned"},
+    {"nope", "none"},
+    // Kinds of layers: Hugging Face's layer_types.
+    {"full-attention", "full"},
+    {"sliding-attention", "sliding"},
+    {"linear-attention", "linear"},
+    {"gated-deltanet", "linear"},
+    {"sparse", "moe"},
+    {"gpu", "cuda"},
+};
+
+constexpr Synonym key_synonyms[] = {
+    {"pp", "pipeline"},
+    {"pipeline-parallel-degree", "pipeline"},
+    {"pipeline-model-parallel-size", "pipeline"},
+    {"tp", "tensor"},
+    {"tensor-parallel-degree", "tensor"},
+    {"tensor-model-parallel-size", "tensor"},
+    {"dp", "data"},
+    {"data-parallel-size", "data"},
+    {"data-parallel-replicate-degree", "data"},
+    {"cp", "context"},
+    {"context-parallel-size", "context"},
+    {"ep", "expert"},
+    {"expert-model-parallel-size", "expert"},
+    {"seq-length", "sequence"},
+    {"seq-len", "sequence"},
+    {"sequence-length", "sequence"},
+    {"micro-batch-size", "microbatch"},
+    {"train-micro-batch-size-per-gpu", "microbatch"},
+    {"local-batch-size", "microbatch"},
+    {"global-batch-size", "global_batch"},
+    {"train-batch-size", "global_batch"},
+    {"lr", "learning_rate"},
+    {"dtype", "precision"},
+    {"params-dtype", "precision"},
+    {"torch-dtype", "precision"},
+    {"activation-checkpoint", "recompute"},
+    {"activation-checkpointing", "recompute"},
+    {"recompute-granularity", "recompute"},
+    {"num-layers", "layers"},
+    {"num-hidden-layers", "layers"},
+    {"hidden-size", "hidden"},
+    {"dim", "hidden"},
+    {"n-embd", "hidden"},
+    {"num-attention-heads", "heads"},
+    {"n-heads", "heads"},
+    {"n-head", "heads"},
+    {"num-key-value-heads", "kv_heads"},
+    {"num-query-groups", "kv_heads"},
+    {"n-kv-heads", "kv_heads"},
+    {"intermediate-size", "ffn"},
+    {"ffn-hidden-size", "ffn"},
+    {"moe-intermediate-size", "ffn"},
+    {"vocab-size", "vocabulary"},
+    {"hidden-act", "activation"},
+    {"normalization", "norm"},
+    {"position-embedding-type", "positions"},
+    {"sliding-window", "window"},
+    {"window-size", "window"},
+    {"tie-word-embeddings", "tied_embeddings"},
+    {"num-experts", "count"},
+    {"num-experts-per-tok", "top_k"},
+    {"moe-router-topk", "top_k"},
+    {"gpus", "ranks"},
+    {"num-gpus", "ranks"},
+    {"world-size", "ranks"},
+    {"nnodes", "nodes"},
+    {"num-nodes", "nodes"},
+    {"virtual-stages", "chunks"},
+    {"num-layers-per-virtual-pipeline-stage", "chunks"},
+};
+
+std::string plain(std::string_view word) {
+  std::string text;
+  for (const char c : word) {
+    text += c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  for (const std::string_view prefix : {"torch.", "schedule"}) {
+    if (text.starts_with(prefix)) text.erase(0, prefix.size());
+  }
+  return text;
+}
+
+std::optional<std::size_t> place_of(std::string_view name, const std::vector<std::string>& names) {
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+}  // namespace
+
+std::optional<std::size_t> find_name(std::string_view word, const std::vector<std::string>& names) {
+  if (const auto own = place_of(word, names)) return own;
+  const std::string theirs = plain(word);
+  if (const auto own = place_of(theirs, names)) return own;
+  for (const Synonym& synonym : value_synonyms) {
+    if (synonym.theirs != theirs) continue;
+    if (const auto meant = place_of(synonym.ours, names)) return meant;
+  }
+  return std::nullopt;
+}
+
+std::string key_meant(std::string_view word, const std::vector<std::string>& keys) {
+  const std::string theirs = plain(word);
+  for (const Synonym& synonym : key_synonyms) {
+    if (synonym.theirs == theirs && place_of(synonym.ours, keys)) return std::string(synonym.ours);
+  }
+  return "";
+}
+
+}  // namespace plumb
