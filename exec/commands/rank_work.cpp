@@ -9,6 +9,7 @@
 #include "common/base/program.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/data/data.hpp"
+#include "exec/device/torch_error.hpp"
 #include "exec/launch/clock_exchange.hpp"
 #include "exec/run/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
@@ -53,6 +54,18 @@ int RankWork::account(int rank) const {
 }
 
 SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
+  try {
+    return train(transport, device, watchdog, host);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // LibTorch's, with a page of stack: no memory for the weights, for one
+    const RunError said(fmt::format("rank {}", transport.rank()), work_error(error));
+    transport.abort(said.what());
+    throw said;
+  }
+}
+
+SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
   const int rank = transport.rank();
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();

@@ -55,6 +55,7 @@ class RankWork {
   [[nodiscard]] std::string describe_all(const std::vector<std::string>& doing) const;
 
  private:
+  [[nodiscard]] SessionLogs train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host);
   // Plans that alternate keep accounts of their own: the peak of one has nothing of the other's weights.
   [[nodiscard]] int account(std::size_t plan, int rank) const;
   [[nodiscard]] std::string data_digest() const;  // of the text that this rank reads

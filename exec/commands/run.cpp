@@ -73,6 +73,15 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   return json;
 }
 
+// What adapters add is multiplied by alpha / rank, 1 or 2 as a rule: far above it that drowns the model.
+std::string blamed_for_lost_loss(const Training& training) {
+  constexpr double largest_usual_scale = 100;
+  if (!training.lora || training.lora->alpha <= largest_usual_scale * static_cast<double>(training.lora->rank)) {
+    return "lower training.learning_rate";
+  }
+  return fmt::format("lower training.lora.alpha, which is {:g} at rank {}", training.lora->alpha, training.lora->rank);
+}
+
 std::string loss_text(const PlanRun& run, std::size_t step) {
   return run.losses.empty() ? "" : fmt::format("loss {:.6f}", run.losses[step]);
 }
@@ -128,9 +137,8 @@ void print(const PlanRun& run, const SessionOptions& options) {
   const auto lost =
       std::find_if(run.losses.begin(), run.losses.end(), [](double loss) { return !std::isfinite(loss); });
   if (lost != run.losses.end()) {
-    std::cout << fmt::format(
-        "the loss is no number since step {} of {} (warm-up included): lower training.learning_rate\n",
-        lost - run.losses.begin() + 1, run.losses.size());
+    std::cout << fmt::format("the loss is no number since step {} of {} (warm-up included): {}\n",
+                             lost - run.losses.begin() + 1, run.losses.size(), blamed_for_lost_loss(run.plan.training));
   }
   std::cout << clock_lines(run);
   if (!run.check) return;

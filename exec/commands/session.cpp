@@ -14,6 +14,7 @@
 #include "exec/commands/faults.hpp"
 #include "exec/commands/member.hpp"
 #include "exec/commands/rank_work.hpp"
+#include "exec/commands/require_fit.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_device.hpp"
@@ -157,6 +158,7 @@ std::string signal_text(int signal) { return fmt::format("killed by signal {} ({
 ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = plans.front().lowered.ranks;
   if (options.transport == "nccl") require_nccl_here(ranks, this_host());
+  require_fit(plans, options, ranks_from(0, ranks), this_host());
   const auto store = RunStore::host(0);
   const RankWork work(plans, options);
   const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
@@ -240,11 +242,13 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   const int ranks = prepared.front().lowered.ranks;
   SessionLogs logs;
   if (options.transport == "local") {
+    require_fit(prepared, options, ranks_from(0, ranks), this_host());
     logs = run_local(prepared, options);
   } else {
     const std::optional<Membership> member = membership(environment_variable);
     if (!member) return {.status = run_launcher(prepared, options), .runs = {}};
     if (member->size != ranks) {
+      if (member->rank != 0) return {.status = ExitStatus::wrong_input, .runs = {}};  // one of them speaks
       throw InputError(member->launcher, fmt::format("has started {} ranks, but {} needs {}", member->size,
                                                      prepared.front().plan.name, ranks));
     }
