@@ -161,6 +161,15 @@ std::string announced(RunStore& store, const std::string& reason) {
   }
 }
 
+// Whoever has started the ranks makes a result of the steps until then.
+void leave_log(RunStore& store, const RankWork& work, const Membership& member) {
+  if (member.launcher != "plumb-exec") return;
+  try {
+    store.put(log_name(member.rank), work.log_so_far(member.rank));
+  } catch (const std::exception&) {  // without it the reason is said all the same
+  }
+}
+
 // Every rank says that it is here, and how it was started; throws where one does not come, or was started otherwise.
 void await_all(RunStore& store, const SessionOptions& options, const Membership& member) {
   const Rendezvous rendezvous{.put = [&](const std::string& key, const std::string& value) { store.put(key, value); },
@@ -185,6 +194,8 @@ void require_nccl_here(int ranks, const Host& host) {
       fmt::format("'nccl' gives each of the {} ranks a device of its own, and this process sees {}", ranks, visible),
       "a plan with fewer ranks, CUDA_VISIBLE_DEVICES, or --transport local, where ranks share one device");
 }
+
+std::string log_name(int rank) { return fmt::format("log/{}", rank); }
 
 std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
   return fmt::format("rank {}, {}: hangs for {}, longer than its deadline", rank,
@@ -236,8 +247,10 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
     return work.run(*transport, *device, watchdog, host.identity);
   } catch (const Stopped&) {
+    leave_log(*store, work, member);
     throw;
   } catch (const RunError& error) {
+    leave_log(*store, work, member);
     // A rank that fails closes its connections after it has said why: who only notices these says that instead.
     if (const std::string unsaid = running.unsaid(); !unsaid.empty()) throw Stopped(unsaid);
     const std::string first = announced(*store, error.what());

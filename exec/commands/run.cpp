@@ -157,10 +157,37 @@ void require_plan(const std::string& path) {
                    fmt::format("put it into a scenario's `schedule: {{file: {}}}`, and plan that: plumb plan", path));
 }
 
+// What was measured is printed before files are written: a full disk does not lose it.
+void report(const SessionResult& result, const RunArguments& arguments, const SessionOptions& options) {
+  const PlanRun& run = result.runs.front();
+  const Exports& exports = arguments.exports;
+  if (arguments.json) {
+    std::cout << to_json(run, options).dump(2) << std::endl;
+  } else {
+    print(run, options);
+    std::cout << std::flush;
+  }
+  std::ostream none(nullptr);
+  std::ostream& said = arguments.json ? none : std::cout;
+  if (!arguments.output.empty()) {
+    write_file(arguments.output, to_trace(run.timeline));
+    said << "timeline: " << arguments.output << '\n';
+  }
+  if (!result.interrupted.empty()) {
+    throw RunError("", result.interrupted,
+                   fmt::format("after {} whole steps of {}: these are above{}", run.timeline.steps.size(),
+                               options.steps, arguments.output.empty() ? "" : " and in " + arguments.output));
+  }
+  write_exports(run.plan, run.weights, exports);
+  if (!exports.model.empty()) said << "weights: " << exports.model << '\n';
+  if (!exports.adapters_folder.empty()) said << "adapters: " << exports.adapters_folder << '\n';
+}
+
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
   SessionOptions options = session_options(arguments.session);
   const Exports& exports = arguments.exports;
+  options.tells_steps = !arguments.json;
   options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
   const bool writes = writes_files(environment_variable);
   if (writes && !arguments.output.empty()) {
@@ -170,17 +197,7 @@ ExitStatus run_command(const RunArguments& arguments) {
   if (writes) require_exportable(plan, exports, {arguments.plan, arguments.session.data}, arguments.output);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
-  const PlanRun& run = result.runs.front();
-  if (!arguments.output.empty()) write_file(arguments.output, to_trace(run.timeline));
-  write_exports(run.plan, run.weights, exports);
-  if (arguments.json) {
-    std::cout << to_json(run, options).dump(2) << '\n';
-  } else {
-    print(run, options);
-    if (!arguments.output.empty()) std::cout << "timeline: " << arguments.output << '\n';
-    if (!exports.model.empty()) std::cout << "weights: " << exports.model << '\n';
-    if (!exports.adapters_folder.empty()) std::cout << "adapters: " << exports.adapters_folder << '\n';
-  }
+  report(result, arguments, options);
   return result.status;
 }
 

@@ -157,3 +157,27 @@ TEST_CASE("what no host has the memory for is refused in one line before it is a
   CHECK(ended.status == 2);
   CHECK_THAT(ended.err, ContainsSubstring("made for dgx-h100") && ContainsSubstring("on which it runs, has"));
 }
+
+TEST_CASE("a timeline that cannot be written: the results are printed, and that is said once") {
+  const std::string transport = GENERATE("local", "gloo");
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 16);
+  Running running(folder, {"run", plan, "--emulate", "--transport", transport, "-o", folder / "measured.json"}, {},
+                  {"sh", "-c", "ulimit -f 8; exec \"$@\"", "sh"});
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.out, ContainsSubstring("median step"));
+  CHECK_THAT(ended.err, ContainsSubstring("measured.json: ") && !ContainsSubstring("ended with status"));
+}
+
+TEST_CASE("a loss that is no number is blamed on alpha where adapters are multiplied by too much") {
+  const TemporaryFolder folder;
+  Plan plan = tiny_plan({.more_of_training = ", lora: {rank: 2}"});
+  plan.training.lora->alpha = 1e300;
+  plan.training.learning_rate = 0.1;
+  const Ended ended = run(folder, {"run", folder.write("plan.json", to_json(plan)), "--steps", "4"});
+  INFO(ended.err);
+  CHECK_THAT(ended.out, ContainsSubstring("lower training.lora.alpha, which is 1e+300 at rank 2") &&
+                            !ContainsSubstring("learning_rate"));
+}
