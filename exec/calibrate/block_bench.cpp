@@ -23,17 +23,6 @@ namespace {
 constexpr int instances_of_a_kind = 2;
 constexpr std::chrono::microseconds device_poll{20};
 
-std::vector<int> chosen_blocks(const Model& model) {
-  std::map<std::string, int> seen;
-  std::vector<int> chosen;
-  for (int block = 0; block < static_cast<int>(model.layers.size()) + 2; ++block) {
-    if (seen[block_key(model, block)]++ < instances_of_a_kind) {
-      chosen.push_back(block);
-    }
-  }
-  return chosen;
-}
-
 // Between two places in the order of a compute stream.
 struct Span {
   MomentPtr begin;
@@ -51,6 +40,17 @@ Bytes size_of(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::vector<int> measured_blocks(const Model& model) {
+  std::map<std::string, int> seen;
+  std::vector<int> chosen;
+  for (int block = 0; block < static_cast<int>(model.layers.size()) + 2; ++block) {
+    if (seen[block_key(model, block)]++ < instances_of_a_kind) {
+      chosen.push_back(block);
+    }
+  }
+  return chosen;
+}
 
 struct BlockBench::State {
   // Measures what an action adds to this rank's memory, when it ends and at its worst moment.
@@ -170,7 +170,7 @@ BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> c
                 .rank = tracked_rank,
                 .device = device,
                 .numerics = numerics_of(scenario.training.precision, c10::Device(device.name())),
-                .numbers = chosen_blocks(scenario.model)})) {
+                .numbers = measured_blocks(scenario.model)})) {
   State& state = *state_;
   for (const int block : state.numbers) {
     state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, state.numerics));

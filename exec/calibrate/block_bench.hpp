@@ -15,12 +15,14 @@ namespace plumb::exec {
 class Corpus;
 class Device;
 
+// Every kind of block at most twice, in the model's order: caches are as cold as in a stage, and memory stays small.
+[[nodiscard]] std::vector<int> measured_blocks(const Model& model);
+
 // Not thread-safe: each thread has its own, made and used under its own memory tracking. On an asynchronous device work
 // is put there without waiting for it, as a run does, and timed by the moments between.
 class BlockBench {
  public:
-  // Every kind of block at most twice, in the model's order: caches are as cold as in a stage, and memory stays small.
-  // `device` must outlive it, and the thread has entered it.
+  // Of measured_blocks. `device` must outlive it, and the thread has entered it.
   BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank, Device& device);
   BlockBench(const BlockBench&) = delete;
   BlockBench& operator=(const BlockBench&) = delete;

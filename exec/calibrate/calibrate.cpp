@@ -18,6 +18,8 @@
 #include "exec/data/data.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/device/host_device.hpp"
+#include "exec/device/torch_error.hpp"
+#include "exec/host/enough_memory.hpp"
 #include "exec/host/host.hpp"
 #include "exec/host/memory.hpp"
 #include "exec/launch/launch.hpp"
@@ -43,6 +45,43 @@ Training training_of(const Scenario& scenario) {
     training.microbatch = scenario.microbatches.front();
   }
   return training;
+}
+
+// What all threads hold at once: of each block that is measured its states and the activations of two microbatches, one
+// on its way back; and the workspace of one action.
+Bytes memory_of_calibration(const Scenario& scenario, int threads) {
+  constexpr std::int64_t microbatches = 2;
+  Scenario whole = scenario;  // as it is measured: nothing is divided, and no software but this
+  whole.layout = {};
+  whole.software = {};
+  whole.profile.reset();
+  const std::vector<ComputeCost> costs = block_costs(whole, whole.training.microbatch);
+  Bytes held;
+  Bytes workspace;
+  for (const int block : measured_blocks(scenario.model)) {
+    const ComputeCost& cost = costs.at(static_cast<std::size_t>(block));
+    held +=
+        cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes + Bytes{microbatches * cost.kept_bytes.value};
+    workspace = std::max({workspace, cost.forward_workspace_bytes, cost.input_gradient_workspace_bytes,
+                          cost.weight_gradient_workspace_bytes});
+  }
+  const double all = static_cast<double>(threads) * static_cast<double>((held + workspace).value);
+  return {static_cast<std::int64_t>(std::min(all, 0x1p62))};
+}
+
+void require_memory_for(const Scenario& scenario, const CalibrationOptions& options, const Host& host, int threads) {
+  MemoryThere there = memory_of_host(host.identity);
+  if (options.device != "cpu") {
+    const auto facts = host.device_facts(0);
+    if (!facts || facts->memory_bytes == 0) return;
+    there = {.where = facts->name, .bytes = Bytes{facts->memory_bytes}};
+  }
+  require_memory({.where = scenario.name,
+                  .what = fmt::format("to measure its blocks with {} ranks at once takes", threads),
+                  .made_for = machine_text(scenario.cluster.machine),
+                  .bytes = memory_of_calibration(scenario, threads),
+                  .hint = "calibrate on that machine, or a smaller model or microbatch here"},
+                 there);
 }
 
 // What one thread measured.
@@ -85,6 +124,12 @@ class Calibration {
   void guarded(std::size_t index) {
     try {
       measure(static_cast<int>(index), results_[index]);
+    } catch (const Error&) {
+      errors_[index] = std::current_exception();
+      failed_ = true;
+    } catch (const std::exception& error) {
+      errors_[index] = std::make_exception_ptr(RunError("calibration", work_error(error)));
+      failed_ = true;
     } catch (...) {
       errors_[index] = std::current_exception();
       failed_ = true;
@@ -209,6 +254,7 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options, cons
   const int threads = on_host ? std::clamp(scenario.cluster.ranks, 1, usable_cores()) : 1;
   if (threads > 1) require_blas_for_threads();
   const std::vector<std::unique_ptr<Device>> devices = devices_to_measure(options, host);
+  require_memory_for(scenario, options, host, threads);
   const std::vector<ThreadResult> results = Calibration(scenario, options, host, threads).run();
 
   const Provenance provenance = provenance_of(options, host);

@@ -55,7 +55,10 @@ std::vector<std::unique_ptr<Device>> devices_to_measure(const CalibrationOptions
   require_measurable(options);
   std::vector<std::unique_ptr<Device>> devices;
   if (options.device == "cpu") return devices;
-  if (options.transport == "nccl") (void)require_nccl(host.nccl_library);
+  if (options.transport == "nccl") {
+    (void)require_nccl(host.nccl_library);
+    require_streams_for_nccl(host);
+  }
   devices.push_back(host.make_device(0));  // says why there is none
   const int wanted = options.transport == "nccl" ? host.visible_devices() : 2;
   for (int rank = 1; rank < wanted; ++rank) devices.push_back(host.make_device(options.transport == "nccl" ? rank : 0));

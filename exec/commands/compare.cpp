@@ -107,14 +107,17 @@ ExitStatus compare_command(const CompareArguments& arguments) {
   for (std::size_t i = 1; i < result.runs.size(); ++i) {
     ratios.push_back(paired_ratios(step_times(result.runs[0]), step_times(result.runs[i])));
   }
-  if (!arguments.folder.empty()) {
-    for (std::size_t i = 0; i < files.size(); ++i) write_file(files[i], to_trace(result.runs[i].timeline));
-  }
   if (arguments.json) {
     std::cout << to_json(result.runs, ratios).dump(2) << '\n';
   } else {
     print(result.runs, ratios);
   }
+  std::cout << std::flush;
+  if (!arguments.folder.empty()) {
+    for (std::size_t i = 0; i < files.size(); ++i) write_file(files[i], to_trace(result.runs[i].timeline));
+  }
+  if (!result.interrupted.empty())
+    throw RunError("", result.interrupted, "what is above is of the whole steps until then");
   return result.status;
 }
 

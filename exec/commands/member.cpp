@@ -12,7 +12,9 @@
 #include <thread>
 
 #include "common/base/text.hpp"
+#include "exec/commands/require_fit.hpp"
 #include "exec/device/host_device.hpp"
+#include "exec/launch/arrival.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/launch/world.hpp"
 #include "exec/transport/gloo/gloo.hpp"
@@ -69,14 +71,21 @@ class Stoppable {
     if (transport_ != nullptr) return transport_->abort(reason);
     try {
       store_.stop(reason);
-    } catch (const std::exception&) {  // whoever hosts it is gone, and with it the run
+    } catch (const std::exception& error) {  // whoever hosts it is gone, and with it the run
+      unsaid_ = reason + "; " + error.what();
     }
+  }
+  // The reason of an abort that nobody could be told, and why not; empty: there is none.
+  [[nodiscard]] std::string unsaid() {
+    const std::scoped_lock lock(mutex_);
+    return unsaid_;
   }
 
  private:
   RunStore& store_;
   std::mutex mutex_;
   Transport* transport_ = nullptr;
+  std::string unsaid_;
 };
 
 struct Found {
@@ -89,6 +98,7 @@ Found look_around(const Membership& member, const Host& host) {
   Found found{.device = nullptr, .member = {.host = host.identity.name, .host_id = host.identity.id}};
   try {
     const NcclFound nccl = require_nccl(host.nccl_library);
+    require_streams_for_nccl(host);
     found.member.library = "NCCL " + nccl.version;
     found.member.shares_devices = nccl.shares_devices;
     const int index = device_of_rank(member, host.visible_devices(), nccl.shares_devices);
@@ -146,15 +156,36 @@ std::string announced(RunStore& store, const std::string& reason) {
   try {
     store.stop(reason);
     return store.stop_reason();
-  } catch (const std::exception&) {  // whoever hosts it is gone, and with it the run
-    return reason;
+  } catch (const Error& error) {  // whoever hosts it is gone, and with it the run: that may be what has failed here
+    return reason.find(error.problem()) == std::string::npos ? reason + "; " + error.what() : reason;
   }
+}
+
+// Whoever has started the ranks makes a result of the steps until then.
+void leave_log(RunStore& store, const RankWork& work, const Membership& member) {
+  if (member.launcher != "plumb-exec") return;
+  try {
+    store.put(log_name(member.rank), work.log_so_far(member.rank));
+  } catch (const std::exception&) {  // without it the reason is said all the same
+  }
+}
+
+// Every rank says that it is here, and how it was started; throws where one does not come, or was started otherwise.
+void await_all(RunStore& store, const SessionOptions& options, const Membership& member) {
+  const Rendezvous rendezvous{.put = [&](const std::string& key, const std::string& value) { store.put(key, value); },
+                              .find = [&](const std::string& key) { return store.find(key); }};
+  const auto poll = [&] {
+    if (const std::string reason = store.stop_reason(); !reason.empty()) throw Stopped(reason);
+  };
+  require_same_start(fmt::format("--device {} --transport {}", options.device, options.transport), member, rendezvous,
+                     poll, start_timeout);
 }
 
 }  // namespace
 
 void require_nccl_here(int ranks, const Host& host) {
   const NcclFound nccl = require_nccl(host.nccl_library);
+  require_streams_for_nccl(host);
   const int visible = host.visible_devices();
   if (visible == 0) (void)host.make_device(0);  // says why
   if (ranks <= visible || nccl.shares_devices) return;
@@ -163,6 +194,8 @@ void require_nccl_here(int ranks, const Host& host) {
       fmt::format("'nccl' gives each of the {} ranks a device of its own, and this process sees {}", ranks, visible),
       "a plan with fewer ranks, CUDA_VISIBLE_DEVICES, or --transport local, where ranks share one device");
 }
+
+std::string log_name(int rank) { return fmt::format("log/{}", rank); }
 
 std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
   return fmt::format("rank {}, {}: hangs for {}, longer than its deadline", rank,
@@ -178,6 +211,7 @@ void leave_hanging() {
 SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const Membership& member,
                        const Host& host) {
   const auto hosted = hosted_store(member);
+  wait_for_listener(member.address, member.port, start_timeout);
   const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
   const StoreKeeper keeper{.hosted = hosted, .joined = store, .rank = member.rank, .ranks = member.size};
   RankWork work(plans, options);
@@ -188,11 +222,17 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
                                     Seconds since) { running.abort(hang_reason(work, rank, *watching, since)); },
                      .on_stuck = leave_hanging});
   watching = &watchdog;
+  // They outlive the handlers below: this rank's reason is told before its connections close.
+  std::unique_ptr<Device> device = make_host_device();
+  std::unique_ptr<Transport> transport;
   try {
-    std::unique_ptr<Device> device = make_host_device();
-    std::unique_ptr<Transport> transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
+    await_all(*store, options, member);
+    transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
     std::optional<SignalWatch> signals;
     if (host.watches_signals) signals.emplace([&](const std::string& reason) { running.abort(reason); });
+    if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
+      require_fit(plans, options, ranks_of_host(member, environment_variable), host);
+    }
     if (options.transport == "nccl") {
       const Rendezvous rendezvous{
           .put = [&](const std::string& key, const std::string& value) { store->put(key, value); },
@@ -207,9 +247,12 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
     return work.run(*transport, *device, watchdog, host.identity);
   } catch (const Stopped&) {
+    leave_log(*store, work, member);
     throw;
   } catch (const RunError& error) {
+    leave_log(*store, work, member);
     // A rank that fails closes its connections after it has said why: who only notices these says that instead.
+    if (const std::string unsaid = running.unsaid(); !unsaid.empty()) throw Stopped(unsaid);
     const std::string first = announced(*store, error.what());
     if (!std::string_view(error.what()).starts_with(first)) throw Stopped(first);
     throw;

@@ -19,6 +19,9 @@ void require_nccl_here(int ranks, const Host& host);
 [[nodiscard]] SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
                                      const Membership& member, const Host& host);
 
+// Where in the store a rank leaves its log when the run is ended.
+[[nodiscard]] std::string log_name(int rank);
+
 // As whoever's watchdog sees a rank that hangs.
 [[nodiscard]] std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since);
 

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "common/base/digest.hpp"
 #include "common/base/program.hpp"
+#include "common/base/text.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/data/data.hpp"
+#include "exec/device/torch_error.hpp"
 #include "exec/launch/clock_exchange.hpp"
 #include "exec/run/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
@@ -16,7 +21,8 @@
 namespace plumb::exec {
 namespace {
 
-constexpr int clock_measurements = 16;          // over the steps: drift changes within hours (temperature)
+constexpr int clock_measurements = 16;  // over the steps: drift changes within hours (temperature)
+constexpr std::chrono::milliseconds tell_steps_every{200};
 constexpr std::chrono::minutes start_time{10};  // to build models and, at the end, to hand over logs
 
 struct Doing {
@@ -42,7 +48,10 @@ std::string line(const std::string& text, int number) {
 }  // namespace
 
 RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options)
-    : plans_(plans), options_(options), current_plan_(static_cast<std::size_t>(plans.front().lowered.ranks)) {}
+    : plans_(plans),
+      options_(options),
+      current_plan_(static_cast<std::size_t>(plans.front().lowered.ranks)),
+      logs_(current_plan_.size()) {}
 
 int RankWork::account(std::size_t plan, int rank) const {
   return static_cast<int>(plan) * plans_.front().lowered.ranks + rank;
@@ -53,13 +62,25 @@ int RankWork::account(int rank) const {
 }
 
 SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
+  try {
+    return train(transport, device, watchdog, host);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // LibTorch's, with a page of stack: no memory for the weights, for one
+    const RunError said(fmt::format("rank {}", transport.rank()), work_error(error));
+    transport.abort(said.what());
+    throw said;
+  }
+}
+
+SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
   const int rank = transport.rank();
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();
   require_same_plans(transport);
   std::vector<Stages> stages;
   std::vector<ReceiveArena> arenas;  // by plan, as its stages
-  std::vector<RankLog> logs;
+  std::vector<RankLog>& logs = logs_[static_cast<std::size_t>(rank)];
   if (!options_.emulate) begin_rank_thread(rank);
   device.enter();
   for (std::size_t i = 0; i < plans_.size(); ++i) {
@@ -88,9 +109,11 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
     run.memory.peak = [&](int of_rank) { return peak_bytes(account(running, of_rank)); };
   }
   Progress progress("steps");
+  Clock::time_point told = Clock::now();
   const int steps = options_.warm_up + options_.steps;
   const int between_clocks = std::max(1, steps / clock_measurements);
   for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
+    const Clock::time_point begun = Clock::now();
     if (run.first_step % between_clocks == 0) clocks.measure(Clock::now() + start_time);
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
@@ -103,7 +126,12 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
       logs[running].steps.push_back(std::move(step.steps.front()));
       logs[running].receives_beside = arenas[running].refused();
     }
-    if (rank == 0) progress.update(static_cast<int>(run.first_step) + 1, steps);
+    const Clock::time_point now = Clock::now();
+    if (options_.tells_steps && now - told >= tell_steps_every) {
+      told = now;
+      tell_step(rank, run.first_step, seconds_of(now) - seconds_of(begun));
+    }
+    if (rank == 0 && !options_.tells_steps) progress.update(static_cast<int>(run.first_step) + 1, steps);
   }
 
   clocks.measure(Clock::now() + start_time);
@@ -111,6 +139,54 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
   SessionLogs all = gathered(transport, clocks, logs, stages.front());
   all.device = device.name();
   return all;
+}
+
+// By the rank that has the loss, on standard error, which ranks that are processes share.
+void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
+  const PreparedPlan& prepared = plans_.front();
+  if (rank != rank_in_replica(prepared.lowered, 0, stages(prepared.lowered) - 1)) return;
+  const Training& training = prepared.plan.training;
+  const bool warm_up = step < options_.warm_up;
+  std::string line = warm_up ? "warm-up" : fmt::format("step {}", step - options_.warm_up + 1);
+  line += ": " + plumb::to_text(took);
+  // Of two pipelines each has the loss of its own microbatches.
+  if (!options_.emulate && replicas(prepared.lowered) == 1) {
+    line += fmt::format(", loss {:.6f}", logs_[static_cast<std::size_t>(rank)].front().steps.back().loss);
+  }
+  const double tokens = static_cast<double>(training.global_batch) * static_cast<double>(training.sequence);
+  line += fmt::format(", {:.0f} tokens/s\n", tokens / took.value);
+  std::cerr << line << std::flush;
+}
+
+std::string RankWork::log_so_far(int rank) const {
+  nlohmann::json texts = nlohmann::json::array();
+  for (const RankLog& log : logs_[static_cast<std::size_t>(rank)]) texts.push_back(to_text(log));
+  return texts.dump();
+}
+
+SessionLogs RankWork::logs_so_far(const std::vector<std::string>& texts) const {
+  SessionLogs all;
+  all.ranks.resize(plans_.size());
+  std::size_t steps = std::numeric_limits<std::size_t>::max();
+  for (const std::string& text : texts) {
+    const nlohmann::json of_rank = nlohmann::json::parse(text);
+    if (of_rank.size() != plans_.size()) return {};
+    for (std::size_t plan = 0; plan < plans_.size(); ++plan) {
+      all.ranks[plan].push_back(parse_rank_log(of_rank[plan].get<std::string>()));
+      steps = std::min(steps, all.ranks[plan].back().steps.size());
+    }
+  }
+  if (steps <= static_cast<std::size_t>(options_.warm_up)) return {};
+  for (std::vector<RankLog>& of_plan : all.ranks) {
+    for (RankLog& log : of_plan) log.steps.resize(steps);
+  }
+  return all;
+}
+
+SessionLogs RankWork::logs_so_far() const {
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < logs_.size(); ++rank) texts.push_back(log_so_far(static_cast<int>(rank)));
+  return logs_so_far(texts);
 }
 
 SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, const std::vector<RankLog>& logs,

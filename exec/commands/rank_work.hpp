@@ -34,6 +34,7 @@ struct SessionLogs {
   Seconds clock_uncertainty = {};                // as Timeline has it
   std::vector<int> clock_of_rank = {};           // so too
   std::vector<std::string> clock_warnings = {};  // of ClockExchange
+  std::string interrupted = {};                  // why it ended before its time, with the whole steps until then
 };
 
 // One per process. Where ranks are threads, all share it.
@@ -43,6 +44,12 @@ class RankWork {
 
   // Rank 0 returns the logs of all, on its own clock, the others nothing. `device` and `host` are this rank's.
   [[nodiscard]] SessionLogs run(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host);
+
+  // Of a run that was ended: what this process's rank has logged, as text, and the logs of all ranks from such texts;
+  // where all are threads of this process, without. Of every rank and plan as many steps as all have made.
+  [[nodiscard]] std::string log_so_far(int rank) const;
+  [[nodiscard]] SessionLogs logs_so_far() const;
+  [[nodiscard]] SessionLogs logs_so_far(const std::vector<std::string>& texts) const;
 
   // As whose memory a rank's counts at the moment.
   [[nodiscard]] int account(int rank) const;
@@ -55,6 +62,8 @@ class RankWork {
   [[nodiscard]] std::string describe_all(const std::vector<std::string>& doing) const;
 
  private:
+  void tell_step(int rank, std::int64_t step, Seconds took) const;
+  [[nodiscard]] SessionLogs train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host);
   // Plans that alternate keep accounts of their own: the peak of one has nothing of the other's weights.
   [[nodiscard]] int account(std::size_t plan, int rank) const;
   [[nodiscard]] std::string data_digest() const;  // of the text that this rank reads
@@ -67,6 +76,7 @@ class RankWork {
   const std::vector<PreparedPlan>& plans_;
   const SessionOptions& options_;
   std::vector<std::atomic<int>> current_plan_;  // per rank
+  std::vector<std::vector<RankLog>> logs_;      // per rank, by plan
 };
 
 }  // namespace plumb::exec

@@ -73,6 +73,15 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   return json;
 }
 
+// What adapters add is multiplied by alpha / rank, 1 or 2 as a rule: far above it that drowns the model.
+std::string blamed_for_lost_loss(const Training& training) {
+  constexpr double largest_usual_scale = 100;
+  if (!training.lora || training.lora->alpha <= largest_usual_scale * static_cast<double>(training.lora->rank)) {
+    return "lower training.learning_rate";
+  }
+  return fmt::format("lower training.lora.alpha, which is {:g} at rank {}", training.lora->alpha, training.lora->rank);
+}
+
 std::string loss_text(const PlanRun& run, std::size_t step) {
   return run.losses.empty() ? "" : fmt::format("loss {:.6f}", run.losses[step]);
 }
@@ -128,9 +137,8 @@ void print(const PlanRun& run, const SessionOptions& options) {
   const auto lost =
       std::find_if(run.losses.begin(), run.losses.end(), [](double loss) { return !std::isfinite(loss); });
   if (lost != run.losses.end()) {
-    std::cout << fmt::format(
-        "the loss is no number since step {} of {} (warm-up included): lower training.learning_rate\n",
-        lost - run.losses.begin() + 1, run.losses.size());
+    std::cout << fmt::format("the loss is no number since step {} of {} (warm-up included): {}\n",
+                             lost - run.losses.begin() + 1, run.losses.size(), blamed_for_lost_loss(run.plan.training));
   }
   std::cout << clock_lines(run);
   if (!run.check) return;
@@ -149,10 +157,37 @@ void require_plan(const std::string& path) {
                    fmt::format("put it into a scenario's `schedule: {{file: {}}}`, and plan that: plumb plan", path));
 }
 
+// What was measured is printed before files are written: a full disk does not lose it.
+void report(const SessionResult& result, const RunArguments& arguments, const SessionOptions& options) {
+  const PlanRun& run = result.runs.front();
+  const Exports& exports = arguments.exports;
+  if (arguments.json) {
+    std::cout << to_json(run, options).dump(2) << std::endl;
+  } else {
+    print(run, options);
+    std::cout << std::flush;
+  }
+  std::ostream none(nullptr);
+  std::ostream& said = arguments.json ? none : std::cout;
+  if (!arguments.output.empty()) {
+    write_file(arguments.output, to_trace(run.timeline));
+    said << "timeline: " << arguments.output << '\n';
+  }
+  if (!result.interrupted.empty()) {
+    throw RunError("", result.interrupted,
+                   fmt::format("after {} whole steps of {}: these are above{}", run.timeline.steps.size(),
+                               options.steps, arguments.output.empty() ? "" : " and in " + arguments.output));
+  }
+  write_exports(run.plan, run.weights, exports);
+  if (!exports.model.empty()) said << "weights: " << exports.model << '\n';
+  if (!exports.adapters_folder.empty()) said << "adapters: " << exports.adapters_folder << '\n';
+}
+
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
   SessionOptions options = session_options(arguments.session);
   const Exports& exports = arguments.exports;
+  options.tells_steps = !arguments.json;
   options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
   const bool writes = writes_files(environment_variable);
   if (writes && !arguments.output.empty()) {
@@ -162,17 +197,7 @@ ExitStatus run_command(const RunArguments& arguments) {
   if (writes) require_exportable(plan, exports, {arguments.plan, arguments.session.data}, arguments.output);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
-  const PlanRun& run = result.runs.front();
-  if (!arguments.output.empty()) write_file(arguments.output, to_trace(run.timeline));
-  write_exports(run.plan, run.weights, exports);
-  if (arguments.json) {
-    std::cout << to_json(run, options).dump(2) << '\n';
-  } else {
-    print(run, options);
-    if (!arguments.output.empty()) std::cout << "timeline: " << arguments.output << '\n';
-    if (!exports.model.empty()) std::cout << "weights: " << exports.model << '\n';
-    if (!exports.adapters_folder.empty()) std::cout << "adapters: " << exports.adapters_folder << '\n';
-  }
+  report(result, arguments, options);
   return result.status;
 }
 

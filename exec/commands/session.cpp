@@ -14,6 +14,7 @@
 #include "exec/commands/faults.hpp"
 #include "exec/commands/member.hpp"
 #include "exec/commands/rank_work.hpp"
+#include "exec/commands/require_fit.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_device.hpp"
@@ -145,6 +146,8 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
       if (transport.rank() == 0) logs = std::move(mine);
     });
   } catch (const RunError& error) {
+    if (const std::string told = signals.reason(); !told.empty()) logs = work.logs_so_far();
+    if (logs.interrupted = signals.reason(); !logs.ranks.empty()) return logs;
     throw RunError(error.where(), error.problem(),
                    with_places(error.hint(), work.describe_all(doing_of_all(work, watchdog, ranks))));
   }
@@ -153,10 +156,29 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
 
 std::string signal_text(int signal) { return fmt::format("killed by signal {} ({})", signal, ::strsignal(signal)); }
 
-// Starts the ranks and says, once and for all of them, what went wrong.
-ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
+// What the ranks have left in the store before they ended; nothing where one has not.
+SessionLogs logs_of_ended(RunStore& store, const RankWork& work, int ranks) {
+  std::vector<std::string> texts;
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(1);  // it takes note without an answer
+  while (static_cast<int>(texts.size()) < ranks) {
+    if (const auto text = store.find(log_name(static_cast<int>(texts.size())))) {
+      texts.push_back(*text);
+    } else if (Clock::now() > deadline) {
+      return {};
+    }
+  }
+  return work.logs_so_far(texts);
+}
+
+// Starts the ranks and says, once and for all of them, what went wrong. Of an interrupted run there are logs.
+struct LauncherEnd {
+  ExitStatus status = ExitStatus::done;
+  SessionLogs logs = {};
+};
+LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = plans.front().lowered.ranks;
   if (options.transport == "nccl") require_nccl_here(ranks, this_host());
+  require_fit(plans, options, ranks_from(0, ranks), this_host());
   const auto store = RunStore::host(0);
   const RankWork work(plans, options);
   const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
@@ -171,9 +193,12 @@ ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOpt
                                              .told_to_end = [&] { return !signals.reason().empty(); },
                                              .before_ending = look});
   if (const std::string told = signals.reason(); !told.empty()) {
+    SessionLogs logs = logs_of_ended(*store, work, ranks);
+    logs.interrupted = told;
+    if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
     throw RunError("", told, doing.empty() ? "" : with_places("", work.describe_all(doing)));
   }
-  if (end.failures.empty()) return static_cast<ExitStatus>(end.answer);
+  if (end.failures.empty()) return {.status = static_cast<ExitStatus>(end.answer)};
   const RankEnd& first = end.failures.front();
   if (first.signal != 0) {
     const std::string where =
@@ -181,6 +206,10 @@ ExitStatus run_launcher(const std::vector<PreparedPlan>& plans, const SessionOpt
     throw RunError(where, signal_text(first.signal), with_places("", work.describe_all(doing)));
   }
   std::string reason = store->stop_reason();
+  // Behind the run, as where its results cannot be written, a rank has said itself why.
+  if (reason.empty() && KeepAlive::is_gone(store->said(first.rank))) {
+    return {.status = static_cast<ExitStatus>(first.exit_status)};
+  }
   if (reason.empty()) reason = fmt::format("rank {} ended with status {}", first.rank, first.exit_status);
   if (first.exit_status == static_cast<int>(ExitStatus::wrong_input)) throw InputError("", reason);
   throw RunError("", reason, with_places("", work.describe_all(doing)));
@@ -220,6 +249,25 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   return run;
 }
 
+SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs logs, const SessionOptions& options) {
+  SessionResult result;
+  for (std::size_t i = 0; i < prepared.size(); ++i) {
+    result.runs.push_back(finish(prepared[i], logs, i, options));
+  }
+  result.runs.front().weights = std::move(logs.weights);
+  result.interrupted = logs.interrupted;
+  if (!logs.interrupted.empty()) {
+    result.status = ExitStatus::run_failed;
+  } else if (options.check) {
+    PlanRun& run = result.runs.front();
+    StageOptions stage = options.stage;
+    stage.device = logs.device;
+    run.check = check_against_reference(run.plan, stage, run.losses, logs.gradients);
+    if (!run.check->passed) result.status = ExitStatus::answer_is_no;
+  }
+  return result;
+}
+
 bool launched_by_plumb(const std::optional<Membership>& member) { return member && member->launcher == "plumb-exec"; }
 
 }  // namespace
@@ -240,11 +288,17 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   const int ranks = prepared.front().lowered.ranks;
   SessionLogs logs;
   if (options.transport == "local") {
+    require_fit(prepared, options, ranks_from(0, ranks), this_host());
     logs = run_local(prepared, options);
   } else {
     const std::optional<Membership> member = membership(environment_variable);
-    if (!member) return {.status = run_launcher(prepared, options), .runs = {}};
+    if (!member) {
+      LauncherEnd end = run_launcher(prepared, options);
+      if (end.logs.interrupted.empty()) return {.status = end.status, .runs = {}};
+      return result_of(prepared, std::move(end.logs), options);
+    }
     if (member->size != ranks) {
+      if (member->rank != 0) return {.status = ExitStatus::wrong_input, .runs = {}};  // one of them speaks
       throw InputError(member->launcher, fmt::format("has started {} ranks, but {} needs {}", member->size,
                                                      prepared.front().plan.name, ranks));
     }
@@ -257,19 +311,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
     }
     if (member->rank != 0) return {};
   }
-  SessionResult result;
-  for (std::size_t i = 0; i < prepared.size(); ++i) {
-    result.runs.push_back(finish(prepared[i], logs, i, options));
-  }
-  result.runs.front().weights = std::move(logs.weights);
-  if (options.check) {
-    PlanRun& run = result.runs.front();
-    StageOptions stage = options.stage;
-    stage.device = logs.device;
-    run.check = check_against_reference(run.plan, stage, run.losses, logs.gradients);
-    if (!run.check->passed) result.status = ExitStatus::answer_is_no;
-  }
-  return result;
+  return result_of(prepared, std::move(logs), options);
 }
 
 }  // namespace plumb::exec

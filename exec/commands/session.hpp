@@ -28,6 +28,7 @@ struct SessionOptions {
   Seconds deadline{60};          // of an action, at least
   std::string fault = {};        // put into the schedule on purpose; empty: none
   bool force_unchecked = false;  // run what the validator refuses
+  bool tells_steps = false;      // a line on standard error as they come: of one plan
 };
 
 // What a rank receives into on a device: planned before the run, and what went beside it although it was planned.
@@ -56,6 +57,7 @@ struct PlanRun {
 struct SessionResult {
   ExitStatus status = ExitStatus::done;
   std::vector<PlanRun> runs;
+  std::string interrupted = {};  // why there are fewer steps than asked for, and no weights and no check
 };
 
 // Throws InputError for what is refused, before any rank starts, and RunError naming rank and action.

@@ -82,6 +82,10 @@ std::optional<DeviceFacts> device_facts(int index, const DriverLibraries& librar
   if (driver.call("cuDriverGetVersion", &version) == success) {
     facts.driver = fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
   }
+  std::size_t bytes = 0;
+  if (driver.call("cuDeviceTotalMem_v2", &bytes, device) == success) {
+    facts.memory_bytes = static_cast<std::int64_t>(bytes);
+  }
   ask_management(Library(libraries.management), bus, facts);
   return facts;
 }

@@ -2,17 +2,19 @@
 // asks.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 namespace plumb::exec {
 
 struct DeviceFacts {
-  std::string name = {};         // "NVIDIA H100 80GB HBM3"
-  std::string bus = {};          // "0000:1b:00": domain, bus and device, as nvidia-smi writes them
-  std::string driver = {};       // "570.86.15, CUDA 12.8"; the first part only where NVML is there
-  int processor_clock_mhz = 0;   // at this moment; 0: unknown
-  int processor_clock_most = 0;  // that it can have
+  std::string name = {};          // "NVIDIA H100 80GB HBM3"
+  std::string bus = {};           // "0000:1b:00": domain, bus and device, as nvidia-smi writes them
+  std::string driver = {};        // "570.86.15, CUDA 12.8"; the first part only where NVML is there
+  std::int64_t memory_bytes = 0;  // all that it has; 0: unknown
+  int processor_clock_mhz = 0;    // at this moment; 0: unknown
+  int processor_clock_most = 0;   // that it can have
   int memory_clock_mhz = 0;
   bool operator==(const DeviceFacts&) const = default;
 };

@@ -9,8 +9,13 @@ namespace plumb::exec {
 namespace {
 
 template <class Guard>
+constexpr bool tells_handles = requires(const Guard& guard, const c10::Stream& stream) {
+  guard.getStreamNativeHandle(stream);
+};
+
+template <class Guard>
 void* native_stream_of(const Guard& guard, const c10::Stream& stream) {
-  if constexpr (requires { guard.getStreamNativeHandle(stream); }) {
+  if constexpr (tells_handles<Guard>) {
     return guard.getStreamNativeHandle(stream);
   } else {
     throw RunError("device", "LibTorch " TORCH_VERSION " does not tell the handle of a device's stream",
@@ -23,5 +28,7 @@ void* native_stream_of(const Guard& guard, const c10::Stream& stream) {
 void* native_stream(const c10::Stream& stream) {
   return native_stream_of(c10::impl::VirtualGuardImpl(stream.device_type()), stream);
 }
+
+bool tells_native_streams() { return tells_handles<c10::impl::VirtualGuardImpl>; }
 
 }  // namespace plumb::exec

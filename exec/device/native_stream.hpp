@@ -9,4 +9,7 @@ namespace plumb::exec {
 // can.
 [[nodiscard]] void* native_stream(const c10::Stream& stream);
 
+// Whether this LibTorch can.
+[[nodiscard]] bool tells_native_streams();
+
 }  // namespace plumb::exec

@@ -19,11 +19,15 @@ struct Host {
   std::function<std::optional<DeviceFacts>(int index)> device_facts;
   std::string nccl_library = {};  // empty: searched
   bool watches_signals = true;
+  bool tells_streams = true;  // LibTorch tells the handles of its streams, which NCCL takes
   HostIdentity identity = {};
 };
 
 // LibTorch's accelerators.
 [[nodiscard]] Host this_host();
+
+// Throws InputError where LibTorch is too old for NCCL.
+void require_streams_for_nccl(const Host& host);
 
 // Throws InputError for any word but "cpu" and "cuda".
 void require_kind_of_device(const std::string& kind);

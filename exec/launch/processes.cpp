@@ -1,6 +1,7 @@
 #include "exec/launch/processes.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -154,7 +156,14 @@ void end_with_launcher() {
   if (launcher == nullptr) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // It may have died before the call.
-  if (std::to_string(::getppid()) != launcher) std::_Exit(static_cast<int>(ExitStatus::run_failed));
+  const std::string parent = std::to_string(::getppid());
+  if (parent == launcher) return;
+  const InputError error(
+      "PLUMB_LAUNCHER",
+      fmt::format("names process {} as this rank's launcher, but process {} has started it", launcher, parent),
+      "plumb-exec sets it for its ranks: unset PLUMB_LAUNCHER RANK WORLD_SIZE, or the launcher has died");
+  std::fprintf(stderr, "plumb-exec: %s\n", error.what());
+  std::_Exit(static_cast<int>(error.status()));
 }
 
 }  // namespace plumb::exec

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "exec/launch/arrival.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -22,19 +24,6 @@ json to_json(const Refusal& refusal) {
 
 Refusal refusal_from(const json& value) {
   return {.where = value.at("where"), .problem = value.at("problem"), .hint = value.at("hint")};
-}
-
-// "rank 3", "ranks 0-3", "ranks 0, 2".
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i;
-    while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-    if (end > i) text += fmt::format("{}{}", end == i + 1 ? ", " : "-", ranks[end]);
-    i = end + 1;
-  }
-  return text;
 }
 
 std::optional<Refusal> first_refusal(const std::vector<WorldMember>& members) {

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/reductions.hpp"
 #include "exec/device/host_device.hpp"
+#include "exec/device/torch_error.hpp"
 #include "exec/run/boundary_values.hpp"
 #include "exec/run/evictions.hpp"
 #include "exec/run/messages.hpp"
@@ -75,7 +76,7 @@ class RankRun {
       } catch (const Error& error) {
         fail(error.problem(), error.hint());
       } catch (const std::exception& error) {
-        fail(error.what(), "");
+        fail(work_error(error), "");
       }
     }
     if (options_.watchdog != nullptr) {

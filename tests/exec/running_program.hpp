@@ -90,6 +90,9 @@ class Running {
     return 0;
   }
 
+  // On standard error until now.
+  [[nodiscard]] std::string told() const { return content(err_); }
+
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:

@@ -90,3 +90,94 @@ TEST_CASE("no output goes over an input or over another output") {
   }
   CHECK(content(text) == std::string(100000, 'a'));
 }
+
+TEST_CASE("a variable left over from another run's launcher is named") {
+  const TemporaryFolder folder;
+  const Ended ended = run(folder, {"run", write_slow_plan(folder, 2, 4), "--emulate"}, {"PLUMB_LAUNCHER=1"});
+  CHECK(ended.status == 2);
+  CHECK_THAT(ended.err, ContainsSubstring("PLUMB_LAUNCHER: names process 1 as this rank's launcher") &&
+                            ContainsSubstring("unset PLUMB_LAUNCHER"));
+}
+
+TEST_CASE("ranks with other transports or devices are named, with status 2 on each") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  const int port = RunStore::host(0)->port();
+  std::vector<std::unique_ptr<Running>> ranks;
+  for (const std::string device : {"cpu", "cuda"}) {
+    ranks.push_back(std::make_unique<Running>(
+        folder, std::vector<std::string>{"run", plan, "--device", device},
+        std::vector<std::string>{"RANK=" + std::to_string(ranks.size()), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                 "MASTER_PORT=" + std::to_string(port)}));
+  }
+  for (const auto& rank : ranks) {
+    const Ended ended = rank->wait();
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring("rank 1 was started with --device cuda --transport nccl, rank 0 with "
+                                            "--device cpu --transport gloo"));
+  }
+}
+
+TEST_CASE("of ranks that are too many for a plan one speaks") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Ended ended =
+        run(folder, {"run", plan, "--emulate"},
+            {"RANK=" + std::to_string(rank), "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29617"});
+    CHECK(ended.status == 2);
+    CHECK(ended.err.empty() == (rank > 0));
+  }
+}
+
+// 1 PB a rank, and blocks of a million by four million.
+TEST_CASE("what no host has the memory for is refused in one line before it is allocated") {
+  const TemporaryFolder folder;
+  Plan large = tiny_plan({});
+  large.cluster.machine.name = "a larger machine";
+  for (ComputeCost& cost : large.costs.stages) cost.parameter_bytes = {1'000'000'000'000'000};
+  const std::string plan = folder.write("large.json", to_json(large));
+  for (const std::string transport : {"local", "gloo"}) {
+    const Ended ended = run(folder, {"run", plan, "--transport", transport});
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring("made for a larger machine") &&
+                              ContainsSubstring("its 2 ranks here take") && ContainsSubstring("on which it runs, has"));
+  }
+  CHECK(run(folder, {"run", plan, "--emulate", "--steps", "1"}).status == 0);
+  const std::string scenario = folder.write(
+      "wide.yaml",
+      "model: {name: wide, vocabulary: 256, hidden: 1048576, heads: 8192, ffn: 4194304, layers: \"full/dense*2\"}\n"
+      "cluster: {machine: dgx-h100, ranks: 2}\n"
+      "training: {sequence: 16, global_batch: 2, microbatch: 1, precision: bf16}\nlayout: {pipeline: 2}\n"
+      "schedule: 1f1b\n");
+  const Ended ended = run(folder, {"calibrate", scenario});
+  INFO(ended.err);
+  CHECK(ended.status == 2);
+  CHECK_THAT(ended.err, ContainsSubstring("made for dgx-h100") && ContainsSubstring("on which it runs, has"));
+}
+
+TEST_CASE("a timeline that cannot be written: the results are printed, and that is said once") {
+  const std::string transport = GENERATE("local", "gloo");
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 16);
+  Running running(folder, {"run", plan, "--emulate", "--transport", transport, "-o", folder / "measured.json"}, {},
+                  {"sh", "-c", "ulimit -f 8; exec \"$@\"", "sh"});
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.out, ContainsSubstring("median step"));
+  CHECK_THAT(ended.err, ContainsSubstring("measured.json: ") && !ContainsSubstring("ended with status"));
+}
+
+TEST_CASE("a loss that is no number is blamed on alpha where adapters are multiplied by too much") {
+  const TemporaryFolder folder;
+  Plan plan = tiny_plan({.more_of_training = ", lora: {rank: 2}"});
+  plan.training.lora->alpha = 1e300;
+  plan.training.learning_rate = 0.1;
+  const Ended ended = run(folder, {"run", folder.write("plan.json", to_json(plan)), "--steps", "4"});
+  INFO(ended.err);
+  CHECK_THAT(ended.out, ContainsSubstring("lower training.lora.alpha, which is 1e+300 at rank 2") &&
+                            !ContainsSubstring("learning_rate"));
+}

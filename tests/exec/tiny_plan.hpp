@@ -15,6 +15,7 @@ struct TinyPlan {
   int microbatches = 4;
   std::string schedule = "1f1b";
   bool tied = false;
+  std::string more_of_training = "";  // ", lora: {rank: 2}"
 };
 
 inline Plan tiny_plan(const TinyPlan& wanted) {
@@ -28,8 +29,8 @@ inline Plan tiny_plan(const TinyPlan& wanted) {
           std::to_string(wanted.ranks) +
           "}\n"
           "training: {sequence: 16, global_batch: " +
-          std::to_string(wanted.microbatches) +
-          ", microbatch: 1, precision: fp32}\n"
+          std::to_string(wanted.microbatches) + ", microbatch: 1, precision: fp32" + wanted.more_of_training +
+          "}\n"
           "layout: {pipeline: " +
           std::to_string(wanted.ranks) + "}\n" + "schedule: {name: " + wanted.schedule +
           (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") + "}\nsplit: uniform\n");

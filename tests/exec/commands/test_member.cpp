@@ -292,6 +292,14 @@ TEST_CASE("too few devices, one that does not work, and one that two ranks have:
     };
     expected = "ranks 0, 1 have one device, 0000:1b:00 on ";
   }
+  SECTION("a LibTorch that is too old on one") {
+    host = [](int rank) {
+      Host made = host_of(4);
+      made.tells_streams = rank != 1;
+      return made;
+    };
+    expected = "'nccl' takes LibTorch 2.11 or later";
+  }
   SECTION("no library on one") {
     host = [](int rank) {
       Host made = host_of(4);

@@ -12,6 +12,7 @@ TEST_CASE("a device's name, place, driver and clocks are the driver's own words"
   CHECK(*first == DeviceFacts{.name = "Made-up 80GB",
                               .bus = "0000:1B:00",
                               .driver = "580.95.05, CUDA 13.2",
+                              .memory_bytes = std::int64_t{80} << 30,
                               .processor_clock_mhz = 1755,
                               .processor_clock_most = 1980,
                               .memory_clock_mhz = 2619});

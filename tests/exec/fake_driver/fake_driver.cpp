@@ -18,6 +18,10 @@ int cuDeviceGetPCIBusId(char* bus, int room, int device) {
   std::snprintf(bus, static_cast<std::size_t>(room), device == 100 ? "0000:1B:00.0" : "0001:C3:00.0");
   return 0;
 }
+int cuDeviceTotalMem_v2(std::size_t* bytes, int device) {
+  *bytes = std::size_t{80} << 30;
+  return device == 100 ? 0 : 1;
+}
 int cuDriverGetVersion(int* version) {
   *version = 13020;
   return 0;

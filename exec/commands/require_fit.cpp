@@ -1,0 +1,62 @@
+#include "exec/commands/require_fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "exec/host/enough_memory.hpp"
+
+namespace plumb::exec {
+
+std::vector<int> ranks_from(int first, int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+std::vector<int> ranks_of_host(const Membership& member, const Environment& environment) {
+  for (const char* const name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+    const std::optional<std::string> text = environment(name);
+    int count = 0;
+    if (!text || std::from_chars(text->data(), text->data() + text->size(), count).ec != std::errc()) continue;
+    const int first = member.rank - member.local_rank;
+    if (first >= 0 && count > member.local_rank && first + count <= member.size) return ranks_from(first, count);
+  }
+  return {member.rank};
+}
+
+void require_fit(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const std::vector<int>& ranks,
+                 const Host& host) {
+  if (options.emulate) return;
+  std::vector<const Plan*> all;
+  for (const PreparedPlan& prepared : plans) all.push_back(&prepared.plan);
+  const Plan& first = plans.front().plan;
+  MemoryNeed need{.where = first.name,
+                  .what = ranks.size() == 1 ? fmt::format("rank {} takes", ranks.front())
+                                            : fmt::format("its {} ranks here take", ranks.size()),
+                  .made_for = machine_text(first.cluster.machine),
+                  .bytes = {},
+                  .hint =
+                      "run it on that machine, plan a smaller model or batch for this one, or add --emulate, "
+                      "which needs no memory"};
+  if (options.device == "cpu") {
+    need.bytes = memory_of_ranks(all, ranks);
+    return require_memory(need, memory_of_host(host.identity));
+  }
+  const auto facts = host.device_facts(0);
+  if (!facts || facts->memory_bytes == 0) return;
+  const MemoryThere there{.where = facts->name, .bytes = Bytes{facts->memory_bytes}};
+  if (options.transport != "nccl") {
+    need.bytes = memory_of_ranks(all, ranks);
+    return require_memory(need, there);
+  }
+  for (const int rank : ranks) {
+    need.what = fmt::format("rank {} takes", rank);
+    need.bytes = memory_of_ranks(all, {rank});
+    require_memory(need, there);
+  }
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,23 @@
+// Whether ranks have the memory that their plans predict: asked before any of them allocates.
+#pragma once
+
+#include <vector>
+
+#include "exec/commands/rank_work.hpp"
+#include "exec/host/host.hpp"
+#include "exec/launch/membership.hpp"
+
+namespace plumb::exec {
+
+// first, first + 1 …: so many.
+[[nodiscard]] std::vector<int> ranks_from(int first, int count);
+
+// Those on the host of `member`, itself among them, as far as its launcher tells.
+[[nodiscard]] std::vector<int> ranks_of_host(const Membership& member, const Environment& environment);
+
+// Throws InputError as require_memory does, of these ranks together; on GPUs, where those of NCCL have one each, of the
+// one that needs most. Nothing is needed where compute is emulated.
+void require_fit(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const std::vector<int>& ranks,
+                 const Host& host);
+
+}  // namespace plumb::exec

@@ -1,0 +1,66 @@
+// What a machine says of its memory, and what is refused for want of it.
+#include "exec/host/enough_memory.hpp"
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/tiny_plan.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
+
+void write(const TemporaryFolder& folder, const std::string& file, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(folder / file).parent_path());
+  (void)folder.write(file, text);
+}
+
+}  // namespace
+
+TEST_CASE("what is needed is compared with what is there, and machine, place and both amounts are said") {
+  const MemoryNeed need{.where = "big-plan",
+                        .what = "its 8 ranks here take",
+                        .made_for = "dgx-h100 with H100",
+                        .bytes = {int64_t{3} << 40},
+                        .hint = "take a smaller one"};
+  CHECK_NOTHROW(require_memory(need, {.where = "this host (a)", .bytes = need.bytes}));
+  CHECK_NOTHROW(require_memory(need, {.where = "this host (a)", .bytes = {}}));
+  CHECK_THROWS_WITH(require_memory(need, {.where = "this host (a)", .bytes = Bytes{need.bytes.value - 1}}),
+                    ContainsSubstring("big-plan: made for dgx-h100 with H100: its 8 ranks here take") &&
+                        ContainsSubstring("and this host (a), on which it runs, has") &&
+                        ContainsSubstring("take a smaller one"));
+  CHECK_THROWS_AS(require_memory(need, {.where = "a", .bytes = Bytes{0}}), InputError);
+}
+
+TEST_CASE("memory that is there: MemAvailable, or what a cgroup of either version or one above it leaves") {
+  const TemporaryFolder folder;
+  CHECK_FALSE(available_memory(folder / ""));
+  write(folder, "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8192 kB\n");
+  CHECK(available_memory(folder / "") == Bytes{8 * mebibyte});
+  write(folder, "proc/self/cgroup", "4:memory:/job/step\n0::/unit\n");
+  CHECK(available_memory(folder / "") == Bytes{8 * mebibyte});
+  write(folder, "sys/fs/cgroup/unit/memory.max", "max\n");
+  write(folder, "sys/fs/cgroup/unit/memory.current", "4096\n");
+  CHECK(available_memory(folder / "") == Bytes{8 * mebibyte});
+  write(folder, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(6 * mebibyte));
+  write(folder, "sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(2 * mebibyte));
+  CHECK(available_memory(folder / "") == Bytes{4 * mebibyte});
+  write(folder, "sys/fs/cgroup/memory/job/memory.stat", "cache 5\ntotal_inactive_file 1048576\n");
+  CHECK(available_memory(folder / "") == Bytes{5 * mebibyte});
+  write(folder, "sys/fs/cgroup/unit/memory.max", std::to_string(3 * mebibyte));
+  CHECK(available_memory(folder / "") == Bytes{3 * mebibyte - 4096});
+}
+
+TEST_CASE("plans that alternate need the states of both, and of what they hold beside the larger") {
+  const Plan plan = tiny_plan({});
+  const Bytes one = memory_of_ranks({&plan}, {0});
+  const Bytes both = memory_of_ranks({&plan}, {0, 1});
+  CHECK(one > Bytes{0});
+  CHECK(both > one);
+  const ComputeCost& stage = plan.costs.stages.front();
+  const Bytes states = stage.parameter_bytes + stage.gradient_bytes + stage.optimizer_bytes;
+  CHECK(one > states);
+  CHECK(memory_of_ranks({&plan, &plan}, {0}) == one + states);
+}
