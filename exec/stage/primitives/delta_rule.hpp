@@ -23,8 +23,8 @@ struct DeltaInput {
 [[nodiscard]] at::Tensor delta_rule(const DeltaInput& input, std::int64_t chunk, at::Tensor* state = nullptr);
 
 // The same by the device's kernels with operands of `type`, which the output has too, where these go by chunks of their
-// own and the device has the shared memory for it (kernels/gated_delta/gated_delta.hpp); else as above, whose chunks beat the
-// kernels' single steps.
+// own and the device has the shared memory for it (kernels/gated_delta/gated_delta.hpp); else as above, whose chunks
+// beat the kernels' single steps.
 struct DeltaChoice {
   std::int64_t chunk = 64;
   at::ScalarType type = at::kFloat;

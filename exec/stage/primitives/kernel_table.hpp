@@ -5,13 +5,13 @@
 
 #include "kernels/adamw.hpp"
 #include "kernels/device/cuda_check.hpp"
+#include "kernels/device/types.hpp"
 #include "kernels/gated_delta/gated_delta.hpp"
 #include "kernels/lora.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rotary.hpp"
 #include "kernels/swiglu.hpp"
-#include "kernels/device/types.hpp"
 
 namespace plumb::exec {
 
