@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace plumb {
@@ -69,8 +70,15 @@ void refuse_empty_values(CLI::App& app) {
 
 std::optional<ExitStatus> parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   refuse_empty_values(app);
+  std::vector<const char*> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "help") {  // "help plan" is "plan --help"
+    words.erase(words.begin() + 1);
+    // An unknown command is refused as one; with "--help" behind it the program's own help would be printed.
+    if (argc == 2 || !app.get_subcommands([&](CLI::App* command) { return command->get_name() == argv[2]; }).empty())
+      words.push_back("--help");
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::Success& success) {
     app.exit(success, std::cout, std::cerr);
     return ExitStatus::done;

@@ -12,8 +12,9 @@ class App;
 
 namespace plumb {
 
-// Parses `argv` into what was bound to `app`. A status if that is all there was to do (help was printed); otherwise
-// none. Throws InputError, with a did-you-mean for unknown options and commands.
+// Parses `argv` into what was bound to `app`; "help COMMAND" stands for "COMMAND --help". A status if that is all there
+// was to do (help was printed); otherwise none. Throws InputError, with a did-you-mean for unknown options and
+// commands.
 [[nodiscard]] std::optional<ExitStatus> parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
 // A subcommand whose `--help` ends with this example.

@@ -16,14 +16,38 @@ bool is_machine_name(const std::string& name) {
   return std::find(machine_names().begin(), machine_names().end(), name) != machine_names().end();
 }
 
+constexpr std::size_t longest_chain = 8;  // of machines that are like another
+
 // A name ("dgx-h100"), a file ("machines/dgx-h100.yaml") or a block.
-YamlValue machine_block(const YamlValue& value) {
+YamlValue block_of_machine(const YamlValue& value) {
   if (!value.is_text()) return value;
   const std::string text = value.text();
   const auto found = find_file(is_machine_name(text) ? "machines/" + text + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
   value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
+}
+
+// The same; a machine may be like another: {like: pcie-rtx4090, name: ours, devices: 4}.
+YamlValue machine_block(const YamlValue& value) {
+  std::vector<YamlValue> chain = {block_of_machine(value)};
+  while (chain.back().is_map()) {
+    const std::optional<YamlValue> like = chain.back().find("like");
+    if (!like) break;
+    (void)like->text();  // a name or a file, no block
+    if (!chain.back().find("name")) {
+      chain.back().fail("a machine that is like another has a name of its own", "name: my-machine");
+    }
+    if (chain.size() == longest_chain) {
+      like->fail("a machine is like a machine that is like another, more than " + std::to_string(longest_chain) +
+                     " times: a circle?",
+                 "one that is like no other");
+    }
+    chain.push_back(block_of_machine(*like));
+  }
+  YamlValue block = chain.back();
+  for (std::size_t i = chain.size() - 1; i-- > 0;) block = chain[i].without({"like"}).merged_over(block);
+  return block;
 }
 
 // A machine's name or a number where the keys should stand that they belong to.

@@ -140,7 +140,8 @@ class Merge {
   explicit Merge(const std::string& file) : file_(file) {}
 
   [[nodiscard]] YAML::Node operator()(const YAML::Node& over, const YAML::Node& base, int depth = 0) {
-    if (!over.IsMap() || !base.IsMap()) return over;
+    // A value with its source is one thing: a new value does not keep the source of the old one.
+    if (!over.IsMap() || !base.IsMap() || over["value"].IsDefined()) return over;
     keys_ += over.size() + base.size();
     if (depth > deepest) fail(over, "is nested more than " + std::to_string(deepest) + " deep");
     if (keys_ > most_keys) fail(over, "has more than " + std::to_string(most_keys) + " keys with what is merged in");

@@ -40,7 +40,8 @@ class YamlValue {
   [[nodiscard]] std::optional<YamlValue> find(std::string_view key) const;  // none: not there
   [[nodiscard]] YamlValue require(std::string_view key) const;
   [[nodiscard]] std::vector<YamlValue> items() const;  // of a list
-  // This map with what `base` has beside it; where both have a map, the same within. Otherwise this one's value counts.
+  // This map with what `base` has beside it; where both have a map, the same within, but for one with a `value`, which
+  // stands as a whole. Otherwise this one's value counts.
   [[nodiscard]] YamlValue merged_over(const YamlValue& base) const;
   [[nodiscard]] YamlValue without(const std::vector<std::string>& keys) const;  // of a map
 

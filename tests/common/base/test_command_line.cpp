@@ -31,6 +31,15 @@ std::string complaint(std::vector<const char*> words) {
 
 TEST_CASE("a right command line is accepted") { CHECK(complaint({"run", "plan.json", "--steps", "3"}).empty()); }
 
+TEST_CASE("help in front of a command is its --help") {
+  CLI::App app("A tool.", "tool");
+  add_command(app, "run", "Runs.", "tool run plan.json");
+  for (const std::vector<const char*>& words : {std::vector{"tool", "help", "run"}, std::vector{"tool", "help"}}) {
+    CHECK(parse_command_line(app, static_cast<int>(words.size()), words.data()) == ExitStatus::done);
+  }
+  CHECK_THAT(complaint({"help", "runn"}), ContainsSubstring("did you mean 'run'?"));
+}
+
 TEST_CASE("unknown options and commands are named, with the nearest one that exists") {
   CHECK(complaint({"run", "plan.json", "--step", "3"}) ==
         "tool run: unknown option '--step'\n  hint: did you mean '--steps'?");

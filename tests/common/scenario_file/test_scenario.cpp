@@ -46,6 +46,41 @@ TEST_CASE("the default batch is four microbatches for each stage of every pipeli
   }
 }
 
+TEST_CASE("a machine may be like another, which may be like a third") {
+  const TemporaryFolder folder;
+  (void)folder.write("ours.yaml", "like: pcie-rtx4090\nname: ours\ndevices: 4\ndevice: {memory: 48 GiB}\n");
+  const std::string four = scenario_text("cluster: {machine: ours.yaml}\nlayout: {pipeline: 4}\n");
+  const Machine shipped =
+      read_text(scenario_text("cluster: {machine: pcie-rtx4090}\nlayout: {pipeline: 8}\n")).cluster.machine;
+  const Machine ours = read_scenario(folder.write("four.yaml", four)).cluster.machine;
+  CHECK(ours.name == "ours");
+  CHECK(ours.devices == 4);
+  CHECK(ours.device.memory.source == "stated in this file");
+  CHECK(ours.device.memory.value > shipped.device.memory.value);
+  CHECK(ours.device.matmul_efficiency == shipped.device.matmul_efficiency);
+  (void)folder.write("slow.yaml",
+                     "like: ours.yaml\nname: slow\noutside: {bandwidth: {value: 10 Gbps, source: seen}}\n");
+  const std::string chain = scenario_text("cluster: {machine: slow.yaml}\nlayout: {pipeline: 4}\n");
+  const Machine slow = read_scenario(folder.write("chain.yaml", chain)).cluster.machine;
+  CHECK(slow.devices == 4);
+  CHECK(slow.outside.bandwidth.value == BytesPerSecond{1.25e9});
+  CHECK(slow.outside.bandwidth.source == "seen");
+  CHECK(slow.outside.bandwidth.uncertainty == 0);  // not that of the bandwidth it replaces
+  CHECK(slow.outside.latency == shipped.outside.latency);
+}
+
+TEST_CASE("machines that are like each other in a circle, or without a name of their own, are refused") {
+  const TemporaryFolder folder;
+  (void)folder.write("a.yaml", "{like: b.yaml, name: a}\n");
+  (void)folder.write("b.yaml", "{like: a.yaml, name: b}\n");
+  (void)folder.write("c.yaml", "{like: dgx-h100}\n");
+  const auto refused = [&](const std::string& machine) {
+    return folder.write("s.yaml", scenario_text("cluster: {machine: " + machine + "}\n"));
+  };
+  CHECK_THROWS_WITH(read_scenario(refused("a.yaml")), ContainsSubstring("a circle?"));
+  CHECK_THROWS_WITH(read_scenario(refused("c.yaml")), ContainsSubstring("a name of its own"));
+}
+
 TEST_CASE("training, cluster and layout are read as written") {
   const Scenario scenario = read_text(scenario_text(R"(cluster: {machine: dgx-h100, ranks: 4, memory: 40 GiB}
 training: {sequence: 128, global_batch: 24, microbatch: 3, precision: fp32, recompute: full, optimizer: sgd,
