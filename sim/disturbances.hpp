@@ -1,4 +1,4 @@
-// Disturbances of a step as changes of speed of single things: devices, directions of ports, ways.
+// Disturbances of a step as changes of speed of single things: devices, directions of ports, paths.
 #pragma once
 
 #include <span>

@@ -15,10 +15,10 @@
 #include "common/cluster/machine.hpp"
 #include "sim/fabric.hpp"
 #include "sim/gates.hpp"
+#include "sim/paths.hpp"
 #include "sim/simgrid_engine.hpp"
 #include "sim/simgrid_versions.hpp"
 #include "sim/slots.hpp"
-#include "sim/ways.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -37,15 +37,15 @@ class FluidEngine::Impl {
  public:
   Impl(const Platform& platform, std::span<const Disturbance> disturbances)
       : platform_(platform),
-        ways_(platform_),
-        gates_(gates_of(disturbances, ways_)),
+        paths_(platform_),
+        gates_(gates_of(disturbances, paths_)),
         engine_(new_engine()),
         root_(make_root(*engine_)),
         star_(make_star(root_, "fabric")),
-        fabric_(star_, platform_, ways_, gates_),
-        resources_(ways_.resource_count()) {
+        fabric_(star_, platform_, paths_, gates_),
+        resources_(paths_.resource_count()) {
     for (int rank = 0; rank < platform.ranks; ++rank) {
-      resources_[Ways::device(rank)].shared = shares_cores(platform, machine_of(rank, platform.ranks_per_machine));
+      resources_[Paths::device(rank)].shared = shares_cores(platform, machine_of(rank, platform.ranks_per_machine));
     }
     star_->seal();
     set_latency_factor(root_, [this](double, const s4u::Host*, const s4u::Host*, const std::vector<s4u::Link*>&,
@@ -81,15 +81,15 @@ class FluidEngine::Impl {
   void compute(ActivityId id, int rank, Seconds alone) {
     const double clock = s4u::Engine::get_clock();
     Slot slot{.id = id, .from = rank, .to = rank, .begin = clock, .end = clock + alone.value};
-    slot.way.count = 1;
-    slot.way.uses[0] = Ways::device(rank);
+    slot.path.count = 1;
+    slot.path.uses[0] = Paths::device(rank);
     start(std::move(slot));
   }
 
   void flow(ActivityId id, int from, int to, double bytes, Seconds latency, bool collective) {
     const double begin = s4u::Engine::get_clock() + latency.value;
-    const Way way = ways_.between(from, to, collective);
-    start({.id = id, .from = from, .to = to, .way = way, .begin = begin, .end = begin + bytes / way.rate});
+    const Path path = paths_.between(from, to, collective);
+    start({.id = id, .from = from, .to = to, .path = path, .begin = begin, .end = begin + bytes / path.rate});
   }
 
   [[nodiscard]] Seconds now() const {
@@ -146,7 +146,7 @@ class FluidEngine::Impl {
 
   void start(Slot activity) {
     displace_timed(activity);
-    const bool alone = std::ranges::all_of(uses_of(activity.way), [this](ResourceId use) {
+    const bool alone = std::ranges::all_of(uses_of(activity.path), [this](ResourceId use) {
       return !resources_[use].shared && resources_[use].fluids == 0 && resources_[use].timed == no_slot;
     });
     const std::size_t slot = under_way_.keep(std::move(activity));
@@ -155,14 +155,14 @@ class FluidEngine::Impl {
       return resume(slot);
     }
     if (!alone) return make_fluid(slot);
-    for (const ResourceId use : uses_of(under_way_[slot].way)) resources_[use].timed = slot;
+    for (const ResourceId use : uses_of(under_way_[slot].path)) resources_[use].timed = slot;
     alarms_.push({.date = under_way_[slot].end, .slot = slot});
   }
 
   // What had a resource of this one to itself no longer has, unless it ends now.
   void displace_timed(const Slot& activity) {
     const double clock = s4u::Engine::get_clock();
-    for (const ResourceId use : uses_of(activity.way)) {
+    for (const ResourceId use : uses_of(activity.path)) {
       const std::size_t other = resources_[use].timed;
       if (other != no_slot && under_way_[other].end > clock) make_fluid(other);
     }
@@ -172,7 +172,7 @@ class FluidEngine::Impl {
   template <class Is>
   [[nodiscard]] bool any_gate(const Slot& activity, const Is& is) const {
     return std::ranges::any_of(gates_, [&](const auto& each) {
-      return is(each.second) && passes(each.first, activity.from, activity.to, activity.way, ways_);
+      return is(each.second) && passes(each.first, activity.from, activity.to, activity.path, paths_);
     });
   }
 
@@ -192,8 +192,8 @@ class FluidEngine::Impl {
     double left = activity.end - activity.begin;
     if (activity.fluid) {
       left = activity.fluid->get_remaining();
-      if (activity.from != activity.to) left /= parts_of_byte * activity.way.rate;
-      for (const ResourceId use : uses_of(activity.way)) --resources_[use].fluids;
+      if (activity.from != activity.to) left /= parts_of_byte * activity.path.rate;
+      for (const ResourceId use : uses_of(activity.path)) --resources_[use].fluids;
       activity.fluid->set_data(unheard());
       activity.fluid->cancel();
       cancelled_.push_back(std::move(activity.fluid));
@@ -235,7 +235,7 @@ class FluidEngine::Impl {
   // What is left of it goes on in SimGrid.
   void make_fluid(std::size_t slot) {
     const Slot& activity = under_way_[slot];
-    for (const ResourceId use : uses_of(activity.way)) {
+    for (const ResourceId use : uses_of(activity.path)) {
       if (resources_[use].timed == slot) resources_[use].timed = no_slot;
       ++resources_[use].fluids;
     }
@@ -248,10 +248,10 @@ class FluidEngine::Impl {
       return;
     }
     latency_of_next_ = std::max(0.0, activity.begin - clock);
-    const Exit exit = activity.way.exit;
+    const Exit exit = activity.path.exit;
     s4u::CommPtr comm = s4u::Comm::sendto_init(fabric_.end_of(activity.from, activity.to, exit),
                                                fabric_.end_of(activity.to, activity.from, exit));
-    comm->set_payload_size(std::isinf(activity.way.rate) ? 0 : payload(left * activity.way.rate));
+    comm->set_payload_size(std::isinf(activity.path.rate) ? 0 : payload(left * activity.path.rate));
     launch(slot, *comm, comm);
   }
 
@@ -265,7 +265,7 @@ class FluidEngine::Impl {
   // It has ended.
   void let_go(std::size_t slot) {
     Slot& activity = under_way_[slot];
-    for (const ResourceId use : uses_of(activity.way)) {
+    for (const ResourceId use : uses_of(activity.path)) {
       if (activity.fluid) --resources_[use].fluids;
       if (!activity.fluid) resources_[use].timed = no_slot;
     }
@@ -304,7 +304,7 @@ class FluidEngine::Impl {
 
   [[nodiscard]] bool is_due(const Alarm& alarm) const {
     const Slot& activity = under_way_[alarm.slot];
-    return resources_[activity.way.uses[0]].timed == alarm.slot && activity.end == alarm.date;
+    return resources_[activity.path.uses[0]].timed == alarm.slot && activity.end == alarm.date;
   }
 
   // Sums of the same times in another order differ in their last bits: what ends in the same picosecond ends together.
@@ -335,7 +335,7 @@ class FluidEngine::Impl {
   static inline Impl* current_ = nullptr;
 
   Platform platform_;
-  Ways ways_;
+  Paths paths_;
   Gates gates_;
   std::unique_ptr<s4u::Engine> engine_;
   s4u::NetZone* root_;

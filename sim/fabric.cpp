@@ -18,15 +18,15 @@ double capacity_of(double bandwidth) { return std::isfinite(bandwidth) ? bandwid
 
 }  // namespace
 
-Fabric::Fabric(s4u::NetZone* zone, const Platform& platform, const Ways& ways, Gates& gates)
-    : zone_(zone), platform_(platform), ways_(ways), gates_(gates) {
+Fabric::Fabric(s4u::NetZone* zone, const Platform& platform, const Paths& paths, Gates& gates)
+    : zone_(zone), platform_(platform), paths_(paths), gates_(gates) {
   build_devices();
   build_ports();
 }
 
 s4u::Host* Fabric::end_of(int rank, int peer, Exit exit) const {
-  const auto way = way_ends_.find({rank, peer, exit});
-  if (way != way_ends_.end()) return way->second;
+  const auto path = path_ends_.find({rank, peer, exit});
+  if (path != path_ends_.end()) return path->second;
   return hosts_.at(static_cast<std::size_t>(exit))[static_cast<std::size_t>(rank)];
 }
 
@@ -67,19 +67,19 @@ void Fabric::build_devices() {
 
 // A port of the platform is a link; a rank has a host for each of its exits, whose route leads through these.
 void Fabric::build_ports() {
-  for (PortId port = 0; port < ways_.port_count(); ++port) {
+  for (PortId port = 0; port < paths_.port_count(); ++port) {
     if (Gate* gate = shared_gate(gates_, port)) {
-      links_.push_back(make_gated("port" + std::to_string(port), ways_.capacity(port), *gate));
+      links_.push_back(make_gated("port" + std::to_string(port), paths_.capacity(port), *gate));
       continue;
     }
-    links_.push_back(make_duplex(zone_, "port" + std::to_string(port), capacity_of(ways_.capacity(port)),
-                                 ways_.carries_latency(port) ? unit_latency : 0));
+    links_.push_back(make_duplex(zone_, "port" + std::to_string(port), capacity_of(paths_.capacity(port)),
+                                 paths_.carries_latency(port) ? unit_latency : 0));
   }
   for (auto& [gated, gate] : gates_) {
     if (gated.what != Disturbed::ports) continue;
     const auto port = static_cast<PortId>(gated.other);
     const std::string name = "rank" + std::to_string(gated.rank) + "at" + std::to_string(port);
-    parts_of_ports_[{gated.rank, port}] = make_gated(name, ways_.capacity(port), gate);
+    parts_of_ports_[{gated.rank, port}] = make_gated(name, paths_.capacity(port), gate);
   }
   for (const Exit exit : exits) {
     std::vector<s4u::Host*>& hosts = hosts_.at(static_cast<std::size_t>(exit));
@@ -95,13 +95,13 @@ void Fabric::build_ports() {
     }
   }
   for (auto& [gated, gate] : gates_) {
-    if (gated.what == Disturbed::way) build_way(gated, gate);
+    if (gated.what == Disturbed::way) build_path(gated, gate);
   }
 }
 
 std::vector<s4u::Link*> Fabric::route_of(int rank, Exit exit) const {
   std::vector<s4u::Link*> route;
-  for (const PortId port : ways_.ports(rank, exit)) {
+  for (const PortId port : paths_.ports(rank, exit)) {
     route.push_back(links_[port]);
     if (const auto part = parts_of_ports_.find({rank, port}); part != parts_of_ports_.end()) {
       route.push_back(part->second);
@@ -110,20 +110,20 @@ std::vector<s4u::Link*> Fabric::route_of(int rank, Exit exit) const {
   return route;
 }
 
-// Messages of a disturbed way leave by hosts of their own, through the same ports; the lower rank's has the way.
-void Fabric::build_way(const Gated& gated, Gate& gate) {
+// Messages of a disturbed path leave by hosts of their own, through the same ports; the lower rank's has the gate.
+void Fabric::build_path(const Gated& gated, Gate& gate) {
   for (const bool collective : {false, true}) {
-    const Way way = ways_.between(gated.rank, gated.other, collective);
-    if (way_ends_.contains({gated.rank, gated.other, way.exit})) continue;
-    if (route_of(gated.rank, way.exit).empty()) continue;
+    const Path path = paths_.between(gated.rank, gated.other, collective);
+    if (path_ends_.contains({gated.rank, gated.other, path.exit})) continue;
+    if (route_of(gated.rank, path.exit).empty()) continue;
     for (const auto& [rank, peer] : {std::pair{gated.rank, gated.other}, std::pair{gated.other, gated.rank}}) {
-      const std::string name = "way" + std::to_string(static_cast<int>(way.exit)) + "of" + std::to_string(rank) + "to" +
-                               std::to_string(peer);
-      std::vector<s4u::Link*> route = route_of(rank, way.exit);
-      if (rank == gated.rank) route.push_back(make_gated(name + "link", way.rate, gate));
+      const std::string name = "way" + std::to_string(static_cast<int>(path.exit)) + "of" + std::to_string(rank) +
+                               "to" + std::to_string(peer);
+      std::vector<s4u::Link*> route = route_of(rank, path.exit);
+      if (rank == gated.rank) route.push_back(make_gated(name + "link", path.rate, gate));
       s4u::Host* end = make_host(zone_, name)->seal();
       connect(zone_, end, route);
-      way_ends_[{rank, peer, way.exit}] = end;
+      path_ends_[{rank, peer, path.exit}] = end;
     }
   }
 }

@@ -1,4 +1,4 @@
-// A platform's devices, ports and ways as hosts and links of SimGrid. Internal.
+// A platform's devices, ports and paths as hosts and links of SimGrid. Internal.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "sim/gates.hpp"
+#include "sim/paths.hpp"
 #include "sim/platform.hpp"
 #include "sim/simgrid_versions.hpp"
-#include "sim/ways.hpp"
 
 namespace plumb::sim {
 
@@ -21,7 +21,7 @@ inline constexpr double parts_of_byte = 1024;
 class Fabric {
  public:
   // Builds everything into `zone`. Gates get the hosts and links whose speed they change.
-  Fabric(s4u::NetZone* zone, const Platform& platform, const Ways& ways, Gates& gates);
+  Fabric(s4u::NetZone* zone, const Platform& platform, const Paths& paths, Gates& gates);
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
 
@@ -34,19 +34,19 @@ class Fabric {
   void build_devices();
   [[nodiscard]] std::vector<double> speeds_of(int rank) const;
   void build_ports();
-  void build_way(const Gated& gated, Gate& gate);
+  void build_path(const Gated& gated, Gate& gate);
   [[nodiscard]] std::vector<s4u::Link*> route_of(int rank, Exit exit) const;
   s4u::Link* make_gated(const std::string& name, double bandwidth, Gate& gate);
 
   s4u::NetZone* zone_;
   const Platform& platform_;
-  const Ways& ways_;
+  const Paths& paths_;
   Gates& gates_;
   std::vector<s4u::Host*> devices_;
   std::array<std::vector<s4u::Host*>, exits.size()> hosts_;  // by exit, then rank
   std::vector<s4u::Link*> links_;                            // by port
   std::map<std::pair<int, PortId>, s4u::Link*> parts_of_ports_;
-  std::map<std::tuple<int, int, Exit>, s4u::Host*> way_ends_;  // by rank and peer
+  std::map<std::tuple<int, int, Exit>, s4u::Host*> path_ends_;  // by rank and peer
 };
 
 }  // namespace plumb::sim

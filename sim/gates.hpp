@@ -1,4 +1,4 @@
-// What disturbances slow or stop at dates: devices, ranks' parts of ports, shared uplinks, ways. Internal.
+// What disturbances slow or stop at dates: devices, ranks' parts of ports, shared uplinks, paths. Internal.
 #pragma once
 
 #include <map>
@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "sim/disturbances.hpp"
+#include "sim/paths.hpp"
 #include "sim/simgrid_versions.hpp"
-#include "sim/ways.hpp"
 
 namespace plumb::sim {
 
-// What has a speed of its own: a device, what a rank has of a port (`other`), or the way to another rank (`other`).
+// What has a speed of its own: a device, what a rank has of a port (`other`), or the path to another rank (`other`).
 struct Gated {
   Disturbed what = Disturbed::device;
   int rank = 0;
@@ -32,12 +32,12 @@ struct Gate {
 
 using Gates = std::map<Gated, Gate>;  // their addresses stay
 
-[[nodiscard]] Gates gates_of(std::span<const Disturbance> disturbances, const Ways& ways);
+[[nodiscard]] Gates gates_of(std::span<const Disturbance> disturbances, const Paths& paths);
 
 // The gate of an uplink or a leaf's; none if nothing disturbs it.
 [[nodiscard]] Gate* shared_gate(Gates& gates, PortId port);
 
-// Whether a message over `way` goes through what has the gate; of a computation `from` and `to` are its rank.
-[[nodiscard]] bool passes(const Gated& gated, int from, int to, const Way& way, const Ways& ways);
+// Whether a message over `path` goes through what has the gate; of a computation `from` and `to` are its rank.
+[[nodiscard]] bool passes(const Gated& gated, int from, int to, const Path& path, const Paths& paths);
 
 }  // namespace plumb::sim

@@ -66,7 +66,7 @@ void require_valid(const Platform& platform) {
       throw InputError("platform", "the bandwidth " + name + " a machine must be above zero bytes per second");
     }
   };
-  const SharedWays& shared = platform.shared;
+  const SharedLinks& shared = platform.shared;
   if (shared.ranks_per_nic < 1 || shared.ranks_per_switch < 0 || shared.ranks_per_leaf < 0 ||
       shared.ranks_per_site < 0) {
     throw InputError("platform", "expected at least one rank on a NIC and no negative number under a switch");

@@ -15,7 +15,7 @@ struct Platform {
   TransferCost inside;        // of a message alone
   TransferCost outside;
   TransferCost across = {};  // inside a machine, under two PCIe switches
-  SharedWays shared = {};
+  SharedLinks shared = {};
   // Of a rank's port for collectives inside a machine; 0: none are simulated. NVLink carries them faster than it does a
   // message to one peer, and the port is as fast as the faster of the two.
   BytesPerSecond collective = {};

@@ -156,20 +156,20 @@ class Run {
 
   void start_collective(NodeId id) {
     const Node& node = graph_.nodes[id];
-    const GroupFlows& ways = group_flows_[static_cast<std::size_t>(node.group)];
+    const GroupFlows& flows = group_flows_[static_cast<std::size_t>(node.group)];
     const Flow& flow = graph_.flows[static_cast<std::size_t>(node.flow)];
-    const bool inside = flow.inside > 0 && !ways.inside.empty();
-    const bool outside = flow.outside > 0 && !ways.outside.empty();
+    const bool inside = flow.inside > 0 && !flows.inside.empty();
+    const bool outside = flow.outside > 0 && !flows.outside.empty();
     if (!inside && !outside) {  // it has nothing but a latency
-      const auto [from, to] = ways.inside.empty() ? ways.outside.front() : ways.inside.front();
+      const auto [from, to] = flows.inside.empty() ? flows.outside.front() : flows.inside.front();
       return engine_.flow(id, from, to, 0, flow.latency);
     }
-    parts_[id] = static_cast<std::uint32_t>((inside ? ways.inside.size() : 0) + (outside ? ways.outside.size() : 0));
-    for (std::size_t i = 0; inside && i < ways.inside.size(); ++i) {
-      engine_.flow(id, ways.inside[i].first, ways.inside[i].second, flow.inside, flow.latency);
+    parts_[id] = static_cast<std::uint32_t>((inside ? flows.inside.size() : 0) + (outside ? flows.outside.size() : 0));
+    for (std::size_t i = 0; inside && i < flows.inside.size(); ++i) {
+      engine_.flow(id, flows.inside[i].first, flows.inside[i].second, flow.inside, flow.latency);
     }
-    for (std::size_t i = 0; outside && i < ways.outside.size(); ++i) {
-      engine_.flow(id, ways.outside[i].first, ways.outside[i].second, flow.outside, flow.latency);
+    for (std::size_t i = 0; outside && i < flows.outside.size(); ++i) {
+      engine_.flow(id, flows.outside[i].first, flows.outside[i].second, flow.outside, flow.latency);
     }
   }
 

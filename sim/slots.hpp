@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "sim/engine.hpp"
+#include "sim/paths.hpp"
 #include "sim/simgrid_versions.hpp"
-#include "sim/ways.hpp"
 
 namespace plumb::sim {
 
@@ -21,7 +21,7 @@ struct Slot {
   ActivityId id = 0;
   int from = 0;  // of a computation both are its rank
   int to = 0;
-  Way way = {};      // of a computation just its device
+  Path path = {};    // of a computation just its device
   double begin = 0;  // by SimGrid's clock, after the latency; while it is timed
   double end = 0;
   s4u::ActivityPtr fluid = {};  // none while it is timed

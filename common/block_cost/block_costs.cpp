@@ -6,7 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/block_cost/block_shapes.hpp"
-#include "common/model/first_alike.hpp"
+#include "common/model/first_equal.hpp"
 #include "common/model/lora.hpp"
 #include "common/scenario/boundary.hpp"
 #include "common/schedule/action_index.hpp"
@@ -55,20 +55,20 @@ int fewest_of_stage(const Layout& layout, MeshAxis axis, int devices, int stage)
 
 GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
   const int devices = cluster.machine.devices;
-  const GroupWays ways = group_ways(layout, axis, cluster, together, stage);
+  const GroupLinks links = group_links(layout, axis, cluster, together, stage);
   GroupPlacement placed{.ranks = degree(as_all(layout, stage), axis),
                         .per_machine = has_stage_data(layout) ? fewest_of_stage(layout, axis, devices, stage)
                                                               : fewest_on_a_machine(layout, axis, devices),
-                        .ranks_per_nic = ways.ranks_per_nic,
-                        .uplink_passes = ways.uplink_passes};
+                        .ranks_per_nic = links.ranks_per_nic,
+                        .uplink_passes = links.uplink_passes};
   const auto limit = [&](BytesPerSecond bandwidth, double passes) {
     if (passes <= 0) return;
     const BytesPerSecond each = bandwidth / passes;
     placed.border = placed.border.value > 0 ? std::min(placed.border, each) : each;
   };
-  limit(leaf_bandwidth(cluster), ways.leaf_passes);
-  limit(cluster.between_sites.bandwidth.value, ways.site_passes);
-  if (ways.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
+  limit(leaf_bandwidth(cluster), links.leaf_passes);
+  limit(cluster.between_sites.bandwidth.value, links.site_passes);
+  if (links.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
   return placed;
 }
 
@@ -173,7 +173,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
   // Equal layers cost the same, wherever they stand, unless each was measured.
-  const std::vector<std::size_t> first = first_alike(model.layers, [&](std::size_t block, std::size_t earlier) {
+  const std::vector<std::size_t> first = first_equal(model.layers, [&](std::size_t block, std::size_t earlier) {
     return !scenario.profile && below(earlier) == below(block);
   });
   for (std::size_t block = 0; block < first.size(); ++block) {

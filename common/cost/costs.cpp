@@ -16,7 +16,7 @@ Seconds transfer_time(const TransferCost& cost, Bytes amount) {
   return amount.value == 0 ? cost.latency : cost.latency + amount / cost.bandwidth;
 }
 
-TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to) {
+TransferCost beyond_machine(TransferCost outside, const SharedLinks& shared, int from, int to) {
   const auto apart = [&](int each) { return each > 0 && from / each != to / each; };
   if (apart(shared.ranks_per_leaf)) outside.bandwidth = std::min(outside.bandwidth, shared.leaf);
   if (!apart(shared.ranks_per_site)) return outside;

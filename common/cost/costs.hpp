@@ -31,7 +31,7 @@ struct TransferCost {
 
 // What neighbouring ranks share on their way out. Of ranks that a graph has one for, all send at once: the bandwidths
 // are what one of them has then.
-struct SharedWays {
+struct SharedLinks {
   int ranks_per_nic = 1;
   BytesPerSecond nic = {};   // 0: every rank has a port of its own, as fast as `outside`
   int ranks_per_switch = 0;  // 0: no PCIe switches
@@ -41,11 +41,11 @@ struct SharedWays {
   int ranks_per_site = 0;  // 0: one site
   BytesPerSecond site = {};
   Seconds site_latency = {};  // on top of that of `outside`
-  bool operator==(const SharedWays&) const = default;
+  bool operator==(const SharedLinks&) const = default;
 };
 
 // `outside` between these ranks of two machines, which may be under two leaves or on two sites.
-[[nodiscard]] TransferCost beyond_machine(TransferCost outside, const SharedWays& shared, int from, int to);
+[[nodiscard]] TransferCost beyond_machine(TransferCost outside, const SharedLinks& shared, int from, int to);
 
 // What crosses the boundary behind a stage, where ranks of neighbouring stages hold different shares of a microbatch.
 struct BoundaryCost {
@@ -63,7 +63,7 @@ struct PipelineCosts {
   TransferCost inside;       // ranks of one machine
   TransferCost outside;      // ranks of two machines
   TransferCost across = {};  // ranks of one machine under two switches, where it has any
-  SharedWays shared = {};
+  SharedLinks shared = {};
   int ranks_per_machine = 1;
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
   PipelineExchange exchange = PipelineExchange::asynchronous;
@@ -71,25 +71,25 @@ struct PipelineCosts {
   std::string provenance;      // in words, as `provenance` of common/block_cost/block_costs.hpp writes it
   std::string transport;       // over which `inside` was measured, "local" or "gloo"; empty: it was not
   // Behind each stage but the last, where stages have different data degrees; empty: all are alike. Graphs then take
-  // messages from these, not from boundary_bytes and the ways above.
+  // messages from these, not from boundary_bytes and the links above.
   std::vector<BoundaryCost> boundaries = {};
   bool operator==(const PipelineCosts&) const = default;
 };
 
 // Of PipelineCosts, or of a simulator's platform, whose members have the same names.
-template <class Ways>
-[[nodiscard]] bool on_one_machine(const Ways& ways, int from, int to) {
-  const int each = std::max(1, ways.ranks_per_machine);
+template <class Links>
+[[nodiscard]] bool on_one_machine(const Links& links, int from, int to) {
+  const int each = std::max(1, links.ranks_per_machine);
   return machine_of(from, each) == machine_of(to, each);
 }
 
 // The way of a message between two ranks: `inside` or `across` if one machine has both.
-template <class Ways>
-[[nodiscard]] TransferCost transfer_between(const Ways& ways, int from, int to) {
-  if (!on_one_machine(ways, from, to)) return beyond_machine(ways.outside, ways.shared, from, to);
-  const int each = std::max(1, ways.ranks_per_machine);
-  const int under = ways.shared.ranks_per_switch;
-  return under > 0 && from % each / under != to % each / under ? ways.across : ways.inside;
+template <class Links>
+[[nodiscard]] TransferCost transfer_between(const Links& links, int from, int to) {
+  if (!on_one_machine(links, from, to)) return beyond_machine(links.outside, links.shared, from, to);
+  const int each = std::max(1, links.ranks_per_machine);
+  const int under = links.shared.ranks_per_switch;
+  return under > 0 && from % each / under != to % each / under ? links.across : links.inside;
 }
 
 // Hidden states of one microbatch as a rank of this stage takes them in or sends them.

@@ -47,7 +47,7 @@ static void fields(Archive& archive, TransferCost& x) {
 }
 
 template <class Archive>
-static void fields(Archive& archive, SharedWays& x) {
+static void fields(Archive& archive, SharedLinks& x) {
   archive("ranks_per_nic", x.ranks_per_nic);
   archive("nic_bytes_per_s", x.nic);
   archive("ranks_per_switch", x.ranks_per_switch);
@@ -152,22 +152,22 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   require_bandwidth(costs.shared.ranks_per_switch, costs.shared.uplink, "uplink_bytes_per_s");
   require_bandwidth(costs.shared.ranks_per_leaf, costs.shared.leaf, "leaf_bytes_per_s");
   require_bandwidth(costs.shared.ranks_per_site, costs.shared.site, "site_bytes_per_s");
-  std::vector<std::pair<const char*, TransferCost>> ways{{"inside", costs.inside}, {"outside", costs.outside}};
-  if (costs.shared.ranks_per_switch > 0) ways.emplace_back("across", costs.across);
-  const auto require_way = [](const JsonValue& place, const TransferCost& way) {
-    const bool endless = std::isinf(way.bandwidth.value);
-    if (way.bandwidth < slowest_bandwidth || (way.bandwidth > fastest_bandwidth && !endless)) {
+  std::vector<std::pair<const char*, TransferCost>> links{{"inside", costs.inside}, {"outside", costs.outside}};
+  if (costs.shared.ranks_per_switch > 0) links.emplace_back("across", costs.across);
+  const auto require_link = [](const JsonValue& place, const TransferCost& link) {
+    const bool endless = std::isinf(link.bandwidth.value);
+    if (link.bandwidth < slowest_bandwidth || (link.bandwidth > fastest_bandwidth && !endless)) {
       place.at("bandwidth_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");
     }
   };
-  for (const auto& [name, way] : ways) require_way(value.at(name), way);
+  for (const auto& [name, link] : links) require_link(value.at(name), link);
   if (!costs.boundaries.empty() && costs.boundaries.size() + 1 != costs.stages.size()) {
     value.at("boundaries").fail("expected one boundary behind each stage but the last");
   }
   for (std::size_t i = 0; i < costs.boundaries.size(); ++i) {
     const JsonValue boundary = value.at("boundaries")[i];
     require_amounts(boundary, {"before_bytes", "behind_bytes"});
-    require_way(boundary.at("way"), costs.boundaries[i].way);
+    require_link(boundary.at("way"), costs.boundaries[i].way);
   }
   return costs;
 }

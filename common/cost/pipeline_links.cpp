@@ -6,7 +6,7 @@
 
 namespace plumb {
 
-void set_ways(PipelineCosts& costs, const Layout& layout, const Cluster& cluster, Seconds gathering) {
+void set_links(PipelineCosts& costs, const Layout& layout, const Cluster& cluster, Seconds gathering) {
   const Machine& machine = cluster.machine;
   costs.inside = {.latency = machine.inside.latency.value + gathering, .bandwidth = machine.inside.bandwidth.value};
   costs.outside = {.latency = machine.outside.latency.value + gathering, .bandwidth = machine.outside.bandwidth.value};

@@ -11,6 +11,6 @@ namespace plumb {
 // stage, which send at once: where k of them share a NIC, an uplink, a leaf or a site's link, each has 1/k of it here,
 // and the stages of one such link share that. Exact where stages and links divide each other; elsewhere k is that of
 // the fullest link. `gathering` takes its time on arrival, after the last byte.
-void set_ways(PipelineCosts& costs, const Layout& layout, const Cluster& cluster, Seconds gathering);
+void set_links(PipelineCosts& costs, const Layout& layout, const Cluster& cluster, Seconds gathering);
 
 }  // namespace plumb

@@ -61,8 +61,8 @@ bool is_divisible(const Model& model, const Layout& layout) {
 }
 
 std::string undivided_batch(const Layout& layout, std::int64_t microbatch, std::int64_t batch) {
-  const std::int64_t ways = batch_ways(layout);
-  const std::string shared = ways > 1 ? " on each of " + std::to_string(ways) + " data-parallel ranks" : "";
+  const std::int64_t shards = batch_shards(layout);
+  const std::string shared = shards > 1 ? " on each of " + std::to_string(shards) + " data-parallel ranks" : "";
   return "a microbatch of " + std::to_string(microbatch) + shared + " does not divide the batch of " +
          std::to_string(batch) + " sequences";
 }

@@ -98,7 +98,7 @@ int ranks(const Layout& layout) {
   return product;
 }
 
-std::int64_t batch_ways(const Layout& layout) { return std::int64_t{1} * layout.data.degree * layout.expert; }
+std::int64_t batch_shards(const Layout& layout) { return std::int64_t{1} * layout.data.degree * layout.expert; }
 
 int data_degree(const Layout& layout, int stage) {
   return has_stage_data(layout) ? layout.stage_data[static_cast<std::size_t>(stage)] : layout.data.degree;

@@ -61,7 +61,7 @@ void require_consistent(const Layout& layout);
 [[nodiscard]] int degree(const Layout& layout, MeshAxis axis);
 [[nodiscard]] int ranks(const Layout& layout);
 // Among how many the sequences of a batch are divided: the data and expert degrees.
-[[nodiscard]] std::int64_t batch_ways(const Layout& layout);
+[[nodiscard]] std::int64_t batch_shards(const Layout& layout);
 
 // Whether the stages have different data degrees; and that of one rank of the pipeline, its first rank, how many ranks
 // hold what it does.

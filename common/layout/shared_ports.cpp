@@ -198,24 +198,24 @@ int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices) {
   return fewest;
 }
 
-GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
+GroupLinks group_links(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
   const Machine& machine = cluster.machine;
-  GroupWays ways;
-  if (degree(as_all(layout, stage), axis) <= 1) return ways;
+  GroupLinks links;
+  if (degree(as_all(layout, stage), axis) <= 1) return links;
   const int per_nic = devices_per_nic(machine);
   const bool all = together == Together::all_stages;
   if (has_stage_data(layout)) {
-    ways.ranks_per_nic = stage_ranks_per_port(layout, stage, per_nic);
+    links.ranks_per_nic = stage_ranks_per_port(layout, stage, per_nic);
   } else {
-    ways.ranks_per_nic = all ? std::min(per_nic, ranks(layout)) : port_sharing(layout, per_nic).together;
+    links.ranks_per_nic = all ? std::min(per_nic, ranks(layout)) : port_sharing(layout, per_nic).together;
   }
-  if (machine.devices_per_switch > 0) ways.uplink_passes = busiest_uplink(layout, axis, machine, together, stage);
+  if (machine.devices_per_switch > 0) links.uplink_passes = busiest_uplink(layout, axis, machine, together, stage);
   const auto border = [&](int nodes) {
     return nodes > 0 ? busiest_border(layout, axis, nodes * machine.devices, together, stage) : 0.0;
   };
-  ways.leaf_passes = border(cluster.nodes_per_leaf);
-  ways.site_passes = border(cluster.nodes_per_site);
-  return ways;
+  links.leaf_passes = border(cluster.nodes_per_leaf);
+  links.site_passes = border(cluster.nodes_per_site);
+  return links;
 }
 
 }  // namespace plumb

@@ -39,17 +39,17 @@ enum class Together : std::uint8_t { one_stage, all_stages };
 
 // What the collectives of one axis make of the ways out of a switch and a machine, all groups that run together at
 // once.
-struct GroupWays {
+struct GroupLinks {
   int ranks_per_nic = 1;  // that send to other machines
   // How often what one rank sends to the next goes over the busiest uplink of a switch, in rings that take the ranks in
   // their order: once for each neighbour under another switch, and for each rank its part of what leaves the machine.
   double uplink_passes = 0;
   double leaf_passes = 0;  // the same over the busiest leaf's uplinks, and over the link of a site
   double site_passes = 0;
-  bool operator==(const GroupWays&) const = default;
+  bool operator==(const GroupLinks&) const = default;
 };
 // With data degrees by stage, of the groups of one pipeline rank; else of all.
-[[nodiscard]] GroupWays group_ways(const Layout& layout, MeshAxis axis, const Cluster& cluster,
-                                   Together together = Together::one_stage, int stage = 0);
+[[nodiscard]] GroupLinks group_links(const Layout& layout, MeshAxis axis, const Cluster& cluster,
+                                     Together together = Together::one_stage, int stage = 0);
 
 }  // namespace plumb

@@ -139,7 +139,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
-  set_ways(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
+  set_links(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;

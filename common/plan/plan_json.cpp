@@ -109,7 +109,7 @@ void require_split(const Plan& plan, const JsonValue& file) {
 
 std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
-  const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_ways(plan.layout)) *
+  const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_shards(plan.layout)) *
                        static_cast<double>(whole_microbatches(plan.schedule));
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");

@@ -1,7 +1,7 @@
 #include "common/plan/stage_parameters.hpp"
 
 #include "common/block_cost/analytic_cost.hpp"
-#include "common/model/first_alike.hpp"
+#include "common/model/first_equal.hpp"
 #include "common/plan/plan_costs.hpp"
 
 namespace plumb {
@@ -14,7 +14,7 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const int tensor = has_measured_costs(plan) ? 1 : plan.layout.tensor.degree;  // measured on one rank, whole
   const std::vector<Layer>& layers = plan.model.layers;
   std::vector<ComputeCost> blocks;
-  const std::vector<std::size_t> first = first_alike(layers, [](std::size_t, std::size_t) { return true; });
+  const std::vector<std::size_t> first = first_equal(layers, [](std::size_t, std::size_t) { return true; });
   for (std::size_t block = 0; block < first.size(); ++block) {
     if (first[block] < block) {
       blocks.push_back(blocks[first[block]]);

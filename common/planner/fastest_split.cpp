@@ -18,7 +18,7 @@ namespace {
 class FastestSplit {
  public:
   FastestSplit(const WeighSplit& weigh, const SplitSearch& search)
-      : weigh_(weigh), most_nodes_(search.most_nodes), most_nodes_misfit_(search.most_nodes_misfit) {}
+      : weigh_(weigh), most_nodes_(search.most_nodes), most_nodes_shortfall_(search.most_nodes_shortfall) {}
 
   // Keeps the split if it fits and its step is shorter than the best; while none fits, the nearest to fitting.
   bool consider(const Split& split) {
@@ -56,7 +56,7 @@ class FastestSplit {
     }
   }
 
-  [[nodiscard]] bool exhausted() const { return nodes_ > (found() ? most_nodes_ : most_nodes_misfit_); }
+  [[nodiscard]] bool exhausted() const { return nodes_ > (found() ? most_nodes_ : most_nodes_shortfall_); }
   // Whether so many more paths like the last are within the budget.
   [[nodiscard]] bool affords(double paths) const {
     return paths * static_cast<double>(nodes_of_one_) + static_cast<double>(nodes_) <= static_cast<double>(most_nodes_);
@@ -84,7 +84,7 @@ class FastestSplit {
 
   const WeighSplit& weigh_;
   std::size_t most_nodes_;
-  std::size_t most_nodes_misfit_;
+  std::size_t most_nodes_shortfall_;
   Split best_;  // empty until one is weighed
   Bytes over_;  // while none fits
   Seconds step_{std::numeric_limits<double>::infinity()};
@@ -167,7 +167,7 @@ SplitSearch split_search(const Plan& plan, bool thorough) {
   const std::size_t of_effort = thorough ? thoroughly_weighed_nodes : quickly_weighed_nodes;
   return {.microbatches = whole_microbatches(plan.schedule),
           .most_nodes = several ? most_weighed_nodes : of_effort,
-          .most_nodes_misfit = of_effort};
+          .most_nodes_shortfall = of_effort};
 }
 
 std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSplit& weigh, const SplitSearch& search) {

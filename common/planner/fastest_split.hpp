@@ -35,7 +35,7 @@ inline constexpr std::size_t quickly_weighed_nodes = std::size_t{1} << 15;
 struct SplitSearch {
   std::int64_t microbatches = 1;
   std::size_t most_nodes = most_weighed_nodes;
-  std::size_t most_nodes_misfit = most_weighed_nodes;  // as long as nothing fits
+  std::size_t most_nodes_shortfall = most_weighed_nodes;  // as long as nothing fits
   // Of published planners, say; asked for at the end, since they take long. No step is longer than with these.
   std::function<std::vector<Split>()> others = {};
 };

@@ -35,7 +35,7 @@ bool sees_both_ways(const Layer& layer) {
 }  // namespace
 
 ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
-  const std::int64_t step = choice.microbatch * batch_ways(scenario.layout);
+  const std::int64_t step = choice.microbatch * batch_shards(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
     throw InputError("training", undivided_batch(scenario.layout, choice.microbatch, scenario.training.global_batch));
   }

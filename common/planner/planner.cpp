@@ -8,7 +8,7 @@
 #include "common/layout/divisible.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/make_plan.hpp"
-#include "common/planner/misfit.hpp"
+#include "common/planner/shortfall.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/split/coupled.hpp"
 
@@ -159,7 +159,7 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction) {
   candidate.ranks = std::move(prediction.ranks);
   candidate.peak_bytes = fullest_rank(candidate.ranks).summary.peak_bytes;
   candidate.fits = candidate.peak_bytes <= candidate.plan.cluster.machine.device.memory.value;
-  if (!candidate.fits) candidate.reason = describe_misfit(candidate);
+  if (!candidate.fits) candidate.reason = describe_shortfall(candidate);
 }
 
 Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,

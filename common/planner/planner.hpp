@@ -68,7 +68,7 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction);
 [[nodiscard]] Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,
                                         const PlanEffort& effort = {});
 
-// Fitting ones by time and, as fast as each other, by memory; misfits by memory, then those that cannot be built.
+// Fitting ones by time and, as fast as each other, by memory; shortfalls by memory, then those that cannot be built.
 [[nodiscard]] bool stands_before(const Candidate& a, const Candidate& b);
 
 // Counts are of candidates; where all are weighed (plan_scenario), nothing is bounded.

@@ -63,18 +63,18 @@ std::string nearest_divisors(const std::string& key, std::int64_t whole, std::in
 // With several layouts one that each of them divides.
 std::int64_t default_batch(const Scenario& scenario, std::int64_t microbatch) {
   const int stages = scenario.layouts.size() > 1 ? scenario.cluster.ranks : scenario.layout.pipeline;
-  const std::int64_t ways = scenario.layouts.size() > 1 ? 1 : batch_ways(scenario.layout);
-  return default_microbatches_per_stage * stages * microbatch * ways;
+  const std::int64_t shards = scenario.layouts.size() > 1 ? 1 : batch_shards(scenario.layout);
+  return default_microbatches_per_stage * stages * microbatch * shards;
 }
 
 // Of one layout; of several, planning tells which of them cannot have it.
 void require_divided_batch(const YamlValue& place, const Scenario& scenario) {
   if (scenario.layouts.size() > 1 || scenario.stage_data_pipelines) return;
-  const std::int64_t ways = batch_ways(scenario.layout);
+  const std::int64_t shards = batch_shards(scenario.layout);
   const std::int64_t batch = scenario.training.global_batch;
-  const auto divides = [&](std::int64_t size) { return batch % (size * ways) == 0; };
+  const auto divides = [&](std::int64_t size) { return batch % (size * shards) == 0; };
   if (std::ranges::any_of(scenario.microbatches, divides)) return;
-  const std::int64_t least = std::ranges::min(scenario.microbatches) * ways;
+  const std::int64_t least = std::ranges::min(scenario.microbatches) * shards;
   const std::int64_t below = batch / least * least;
   place.fail(undivided_batch(scenario.layout, std::ranges::min(scenario.microbatches), batch),
              "global_batch: " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + least) +
@@ -196,10 +196,10 @@ ScheduleBounds schedule_bounds(const Scenario& scenario) {
   const auto shortest = std::ranges::min_element(scenario.layouts, {}, &Layout::pipeline);
   ScheduleBounds bounds{.pipeline = shortest->pipeline,
                         .layers = static_cast<int>(scenario.model.layers.size()),
-                        .sequences_per_microbatch = scenario.microbatches.front() * batch_ways(scenario.layout),
+                        .sequences_per_microbatch = scenario.microbatches.front() * batch_shards(scenario.layout),
                         .open = scenario.layouts.size() > 1};
   for (const std::int64_t size : scenario.microbatches) {
-    bounds.microbatches.push_back(scenario.training.global_batch / (size * batch_ways(scenario.layout)));
+    bounds.microbatches.push_back(scenario.training.global_batch / (size * batch_shards(scenario.layout)));
   }
   return bounds;
 }

@@ -31,15 +31,15 @@ LeftOut& LeftOutLog::entry(const LeftOut& key) {
 }
 
 void LeftOutLog::cannot_be_built(const std::string& reason, std::int64_t candidates) {
-  add_alike(LeftOutWhy::cannot_be_built, reason, candidates);
+  add_by_reason(LeftOutWhy::cannot_be_built, reason, candidates);
 }
 
 void LeftOutLog::unproven(const std::string& reason, std::int64_t candidates) {
-  add_alike(LeftOutWhy::unproven, reason, candidates);
+  add_by_reason(LeftOutWhy::unproven, reason, candidates);
 }
 
-void LeftOutLog::add_alike(LeftOutWhy why, const std::string& reason, std::int64_t candidates) {
-  LeftOut& found = alike_[{why, without_numbers(reason)}];
+void LeftOutLog::add_by_reason(LeftOutWhy why, const std::string& reason, std::int64_t candidates) {
+  LeftOut& found = by_reason_[{why, without_numbers(reason)}];
   found.why = why;
   found.reason = found.candidates == 0 ? reason : std::min(found.reason, reason);
   found.candidates += candidates;
@@ -60,7 +60,7 @@ void LeftOutLog::too_slow(const Layout& layout, Seconds time, std::int64_t candi
 
 std::vector<LeftOut> LeftOutLog::sorted() const {
   std::vector<LeftOut> result;
-  for (const auto& [key, entry] : alike_) result.push_back(entry);
+  for (const auto& [key, entry] : by_reason_) result.push_back(entry);
   for (const auto& [key, entry] : entries_) result.push_back(entry);
   std::ranges::sort(result, [](const LeftOut& a, const LeftOut& b) {
     return std::tuple(a.why, -a.candidates, a.reason, a.tensor, a.pipeline) <
@@ -71,7 +71,7 @@ std::vector<LeftOut> LeftOutLog::sorted() const {
 
 std::int64_t LeftOutLog::candidates(LeftOutWhy why) const {
   std::int64_t sum = 0;
-  for (const auto& [key, entry] : alike_) sum += entry.why == why ? entry.candidates : 0;
+  for (const auto& [key, entry] : by_reason_) sum += entry.why == why ? entry.candidates : 0;
   for (const auto& [key, entry] : entries_) sum += entry.why == why ? entry.candidates : 0;
   return sum;
 }

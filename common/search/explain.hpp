@@ -51,9 +51,9 @@ class LeftOutLog {
 
  private:
   LeftOut& entry(const LeftOut& key);
-  void add_alike(LeftOutWhy why, const std::string& reason, std::int64_t candidates);
+  void add_by_reason(LeftOutWhy why, const std::string& reason, std::int64_t candidates);
   std::map<std::tuple<LeftOutWhy, int, int>, LeftOut> entries_;
-  std::map<std::pair<LeftOutWhy, std::string>, LeftOut> alike_;  // by reason without its numbers
+  std::map<std::pair<LeftOutWhy, std::string>, LeftOut> by_reason_;  // by reason without its numbers
 };
 
 }  // namespace plumb

@@ -49,7 +49,7 @@ class FastEvaluator::Impl {
   [[nodiscard]] Scenario asked() const;
   [[nodiscard]] Split dynamic_split(bool thorough);
   void set_costs(const Split& split);
-  [[nodiscard]] FullestOfSkeleton fullest_rank();
+  [[nodiscard]] FullestOfCompiled fullest_rank();
   [[nodiscard]] const Estimate* weigh_split(const Split& split, std::optional<Seconds> below);
 
   Scenario scenario_;  // settled for the last family
@@ -67,7 +67,7 @@ class FastEvaluator::Impl {
   BlockRuns* runs_ = nullptr;
   std::map<std::pair<std::size_t, std::size_t>, ComputeCost> stage_costs_;  // by run and stages on the rank
   std::vector<double> durations_;
-  SkeletonTimes times_;
+  CompiledTimes times_;
   PeakMemory memory_;
   std::vector<Estimate> weighed_;  // of this family
 };
@@ -128,38 +128,38 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
 }
 
 void FastEvaluator::Impl::set_costs(const Split& split) {
-  const Skeleton& skeleton = structure_->skeleton;
+  const CompiledGraph& compiled = structure_->compiled;
   costs_.stages.resize(split.layers.size());
   int first = 0;
   for (std::size_t stage = 0; stage < split.layers.size(); ++stage) {
     const bool head = stage + 1 == split.layers.size();
     const int last = first + split.layers[stage] + (stage == 0 ? 1 : 0) + (head ? 1 : 0);
-    const auto rank = static_cast<std::size_t>(skeleton.rank_of_stage[stage]);
-    const std::pair key{runs_->number(first, last), skeleton.stages_of_rank[rank].size()};
+    const auto rank = static_cast<std::size_t>(compiled.rank_of_stage[stage]);
+    const std::pair key{runs_->number(first, last), compiled.stages_of_rank[rank].size()};
     const auto [found, is_new] = stage_costs_.try_emplace(key);
     if (is_new) found->second = cost_of_stage(plan_, runs_->run(first, last), static_cast<int>(stage), reduction_);
     costs_.stages[stage] = found->second;
     first = last;
   }
-  set_durations(skeleton, costs_, durations_);
+  set_durations(compiled, costs_, durations_);
 }
 
-FullestOfSkeleton FastEvaluator::Impl::fullest_rank() {
-  const Skeleton& skeleton = structure_->skeleton;
-  if (!times_.leaves_out()) return memory_.find(skeleton, times_, costs_, 0);
+FullestOfCompiled FastEvaluator::Impl::fullest_rank() {
+  const CompiledGraph& compiled = structure_->compiled;
+  if (!times_.leaves_out()) return memory_.find(compiled, times_, costs_, 0);
   const double slack = 2 * left_out_tolerance * times_.makespan();
-  const FullestOfSkeleton most = memory_.find(skeleton, times_, costs_, slack);
+  const FullestOfCompiled most = memory_.find(compiled, times_, costs_, slack);
   if (most.exact || most.peak_bytes <= plan_.cluster.machine.device.memory.value) return most;
   // Whether it fits must be right.
-  times_.time(skeleton, durations_, more_, 0);
-  return memory_.find(skeleton, times_, costs_, 0);
+  times_.time(compiled, durations_, more_, 0);
+  return memory_.find(compiled, times_, costs_, 0);
 }
 
 Split FastEvaluator::Impl::dynamic_split(bool thorough) {
-  const Skeleton& skeleton = structure_->skeleton;
+  const CompiledGraph& compiled = structure_->compiled;
   const Bytes limit = plan_.cluster.machine.device.memory.value;
-  std::size_t nodes = skeleton.graph_nodes;
-  for (const SkeletonLoop& loop : skeleton.loops) nodes += static_cast<std::size_t>(more_) * loop.graph_nodes;
+  std::size_t nodes = compiled.graph_nodes;
+  for (const CompiledLoop& loop : compiled.loops) nodes += static_cast<std::size_t>(more_) * loop.graph_nodes;
   const auto weigh_one = [&](const Split& split, Seconds below) -> WeighedSplit {
     const Estimate* const estimate = weigh_split(split, below);
     if (estimate == nullptr) return {.nodes = nodes};
@@ -212,10 +212,10 @@ const Estimate* FastEvaluator::Impl::weigh_split(const Split& split, std::option
   const auto known = std::ranges::find(weighed_, split, &Estimate::split);
   if (known != weighed_.end()) return !below || known->iteration < *below ? &*known : nullptr;
   set_costs(split);
-  times_.time(structure_->skeleton, durations_, more_, left_out_tolerance);
+  times_.time(structure_->compiled, durations_, more_, left_out_tolerance);
   const Seconds step{times_.makespan()};
   if (below && step >= *below) return nullptr;
-  const FullestOfSkeleton fullest = fullest_rank();
+  const FullestOfCompiled fullest = fullest_rank();
   return &weighed_.emplace_back(Estimate{.iteration = step,
                                          .peak_bytes = fullest.peak_bytes,
                                          .fullest_rank = fullest.rank,

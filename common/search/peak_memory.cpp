@@ -9,11 +9,11 @@ namespace {
 
 // Calls visit(element, position) for all of a rank's elements, those of a loop as often as it was run.
 template <class Element, class Visit>
-void for_each(const Skeleton& skeleton, int more, const std::vector<Element>& elements, const Visit& visit) {
+void for_each(const CompiledGraph& compiled, int more, const std::vector<Element>& elements, const Visit& visit) {
   const auto by_position = [](const Element& element, std::uint32_t position) { return element.position < position; };
   std::size_t shift = 0;
   auto element = elements.begin();
-  for (const SkeletonLoop& loop : skeleton.loops) {
+  for (const CompiledLoop& loop : compiled.loops) {
     if (more == 0) break;
     const auto block = std::lower_bound(element, elements.end(), loop.begin, by_position);
     const auto behind = std::lower_bound(block, elements.end(), loop.begin + loop.size, by_position);
@@ -45,10 +45,10 @@ void sort_nearly_sorted(std::vector<Arrival>& arrivals) {
 
 // What an action makes for a neighbour counts from its end on: on the same rank as an input that waits, else as a
 // message that has not arrived.
-void PeakMemory::set_changes(const Skeleton& skeleton, const PipelineCosts& costs) {
+void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts& costs) {
   const auto stage_count = static_cast<std::int32_t>(costs.stages.size());
   changes_.resize(costs.stages.size() * compute_kinds.size() * 2);
-  for (const auto& [action, redone, index] : skeleton.footprints) {
+  for (const auto& [action, redone, index] : compiled.footprints) {
     const bool forward = action.kind == ActionKind::forward;
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
     const bool takes = (forward && action.stage > 0) || (gradient && action.stage + 1 < stage_count);
@@ -61,12 +61,12 @@ void PeakMemory::set_changes(const Skeleton& skeleton, const PipelineCosts& cost
   }
   boundary_ = costs.boundary_bytes.value;
   fixed_.clear();
-  for (const std::vector<int>& own : skeleton.stages_of_rank) {
+  for (const std::vector<int>& own : compiled.stages_of_rank) {
     Bytes sum;
     for (const int held : own) {
       const auto stage = static_cast<std::size_t>(held);
       const ComputeCost& cost = costs.stages[stage];
-      sum += cost.parameter_bytes * skeleton.weight_versions[stage] + cost.gradient_bytes + cost.optimizer_bytes;
+      sum += cost.parameter_bytes * compiled.weight_versions[stage] + cost.gradient_bytes + cost.optimizer_bytes;
     }
     fixed_.push_back(sum.value);
   }
@@ -74,24 +74,24 @@ void PeakMemory::set_changes(const Skeleton& skeleton, const PipelineCosts& cost
 
 // No less than its peak, however its messages come. A loop of a steady state leaves a rank as it was; where there are
 // several, microbatches pile up between them.
-std::int64_t PeakMemory::bound(const Skeleton& skeleton, int more, std::size_t rank) const {
-  const int piled_up = skeleton.loops.size() > 1 ? more : 0;
+std::int64_t PeakMemory::bound(const CompiledGraph& compiled, int more, std::size_t rank) const {
+  const int piled_up = compiled.loops.size() > 1 ? more : 0;
   std::int64_t most = fixed_[rank];
   std::int64_t level = fixed_[rank];
-  for_each(skeleton, piled_up, skeleton.ranks[rank].actions, [&](const SkeletonAction& action, std::size_t) {
+  for_each(compiled, piled_up, compiled.ranks[rank].actions, [&](const CompiledAction& action, std::size_t) {
     const Change& change = changes_[action.footprint];
     level += change.own_at_start;
     most = std::max(most, level);
     level += change.own_at_end;
   });
-  const std::int64_t messages = 4 * std::ssize(skeleton.stages_of_rank[rank]) * piled_up;  // as most_messages counts
-  return most + boundary_ * (skeleton.ranks[rank].most_messages + messages);
+  const std::int64_t messages = 4 * std::ssize(compiled.stages_of_rank[rank]) * piled_up;  // as most_messages counts
+  return most + boundary_ * (compiled.ranks[rank].most_messages + messages);
 }
 
-void PeakMemory::collect_arrivals(const Skeleton& skeleton, const SkeletonTimes& times, const SkeletonRank& rank,
+void PeakMemory::collect_arrivals(const CompiledGraph& compiled, const CompiledTimes& times, const CompiledRank& rank,
                                   double slack) {
   arrivals_.clear();
-  for_each(skeleton, times.more(), rank.arrivals, [&](const SkeletonArrival& arrival, std::size_t position) {
+  for_each(compiled, times.more(), rank.arrivals, [&](const CompiledArrival& arrival, std::size_t position) {
     const double time = times.end(position);
     arrivals_.push_back(arrival.received ? Arrival{time - slack, boundary_} : Arrival{time + slack, -boundary_});
   });
@@ -99,7 +99,7 @@ void PeakMemory::collect_arrivals(const Skeleton& skeleton, const SkeletonTimes&
 }
 
 // What changes at one time counts together: what lives for no time counts nothing.
-std::int64_t PeakMemory::peak(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank) const {
+std::int64_t PeakMemory::peak(const CompiledGraph& compiled, const CompiledTimes& times, std::size_t rank) const {
   std::int64_t most = fixed_[rank];
   std::int64_t level = most;
   double now = 0;
@@ -115,26 +115,27 @@ std::int64_t PeakMemory::peak(const Skeleton& skeleton, const SkeletonTimes& tim
     for (; arrival != arrivals_.end() && arrival->time <= time; ++arrival) change(arrival->time, arrival->bytes);
     change(time, bytes);
   };
-  for_each(skeleton, times.more(), skeleton.ranks[rank].actions,
-           [&](const SkeletonAction& action, std::size_t position) {
+  for_each(compiled, times.more(), compiled.ranks[rank].actions,
+           [&](const CompiledAction& action, std::size_t position) {
              const Change& bytes = changes_[action.footprint];
-             change_after_arrivals(times.start(skeleton.nodes[action.position], position), bytes.at_start);
+             change_after_arrivals(times.start(compiled.nodes[action.position], position), bytes.at_start);
              change_after_arrivals(times.end(position), bytes.at_end);
            });
   for (; arrival != arrivals_.end(); ++arrival) change(arrival->time, arrival->bytes);
   return std::max(most, level);
 }
 
-std::int64_t PeakMemory::peak_of(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank, double slack) {
-  collect_arrivals(skeleton, times, skeleton.ranks[rank], slack);
-  return peak(skeleton, times, rank);
+std::int64_t PeakMemory::peak_of(const CompiledGraph& compiled, const CompiledTimes& times, std::size_t rank,
+                                 double slack) {
+  collect_arrivals(compiled, times, compiled.ranks[rank], slack);
+  return peak(compiled, times, rank);
 }
 
-FullestOfSkeleton PeakMemory::fullest_within(const Skeleton& skeleton, const SkeletonTimes& times, double slack) {
-  FullestOfSkeleton fullest{.peak_bytes = {-1}};
+FullestOfCompiled PeakMemory::fullest_within(const CompiledGraph& compiled, const CompiledTimes& times, double slack) {
+  FullestOfCompiled fullest{.peak_bytes = {-1}};
   for (const auto& [most, rank] : by_bound_) {
     if (most < fullest.peak_bytes.value) break;
-    const std::int64_t bytes = peak_of(skeleton, times, rank, slack);
+    const std::int64_t bytes = peak_of(compiled, times, rank, slack);
     if (bytes < fullest.peak_bytes.value) continue;
     if (bytes == fullest.peak_bytes.value && static_cast<int>(rank) > fullest.rank) continue;
     fullest = {.peak_bytes = {bytes}, .rank = static_cast<int>(rank)};
@@ -142,19 +143,19 @@ FullestOfSkeleton PeakMemory::fullest_within(const Skeleton& skeleton, const Ske
   return fullest;
 }
 
-FullestOfSkeleton PeakMemory::find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
-                                   double slack) {
-  set_changes(skeleton, costs);
+FullestOfCompiled PeakMemory::find(const CompiledGraph& compiled, const CompiledTimes& times,
+                                   const PipelineCosts& costs, double slack) {
+  set_changes(compiled, costs);
   by_bound_.clear();
-  for (std::size_t rank = 0; rank < skeleton.ranks.size(); ++rank) {
-    by_bound_.emplace_back(bound(skeleton, times.more(), rank), rank);
+  for (std::size_t rank = 0; rank < compiled.ranks.size(); ++rank) {
+    by_bound_.emplace_back(bound(compiled, times.more(), rank), rank);
   }
   std::ranges::sort(by_bound_, std::greater<>());
-  FullestOfSkeleton most = fullest_within(skeleton, times, slack);
+  FullestOfCompiled most = fullest_within(compiled, times, slack);
   if (slack == 0) return most;
   // Mostly the same rank tells.
-  most.exact = peak_of(skeleton, times, static_cast<std::size_t>(most.rank), -slack) == most.peak_bytes.value ||
-               fullest_within(skeleton, times, -slack).peak_bytes == most.peak_bytes;
+  most.exact = peak_of(compiled, times, static_cast<std::size_t>(most.rank), -slack) == most.peak_bytes.value ||
+               fullest_within(compiled, times, -slack).peak_bytes == most.peak_bytes;
   return most;
 }
 

@@ -1,14 +1,14 @@
-// The fullest rank of a schedule that a skeleton timed: what memory_over_time would find.
+// The fullest rank of a schedule that a compiled graph timed: what memory_over_time would find.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "common/search/skeleton_times.hpp"
+#include "common/search/compiled_times.hpp"
 
 namespace plumb {
 
-struct FullestOfSkeleton {
+struct FullestOfCompiled {
   Bytes peak_bytes = {};
   int rank = 0;       // the first of equal ones
   bool exact = true;  // false: the true peak may be less
@@ -20,8 +20,8 @@ class PeakMemory {
   // Messages that wait count within `slack` seconds before and behind their time (where blocks were left out): then the
   // peak is not less than the true one, and it is exact if it stays the same with messages that count that much less
   // long. 0: it is the true one. Only ranks that could be the fullest are looked at.
-  [[nodiscard]] FullestOfSkeleton find(const Skeleton& skeleton, const SkeletonTimes& times, const PipelineCosts& costs,
-                                       double slack);
+  [[nodiscard]] FullestOfCompiled find(const CompiledGraph& compiled, const CompiledTimes& times,
+                                       const PipelineCosts& costs, double slack);
 
  private:
   // What an action does to its rank's level, and to the level without messages.
@@ -35,13 +35,15 @@ class PeakMemory {
     double time = 0;
     std::int64_t bytes = 0;
   };
-  void set_changes(const Skeleton& skeleton, const PipelineCosts& costs);
-  [[nodiscard]] FullestOfSkeleton fullest_within(const Skeleton& skeleton, const SkeletonTimes& times, double slack);
-  [[nodiscard]] std::int64_t peak_of(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank,
+  void set_changes(const CompiledGraph& compiled, const PipelineCosts& costs);
+  [[nodiscard]] FullestOfCompiled fullest_within(const CompiledGraph& compiled, const CompiledTimes& times,
+                                                 double slack);
+  [[nodiscard]] std::int64_t peak_of(const CompiledGraph& compiled, const CompiledTimes& times, std::size_t rank,
                                      double slack);
-  [[nodiscard]] std::int64_t bound(const Skeleton& skeleton, int more, std::size_t rank) const;
-  void collect_arrivals(const Skeleton& skeleton, const SkeletonTimes& times, const SkeletonRank& rank, double slack);
-  [[nodiscard]] std::int64_t peak(const Skeleton& skeleton, const SkeletonTimes& times, std::size_t rank) const;
+  [[nodiscard]] std::int64_t bound(const CompiledGraph& compiled, int more, std::size_t rank) const;
+  void collect_arrivals(const CompiledGraph& compiled, const CompiledTimes& times, const CompiledRank& rank,
+                        double slack);
+  [[nodiscard]] std::int64_t peak(const CompiledGraph& compiled, const CompiledTimes& times, std::size_t rank) const;
 
   std::vector<Change> changes_;      // by footprint
   std::vector<std::int64_t> fixed_;  // by rank

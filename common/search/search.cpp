@@ -281,7 +281,7 @@ class Search {
     for (Prediction& prediction : predictions_) planning.candidates.push_back(std::move(prediction.candidate));
     if (planning.candidates.empty() && !result.finished) throw_ended_early();
     if (planning.candidates.empty()) {
-      add_misfit(planning);
+      add_shortfall(planning);
     } else {
       add_plain(planning);
       add_uniform(planning);
@@ -346,8 +346,8 @@ class Search {
   }
 
   // What is nearest to fitting, for its reason.
-  void add_misfit(PlanningResult& planning) {
-    const std::optional<std::int64_t> id = weighing_.smallest_misfit();
+  void add_shortfall(PlanningResult& planning) {
+    const std::optional<std::int64_t> id = weighing_.smallest_shortfall();
     if (id) planning.candidates.push_back(weigh_candidate(space_.scenario(), space_.choice(*id), engine_));
   }
 

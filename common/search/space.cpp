@@ -66,7 +66,7 @@ std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
   const auto layout = static_cast<std::size_t>(family / (families_ / std::ssize(layouts_)));
   if (!layout_refusals_[layout].empty()) return layout_refusals_[layout];
   const Family of = this->family(family);
-  if (scenario_.training.global_batch % (of.microbatch * batch_ways(of.layout)) != 0) {
+  if (scenario_.training.global_batch % (of.microbatch * batch_shards(of.layout)) != 0) {
     return "microbatch × data degree does not divide the batch of " + std::to_string(scenario_.training.global_batch);
   }
   if (auto uneven = uneven_shares(of.layout, of.microbatch)) return uneven;

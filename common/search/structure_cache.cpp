@@ -48,11 +48,11 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given, con
     PipelineCosts costs;
     costs.exchange = structure->splits_backward ? PipelineExchange::asynchronous : key.exchange;
     costs.ranks_per_machine = key.ranks_per_machine;
-    structure->skeleton = build_skeleton(lowered_schedule(plan), costs, period_of(key));
+    structure->compiled = compile_graph(lowered_schedule(plan), costs, period_of(key));
   }
   look();
   structure->held = held_moments(plan);
-  const bool piles_up = structure->skeleton.loops.size() > 1;
+  const bool piles_up = structure->compiled.loops.size() > 1;
   structure->placement = std::exchange(plan.schedule, {});
   structure->placement.actions.clear();
   structure->placement.overlapped.clear();
@@ -120,7 +120,7 @@ StructureCache::Shorter StructureCache::shorter(const StructureKey& key, const P
     fewer.microbatches = turns * period;
     if (entry.uses_group) fewer.group = period;
     if (fewer.microbatches + period > key.microbatches) break;
-    if (structure(fewer, plan).skeleton.loops.empty()) continue;
+    if (structure(fewer, plan).compiled.loops.empty()) continue;
     return {.key = fewer, .more = (key.microbatches - fewer.microbatches) / period};
   }
   return {.key = key};

@@ -1,4 +1,4 @@
-// The skeletons of schedules, built once for all families that share them.
+// The compiled graphs of schedules, built once for all families that share them.
 #pragma once
 
 #include <compare>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/planner/plan_on.hpp"
-#include "common/search/skeleton.hpp"
+#include "common/search/compiled_graph.hpp"
 
 namespace plumb {
 
@@ -33,9 +33,9 @@ struct StructureKey {
 struct Structure {
   Schedule placement = {};  // the schedule without its actions
   bool splits_backward = false;
-  bool evicts = false;     // skeletons do not describe that
-  bool has_pairs = false;  // overlapped; what one hides of the other is not in skeletons either
-  Skeleton skeleton = {};
+  bool evicts = false;     // compiled graphs do not describe that
+  bool has_pairs = false;  // overlapped; what one hides of the other is not in compiled graphs either
+  CompiledGraph compiled = {};
   HeldMoments held = {};
   HeldMoments held_by_next = {};  // the same with one microbatch more, where the loops pile them up; else empty
 };
@@ -52,7 +52,7 @@ class StructureCache {
   // software.
   [[nodiscard]] const Structure& structure(const StructureKey& key, const Plan& plan);
 
-  // The key of a schedule of fewer microbatches whose skeleton stands for this one, `more` blocks added; the key itself
+  // The key of a schedule of fewer microbatches whose compiled stands for this one, `more` blocks added; the key itself
   // where there is none.
   struct Shorter {
     StructureKey key = {};

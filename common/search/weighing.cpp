@@ -184,7 +184,7 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
       result.push_back(candidate);
       if (candidate.fits) continue;
       log_.too_large(LeftOutWhy::does_not_fit, space_.layout_of(round[item]), candidate.peak_bytes, 1);
-      keep_smaller(misfit_, candidate.peak_bytes, candidate.id);
+      keep_smaller(shortfall_, candidate.peak_bytes, candidate.id);
     }
   }
   waiting_.insert(waiting_.end(), later.begin(), later.end());
@@ -197,7 +197,7 @@ void Weighing::weigh_nearest_excluded() {
   while (!excluded_.empty() && !ended()) {
     std::size_t count = 0;
     while (count < std::min(excluded_.size(), excluded_at_once) &&
-           (!misfit_ || memory_bound(excluded_[count]) < misfit_->first)) {
+           (!shortfall_ || memory_bound(excluded_[count]) < shortfall_->first)) {
       ++count;
     }
     if (count == 0) return;
@@ -221,6 +221,6 @@ LeftOutLog Weighing::log() const {
   return log;
 }
 
-std::optional<std::int64_t> Weighing::smallest_misfit() const { return misfit_ ? misfit_->second : refused_; }
+std::optional<std::int64_t> Weighing::smallest_shortfall() const { return shortfall_ ? shortfall_->second : refused_; }
 
 }  // namespace plumb

@@ -56,10 +56,10 @@ class Weighing {
   [[nodiscard]] LeftOutLog log() const;
 
   // Where nothing fits: weighs also what the memory bound excludes, the smallest bounds first, until no bound is below
-  // the smallest misfit. That one is then the smallest of all.
+  // the smallest shortfall. That one is then the smallest of all.
   void weigh_nearest_excluded();
   // Of what was weighed; or else something that cannot be built.
-  [[nodiscard]] std::optional<std::int64_t> smallest_misfit() const;
+  [[nodiscard]] std::optional<std::int64_t> smallest_shortfall() const;
 
   std::optional<Seconds> best = {};     // for progress
   std::optional<Seconds> at_most = {};  // what is sure to take more need not be weighed
@@ -108,9 +108,9 @@ class Weighing {
   std::int64_t disposed_ = 0;                     // candidates; never falls
   std::atomic<std::int64_t> under_way_done_ = 0;  // of the round that is being weighed
   LeftOutLog log_;
-  std::optional<std::int64_t> refused_;                   // the first candidate that cannot be built
-  std::vector<std::int64_t> excluded_;                    // families, by the memory bound
-  std::optional<std::pair<Bytes, std::int64_t>> misfit_;  // weighed: the smallest
+  std::optional<std::int64_t> refused_;                      // the first candidate that cannot be built
+  std::vector<std::int64_t> excluded_;                       // families, by the memory bound
+  std::optional<std::pair<Bytes, std::int64_t>> shortfall_;  // weighed: the smallest
 };
 
 }  // namespace plumb

@@ -2,9 +2,9 @@
 #include <map>
 #include <utility>
 
-#include "common/split/alike_layers.hpp"
 #include "common/split/coupled.hpp"
 #include "common/split/cut_search.hpp"
+#include "common/split/equal_layers.hpp"
 
 namespace plumb {
 namespace {
@@ -63,12 +63,12 @@ class BalancedSplit {
   // Looks among all cuts for any whose slowest rank is faster, and goes on from there.
   void search_all() {
     if (aim_ != BalanceAim::slowest_rank || order_.excess_bytes > 0) return;
-    const bool alike_layers = AlikeLayers::are(chain_);
+    const bool equal_layers = EqualLayers::are(chain_);
     for (std::int64_t steps = 0; steps < most_steps_of_search;) {
       const CoupledLimits limits{.bytes = memory_limit_, .time = order_.pace - 1};
       if (!blocks_fit_in_ranks(chain_, order_.pace - 1)) return;
-      if (alike_layers) {
-        AlikeLayers alike(chain_, limits);
+      if (equal_layers) {
+        EqualLayers alike(chain_, limits);
         if (alike.possible(alike.any()) == false) return;
       }
       const StageWindows windows = windows_within(chain_, limits);

@@ -305,14 +305,14 @@ CoupledCuts::Search CoupledCuts::walk_ranks() {
   none.front() = 0;
   none.back() = static_cast<char16_t>(blocks_);
   // By the positions at the frontier, one way to get there.
-  std::unordered_map<Positions, Positions> ways{{Positions{}, none}};
+  std::unordered_map<Positions, Positions> found{{Positions{}, none}};
   for (int rank = 0; rank < chain_.ranks(); ++rank) {
     const std::size_t moments = limits_.bytes ? chain_.moments_of(rank).size() : 0;
     const std::vector<std::int64_t> nothing(moments, 0);
     placed_.assign(chain_.stages_of(rank).size() + 1, {.bytes = nothing, .workspace = nothing});
     const std::vector<int> frontier = frontier_after(rank);
     std::unordered_map<Positions, Positions> further;
-    for (auto& way : ways) {
+    for (auto& way : found) {
       Positions& cuts = way.second;
       const bool finished = place_rank(rank, 0, cuts, [&] {
         steps_ += steps_of_state;
@@ -323,10 +323,10 @@ CoupledCuts::Search CoupledCuts::walk_ranks() {
       });
       if (!finished) return {.finished = false};
     }
-    ways = std::move(further);
+    found = std::move(further);
   }
-  if (ways.empty()) return {};
-  const Positions& cuts = ways.begin()->second;
+  if (found.empty()) return {};
+  const Positions& cuts = found.begin()->second;
   return {.cuts = std::vector<int>(cuts.begin() + 1, cuts.end())};
 }
 

@@ -2,9 +2,9 @@
 #include <memory>
 #include <span>
 
-#include "common/split/alike_layers.hpp"
 #include "common/split/chain.hpp"
 #include "common/split/coupled.hpp"
+#include "common/split/equal_layers.hpp"
 
 namespace plumb {
 namespace {
@@ -15,7 +15,7 @@ class DynamicSplit {
   DynamicSplit(const WeighedChain& chain, std::int64_t budget)
       : problem_(chain.problem()), chain_(chain), blocks_(chain.blocks()), stages_(chain.stages()), budget_(budget) {
     const auto layer_times = std::span(problem_.block_times).subspan(1, problem_.block_times.size() - 2);
-    const bool alike = problem_.memory_per_rank && chain_.most_stages_of_a_rank() > 1 && AlikeLayers::are(chain_) &&
+    const bool alike = problem_.memory_per_rank && chain_.most_stages_of_a_rank() > 1 && EqualLayers::are(chain_) &&
                        std::ranges::count(layer_times, layer_times.front()) == std::ssize(layer_times);
     if (alike) alike_.emplace(chain_, CoupledLimits{.bytes = problem_.memory_per_rank->value});
   }
@@ -212,7 +212,7 @@ class DynamicSplit {
   std::unique_ptr<double[]> times_;           // of all segments, by time_index
   std::vector<std::vector<int>> fits_until_;  // per stage and start, alone on its rank
   std::optional<CoupledCuts> coupled_;        // with a memory limit
-  std::optional<AlikeLayers> alike_;          // the same, where all layers are alike
+  std::optional<EqualLayers> alike_;          // the same, where all layers are alike
 };
 
 }  // namespace

@@ -206,7 +206,7 @@ class VariantReader {
 
   // Switches and leaves are counted along the pipeline, as machines are.
   void read_uplink(const YamlValue& value, bool leaf, Disturbance link) {
-    const SharedWays& shared = planned_.costs.shared;
+    const SharedLinks& shared = planned_.costs.shared;
     const int each = leaf ? shared.ranks_per_leaf : shared.ranks_per_switch;
     if (each == 0)
       value.fail(value.path() + ": the " + (leaf ? "cluster has no leaf" : "machine has no") + " switches");

@@ -168,9 +168,9 @@ TEST_CASE("messages and collectives of a disturbed rank or way are slow behind o
   CHECK(half.at(0) == near(2.0));
   CHECK(half.at(1) == near(1.0));
   CHECK(half.at(2) == near(2.0));
-  const auto way = ends(fast, {{.what = Disturbed::way, .rank = 1, .peer = 0, .factor = 0.5}}, together);
-  CHECK(way.at(0) == near(2.0));
-  CHECK(way.at(2) == near(1.5));  // half of its own way, 2 GB/s
+  const auto path = ends(fast, {{.what = Disturbed::way, .rank = 1, .peer = 0, .factor = 0.5}}, together);
+  CHECK(path.at(0) == near(2.0));
+  CHECK(path.at(2) == near(1.5));  // half of its own way, 2 GB/s
 }
 
 TEST_CASE("what is timed alone gives way to what a disturbed rank sends later") {

@@ -51,12 +51,12 @@ Schedule generate_dualpipe(const ScheduleShape& shape) {
   const int p = shape.ranks;
   const int m = shape.microbatches;
   for (int r = 0; r < p; ++r) {
-    // The way that enters near this rank is the first replica's in the first half of the ranks.
-    std::array<DualPipeWay, 2> ways{DualPipeWay{.stage = r, .first_microbatch = 0},
-                                    DualPipeWay{.stage = p - 1 - r, .first_microbatch = m / 2}};
-    if (r >= p / 2) std::swap(ways[0], ways[1]);
-    append_dualpipe_steps(schedule, r,
-                          {.half = p / 2, .h = std::min(r, p - 1 - r), .microbatches = m / 2, .ways = ways});
+    // The direction that enters near this rank is the first replica's in the first half of the ranks.
+    std::array<DualPipeDirection, 2> directions{DualPipeDirection{.stage = r, .first_microbatch = 0},
+                                                DualPipeDirection{.stage = p - 1 - r, .first_microbatch = m / 2}};
+    if (r >= p / 2) std::swap(directions[0], directions[1]);
+    append_dualpipe_steps(
+        schedule, r, {.half = p / 2, .h = std::min(r, p - 1 - r), .microbatches = m / 2, .directions = directions});
   }
   std::ranges::sort(schedule.overlapped);
   return schedule;

@@ -8,18 +8,19 @@ namespace {
 // One rank's list while it grows.
 class RankList {
  public:
-  RankList(Schedule& schedule, int rank, const std::array<DualPipeWay, 2>& ways)
+  RankList(Schedule& schedule, int rank, const std::array<DualPipeDirection, 2>& directions)
       : list_(schedule.actions[static_cast<std::size_t>(rank)]), overlapped_(schedule.overlapped) {
-    for (std::size_t way = 0; way < 2; ++way) {
-      ways_[way] = {
-          .stage = ways[way].stage, .forward = ways[way].first_microbatch, .backward = ways[way].first_microbatch};
+    for (std::size_t direction = 0; direction < 2; ++direction) {
+      ways_[direction] = {.stage = directions[direction].stage,
+                          .forward = directions[direction].first_microbatch,
+                          .backward = directions[direction].first_microbatch};
     }
   }
 
-  void f(int way) { list_.push_back(next_f(way)); }
-  void b(int way) { list_.push_back(next_b(way)); }
-  void i(int way) {
-    const Action action{ActionKind::input_gradient, at(way).stage, at(way).backward++};
+  void f(int direction) { list_.push_back(next_f(direction)); }
+  void b(int direction) { list_.push_back(next_b(direction)); }
+  void i(int direction) {
+    const Action action{ActionKind::input_gradient, at(direction).stage, at(direction).backward++};
     list_.push_back(action);
     waiting_.push_back({ActionKind::weight_gradient, action.stage, action.microbatch});
   }
@@ -39,9 +40,9 @@ class RankList {
     int forward = 0;  // the next microbatch
     int backward = 0;
   };
-  Way& at(int way) { return ways_[static_cast<std::size_t>(way)]; }
-  Action next_f(int way) { return {ActionKind::forward, at(way).stage, at(way).forward++}; }
-  Action next_b(int way) { return {ActionKind::backward, at(way).stage, at(way).backward++}; }
+  Way& at(int direction) { return ways_[static_cast<std::size_t>(direction)]; }
+  Action next_f(int direction) { return {ActionKind::forward, at(direction).stage, at(direction).forward++}; }
+  Action next_b(int direction) { return {ActionKind::backward, at(direction).stage, at(direction).backward++}; }
 
   std::vector<Action>& list_;
   std::vector<OverlappedPair>& overlapped_;
@@ -52,7 +53,7 @@ class RankList {
 }  // namespace
 
 void append_dualpipe_steps(Schedule& schedule, int rank, const DualPipeRank& shape) {
-  RankList list(schedule, rank, shape.ways);
+  RankList list(schedule, rank, shape.directions);
   const int half = shape.half;
   const int h = shape.h;
   const bool middle = h == half - 1;
@@ -69,7 +70,7 @@ void append_dualpipe_steps(Schedule& schedule, int rank, const DualPipeRank& sha
     list.w();
     list.f(1);
   }
-  // Phase 4, steady: (m−2H+h+1) × (F0&B1, F1&B0), m microbatches each way
+  // Phase 4, steady: (m−2H+h+1) × (F0&B1, F1&B0), m microbatches each direction
   for (int n = 0; n < shape.microbatches - 2 * half + h + 1; ++n) {
     if (n == 0 && middle) {
       list.f(0);  // apart, so that the other middle rank has its F sooner
@@ -86,11 +87,11 @@ void append_dualpipe_steps(Schedule& schedule, int rank, const DualPipeRank& sha
   }
   // Phase 6: (h+1) × (B1, B0), the second half of these h+1 pairs' 2(h+1) backwards with W apart
   for (int n = 0; n < 2 * (h + 1); ++n) {
-    const int way = n % 2 == 0 ? 1 : 0;
+    const int direction = n % 2 == 0 ? 1 : 0;
     if (n < h + 1) {
-      list.b(way);
+      list.b(direction);
     } else {
-      list.i(way);
+      list.i(direction);
     }
   }
   // Phase 7: (H−h−1) × (W, I0)

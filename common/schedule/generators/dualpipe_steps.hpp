@@ -7,18 +7,18 @@
 
 namespace plumb {
 
-// One of the two ways that microbatches go through a rank: a replica (DualPipe), or a chunk (DualPipeV).
-struct DualPipeWay {
+// One of the two directions that microbatches go through a rank: a replica (DualPipe), or a chunk (DualPipeV).
+struct DualPipeDirection {
   int stage = 0;
   int first_microbatch = 0;
 };
 
-// Of the two, way 0 enters the pipeline near this rank.
+// Of the two, direction 0 enters the pipeline near this rank.
 struct DualPipeRank {
-  int half = 1;          // H: ranks from the end of the pipeline to where both ways meet
+  int half = 1;          // H: ranks from the end of the pipeline to where both directions meet
   int h = 0;             // this rank's distance from its end
-  int microbatches = 1;  // that go each way, at least 2H
-  std::array<DualPipeWay, 2> ways;
+  int microbatches = 1;  // that go each direction, at least 2H
+  std::array<DualPipeDirection, 2> directions;
 };
 
 // Appends to the list of `rank` and to the overlapped pairs, which stay unsorted.

@@ -32,9 +32,11 @@ Schedule generate_dualpipe_v(const ScheduleShape& shape) {
   }
   schedule.rank_of_stage = wave_placement(p, 2);
   for (int r = 0; r < p; ++r) {
-    append_dualpipe_steps(
-        schedule, r,
-        {.half = p, .h = r, .microbatches = m, .ways = {DualPipeWay{.stage = r}, DualPipeWay{.stage = 2 * p - 1 - r}}});
+    append_dualpipe_steps(schedule, r,
+                          {.half = p,
+                           .h = r,
+                           .microbatches = m,
+                           .directions = {DualPipeDirection{.stage = r}, DualPipeDirection{.stage = 2 * p - 1 - r}}});
   }
   std::ranges::sort(schedule.overlapped);
   return schedule;

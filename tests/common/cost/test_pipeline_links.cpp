@@ -27,7 +27,7 @@ PipelineCosts ways(const Cluster& cluster, int pipeline, int tensor, int data = 
   layout.data.degree = data;
   PipelineCosts costs;
   costs.ranks_per_machine = std::max(1, 8 / (tensor * data));
-  set_ways(costs, layout, cluster, {1e-6});
+  set_links(costs, layout, cluster, {1e-6});
   return costs;
 }
 

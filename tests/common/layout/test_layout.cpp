@@ -101,6 +101,6 @@ TEST_CASE("an inconsistent layout is refused") {
 }
 
 TEST_CASE("the sequences of a batch are divided over the data and the expert axis") {
-  CHECK(batch_ways(layout_of(4, 8, 1, 2, 1)) == 1);
-  CHECK(batch_ways(layout_of(4, 8, 3, 2, 5)) == 15);
+  CHECK(batch_shards(layout_of(4, 8, 1, 2, 1)) == 1);
+  CHECK(batch_shards(layout_of(4, 8, 3, 2, 5)) == 15);
 }

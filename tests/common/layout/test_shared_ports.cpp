@@ -69,7 +69,7 @@ TEST_CASE("a NIC of two devices serves two ranks of one stage, or one of each of
 TEST_CASE("rings cross a switch's uplink once, and share it with the other groups of their stage") {
   const Machine box = pcie_box();
   const auto passes = [&](const Layout& layout, MeshAxis axis) {
-    return group_ways(layout, axis, {.machine = box}).uplink_passes;
+    return group_links(layout, axis, {.machine = box}).uplink_passes;
   };
   // All eight in one ring: one neighbour under the other switch.
   CHECK(passes(mesh(1, 8), MeshAxis::tensor) == 1);
@@ -81,24 +81,24 @@ TEST_CASE("rings cross a switch's uplink once, and share it with the other group
   CHECK(passes(mesh(2, 2, 2), MeshAxis::data) == 0);
   // Sixteen on two machines: one crosses inside, and of each of the four under a switch an eighth leaves.
   CHECK(passes(mesh(1, 16), MeshAxis::tensor) == Approx(1 + 4.0 / 8));
-  CHECK(group_ways(mesh(1, 16), MeshAxis::tensor, {.machine = box}).ranks_per_nic == 4);
-  CHECK(group_ways(mesh(1, 1), MeshAxis::tensor, {.machine = box}) == GroupWays{});
+  CHECK(group_links(mesh(1, 16), MeshAxis::tensor, {.machine = box}).ranks_per_nic == 4);
+  CHECK(group_links(mesh(1, 1), MeshAxis::tensor, {.machine = box}) == GroupLinks{});
 }
 
 TEST_CASE("what a group's rings send over the borders of leaves and sites, all groups of a stage at once") {
   const Machine machine{.name = "eight", .devices = 8};
   const Cluster cluster{.machine = machine, .nodes = 8, .nodes_per_leaf = 2, .nodes_per_site = 4};
   // Eight groups of eight ranks, one on each machine: each group's ring leaves each leaf and each site once.
-  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::data, cluster).leaf_passes == 8);
-  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::data, cluster).site_passes == 8);
+  CHECK(group_links(mesh(1, 8, 8), MeshAxis::data, cluster).leaf_passes == 8);
+  CHECK(group_links(mesh(1, 8, 8), MeshAxis::data, cluster).site_passes == 8);
   // One group of all: eight rings that each carry an eighth.
-  CHECK(group_ways(mesh(1, 1, 64), MeshAxis::data, cluster).leaf_passes == Approx(1));
+  CHECK(group_links(mesh(1, 1, 64), MeshAxis::data, cluster).leaf_passes == Approx(1));
   // Groups within a machine, and within a leaf.
-  CHECK(group_ways(mesh(1, 8, 8), MeshAxis::tensor, cluster).leaf_passes == 0);
-  CHECK(group_ways(mesh(4, 8, 2), MeshAxis::data, cluster).leaf_passes == 0);
+  CHECK(group_links(mesh(1, 8, 8), MeshAxis::tensor, cluster).leaf_passes == 0);
+  CHECK(group_links(mesh(4, 8, 2), MeshAxis::data, cluster).leaf_passes == 0);
   // Of two stages of four machines one ring of each of the eight groups.
-  CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).leaf_passes == 8);
-  CHECK(group_ways(mesh(2, 8, 4), MeshAxis::data, cluster).site_passes == 0);
+  CHECK(group_links(mesh(2, 8, 4), MeshAxis::data, cluster).leaf_passes == 8);
+  CHECK(group_links(mesh(2, 8, 4), MeshAxis::data, cluster).site_passes == 0);
 }
 
 namespace {
@@ -146,7 +146,7 @@ TEST_CASE("what passes a border is what every rank sends over it, wherever stage
         INFO(describe(layout) << ", " << axis_name(axis) << " on machines of " << devices << ", " << nodes << " each");
         const bool all = together == Together::all_stages;
         const double counted = counted_passes(layout, axis, devices, nodes, all, stage);
-        CHECK(group_ways(layout, axis, cluster, together, stage).leaf_passes == Approx(counted));
+        CHECK(group_links(layout, axis, cluster, together, stage).leaf_passes == Approx(counted));
         crossing += counted > 0 ? 1 : 0;
       }
     }
@@ -216,7 +216,7 @@ TEST_CASE("borders of a hundred thousand machines behind leaf switches take no l
   for (int round = 0; round < 24; ++round) {
     std::ranges::rotate(layout.order, layout.order.begin() + 1);
     for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::data}) {
-      crossing += group_ways(layout, axis, cluster).leaf_passes > 0 ? 1 : 0;
+      crossing += group_links(layout, axis, cluster).leaf_passes > 0 ? 1 : 0;
     }
   }
   CHECK(crossing >= 24);
@@ -227,15 +227,15 @@ TEST_CASE("reductions of all stages at once pass the border so many times as the
   const Machine machine{.name = "eight", .devices = 8};
   const Cluster cluster{.machine = machine, .nodes = 4, .nodes_per_site = 2};
   Layout layout = mesh(2, 8, 2);
-  CHECK(group_ways(layout, MeshAxis::data, cluster).site_passes == 0);  // each stage has a site of its own
-  CHECK(group_ways(layout, MeshAxis::data, cluster, Together::all_stages).site_passes == 0);
+  CHECK(group_links(layout, MeshAxis::data, cluster).site_passes == 0);  // each stage has a site of its own
+  CHECK(group_links(layout, MeshAxis::data, cluster, Together::all_stages).site_passes == 0);
   layout.order = {MeshAxis::tensor, MeshAxis::pipeline, MeshAxis::data, MeshAxis::context, MeshAxis::expert};
-  CHECK(group_ways(layout, MeshAxis::data, cluster).site_passes == 8);
-  CHECK(group_ways(layout, MeshAxis::data, cluster, Together::all_stages).site_passes == 16);
+  CHECK(group_links(layout, MeshAxis::data, cluster).site_passes == 8);
+  CHECK(group_links(layout, MeshAxis::data, cluster, Together::all_stages).site_passes == 16);
   // A NIC of two devices: one rank of each of two stages.
   const Cluster shared{.machine = {.name = "four NICs", .devices = 8, .nics = 4}, .nodes = 4};
   Layout inner = mesh(8, 1, 4);
   inner.order = {MeshAxis::pipeline, MeshAxis::data, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert};
-  CHECK(group_ways(inner, MeshAxis::data, shared).ranks_per_nic == 1);
-  CHECK(group_ways(inner, MeshAxis::data, shared, Together::all_stages).ranks_per_nic == 2);
+  CHECK(group_links(inner, MeshAxis::data, shared).ranks_per_nic == 1);
+  CHECK(group_links(inner, MeshAxis::data, shared, Together::all_stages).ranks_per_nic == 2);
 }

@@ -46,7 +46,7 @@ TEST_CASE("layout auto opens degrees, sequence parallelism and order over all ra
   CHECK(scenario.recomputes.size() == 3);
   CHECK(scenario.training.recompute == scenario.recomputes.front());
   // Without a batch one that every layout divides.
-  for (const Layout& layout : scenario.layouts) CHECK(scenario.training.global_batch % batch_ways(layout) == 0);
+  for (const Layout& layout : scenario.layouts) CHECK(scenario.training.global_batch % batch_shards(layout) == 0);
 }
 
 TEST_CASE("a recompute is named as scenarios write it") {

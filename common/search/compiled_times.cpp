@@ -1,14 +1,14 @@
-#include "common/search/skeleton_times.hpp"
+#include "common/search/compiled_times.hpp"
 
 #include <limits>
 
 namespace plumb {
 
 // The nodes behind those that were run so far.
-void SkeletonTimes::run(const SkeletonNode* nodes, std::size_t count, const double* durations) {
+void CompiledTimes::run(const CompiledNode* nodes, std::size_t count, const double* durations) {
   double* ends = ends_.data() + run_ + 1;
   for (std::size_t n = 0; n < count; ++n) {
-    const SkeletonNode& node = nodes[n];
+    const CompiledNode& node = nodes[n];
     const double a = *(ends + n - node.back_a);
     const double b = *(ends + n - node.back_b);
     ends[n] = (a > b ? a : b) + durations[node.duration];
@@ -16,7 +16,7 @@ void SkeletonTimes::run(const SkeletonNode* nodes, std::size_t count, const doub
   run_ += count;
 }
 
-void SkeletonTimes::repeat(const Skeleton& skeleton, const SkeletonLoop& loop, const double* durations, int more,
+void CompiledTimes::repeat(const CompiledGraph& compiled, const CompiledLoop& loop, const double* durations, int more,
                            double tolerance) {
   more_ = 0;
   for (int left = more; left > 0; --left) {
@@ -27,36 +27,37 @@ void SkeletonTimes::repeat(const Skeleton& skeleton, const SkeletonLoop& loop, c
       leaves_out_ = leaves_out_ || shift.blocks > 0;
       if (left == 0) break;
     }
-    run(skeleton.nodes.data() + loop.begin, loop.size, durations);
+    run(compiled.nodes.data() + loop.begin, loop.size, durations);
     ++more_;
   }
 }
 
-void SkeletonTimes::time(const Skeleton& skeleton, const std::vector<double>& durations, int more, double tolerance) {
-  std::size_t most = skeleton.nodes.size() + 1;
-  for (const SkeletonLoop& loop : skeleton.loops) most += static_cast<std::size_t>(more) * loop.size;
+void CompiledTimes::time(const CompiledGraph& compiled, const std::vector<double>& durations, int more,
+                         double tolerance) {
+  std::size_t most = compiled.nodes.size() + 1;
+  for (const CompiledLoop& loop : compiled.loops) most += static_cast<std::size_t>(more) * loop.size;
   if (ends_.size() < most) ends_.resize(most);
   ends_[0] = 0;
   more_ = 0;
   run_ = 0;
   left_out_ = 0;
   leaves_out_ = false;
-  std::size_t done = 0;  // of the skeleton's nodes
+  std::size_t done = 0;  // of the compiled graph's nodes
   const auto run_until = [&](std::size_t end) {
-    run(skeleton.nodes.data() + done, end - done, durations.data());
+    run(compiled.nodes.data() + done, end - done, durations.data());
     done = end;
   };
   if (more > 0) {
-    for (const SkeletonLoop& loop : skeleton.loops) {
+    for (const CompiledLoop& loop : compiled.loops) {
       run_until(loop.begin + loop.size);
-      repeat(skeleton, loop, durations.data(), more, skeleton.loops.size() == 1 ? tolerance : 0);
+      repeat(compiled, loop, durations.data(), more, compiled.loops.size() == 1 ? tolerance : 0);
     }
   }
-  run_until(skeleton.nodes.size());
+  run_until(compiled.nodes.size());
   makespan_ = 0;
-  for (const std::uint32_t sink : skeleton.sinks) {
+  for (const std::uint32_t sink : compiled.sinks) {
     std::size_t shifted = sink;
-    for (const SkeletonLoop& loop : skeleton.loops) {
+    for (const CompiledLoop& loop : compiled.loops) {
       if (sink >= loop.begin + loop.size) shifted += static_cast<std::size_t>(more_) * loop.size;
     }
     makespan_ = std::max(makespan_, end(shifted));
@@ -65,7 +66,7 @@ void SkeletonTimes::time(const Skeleton& skeleton, const std::vector<double>& du
 }
 
 // The shortest period of those that save a block.
-SkeletonTimes::Shift SkeletonTimes::periodic(const SkeletonLoop& loop, std::size_t end, int left,
+CompiledTimes::Shift CompiledTimes::periodic(const CompiledLoop& loop, std::size_t end, int left,
                                              double tolerance) const {
   const std::size_t blocks = loop.blocks + static_cast<std::size_t>(more_);
   const double* last = ends_.data() + end;  // of the last node
@@ -87,7 +88,7 @@ SkeletonTimes::Shift SkeletonTimes::periodic(const SkeletonLoop& loop, std::size
 
 // The common shift over q blocks, of as many blocks as what follows looks back to, and of q and once more as many
 // before these: there all that memory sees has both its neighbours.
-SkeletonTimes::Shift SkeletonTimes::with_period(const SkeletonLoop& loop, std::size_t end, std::size_t q,
+CompiledTimes::Shift CompiledTimes::with_period(const CompiledLoop& loop, std::size_t end, std::size_t q,
                                                 double spread) const {
   const std::size_t back = q * loop.size;
   const double* const last = ends_.data() + end;

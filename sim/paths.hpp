@@ -27,22 +27,22 @@ enum class Exit : std::uint8_t {
 inline constexpr std::array exits{Exit::message, Exit::message_across, Exit::ring,        Exit::ring_across,
                                   Exit::outside, Exit::outside_leaf,   Exit::outside_site};
 
-struct Way {
+struct Path {
   Exit exit = Exit::message;
   std::uint8_t count = 0;
   std::array<ResourceId, 10> uses = {};  // `count` of them
   double rate = 0;                       // bytes per second when nothing else is on its way; may be infinite
 };
 
-[[nodiscard]] inline std::span<const ResourceId> uses_of(const Way& way) { return {way.uses.data(), way.count}; }
+[[nodiscard]] inline std::span<const ResourceId> uses_of(const Path& path) { return {path.uses.data(), path.count}; }
 
 // A rank's own lanes for messages and for collectives lead into its port, as NVLink has more bandwidth than one channel
 // of messages gets. Behind a PCIe switch the port also leads outside; else the NIC stands beside it.
-class Ways {
+class Paths {
  public:
-  explicit Ways(const Platform& platform);
+  explicit Paths(const Platform& platform);
 
-  [[nodiscard]] Way between(int from, int to, bool collective) const;
+  [[nodiscard]] Path between(int from, int to, bool collective) const;
 
   // The ports at one end, from the rank outwards: the first of them carries the latency. None: nothing leaves that way.
   [[nodiscard]] std::vector<PortId> ports(int rank, Exit exit) const;

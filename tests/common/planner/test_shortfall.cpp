@@ -1,5 +1,5 @@
 // Where nothing fits, the planner says by how much and what takes it, and what it proposes does fit.
-#include "common/planner/misfit.hpp"
+#include "common/planner/shortfall.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -147,7 +147,7 @@ TEST_CASE("what takes a rank's memory is named with its own bytes, the largest f
   roomier.peak_bytes = gib(25);
   candidate.ranks = {roomier, full, roomier};
   CHECK(
-      describe_misfit(candidate) ==
+      describe_shortfall(candidate) ==
       "rank 1 needs 26.00 GiB of 10.00 GiB, 16.00 GiB too much, in 1B3: messages 9.000 GiB, workspace 7.000 GiB, kept "
       "activations 4.000 GiB, gradients 3.000 GiB, parameters 2.000 GiB");
 }

@@ -9,14 +9,14 @@
 
 namespace plumb {
 
-// Of each block (embedding, layers, head) the first that is like it: itself where none before it is. Layers are alike
-// that are equal and of which `alike(block, earlier)` says so too, which must be symmetric and transitive; embedding
-// and head are like nothing else. O(blocks · kinds) calls.
-template <class Alike>
-[[nodiscard]] std::vector<std::size_t> first_alike(const std::vector<Layer>& layers, const Alike& alike) {
+// Of each block (embedding, layers, head) the first that is like it: itself where none before it is. Layers count as
+// equal that are, where `same(block, earlier)` says so too, which must be symmetric and transitive; embedding and head
+// are like nothing else. O(blocks · kinds) calls.
+template <class Same>
+[[nodiscard]] std::vector<std::size_t> first_equal(const std::vector<Layer>& layers, const Same& same) {
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= layers.size(); };
   const auto equal = [&](std::size_t block, std::size_t earlier) {
-    return is_layer(block) && is_layer(earlier) && layers[earlier - 1] == layers[block - 1] && alike(block, earlier);
+    return is_layer(block) && is_layer(earlier) && layers[earlier - 1] == layers[block - 1] && same(block, earlier);
   };
   std::vector<std::size_t> first;
   std::vector<std::size_t> kinds;

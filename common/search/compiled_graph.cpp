@@ -1,4 +1,4 @@
-#include "common/search/skeleton.hpp"
+#include "common/search/compiled_graph.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/weight_versions.hpp"
-#include "common/search/skeleton_blocks.hpp"
+#include "common/search/compiled_blocks.hpp"
 
 namespace plumb {
 namespace {
@@ -15,41 +15,41 @@ namespace {
 constexpr std::uint32_t joining = 0;  // the kind of nodes that only wait
 constexpr std::size_t action_kinds = static_cast<std::size_t>(ActionKind::optimizer_step) + 1;
 
-class SkeletonBuilder {
+class GraphCompiler {
  public:
-  SkeletonBuilder(const Schedule& lowered, const PipelineCosts& costs)
+  GraphCompiler(const Schedule& lowered, const PipelineCosts& costs)
       : schedule_(lowered), graph_(build_graph(lowered, costs)), position_(graph_.nodes.size(), 0) {
-    skeleton_.microbatches = whole_microbatches(lowered);
-    skeleton_.graph_nodes = graph_.nodes.size();
-    skeleton_.durations.push_back({});
+    compiled_.microbatches = whole_microbatches(lowered);
+    compiled_.graph_nodes = graph_.nodes.size();
+    compiled_.durations.push_back({});
     messages_.assign(graph_.rank_order.size() * graph_.rank_order.size(), joining);
     others_.assign(lowered.rank_of_stage.size() * action_kinds * static_cast<std::size_t>(lowered.slices), joining);
   }
 
-  Skeleton build(int period) {
+  CompiledGraph build(int period) {
     collect_predecessors();
     std::vector<NodeId> order = graph_.topological_order;
     std::optional<NodeBlocks> blocks;
     if (period > 0) blocks = node_blocks(schedule_, graph_, period);
     if (blocks) order = std::move(blocks->order);
-    skeleton_.nodes.reserve(order.size() + order.size() / 2);
+    compiled_.nodes.reserve(order.size() + order.size() / 2);
     std::vector<std::uint32_t> first_of(order.size() + 1);  // by place in the order: the position there
     for (std::size_t n = 0; n < order.size(); ++n) {
-      first_of[n] = static_cast<std::uint32_t>(skeleton_.nodes.size());
+      first_of[n] = static_cast<std::uint32_t>(compiled_.nodes.size());
       place(order[n]);
     }
-    first_of.back() = static_cast<std::uint32_t>(skeleton_.nodes.size());
+    first_of.back() = static_cast<std::uint32_t>(compiled_.nodes.size());
     if (blocks) find_loops(*blocks, first_of, period);
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
-      if (successors(graph_, node).empty()) skeleton_.sinks.push_back(position_[node]);
+      if (successors(graph_, node).empty()) compiled_.sinks.push_back(position_[node]);
     }
     add_memory(order);
-    skeleton_.weight_versions = weight_versions_kept(schedule_);
-    skeleton_.rank_of_stage = schedule_.rank_of_stage;
+    compiled_.weight_versions = weight_versions_kept(schedule_);
+    compiled_.rank_of_stage = schedule_.rank_of_stage;
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
-      skeleton_.stages_of_rank.push_back(stages_of_rank(schedule_, rank));
+      compiled_.stages_of_rank.push_back(stages_of_rank(schedule_, rank));
     }
-    return std::move(skeleton_);
+    return std::move(compiled_);
   }
 
  private:
@@ -80,12 +80,12 @@ class SkeletonBuilder {
                                ? messages_[static_cast<std::size_t>(node.peer) * graph_.rank_order.size() +
                                            static_cast<std::size_t>(node.rank)]
                                : others_[place_of(node.action)];
-    const bool same = known != joining && skeleton_.durations[known].turns == static_cast<int>(turns);
+    const bool same = known != joining && compiled_.durations[known].turns == static_cast<int>(turns);
     if (same) return known;
     const auto found = more_kinds_.find({&known, turns});
     if (known != joining && found != more_kinds_.end()) return found->second;
-    const auto kind = static_cast<std::uint32_t>(skeleton_.durations.size());
-    skeleton_.durations.push_back({.node = node, .turns = static_cast<int>(turns)});
+    const auto kind = static_cast<std::uint32_t>(compiled_.durations.size());
+    compiled_.durations.push_back({.node = node, .turns = static_cast<int>(turns)});
     (known == joining ? known : more_kinds_[{&known, turns}]) = kind;
     return kind;
   }
@@ -106,8 +106,8 @@ class SkeletonBuilder {
   }
 
   std::uint32_t add(std::uint32_t a, std::uint32_t b, std::uint32_t duration) {
-    const auto here = static_cast<std::uint32_t>(skeleton_.nodes.size());
-    skeleton_.nodes.push_back({.back_a = here + 1 - a, .back_b = here + 1 - b, .duration = duration});
+    const auto here = static_cast<std::uint32_t>(compiled_.nodes.size());
+    compiled_.nodes.push_back({.back_a = here + 1 - a, .back_b = here + 1 - b, .duration = duration});
     return here;
   }
 
@@ -122,7 +122,7 @@ class SkeletonBuilder {
       const bool last = run + 1 == firsts.size();
       find_loop(firsts[run], last ? first_of.back() : firsts[run + 1].back(), period);
     }
-    if (skeleton_.loops.size() < firsts.size()) skeleton_.loops.clear();
+    if (compiled_.loops.size() < firsts.size()) compiled_.loops.clear();
   }
 
   // Blocks are equal if all their nodes are, relative to their positions; what follows the last, up to `end` where
@@ -131,7 +131,7 @@ class SkeletonBuilder {
     if (first.size() < 4) return;
     const std::size_t last = first.size() - 2;  // first.back() is where the tail begins
     const std::uint32_t size = first[last + 1] - first[last];
-    const auto block = [&](std::size_t n) { return skeleton_.nodes.begin() + first[n]; };
+    const auto block = [&](std::size_t n) { return compiled_.nodes.begin() + first[n]; };
     std::uint32_t blocks = 1;
     while (blocks <= last && first[last - blocks + 1] - first[last - blocks] == size &&
            std::equal(block(last), block(last) + size, block(last - blocks))) {
@@ -139,19 +139,19 @@ class SkeletonBuilder {
     }
     std::uint32_t reach = 1;  // of the nodes of a block and of those behind it, in blocks before theirs
     for (std::uint32_t n = 0; n < size; ++n) {
-      const SkeletonNode& node = *(block(last) + n);
+      const CompiledNode& node = *(block(last) + n);
       reach = std::max(reach, (std::max(node.back_a, node.back_b) - n + size - 1) / size);
     }
     for (std::uint32_t n = first.back(); n < end; ++n) {
-      const SkeletonNode& node = skeleton_.nodes[n];
+      const CompiledNode& node = compiled_.nodes[n];
       const std::uint32_t back = std::max(node.back_a, node.back_b);
       const std::uint32_t inside = n - first.back();
       if (back > inside) reach = std::max(reach, (back - inside + size - 1) / size);
     }
     if (blocks < reach + 1) return;
-    const auto counts = [](const SkeletonNode& node) { return node.duration != joining; };
+    const auto counts = [](const CompiledNode& node) { return node.duration != joining; };
     const auto graph_nodes = std::count_if(block(last), block(last) + size, counts);
-    skeleton_.loops.push_back({.begin = first[last],
+    compiled_.loops.push_back({.begin = first[last],
                                .size = size,
                                .blocks = blocks,
                                .reach = reach,
@@ -162,22 +162,22 @@ class SkeletonBuilder {
   // `order`: in which they were placed, so that positions ascend.
   void add_memory(const std::vector<NodeId>& order) {
     const ActionIndex index = index_actions(schedule_);
-    skeleton_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
+    compiled_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
     std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * action_kinds * 2);
     for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
-      auto& rank = skeleton_.ranks[static_cast<std::size_t>(node.rank)];
+      auto& rank = compiled_.ranks[static_cast<std::size_t>(node.rank)];
       if (node.kind == NodeKind::compute) {
         const bool redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere;
         const std::uint32_t footprint = footprint_index(node.action, redone);
         rank.actions.push_back({.position = position_[id], .footprint = footprint});
         if (!known[footprint]) {
           known[footprint] = true;
-          skeleton_.footprints.push_back({.action = node.action, .redone = redone, .index = footprint});
+          compiled_.footprints.push_back({.action = node.action, .redone = redone, .index = footprint});
         }
       } else if (node.kind == NodeKind::transfer) {
         rank.arrivals.push_back({.position = position_[id], .received = true});
-        skeleton_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(
+        compiled_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(
             {.position = position_[id], .received = false});
       }
     }
@@ -202,7 +202,7 @@ class SkeletonBuilder {
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       for (const int stage : stages_of_rank(schedule_, rank)) {
         const auto own = static_cast<std::size_t>(stage);
-        skeleton_.ranks[static_cast<std::size_t>(rank)].most_messages +=
+        compiled_.ranks[static_cast<std::size_t>(rank)].most_messages +=
             2 * (most[own] + (own > 0 ? most[own - 1] : 0)) * replicas(schedule_);
       }
     }
@@ -210,7 +210,7 @@ class SkeletonBuilder {
 
   const Schedule& schedule_;
   const ScheduleGraph graph_;
-  Skeleton skeleton_;
+  CompiledGraph compiled_;
   std::vector<std::uint32_t> position_;  // by node
   std::vector<std::uint32_t> first_;     // by node, in predecessors_
   std::vector<NodeId> predecessors_;
@@ -222,7 +222,7 @@ class SkeletonBuilder {
 
 }  // namespace
 
-Skeleton build_skeleton(const Schedule& lowered, PipelineCosts costs, int period) {
+CompiledGraph compile_graph(const Schedule& lowered, PipelineCosts costs, int period) {
   // A message's duration is then how many take turns with it.
   costs.stages.assign(lowered.rank_of_stage.size(), {});
   costs.boundary_bytes = {};
@@ -230,14 +230,14 @@ Skeleton build_skeleton(const Schedule& lowered, PipelineCosts costs, int period
   costs.inside = {.latency = {1}, .bandwidth = {1}};
   costs.outside = costs.inside;
   costs.hidden_in_pairs = 0;
-  return SkeletonBuilder(lowered, costs).build(period);
+  return GraphCompiler(lowered, costs).build(period);
 }
 
-void set_durations(const Skeleton& skeleton, const PipelineCosts& costs, std::vector<double>& durations) {
+void set_durations(const CompiledGraph& compiled, const PipelineCosts& costs, std::vector<double>& durations) {
   durations.clear();
   durations.push_back(0);  // of nodes that only join
-  for (std::size_t n = 1; n < skeleton.durations.size(); ++n) {
-    const DurationKind& kind = skeleton.durations[n];
+  for (std::size_t n = 1; n < compiled.durations.size(); ++n) {
+    const DurationKind& kind = compiled.durations[n];
     durations.push_back((time_alone(kind.node, costs) * kind.turns).value);
   }
 }

@@ -1,4 +1,4 @@
-#include "common/planner/misfit.hpp"
+#include "common/planner/shortfall.hpp"
 
 #include <algorithm>
 #include <array>
@@ -164,8 +164,8 @@ ChangeOf change_of(const Proposal& proposal, const Scenario& scenario) {
   return recomputes ? ChangeOf::recomputed_layers : ChangeOf::other;
 }
 
-// `misfit`: what the scenario comes to as it is.
-std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
+// `shortfall`: what the scenario comes to as it is.
+std::string what_would_fit(const Scenario& scenario, const Candidate& shortfall) {
   std::string text;
   std::vector<ChangeOf> found;
   for (const Proposal& proposal : proposals(scenario)) {
@@ -174,13 +174,13 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
     if (again || found.size() == most_proposals) continue;
     const std::optional<Candidate> candidate = fitting(proposal.scenario);
     if (!candidate) continue;
-    const double longer = candidate->iteration / misfit.iteration - 1;
+    const double longer = candidate->iteration / shortfall.iteration - 1;
     text += (found.empty() ? "this would fit: " : "; or ") + proposal.text + " (" + to_text(candidate->peak_bytes) +
             ", step " + change_text(longer) + ")";
     found.push_back(change);
   }
   if (!text.empty()) {
-    return text + "; steps against the " + to_text(misfit.iteration) + " that this one would take if it fitted";
+    return text + "; steps against the " + to_text(shortfall.iteration) + " that this one would take if it fitted";
   }
   return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, sequence parallelism, a "
          "larger tensor degree, more pipeline ranks were tried)";
@@ -188,7 +188,7 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& misfit) {
 
 }  // namespace
 
-std::string describe_misfit(const Candidate& candidate) {
+std::string describe_shortfall(const Candidate& candidate) {
   const auto [rank, summary] = fullest_rank(candidate.ranks);
   const Bytes memory = candidate.plan.cluster.machine.device.memory.value;
   const PeakMoment peak = summary.peak.value_or(PeakMoment{.held = {.kept = summary.activation_bytes}});

@@ -1,17 +1,17 @@
-// When the nodes of a skeleton end: its longest paths, with as many microbatches as are asked for.
+// When the nodes of a compiled graph end: its longest paths, with as many microbatches as are asked for.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-#include "common/search/skeleton.hpp"
+#include "common/search/compiled_graph.hpp"
 
 namespace plumb {
 
 // Keeps its memory from one timing to the next. The sums and maxima are those of `evaluate`, in the same order: the
 // same numbers to the last bit, unless microbatches are left out.
-class SkeletonTimes {
+class CompiledTimes {
  public:
   // With `more` blocks added by each loop. In a steady state all nodes of a block end the same time after those of the
   // block q before; once they do, q blocks more only shift all that follows by that time (the longest paths are linear
@@ -19,7 +19,7 @@ class SkeletonTimes {
   // is added. That they do is checked, node by node, on as many blocks as any node looks back; how far the shifts of
   // single nodes lie apart bounds the error, since max and plus never widen differences: it stays below `tolerance` of
   // the makespan. 0: nothing is left out, nor where there are several loops (each rank has its own pace there).
-  void time(const Skeleton& skeleton, const std::vector<double>& durations, int more, double tolerance);
+  void time(const CompiledGraph& compiled, const std::vector<double>& durations, int more, double tolerance);
 
   [[nodiscard]] double makespan() const { return makespan_; }
   // Blocks that each loop added and that were not left out.
@@ -27,7 +27,7 @@ class SkeletonTimes {
   [[nodiscard]] bool leaves_out() const { return leaves_out_; }
   [[nodiscard]] double end(std::size_t position) const { return ends_[position + 1]; }
   // Of the position that is a repetition of this node.
-  [[nodiscard]] double start(const SkeletonNode& node, std::size_t position) const {
+  [[nodiscard]] double start(const CompiledNode& node, std::size_t position) const {
     return std::max(ends_[position + 1 - node.back_a], ends_[position + 1 - node.back_b]);
   }
 
@@ -36,10 +36,11 @@ class SkeletonTimes {
     int blocks = 0;   // that are left out
     double time = 0;  // that they would have added
   };
-  void repeat(const Skeleton& skeleton, const SkeletonLoop& loop, const double* durations, int more, double tolerance);
-  void run(const SkeletonNode* nodes, std::size_t count, const double* durations);
-  [[nodiscard]] Shift periodic(const SkeletonLoop& loop, std::size_t end, int left, double tolerance) const;
-  [[nodiscard]] Shift with_period(const SkeletonLoop& loop, std::size_t end, std::size_t q, double spread) const;
+  void repeat(const CompiledGraph& compiled, const CompiledLoop& loop, const double* durations, int more,
+              double tolerance);
+  void run(const CompiledNode* nodes, std::size_t count, const double* durations);
+  [[nodiscard]] Shift periodic(const CompiledLoop& loop, std::size_t end, int left, double tolerance) const;
+  [[nodiscard]] Shift with_period(const CompiledLoop& loop, std::size_t end, std::size_t q, double spread) const;
 
   std::vector<double> ends_;  // by position + 1; the first is 0
   double makespan_ = 0;

@@ -23,13 +23,13 @@ struct LayerRange {
 // all limits if and only if the least counts do and the most layers of each rank add up to all of them. The most of a
 // rank is a small integer program over its stages (by branch and bound), one limit for its time and for each moment, of
 // each stage that may work then.
-class AlikeLayers {
+class EqualLayers {
  public:
   // Whether every layer takes the same time, fixed and kept bytes (the embedding and the head may differ).
   [[nodiscard]] static bool are(const WeighedChain& chain);
 
   // `chain`: with layers alike.
-  AlikeLayers(const WeighedChain& chain, const CoupledLimits& limits);
+  EqualLayers(const WeighedChain& chain, const CoupledLimits& limits);
 
   // What each stage may hold, as far as the chain tells: at least one block, and no more than all layers.
   [[nodiscard]] std::vector<LayerRange> any() const;

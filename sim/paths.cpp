@@ -1,4 +1,4 @@
-#include "sim/ways.hpp"
+#include "sim/paths.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ int parts(int whole, int each) { return (whole + each - 1) / each; }
 
 }  // namespace
 
-Ways::Ways(const Platform& platform)
+Paths::Paths(const Platform& platform)
     : platform_(platform),
       ranks_(platform.ranks),
       nics_per_machine_(parts(platform.ranks_per_machine, platform.shared.ranks_per_nic)),
@@ -43,16 +43,16 @@ Ways::Ways(const Platform& platform)
   first_site_ = add(borders(platform.shared.ranks_per_site), usable(platform.shared.site));
 }
 
-int Ways::within(int rank, int shared_by, int per_machine) const {
+int Paths::within(int rank, int shared_by, int per_machine) const {
   const int machine = machine_of(rank, platform_.ranks_per_machine);
   return machine * per_machine + (rank - machine * platform_.ranks_per_machine) / shared_by;
 }
 
-bool Ways::carries_latency(PortId port) const {
+bool Paths::carries_latency(PortId port) const {
   return port < first_port_ || (port >= first_nic_ && port < first_switch_);
 }
 
-Ways::End Ways::end(int rank, Exit exit) const {
+Paths::End Paths::end(int rank, Exit exit) const {
   End end;
   const auto add = [&](PortId first, int offset) { end.ports.at(end.count++) = first + static_cast<PortId>(offset); };
   const int under = platform_.shared.ranks_per_switch;
@@ -67,13 +67,13 @@ Ways::End Ways::end(int rank, Exit exit) const {
   }
   const bool inside_switch = exit == Exit::message || exit == Exit::ring;
   if (under > 0 && !inside_switch) add(first_switch_, within(rank, under, switches_per_machine_));
-  const SharedWays& shared = platform_.shared;
+  const SharedLinks& shared = platform_.shared;
   if (exit > Exit::outside && shared.ranks_per_leaf > 0) add(first_leaf_, rank / shared.ranks_per_leaf);
   if (exit == Exit::outside_site) add(first_site_, rank / shared.ranks_per_site);
   return end;
 }
 
-std::vector<PortId> Ways::ports(int rank, Exit exit) const {
+std::vector<PortId> Paths::ports(int rank, Exit exit) const {
   const int each = platform_.ranks_per_machine;
   const bool across = exit == Exit::message_across || exit == Exit::ring_across;
   if (across && platform_.shared.ranks_per_switch == 0) return {};
@@ -85,30 +85,30 @@ std::vector<PortId> Ways::ports(int rank, Exit exit) const {
   return {all.ports.begin(), all.ports.begin() + all.count};
 }
 
-Way Ways::between(int from, int to, bool collective) const {
-  Way way;
+Path Paths::between(int from, int to, bool collective) const {
+  Path path;
   const int under = platform_.shared.ranks_per_switch;
   if (!on_one_machine(platform_, from, to)) {
     const auto apart = [&](int each) { return each > 0 && from / each != to / each; };
-    way.exit = apart(platform_.shared.ranks_per_site)   ? Exit::outside_site
-               : apart(platform_.shared.ranks_per_leaf) ? Exit::outside_leaf
-                                                        : Exit::outside;
+    path.exit = apart(platform_.shared.ranks_per_site)   ? Exit::outside_site
+                : apart(platform_.shared.ranks_per_leaf) ? Exit::outside_leaf
+                                                         : Exit::outside;
   } else {
     const bool across =
         under > 0 && within(from, under, switches_per_machine_) != within(to, under, switches_per_machine_);
-    if (collective) way.exit = across ? Exit::ring_across : Exit::ring;
-    if (!collective) way.exit = across ? Exit::message_across : Exit::message;
+    if (collective) path.exit = across ? Exit::ring_across : Exit::ring;
+    if (!collective) path.exit = across ? Exit::message_across : Exit::message;
   }
-  way.rate = endless;
+  path.rate = endless;
   const auto add = [&](PortId port, ResourceId resource) {
-    way.uses.at(way.count++) = resource;
-    way.rate = std::min(way.rate, capacities_[port]);
+    path.uses.at(path.count++) = resource;
+    path.rate = std::min(path.rate, capacities_[port]);
   };
-  const End leaving = end(from, way.exit);
-  const End arriving = end(to, way.exit);
+  const End leaving = end(from, path.exit);
+  const End arriving = end(to, path.exit);
   for (std::size_t i = 0; i < leaving.count; ++i) add(leaving.ports.at(i), out_of(leaving.ports.at(i)));
   for (std::size_t i = 0; i < arriving.count; ++i) add(arriving.ports.at(i), in_of(arriving.ports.at(i)));
-  return way;
+  return path;
 }
 
 }  // namespace plumb::sim

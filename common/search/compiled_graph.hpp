@@ -12,11 +12,11 @@ namespace plumb {
 
 // Positions count nodes in the order of timing; a node names what it waits for by how many positions before it that
 // stands. Where it waits for one thing, both are that; for none, the position before the first, which ends at 0.
-struct SkeletonNode {
+struct CompiledNode {
   std::uint32_t back_a = 0;
   std::uint32_t back_b = 0;
   std::uint32_t duration = 0;  // index of its kind
-  bool operator==(const SkeletonNode&) const = default;
+  bool operator==(const CompiledNode&) const = default;
 };
 
 // Nodes that cost the same: like `node`, which takes turns with so many messages at its port.
@@ -26,24 +26,24 @@ struct DurationKind {
 };
 
 // What a rank's compute action does to its memory.
-struct SkeletonAction {
+struct CompiledAction {
   std::uint32_t position = 0;
   std::uint32_t footprint = 0;  // index, see footprint_index
 };
-struct SkeletonFootprint {
+struct CompiledFootprint {
   Action action = {};  // of any microbatch
   bool redone = false;
   std::uint32_t index = 0;
 };
 // A message that arrives: from then on it counts at its receiver and no longer at its sender.
-struct SkeletonArrival {
+struct CompiledArrival {
   std::uint32_t position = 0;
   bool received = false;  // by this rank
 };
-struct SkeletonRank {
+struct CompiledRank {
   std::int64_t most_messages = 0;            // that can wait on it at once, made there or arrived
-  std::vector<SkeletonAction> actions = {};  // ascending
-  std::vector<SkeletonArrival> arrivals = {};
+  std::vector<CompiledAction> actions = {};  // ascending
+  std::vector<CompiledArrival> arrivals = {};
 };
 
 [[nodiscard]] inline std::uint32_t footprint_index(const Action& action, bool redone) {
@@ -53,7 +53,7 @@ struct SkeletonRank {
 }
 
 // A run of nodes that may stand any number of times more: the same positions relative to each other, again and again.
-struct SkeletonLoop {
+struct CompiledLoop {
   std::uint32_t begin = 0;      // of the last of the equal blocks
   std::uint32_t size = 0;       // nodes of a block
   std::uint32_t blocks = 0;     // equal ones, up to this one
@@ -62,25 +62,25 @@ struct SkeletonLoop {
   std::size_t graph_nodes = 0;  // of the ScheduleGraph, in a block
 };
 
-struct Skeleton {
+struct CompiledGraph {
   int microbatches = 1;         // that it was built for
   std::size_t graph_nodes = 0;  // of its ScheduleGraph
-  std::vector<SkeletonNode> nodes = {};
+  std::vector<CompiledNode> nodes = {};
   std::vector<std::uint32_t> sinks = {};  // positions that nothing waits for
   std::vector<DurationKind> durations = {};
-  std::vector<SkeletonRank> ranks = {};
-  std::vector<SkeletonFootprint> footprints = {};  // that actions of the ranks have, each once
+  std::vector<CompiledRank> ranks = {};
+  std::vector<CompiledFootprint> footprints = {};  // that actions of the ranks have, each once
   std::vector<int> weight_versions = {};           // per stage
   std::vector<std::vector<int>> stages_of_rank = {};
   std::vector<int> rank_of_stage = {};
-  std::vector<SkeletonLoop> loops = {};  // one behind the other: each stands as often as the others
+  std::vector<CompiledLoop> loops = {};  // one behind the other: each stands as often as the others
 };
 
 // Of a lowered schedule without evictions. `costs`: the exchange and where ranks stand; its times do not matter. With
 // `period` > 0 looks for loops of so many microbatches.
-[[nodiscard]] Skeleton build_skeleton(const Schedule& lowered, PipelineCosts costs, int period);
+[[nodiscard]] CompiledGraph compile_graph(const Schedule& lowered, PipelineCosts costs, int period);
 
 // Durations of the kinds, by index.
-void set_durations(const Skeleton& skeleton, const PipelineCosts& costs, std::vector<double>& durations);
+void set_durations(const CompiledGraph& compiled, const PipelineCosts& costs, std::vector<double>& durations);
 
 }  // namespace plumb

@@ -1,28 +1,28 @@
-#include "common/split/alike_layers.hpp"
+#include "common/split/equal_layers.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 namespace plumb {
 
-bool AlikeLayers::are(const WeighedChain& chain) {
+bool EqualLayers::are(const WeighedChain& chain) {
   for (int block = 2; block + 1 < chain.blocks(); ++block) {
     if (!chain.alike(block, 1)) return false;
   }
   return chain.blocks() > 2 && chain.stages() > 1;
 }
 
-AlikeLayers::AlikeLayers(const WeighedChain& chain, const CoupledLimits& limits)
+EqualLayers::EqualLayers(const WeighedChain& chain, const CoupledLimits& limits)
     : chain_(chain), limits_(limits), layers_(chain.blocks() - 2), watch_(chain.stop()) {}
 
-std::vector<LayerRange> AlikeLayers::any() const {
+std::vector<LayerRange> EqualLayers::any() const {
   std::vector<LayerRange> ranges(static_cast<std::size_t>(chain_.stages()), {.least = 1, .most = layers_});
   ranges.front().least = 0;
   ranges.back().least = 0;
   return ranges;
 }
 
-void AlikeLayers::add_limits_of(int rank) {
+void EqualLayers::add_limits_of(int rank) {
   moments_.clear();
   working_.clear();
   const auto add = [this](const Moment* moment, int working) {
@@ -38,12 +38,12 @@ void AlikeLayers::add_limits_of(int rank) {
 }
 
 // Any run of so many layers will do, with the embedding or the head where they are the stage's.
-BlockRange AlikeLayers::blocks_of(int stage, int layers) const {
+BlockRange EqualLayers::blocks_of(int stage, int layers) const {
   if (stage + 1 == chain_.stages()) return {chain_.blocks() - 1 - layers, chain_.blocks()};
   return {stage == 0 ? 0 : 1, 1 + layers};
 }
 
-void AlikeLayers::collect_stage(int stage, std::size_t place, const LayerRange& range) {
+void EqualLayers::collect_stage(int stage, std::size_t place, const LayerRange& range) {
   const auto workspace = [&](int layers) {
     const BlockRange run = blocks_of(stage, layers);
     return chain_.workspace(run.first, run.last);
@@ -76,7 +76,7 @@ void AlikeLayers::collect_stage(int stage, std::size_t place, const LayerRange& 
 }
 
 // What the least counts leave of each limit; false if they exceed one.
-bool AlikeLayers::collect_limits(int rank, const std::vector<LayerRange>& ranges) {
+bool EqualLayers::collect_limits(int rank, const std::vector<LayerRange>& ranges) {
   const std::span<const int> own = chain_.stages_of(rank);
   add_limits_of(rank);
   takes_.assign(own.size(), std::vector<std::int64_t>(moments_.size(), 0));
@@ -97,7 +97,7 @@ bool AlikeLayers::collect_limits(int rank, const std::vector<LayerRange>& ranges
 }
 
 // How many layers of the next stage alone, up to `most`, keep all limits.
-int AlikeLayers::fits_of(std::size_t next, int most) const {
+int EqualLayers::fits_of(std::size_t next, int most) const {
   std::int64_t fit = most;
   for (std::size_t n = 0; n < takes_[next].size(); ++n) {
     if (working_[n] != static_cast<int>(next)) {
@@ -116,7 +116,7 @@ int AlikeLayers::fits_of(std::size_t next, int most) const {
 
 // No more than that can be added by the stages from `next` on: each limit as if they all took of it what the least
 // demanding does.
-int AlikeLayers::bound(std::size_t next) const {
+int EqualLayers::bound(std::size_t next) const {
   std::int64_t most = std::accumulate(more_.begin() + static_cast<std::ptrdiff_t>(next), more_.end(), std::int64_t{0});
   for (std::size_t n = 0; n < takes_[next].size(); ++n) {
     std::int64_t least = least_takes_[next][n];
@@ -126,7 +126,7 @@ int AlikeLayers::bound(std::size_t next) const {
   return static_cast<int>(most);
 }
 
-void AlikeLayers::place(std::size_t next, int placed) {
+void EqualLayers::place(std::size_t next, int placed) {
   watch_.turn();
   steps_ += static_cast<std::int64_t>(takes_[next].size()) + 1;
   if (steps_ > most_steps) throw Unknown();
@@ -145,7 +145,7 @@ void AlikeLayers::place(std::size_t next, int placed) {
 }
 
 // Layers of all its stages together; `none` if the least counts exceed a limit already.
-int AlikeLayers::most_of_rank(int rank, const std::vector<LayerRange>& ranges) {
+int EqualLayers::most_of_rank(int rank, const std::vector<LayerRange>& ranges) {
   if (!collect_limits(rank, ranges)) return none;
   int least = 0;
   for (const int stage : chain_.stages_of(rank)) least += ranges[static_cast<std::size_t>(stage)].least;
@@ -156,7 +156,7 @@ int AlikeLayers::most_of_rank(int rank, const std::vector<LayerRange>& ranges) {
   return least + best_;
 }
 
-std::optional<bool> AlikeLayers::possible(const std::vector<LayerRange>& ranges) {
+std::optional<bool> EqualLayers::possible(const std::vector<LayerRange>& ranges) {
   std::int64_t least = 0;
   for (const LayerRange& range : ranges) least += range.least;
   if (least > layers_) return false;
@@ -174,7 +174,7 @@ std::optional<bool> AlikeLayers::possible(const std::vector<LayerRange>& ranges)
   return most >= layers_;
 }
 
-std::optional<std::vector<int>> AlikeLayers::largest(std::vector<LayerRange> ranges) {
+std::optional<std::vector<int>> EqualLayers::largest(std::vector<LayerRange> ranges) {
   steps_ = 0;
   try {
     const std::optional<std::vector<int>> found = counts(std::move(ranges));
@@ -186,7 +186,7 @@ std::optional<std::vector<int>> AlikeLayers::largest(std::vector<LayerRange> ran
 }
 
 // Stage by stage the most layers with which the others can still hold what is left.
-std::optional<std::vector<int>> AlikeLayers::counts(std::vector<LayerRange> ranges) {
+std::optional<std::vector<int>> EqualLayers::counts(std::vector<LayerRange> ranges) {
   std::vector<int> of_rank;
   for (int rank = 0; rank < chain_.ranks(); ++rank) of_rank.push_back(most_of_rank(rank, ranges));
   if (std::ranges::find(of_rank, none) != of_rank.end()) return std::nullopt;

@@ -1,4 +1,4 @@
-#include "common/search/skeleton_blocks.hpp"
+#include "common/search/compiled_blocks.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Skeletons time what the graphs say they are made of, and loops stand for the schedules that are longer.
-#include "common/search/skeleton_times.hpp"
+#include "common/search/compiled_times.hpp"
 
 #include <cmath>
 #include <random>
@@ -107,32 +107,32 @@ void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
   const ScheduleGraph graph = build_graph(lowered, costs);
   const Evaluation expected = evaluate(graph);
   std::vector<double> durations;
-  set_durations(structure.skeleton, costs, durations);
-  SkeletonTimes times;
+  set_durations(structure.compiled, costs, durations);
+  CompiledTimes times;
   // To the last bit where nothing is left out.
-  times.time(structure.skeleton, durations, shorter.more, 0);
+  times.time(structure.compiled, durations, shorter.more, 0);
   REQUIRE(times.makespan() == expected.makespan.value);
   PeakMemory memory;
   Bytes peak;
   for (const RankMemory& rank : memory_over_time(graph, expected, costs, lowered)) {
     peak = std::max(peak, rank.peak_bytes);
   }
-  REQUIRE(memory.find(structure.skeleton, times, costs, 0).peak_bytes.value == peak.value);
+  REQUIRE(memory.find(structure.compiled, times, costs, 0).peak_bytes.value == peak.value);
   if (shorter.more == 0) return;
   ++seen.looped;
-  seen.twice += structure.skeleton.loops.size() == 2 ? 1 : 0;
-  std::size_t nodes = structure.skeleton.graph_nodes;
-  for (const SkeletonLoop& loop : structure.skeleton.loops) {
+  seen.twice += structure.compiled.loops.size() == 2 ? 1 : 0;
+  std::size_t nodes = structure.compiled.graph_nodes;
+  for (const CompiledLoop& loop : structure.compiled.loops) {
     nodes += static_cast<std::size_t>(shorter.more) * loop.graph_nodes;
   }
   REQUIRE(nodes == graph.nodes.size());
-  times.time(structure.skeleton, durations, shorter.more, 1e-10);
+  times.time(structure.compiled, durations, shorter.more, 1e-10);
   REQUIRE(times.makespan() == Approx(expected.makespan.value).epsilon(2e-10).margin(0));
   if (!times.leaves_out()) return;
   ++seen.left_out;
   const double slack = 2e-10 * times.makespan();
-  const Bytes above = memory.find(structure.skeleton, times, costs, slack).peak_bytes;
-  const Bytes below = memory.find(structure.skeleton, times, costs, -slack).peak_bytes;
+  const Bytes above = memory.find(structure.compiled, times, costs, slack).peak_bytes;
+  const Bytes below = memory.find(structure.compiled, times, costs, -slack).peak_bytes;
   REQUIRE(above >= peak);
   REQUIRE(below <= peak);
 }
@@ -192,12 +192,12 @@ struct Blocks {
   std::vector<std::size_t> from;
   std::size_t blocks_before = 1;
   std::vector<double> starts;  // of blocks_before blocks
-  std::size_t count = 40;      // blocks in the skeleton
+  std::size_t count = 40;      // blocks in the compiled graph
 
   [[nodiscard]] std::size_t size() const { return takes.size(); }
 
-  [[nodiscard]] Skeleton skeleton() const {
-    Skeleton result;
+  [[nodiscard]] CompiledGraph compiled() const {
+    CompiledGraph result;
     for (std::size_t at = 0; at < count * size(); ++at) {
       const bool waits = at >= starts.size();
       const std::size_t node = at % size();
@@ -240,12 +240,12 @@ TEST_CASE("periods of several blocks are left out, and what is no whole number o
   const Blocks crossed{.takes = {1, 3}, .from = {1, 0}, .starts = {0, 0}};
   for (const auto& [more, run] : {std::pair{1000, 0}, {1001, 1}, {2, 0}, {1, 1}}) {
     CAPTURE(more);
-    SkeletonTimes times;
-    times.time(crossed.skeleton(), crossed.durations(), more, 1e-10);
+    CompiledTimes times;
+    times.time(crossed.compiled(), crossed.durations(), more, 1e-10);
     CHECK(times.makespan() == Approx(crossed.makespan(more)).epsilon(1e-9));
     CHECK(times.more() == run);
     CHECK(times.leaves_out() == (more > 1));
-    times.time(crossed.skeleton(), crossed.durations(), more, 0);
+    times.time(crossed.compiled(), crossed.durations(), more, 0);
     CHECK(times.makespan() == crossed.makespan(more));
     CHECK(times.more() == more);
   }
@@ -255,8 +255,8 @@ TEST_CASE("periods of several blocks are left out, and what is no whole number o
 // last and the middle one, are of the faster chains.
 TEST_CASE("nothing is left out while some nodes of a block fall behind others") {
   const Blocks apart{.takes = {2, 1, 2, 1}, .from = {0, 1, 2, 3}, .starts = {0, 500, 0, 500}};
-  SkeletonTimes times;
-  times.time(apart.skeleton(), apart.durations(), 2000, 1e-10);
+  CompiledTimes times;
+  times.time(apart.compiled(), apart.durations(), 2000, 1e-10);
   CHECK_FALSE(times.leaves_out());
   CHECK(times.more() == 2000);
   CHECK(times.makespan() == apart.makespan(2000));
@@ -269,8 +269,8 @@ TEST_CASE("a period is held against as many blocks as what follows looks back to
     const Blocks rhythm{.takes = {6}, .from = {0}, .blocks_before = 6, .starts = {1, 2, 3, 4, 5, 7.5}, .count = count};
     for (const int more : {999, 1000, 1001, 1002, 1003, 1004}) {
       CAPTURE(count, more);
-      SkeletonTimes times;
-      times.time(rhythm.skeleton(), rhythm.durations(), more, 1e-10);
+      CompiledTimes times;
+      times.time(rhythm.compiled(), rhythm.durations(), more, 1e-10);
       CHECK(times.makespan() == Approx(rhythm.makespan(more)).epsilon(1e-9));
       CHECK(times.more() == more % 6);
     }

@@ -1,5 +1,5 @@
 // Splits of layers that are all alike: what counting says is what all splits say.
-#include "common/split/alike_layers.hpp"
+#include "common/split/equal_layers.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -65,11 +65,11 @@ TEST_CASE("counts of layers that are alike tell what all splits tell, and the la
   for (int n = 0; n < 3000; ++n) {
     const SplitProblem problem = random_problem(random);
     const WeighedChain chain(problem);
-    REQUIRE(AlikeLayers::are(chain));
+    REQUIRE(EqualLayers::are(chain));
     CoupledLimits limits{.bytes = problem.memory_per_rank->value};
     if (pick(random, 0, 1) == 0) limits.time = WeighedChain::whole_time / chain.ranks() * pick(random, 8, 20) / 10;
     if (limits.time && pick(random, 0, 1) == 0) limits.bytes.reset();
-    AlikeLayers alike(chain, limits);
+    EqualLayers alike(chain, limits);
     std::vector<LayerRange> ranges = alike.any();
     for (LayerRange& range : ranges) range.most = pick(random, 0, 9) == 0 ? pick(random, 1, 4) : range.most;
     Split largest;
@@ -127,7 +127,7 @@ TEST_CASE("layers with another size or time are not alike") {
       default:
         problem.block_kept_bytes[layer] += Bytes{1};
     }
-    CHECK_FALSE(AlikeLayers::are(WeighedChain(problem)));
+    CHECK_FALSE(EqualLayers::are(WeighedChain(problem)));
   }
 }
 
