@@ -6,6 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/block_cost/block_shapes.hpp"
+#include "common/cost/profile_noise.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/model/lora.hpp"
 #include "common/scenario/boundary.hpp"
@@ -219,7 +220,7 @@ std::string provenance(const Scenario& scenario) {
     return std::string(measured_provenance) + " " + profile.machine + ", " + std::to_string(profile.samples) +
            " rounds of " +
            (profile.busy_ranks == 1 ? "one rank" : std::to_string(profile.busy_ranks) + " ranks at once") + ", " +
-           profile.transport + " transport";
+           profile.transport + " transport" + noise_mark(profile);
   }
   const DeviceProfile& device = scenario.cluster.machine.device;
   return "peak (" + device.peak.source + ") × efficiency (" + device.matmul_efficiency.source + ")";

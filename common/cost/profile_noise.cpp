@@ -83,4 +83,14 @@ std::string noise_text(const Profile& profile) {
       noisy.size(), profile.blocks.size(), one ? "was" : "were", one ? "it" : "them", names, on_cores, rounds);
 }
 
+constexpr std::string_view noise_ending = "measured too unevenly to trust";
+
+std::string noise_mark(const Profile& profile) {
+  const std::size_t noisy = noisy_blocks(profile).size();
+  if (noisy == 0) return "";
+  return fmt::format(", {} of {} kinds of block {}", noisy, profile.blocks.size(), noise_ending);
+}
+
+bool has_noise_mark(std::string_view provenance) { return provenance.ends_with(noise_ending); }
+
 }  // namespace plumb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/document/json.hpp"
@@ -33,5 +34,14 @@ struct NoisyBlock {
 
 // Which they are, how unsure and what to do, in lines without a last end; empty if there are none.
 [[nodiscard]] std::string noise_text(const Profile& profile);
+
+// What the provenance of costs from such a profile ends with, "" of others: all that plans and timelines know of it.
+[[nodiscard]] std::string noise_mark(const Profile& profile);
+// Whether a provenance has it.
+[[nodiscard]] bool has_noise_mark(std::string_view provenance);
+// What to say of differences from a prediction with such costs.
+inline constexpr std::string_view noise_warning =
+    "The prediction stands on a profile that was measured too unevenly to trust: what looks like a cause may be that "
+    "profile's. Calibrate again on an otherwise idle machine.";
 
 }  // namespace plumb

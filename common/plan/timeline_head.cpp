@@ -3,15 +3,12 @@
 #include "common/model/lora.hpp"
 
 namespace plumb {
-namespace {
 
 Flops trained_flops(const Plan& plan) {
   const Training& training = plan.training;
   return training.lora ? model_flops(plan.model, training.sequence, training.global_batch, *training.lora)
                        : model_flops(plan.model, training.sequence, training.global_batch);
 }
-
-}  // namespace
 
 Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource source, const std::string& producer) {
   return {.source = source,

@@ -8,6 +8,9 @@
 
 namespace plumb {
 
+// Model FLOPs of one step of the plan: the numerator of MFU.
+[[nodiscard]] Flops trained_flops(const Plan& plan);
+
 // A timeline without ranks and steps.
 [[nodiscard]] Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource source,
                                      const std::string& producer);

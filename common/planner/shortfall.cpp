@@ -201,7 +201,10 @@ std::string describe_shortfall(const Candidate& candidate) {
   std::ranges::stable_sort(owners, std::ranges::greater{}, [](const auto& owner) { return owner.first; });
   std::string text = "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " +
                      to_text(memory) + ", " + to_text(summary.peak_bytes - memory) + " too much";
-  if (summary.peak) text += ", in " + to_string(peak.action);
+  if (summary.peak) {
+    text += ", in " + std::string(letters(peak.action.kind)) + " of stage " + std::to_string(peak.action.stage);
+    if (peak.action.microbatch != no_microbatch) text += " (microbatch " + std::to_string(peak.action.microbatch) + ")";
+  }
   for (const auto& [bytes, name] : owners) {
     if (bytes * std::int64_t{20} < summary.peak_bytes) break;  // the rest is less than a twentieth
     text += (name == owners.front().second ? ": " : ", ") + std::string(name) + " " + to_text(bytes);

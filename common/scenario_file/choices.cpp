@@ -1,6 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <regex>
+#include <string>
+#include <vector>
 
+#include "common/base/excerpt.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
@@ -17,6 +22,16 @@ std::vector<int> auto_chunks(int pipeline, int layers) {
   return chunks;
 }
 
+void require_chunks(const YamlValue& place, const ScheduleEntry& entry, int chunks) {
+  const bool can = !entry.uses_chunks        ? chunks == 1
+                   : entry.fixed_chunks == 0 ? chunks % entry.chunk_multiple == 0
+                                             : chunks == entry.fixed_chunks;
+  if (can) return;
+  place.fail("schedule '" + entry.name + "' cannot have " + std::to_string(chunks) + " chunks a rank",
+             entry.fixed_chunks > 0 ? "it has " + std::to_string(entry.fixed_chunks)
+                                    : "a multiple of " + std::to_string(entry.chunk_multiple));
+}
+
 std::vector<int> read_chunks(const std::optional<YamlValue>& value, const ScheduleEntry& entry, int pipeline,
                              int layers) {
   if (!entry.uses_chunks) return {1};
@@ -31,11 +46,7 @@ std::vector<int> read_chunks(const std::optional<YamlValue>& value, const Schedu
   std::vector<int> chunks;
   for (const YamlValue& item : *given) {
     chunks.push_back(static_cast<int>(item.integer(1, most_chunks)));
-    if (entry.fixed_chunks == 0 ? chunks.back() % entry.chunk_multiple == 0 : chunks.back() == entry.fixed_chunks)
-      continue;
-    item.fail("schedule '" + entry.name + "' cannot have " + std::to_string(chunks.back()) + " chunks a rank",
-              entry.fixed_chunks > 0 ? "it has " + std::to_string(entry.fixed_chunks)
-                                     : "a multiple of " + std::to_string(entry.chunk_multiple));
+    require_chunks(item, entry, chunks.back());
   }
   return chunks;
 }
@@ -97,10 +108,57 @@ void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>
   }
 }
 
+// "interleaved-1f1b, 4 chunks", as plans and tables write a choice (`describe` of sim/commands/describe.hpp).
+ScheduleChoice read_described(const YamlValue& value) {
+  const std::string text = value.text();
+  const auto part_at = [&](std::size_t begin) { return text.substr(begin, text.find(',', begin) - begin); };
+  ScheduleChoice choice;
+  choice.name = part_at(0);
+  try {
+    choice.name = find_schedule(choice.name).name;
+  } catch (const InputError& error) {
+    value.fail(error.problem(), error.hint());
+  }
+  const ScheduleEntry& entry = find_schedule(choice.name);
+  if (entry.fixed_chunks > 0) choice.chunks = entry.fixed_chunks;
+  struct Part {
+    const char* form;
+    bool used;
+    int ScheduleChoice::*number;
+  };
+  const std::array<Part, 5> parts{
+      {{R"((\d{1,6}) chunks?)", entry.uses_chunks, &ScheduleChoice::chunks},
+       {R"((\d{1,6}) slices?)", entry.uses_slices, &ScheduleChoice::slices},
+       {R"(groups of (\d{1,6}))", entry.uses_group, &ScheduleChoice::group},
+       {R"(an update every (\d{1,6}))", entry.updates_within, &ScheduleChoice::update_every},
+       {R"((\d{1,6}) in flight)", entry.uses_times, &ScheduleChoice::in_flight}}};
+  for (std::size_t comma = text.find(','); comma != std::string::npos; comma = text.find(',', comma + 1)) {
+    const std::string part = part_at(text.find_first_not_of(' ', comma + 1));
+    if (part == "overlapped" && entry.uses_overlap) {
+      choice.overlap = true;
+      continue;
+    }
+    std::smatch found;
+    const auto known = std::ranges::find_if(
+        parts, [&](const Part& one) { return one.used && std::regex_match(part, found, std::regex(one.form)); });
+    if (known == parts.end()) {
+      value.fail("schedule '" + entry.name + "' has no use for '" + excerpt(part) + "'",
+                 "schedule: " + entry.name + ", or {name: " + entry.name + ", …}");
+    }
+    choice.*(known->number) = std::stoi(found[1]);
+    if (choice.*(known->number) < 1 || choice.*(known->number) > most_chunks) {
+      value.fail("'" + part + "' is not from 1 to " + std::to_string(most_chunks));
+    }
+  }
+  require_chunks(value, entry, choice.chunks);
+  return choice;
+}
+
 // One element: {file: …}, a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some
 // have: slices, group, update_every, overlap, in_flight.
 std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleBounds& bounds) {
   std::optional<YamlValue> chunks;
+  if (value.is_text() && value.text().find(',') != std::string::npos) return {read_described(value)};
   if (value.is_map()) {
     if (value.find("file")) return {read_schedule_choice(value, bounds)};
     value.check_keys({"name", "chunks", "slices", "group", "update_every", "overlap", "in_flight"});
@@ -139,17 +197,36 @@ const std::vector<std::string>& split_methods() {
 // Megatron's layouts begin with the embedding or have the bar that ends a stage.
 bool is_megatron(const std::string& text) { return text.find('|') != std::string::npos || text.starts_with('E'); }
 
+// "3 × 4", as tables write four stages of 3 layers; also with x or *.
+struct EqualStages {
+  int layers = 0;
+  int stages = 0;
+};
+std::optional<EqualStages> equal_stages(const std::string& text) {
+  static const std::regex form(R"(\s*(\d{1,6})\s*(?:×|x|\*)\s*(\d{1,6})\s*)");
+  std::smatch parts;
+  if (!std::regex_match(text, parts, form)) return std::nullopt;
+  return EqualStages{.layers = std::stoi(parts[1]), .stages = std::stoi(parts[2])};
+}
+
 bool is_counts(const YamlValue& value) {
   if (!value.is_list()) return false;
   const std::vector<YamlValue> items = value.items();
-  return !items.empty() && std::all_of(items.begin(), items.end(),
-                                       [](const YamlValue& item) { return item.is_scalar() && !item.is_text(); });
+  return !items.empty() && std::all_of(items.begin(), items.end(), [](const YamlValue& item) {
+    return item.is_scalar() && (!item.is_text() || equal_stages(item.text()));
+  });
 }
 
 SplitChoice read_split(const YamlValue& value) {
   if (value.is_list()) {
     SplitChoice choice{.method = SplitMethod::counts};
-    for (const YamlValue& item : value.items()) choice.counts.push_back(static_cast<int>(item.integer(0)));
+    for (const YamlValue& item : value.items()) {
+      if (const auto equal = item.is_text() ? equal_stages(item.text()) : std::nullopt) {
+        choice.counts.insert(choice.counts.end(), static_cast<std::size_t>(equal->stages), equal->layers);
+      } else {
+        choice.counts.push_back(static_cast<int>(item.integer(0)));
+      }
+    }
     return choice;
   }
   if (value.is_text() && is_megatron(value.text())) {

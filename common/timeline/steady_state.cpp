@@ -121,10 +121,13 @@ class Search {
     for (std::size_t i = 1; i < breaks.size() && breaks[i] <= length_ - period + slack_; ++i) {
       if (breaks[i] - breaks[i - 1] > breaks[widest] - breaks[widest - 1]) widest = i;
     }
-    // What began before may still run.
-    double from = std::max(0.0, breaks[widest - 1]);
+    // What began before may still run: the first time, and any later one, whose like may begin earlier than the first.
+    const double begin = breaks[widest - 1];
+    double from = std::max(0.0, begin);
     for (const Event* event : events_) {
-      if (event->start.value <= breaks[widest - 1] + slack_) from = std::max(from, event->end.value);
+      if (event->start.value <= begin + slack_) from = std::max(from, event->end.value);
+      const double moved = event->start.value - period;
+      if (moved > -slack_ && moved <= begin + slack_) from = std::max(from, event->end.value - period);
     }
     const double until = breaks[widest] + period;
     return {.from = from, .period = period, .repeats = static_cast<int>((until - from + slack_) / period)};

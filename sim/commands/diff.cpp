@@ -1,17 +1,20 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/command_line.hpp"
 #include "common/base/document/json.hpp"
 #include "common/base/document/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/cost/profile_noise.hpp"
 #include "common/timeline/diff/diff.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "sim/commands/calibrations.hpp"
@@ -59,12 +62,31 @@ Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   return verdict;
 }
 
+// What a reader of the causes should know: whole sentences.
+std::vector<std::string> remarks_on(const Timeline& predicted, const TimelineDiff& difference,
+                                    const Calibrations& calibrations) {
+  std::vector<std::string> remarks;
+  if (has_noise_mark(predicted.costs.provenance)) remarks.emplace_back(noise_warning);
+  constexpr double far_off_fraction = 0.05;
+  const double gap = difference.measured / difference.predicted - 1;
+  const bool one_stands_out = std::ranges::any_of(difference.causes, [&](const DiffCause& cause) {
+    return cause.seconds / (difference.measured - difference.predicted) >= 0.5;
+  });
+  if (std::abs(gap) > far_off_fraction && !one_stands_out && calibrations.before.empty()) {
+    remarks.emplace_back(
+        "No kind of action stands out. Was the machine as fast as when it was calibrated? Calibrate before and after "
+        "the run, and give both with --profile-before and --profile-after.");
+  }
+  return remarks;
+}
+
 std::string word(const Verdict& verdict) {
   if (!verdict.move.conclusive()) return "inconclusive";
   return verdict.within ? "within" : "above";
 }
 
-Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict,
+             const std::vector<std::string>& remarks) {
   Json causes = Json::array();
   for (const DiffCause& cause : difference.causes) {
     causes.push_back({{"cause", cause.cause}, {"seconds", cause.seconds.value}, {"actions", cause.actions}});
@@ -75,7 +97,8 @@ Json to_json(const DiffOptions& options, const TimelineDiff& difference, const S
               {"measured_s", difference.measured.value},
               {"replay_s", difference.replay.value},
               {"error_fraction", verdict.error_fraction},
-              {"causes", causes}};
+              {"causes", causes},
+              {"remarks", remarks}};
   if (difference.clock_uncertainty > Seconds{}) result["clock_uncertainty_s"] = difference.clock_uncertainty.value;
   add_to(result, verdict.move);
   if (options.fail_above) {
@@ -152,10 +175,12 @@ ExitStatus diff_command(const DiffOptions& options) {
   const TimelineDiff difference = diff(predicted, measured);
   const Sides sides = sides_of(predicted, measured);
   const Verdict verdict = judge(options, difference);
+  const std::vector<std::string> remarks = remarks_on(predicted, difference, options.calibrations);
   if (options.json) {
-    std::cout << to_text(to_json(options, difference, sides, verdict));
+    std::cout << to_text(to_json(options, difference, sides, verdict, remarks));
   } else {
     print(options, difference, sides, verdict);
+    for (const std::string& remark : remarks) std::cout << "\n" << remark << "\n";
   }
   return verdict.move.conclusive() && !verdict.within ? ExitStatus::answer_is_no : ExitStatus::done;
 }

@@ -12,6 +12,7 @@
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/plan/timeline_head.hpp"
 #include "common/planner/planner.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "common/search/baseline.hpp"
@@ -19,6 +20,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/plan_json.hpp"
 #include "sim/commands/plan_references.hpp"
 #include "sim/commands/planning.hpp"
 #include "sim/commands/profile_remark.hpp"
@@ -26,130 +28,6 @@
 
 namespace plumb::sim {
 namespace {
-
-struct PlanOptions {
-  std::string scenario;
-  std::string output;
-  std::string engine = engine_names().front();
-  ScenarioOverrides overrides;
-  PlanningOptions planning;
-  std::vector<std::string> baselines;
-  bool explain = false;
-  bool json = false;
-};
-
-// A published planner's cuts on the best plan's layout and schedule, or with replicas of its own choice.
-struct BaselineRow {
-  std::string name;
-  Candidate candidate;
-};
-
-Layout layout_of(const PlanChoice& choice, const Scenario& scenario) { return choice.layout.value_or(scenario.layout); }
-Recompute recompute_of(const PlanChoice& choice, const Scenario& scenario) {
-  return choice.recompute.value_or(scenario.training.recompute);
-}
-
-Json order_json(const Layout& layout) {
-  Json order = Json::array();
-  for (const MeshAxis axis : layout.order) order.push_back(axis_name(axis));
-  return order;
-}
-
-Json to_json(const Candidate& candidate, const Scenario& scenario) {
-  const bool built = candidate.built;
-  const Bottleneck bound = built ? bottleneck(candidate.plan) : Bottleneck{};
-  const Layout layout = layout_of(candidate.choice, scenario);
-  return {{"layout", describe(layout)},
-          {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
-          {"order", order_json(layout)},
-          {"schedule", candidate.choice.schedule.name},
-          {"chunks", candidate.choice.schedule.chunks},
-          {"split", describe(candidate.choice.split)},
-          {"split_layers", candidate.plan.split.layers},
-          {"own", candidate.own},
-          {"microbatch", candidate.choice.microbatch},
-          {"recompute", describe(recompute_of(candidate.choice, scenario))},
-          {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
-          {"peak_bytes", built ? Json(candidate.peak_bytes.value) : Json(nullptr)},
-          {"bound_by_rank", built ? Json(bound.rank) : Json(nullptr)},
-          {"bound_by_s", built ? Json(bound.time.value) : Json(nullptr)},
-          {"mean_rank_s", built ? Json(bound.mean.value) : Json(nullptr)},
-          {"fits", candidate.fits},
-          {"reason", candidate.reason}};
-}
-
-Json to_json(const ParetoRow& row, const Scenario& scenario) {
-  return {{"layout", describe(layout_of(row.choice, scenario))},
-          {"schedule", row.choice.schedule.name},
-          {"chunks", row.choice.schedule.chunks},
-          {"split", describe(row.choice.split)},
-          {"microbatch", row.choice.microbatch},
-          {"recompute", describe(recompute_of(row.choice, scenario))},
-          {"iteration_s", row.iteration.value},
-          {"peak_bytes", row.peak_bytes.value}};
-}
-
-bool has_reason(const LeftOut& group) {
-  return group.why == LeftOutWhy::cannot_be_built || group.why == LeftOutWhy::unproven;
-}
-
-Json to_json(const LeftOut& group) {
-  Json json = {{"why", name_of(group.why)}, {"candidates", group.candidates}};
-  if (has_reason(group)) {
-    json["reason"] = group.reason;
-    return json;
-  }
-  json["tensor"] = group.tensor;
-  json["pipeline"] = group.pipeline;
-  if (group.why == LeftOutWhy::slower_by_bound) {
-    json["least_s"] = group.least_time.value;
-  } else {
-    json["least_bytes"] = group.least_bytes.value;
-  }
-  return json;
-}
-
-Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<BaselineRow>& baselines,
-             const Scenario& scenario, const PlanOptions& options) {
-  const PlanningResult& result = planned.planning;
-  Json candidates = Json::array();
-  for (const Candidate& candidate : result.candidates) {
-    const Candidate* uniform = candidate.built ? uniform_of(candidate, result) : nullptr;
-    candidates.push_back(to_json(candidate, scenario));
-    candidates.back()["to_uniform_fraction"] =
-        uniform == nullptr ? Json(nullptr) : Json(change_from(*uniform, candidate));
-  }
-  Json json = {{"candidates", candidates},
-               {"chosen", &chosen - result.candidates.data()},
-               {"pruned", result.pruned},
-               {"bounded", result.bounded},
-               {"evaluated", result.evaluated},
-               {"simulated", result.simulated},
-               {"left", result.left},
-               {"finished", planned.finished},
-               {"unproven", result.unproven},
-               {"engine", options.engine},
-               {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
-  if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
-  add_noise(json, scenario.profile);
-  if (options.planning.pareto) {
-    json["pareto"] = Json::array();
-    for (const ParetoRow& row : planned.pareto) json["pareto"].push_back(to_json(row, scenario));
-  }
-  if (options.explain) {
-    json["explain"] = Json::array();
-    for (const LeftOut& group : planned.explanation) json["explain"].push_back(to_json(group));
-  }
-  if (baselines.empty()) return json;
-  json["baselines"] = Json::array();
-  for (const BaselineRow& row : baselines) {
-    Json entry = to_json(row.candidate, scenario);
-    entry["name"] = row.name;
-    entry["best_to_it_fraction"] = row.candidate.built ? Json(change_from(row.candidate, chosen)) : Json(nullptr);
-    json["baselines"].push_back(entry);
-  }
-  return json;
-}
 
 void print_bottlenecks(const Planned& planned, const Candidate& chosen) {
   std::cout << "  bound by, best:    " << describe_bottleneck(chosen.plan) << '\n';
@@ -159,6 +37,23 @@ void print_bottlenecks(const Planned& planned, const Candidate& chosen) {
              chosen.choice.split.method != SplitMethod::uniform) {
     std::cout << "  The uniform split was not weighed: its schedule is made for its times, and the search had ended.\n";
   }
+}
+
+// A gain against what does not fit is none: the fastest uniform split that does.
+void print_fitting_uniform(const PlanningResult& result, const Candidate& chosen) {
+  const Candidate* uniform = uniform_of(chosen, result);
+  if (uniform == nullptr || uniform->fits) return;
+  const Candidate* fitting = fitting_uniform(result);
+  if (fitting == nullptr) {
+    std::cout << "  (too large): compared with a uniform split that does not fit; none that was weighed does.\n";
+    return;
+  }
+  std::cout << fmt::format(
+      "  (too large): compared with a uniform split that does not fit. The fastest one that does: {}, {}, microbatch "
+      "{}, "
+      "{}; the best to it {}.\n",
+      layout_text(fitting->plan.layout), describe(fitting->choice.schedule), fitting->choice.microbatch,
+      to_text(fitting->iteration), change_text(change_from(*fitting, chosen)));
 }
 
 // The scenario names its splits, so another one is not written for it, but said.
@@ -174,10 +69,11 @@ void print_faster_uniform(const PlanningResult& result, const Candidate& chosen)
 // Layout and recompute have columns where they are open.
 Table candidate_table(const Planned& planned, const Candidate& chosen, const Scenario& scenario, std::size_t rows) {
   const PlanningResult& result = planned.planning;
-  Table table{.header = {"", "schedule", "split", "layers", "microbatch", "step", "to uniform", "peak", ""},
-              .rows = {},
-              .left_columns = 4,
-              .left_last = true};
+  Table table{
+      .header = {"", "schedule", "split", "layers", "microbatch", "step", "to uniform", "tokens/s", "MFU", "peak", ""},
+      .rows = {},
+      .left_columns = 4,
+      .left_last = true};
   if (planned.searched) {
     table.header.insert(table.header.begin() + 1, {"layout", "recompute"});
     table.left_columns += 2;
@@ -185,11 +81,12 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
   for (const Candidate& candidate : result.candidates) {
     if (table.rows.size() == rows) break;
     const bool built = candidate.built;
-    table.rows.push_back({&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule),
-                          describe(candidate.choice.split), built ? layers_text(candidate.plan.split) : "",
-                          std::to_string(candidate.choice.microbatch), built ? to_text(candidate.iteration) : "",
-                          built ? against_uniform(candidate, result) : "", built ? to_text(candidate.peak_bytes) : "",
-                          candidate.fits ? "fits" : candidate.reason});
+    table.rows.push_back(
+        {&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule), describe(candidate.choice.split),
+         built ? layers_text(candidate.plan.split) : "", std::to_string(candidate.choice.microbatch),
+         built ? to_text(candidate.iteration) : "", built ? against_uniform(candidate, result) : "",
+         built ? tokens_text(tokens_per_s(candidate)) : "", built ? percent_text(utilisation(candidate)) : "",
+         built ? to_text(candidate.peak_bytes) : "", candidate.fits ? "fits" : candidate.reason});
     if (planned.searched) {
       table.rows.back().insert(table.rows.back().begin() + 1, {layout_text(layout_of(candidate.choice, scenario)),
                                                                describe(recompute_of(candidate.choice, scenario))});
@@ -240,7 +137,9 @@ void print_explanation(const Planned& planned, const Scenario& scenario, const C
 }
 
 void print_pareto(const Planned& planned, const Scenario& scenario) {
-  std::cout << "\nfront of time against memory" << (planned.searched ? ", by the longest path" : "") << ":\n";
+  std::cout << "\nfront of time against memory, by "
+            << (planned.searched ? "the longest path: the table's times are the engine's" : "the engine of the table")
+            << ":\n";
   Table table{.header = {"step", "peak", "layout", "schedule", "split", "microbatch", "recompute"},
               .rows = {},
               .left_columns = 0,
@@ -277,7 +176,22 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
             << "  best to it: the best plan's step against this one's, -10%: a tenth shorter.\n";
 }
 
-void print(const Planned& planned, const Candidate& chosen, const Scenario& scenario, const PlanOptions& options) {
+// Whether people would shorten the first and the last stage by hand instead.
+bool has_habit(const Candidate& chosen) {
+  return chosen.choice.split.method == SplitMethod::dynamic && chosen.plan.schedule.chunks == 1 &&
+         chosen.plan.split.layers.size() >= 3 && !has_stage_data(chosen.plan.layout);
+}
+
+void print_habit(const std::optional<BaselineRow>& habit, const Candidate& chosen) {
+  if (!habit || !habit->candidate.built) return;
+  const Candidate& candidate = habit->candidate;
+  std::cout << fmt::format("  with a shorter first and last stage by hand (Megatron-LM), {}: {}{}; the best to it {}\n",
+                           layers_text(candidate.plan.split), to_text(candidate.iteration),
+                           candidate.fits ? "" : ", does not fit", change_text(change_from(candidate, chosen)));
+}
+
+void print(const Planned& planned, const Candidate& chosen, const std::optional<BaselineRow>& habit,
+           const Scenario& scenario, const PlanOptions& options) {
   const PlanningResult& result = planned.planning;
   std::cout << fmt::format("{}: {} on {} ranks of {}, layout {}, batch {} × {} tokens, {} per rank\n", scenario.name,
                            scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
@@ -305,6 +219,8 @@ void print(const Planned& planned, const Candidate& chosen, const Scenario& scen
   }
   std::cout << noise_line(scenario.profile);
   print_bottlenecks(planned, chosen);
+  print_fitting_uniform(result, chosen);
+  print_habit(habit, chosen);
   print_faster_uniform(result, chosen);
   if (const std::string why = no_stage_data(scenario); !why.empty()) {
     std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';
@@ -340,15 +256,20 @@ ExitStatus plan(const PlanOptions& options) {
   for (const std::string& name : baselines) {
     rows.push_back({name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)});
   }
+  std::optional<BaselineRow> habit;
+  if (has_habit(chosen)) {
+    const std::string name = "megatron-first-last";
+    habit = {name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)};
+  }
   if (!options.output.empty()) {
     Plan plan = chosen.plan;
     plan.name = plan_title(plan);  // plans of one scenario stay apart in reports
     write_file(options.output, to_json(plan));
   }
   if (options.json) {
-    std::cout << to_text(to_json(planned, chosen, rows, scenario, options));
+    std::cout << to_text(to_json(planned, chosen, rows, habit, scenario, options));
   } else {
-    print(planned, chosen, scenario, options);
+    print(planned, chosen, habit, scenario, options);
     if (!rows.empty()) print_baselines(rows, chosen, scenario);
     if (!options.output.empty()) std::cout << "\nwrote " << options.output << '\n';
   }
@@ -376,7 +297,7 @@ void add_plan(CLI::App& program, Body& body) {
   command.add_flag("--pareto", planning.pareto, "Also the plans of which none is both faster and smaller.");
   command.add_option(
       "--baseline", options->baselines,
-      "How others would cut the best plan's layout and schedule: megatron, deepspeed-uniform, "
+      "How others would cut the best plan's layout and schedule: megatron, megatron-first-last, deepspeed-uniform, "
       "deepspeed-parameters, torchgpipe, pipedream, dapple, alpa; the last three choose replicas too where "
       "data degrees by stage are open.");
   command

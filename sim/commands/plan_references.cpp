@@ -32,7 +32,17 @@ const Candidate* uniform_of(const Candidate& candidate, const PlanningResult& re
 
 std::string against_uniform(const Candidate& candidate, const PlanningResult& result) {
   const Candidate* uniform = uniform_of(candidate, result);
-  return uniform == nullptr ? "" : change_text(change_from(*uniform, candidate));
+  if (uniform == nullptr) return "";
+  return change_text(change_from(*uniform, candidate)) + (uniform->fits ? "" : " (too large)");
+}
+
+const Candidate* fitting_uniform(const PlanningResult& result) {
+  const Candidate* fastest = nullptr;
+  for (const Candidate& candidate : result.candidates) {
+    if (!candidate.fits || candidate.choice.split.method != SplitMethod::uniform) continue;
+    if (fastest == nullptr || candidate.iteration < fastest->iteration) fastest = &candidate;
+  }
+  return fastest;
 }
 
 std::string no_stage_data(const Scenario& scenario) {

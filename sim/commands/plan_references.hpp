@@ -15,8 +15,11 @@ namespace plumb::sim {
 // it is the fastest uniform split that is here of a layout with one degree.
 [[nodiscard]] const Candidate* uniform_of(const Candidate& candidate, const PlanningResult& result);
 
-// The change from it as text, empty if there is none.
+// The change from it as text, empty if there is none; marked "(too large)" where it does not fit in memory.
 [[nodiscard]] std::string against_uniform(const Candidate& candidate, const PlanningResult& result);
+
+// The fastest uniform split that fits, of any schedule and layout that was weighed; none: nullptr.
+[[nodiscard]] const Candidate* fitting_uniform(const PlanningResult& result);
 
 // Why the table has no data degrees by stage although they are asked for; empty: it has, or they are not.
 [[nodiscard]] std::string no_stage_data(const Scenario& scenario);

@@ -82,6 +82,15 @@ void describe_memory(Row& row, const Schedule& schedule) {
   row.copies = replicas(schedule);
 }
 
+// What is asked for of a schedule: with one chunk a rank and with several zb-auto is two schedules.
+std::vector<CompareOptions> variants_of(const ScheduleEntry& entry, const CompareOptions& options) {
+  std::vector<CompareOptions> variants = {options};
+  if (!entry.uses_times || options.chunks > 0) return variants;
+  variants.front().chunks = 1;
+  variants.push_back(options);
+  return variants;
+}
+
 Row measured_row(const ScheduleEntry& entry, const CompareOptions& options, const ShareTimes& times) {
   Row row{.entry = &entry, .shape = usable_shape_for(entry, options)};
   try {
@@ -285,7 +294,9 @@ ExitStatus compare_on_times(const CompareOptions& options) {
   const ShareTimes times = parse_times(options.times);
   std::vector<Row> rows;
   for (const ScheduleEntry* entry : entries_named(options.arguments)) {
-    rows.push_back(measured_row(*entry, options, times));
+    for (const CompareOptions& variant : variants_of(*entry, options)) {
+      rows.push_back(measured_row(*entry, variant, times));
+    }
   }
   return report(std::move(rows), false, options);
 }
@@ -303,9 +314,12 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
   std::vector<Row> rows;
   {
     Progress progress("comparing schedules");
+    int done = 0;
     for (const ScheduleEntry* entry : entries) {
-      rows.push_back(predicted_row(*entry, options, scenario, evaluator));
-      progress.update(static_cast<int>(rows.size()), static_cast<int>(entries.size()));
+      for (const CompareOptions& variant : variants_of(*entry, options)) {
+        rows.push_back(predicted_row(*entry, variant, scenario, evaluator));
+      }
+      progress.update(++done, static_cast<int>(entries.size()));
     }
   }
   if (!options.json && !options.markdown) {

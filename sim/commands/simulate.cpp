@@ -18,6 +18,7 @@
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "common/timeline/chart/gantt.hpp"
+#include "common/timeline/chart/schedule_chart.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "sim/commands/command.hpp"
@@ -40,6 +41,7 @@ struct SimulateOptions {
   bool sensitivity = false;
   bool uncertainty = false;
   DrawOptions draws;
+  int width = 0;  // of the chart; 0: the terminal's
   bool unfold = false;
   bool json = false;
 };
@@ -95,6 +97,19 @@ void add_studies(Prediction& prediction, const SimulateOptions& options, const E
   if (options.against.empty()) return;
   std::string note;
   add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, note), options.draws));
+}
+
+// Of a step with more actions on a rank than columns what repeats is drawn once.
+std::string chart_of(const Prediction& prediction, const SimulateOptions& options, bool colour) {
+  const StepTimeline& step = median_step(prediction.timeline);
+  const int width = options.width > 0 ? options.width : chart_width();
+  const int ranks = static_cast<int>(prediction.timeline.ranks.size());
+  const auto actions = std::ranges::count_if(
+      step.events, [](const Event& event) { return event.rank == 0 && track_of(event.action.kind) == Track::compute; });
+  if (options.unfold || actions <= width)
+    return gantt(step, ranks, {.width = width, .colour = colour, .unicode = true});
+  return schedule_chart(step, prediction.plan.schedule,
+                        {.width = width, .colour = colour, .unicode = true, .in_seconds = true});
 }
 
 Prediction predict(const SimulateOptions& options) {
@@ -234,8 +249,7 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
       << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"
          "\n  idle: nor is any on its way. Bubble: exposed, idle and the optimizer's step, here part of compute."
          "\n  Transfers: all time with a message on its way to the rank.\n\n";
-  std::cout << gantt(median_step(timeline), static_cast<int>(timeline.ranks.size()),
-                     {.width = chart_width(), .colour = colour, .unicode = true});
+  std::cout << chart_of(prediction, options, colour);
   for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }
 
@@ -290,6 +304,8 @@ void add_simulate(CLI::App& program, Body& body) {
       ->capture_default_str();
   command.add_flag("--unfold", options->unfold,
                    "Simulates all ranks of the layout, with every layer's collectives as flows.");
+  command.add_option("--width", options->width, "Columns of the chart; default: the terminal's.")
+      ->check(whole_number(10, 10'000));
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return simulate_command(*options); }; });
 }

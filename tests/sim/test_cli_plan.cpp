@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/base/files.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/cost/profile.hpp"
 #include "common/scenario_file/read_scenario.hpp"
@@ -263,6 +264,69 @@ TEST_CASE("plan and show say which measured blocks are too noisy to trust, in wo
     const std::string without = command + folder.file("s.yaml", plumb::tests::small) + " --json";
     CHECK_FALSE(json_of(run_plumb(folder, without)).contains("noisy_blocks"));
   }
+  // What stands on such a profile says so as well: a plan, a prediction, and differences from it.
+  const std::string doubt = "measured too unevenly to trust";
+  const std::string noisy = scenario_with(profile_of(6.12));
+  const std::string plan = folder.file("plan.json");
+  const std::string predicted = folder.file("predicted.json");
+  const std::string other = folder.file("other.json");
+  REQUIRE(run_plumb(folder, "plan " + noisy + " -o " + plan).status == 0);
+  CHECK_THAT(run_plumb(folder, "show " + plan).out, ContainsSubstring(doubt));
+  CHECK_THAT(run_plumb(folder, "simulate " + plan + " -o " + predicted).out,
+             ContainsSubstring("1 of 3 kinds of block " + doubt));
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + other).status == 0);
+  CHECK_THAT(run_plumb(folder, "diff " + predicted + " " + other).out, ContainsSubstring(doubt));
+  CHECK(json_of(run_plumb(folder, "diff " + predicted + " " + other + " --json"))["remarks"].size() == 1);
+  const std::string page = folder.file("page.html");
+  REQUIRE(run_plumb(folder, "report " + predicted + " -o " + page).status == 0);
+  CHECK_THAT(plumb::read_file(page), ContainsSubstring("was " + doubt));
+  const std::string even = scenario_with(profile_of(0.03));
+  CHECK(run_plumb(folder, "simulate " + even).out.find(doubt) == std::string::npos);
+}
+
+TEST_CASE("plan says tokens/s and MFU as simulate does, and a gain over what does not fit as such") {
+  const Folder folder;
+  const std::string file = std::string(PLUMB_SOURCE_DIR) + "/scenarios/llama-3-8b-dgx-h100.yaml";
+  const std::string plan = folder.file("plan.json");
+  const Json planned = json_of(run_plumb(folder, "plan " + file + " --json -o " + plan));
+  const Json simulated = json_of(run_plumb(folder, "simulate " + plan + " --json"));
+  const Json& best = planned["candidates"][planned["chosen"].get<std::size_t>()];
+  CHECK(best["mfu"].get<double>() == Approx(simulated["mfu"].get<double>()));
+  CHECK(best["tokens_per_s"].get<double>() == Approx(simulated["tokens_per_s"].get<double>()));
+  const std::string text = run_plumb(folder, "plan " + file + " --schedule zb-h1").out;
+  CHECK_THAT(text, ContainsSubstring("(too large)") && ContainsSubstring("MFU"));
+  CHECK_THAT(text, ContainsSubstring("compared with a uniform split that does not fit; none that was weighed does"));
+  CHECK_THAT(text, ContainsSubstring("with a shorter first and last stage by hand (Megatron-LM), ["));
+  const Json zb = json_of(run_plumb(folder, "plan " + file + " --schedule zb-h1 --json"));
+  CHECK(zb["candidates"][zb["chosen"].get<std::size_t>()]["uniform_fits"] == false);
+  CHECK(zb["first_last"]["split_layers"].size() == 8);
+}
+
+TEST_CASE("what a plan's table says of a schedule and a split is taken as a choice") {
+  const Folder folder;
+  const std::string file = std::string(PLUMB_SOURCE_DIR) + "/scenarios/llama-3-8b-dgx-h100.yaml";
+  const auto choice = [&](const std::string& schedule, const std::string& split) {
+    return json_of(run_plumb(folder, "plan " + file + " --engine path --json --schedule '" + schedule + "' --split '" +
+                                         split + "'"))["candidates"][0];
+  };
+  const Json pasted = choice("interleaved-1f1b, 2 chunks", "[1, 2 × 9, 3 × 3, 2 × 2, 0]");
+  const Json stated = choice("{name: interleaved-1f1b, chunks: 2}", "[1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 2, 2, 0]");
+  CHECK(pasted == stated);
+  const auto refused = [&](const std::string& schedule) {
+    return run_plumb(folder, "plan " + file + " --schedule '" + schedule + "'");
+  };
+  refuses(refused("1f1b, 2 chunks"), {"schedule '1f1b' has no use for '2 chunks'"});
+  refuses(refused("interleaved-1f1b, 0 chunks"), {"'0 chunks' is not from 1 to"});
+  refuses(refused("zb-v, 3 chunks"), {"cannot have 3 chunks a rank"});
+  refuses(refused("interleaved-2f1b, 2 chunks"), {"did you mean"});
+}
+
+TEST_CASE("simulate draws once what repeats, as wide as is asked for") {
+  const Folder folder;
+  const std::string file = std::string(PLUMB_SOURCE_DIR) + "/scenarios/llama-3-8b-dgx-h100.yaml";
+  const std::string text = run_plumb(folder, "simulate " + file + " --width 60").out;
+  CHECK_THAT(text, ContainsSubstring("warm-up") && ContainsSubstring("cool-down") && ContainsSubstring("(times: s)"));
+  refuses(run_plumb(folder, "simulate " + file + " --width 1"), {"--width"});
 }
 
 // Of software that waits for its messages and has an overhead: what a plan says of it holds with measured costs, too.

@@ -96,7 +96,7 @@ TEST_CASE("schedules are compared on the same costs, best first, with what canno
   const Folder folder;
   const std::string command = "schedule compare all --ranks 3 --microbatches 9 --times 1,1,1";
   const Json compared = json_of(run_plumb(folder, command + " --json"));
-  REQUIRE(compared["schedules"].size() == schedule_entries().size());
+  REQUIRE(compared["schedules"].size() == schedule_entries().size() + 1);  // zb-auto with one chunk, and with two
   double before = 0;
   bool all_built = true;
   for (const Json& row : compared["schedules"]) {
@@ -108,8 +108,10 @@ TEST_CASE("schedules are compared on the same costs, best first, with what canno
     CHECK(all_built);
     CHECK(row["makespan"].get<double>() >= before);
     before = row["makespan"].get<double>();
-    const Json alone = json_of(run_plumb(folder, "schedule show " + row["schedule"].get<std::string>() +
-                                                     " --ranks 3 --microbatches 9 --times 1,1,1 --json"));
+    const Json alone =
+        json_of(run_plumb(folder, "schedule show " + row["schedule"].get<std::string>() +
+                                      " --ranks 3 --microbatches 9 --times 1,1,1 --json" +
+                                      (row["schedule"] == "zb-auto" ? " --chunks " + row["chunks"].dump() : "")));
     CHECK(alone["makespan"] == row["makespan"]);
   }
   CHECK_FALSE(all_built);  // DualPipe wants an even number of ranks

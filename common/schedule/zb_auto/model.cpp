@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb::zb_auto {
@@ -72,8 +73,8 @@ void require_room_for_one(const Model& model) {
     }
     if (peak <= model.limit[r]) continue;
     throw InputError(where,
-                     fmt::format("one microbatch keeps {} bytes on rank {}, {} more than its limit of {}", peak, r,
-                                 peak - model.limit[r], model.limit[r]),
+                     fmt::format("one microbatch keeps {} on rank {}, where {} is left for it", to_text(Bytes{peak}), r,
+                                 model.limit[r] > 0 ? to_text(Bytes{model.limit[r]}) : "nothing"),
                      "recompute, cut the stages smaller, or take smaller microbatches");
   }
 }

@@ -28,6 +28,11 @@ struct CutProblem {
 
 // Megatron-LM: as many layers on each stage; InputError where the stages do not divide them (arXiv 2104.04473).
 [[nodiscard]] Split megatron_even_split(const CutProblem& problem);
+
+// Megatron-LM's habit for heavy ends (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers): fewer
+// layers on the first, the last or both stages, as many on each of the others. Of all such splits the one whose slowest
+// stage is the fastest, then the shorter first stage. InputError for fewer than three stages, and where none exists.
+[[nodiscard]] Split megatron_first_last_split(const CutProblem& problem);
 // DeepSpeed's `uniform` and `parameters` (arXiv 1910.02054): as uniform_split and parameter_split.
 [[nodiscard]] Split deepspeed_uniform_split(const CutProblem& problem);
 [[nodiscard]] Split deepspeed_parameters_split(const CutProblem& problem);

@@ -158,4 +158,17 @@ std::vector<ChartCell> fill(const ChartLayout& layout, const std::vector<const E
   return cells;
 }
 
+char plain_letter(ActionKind kind, int digit) {
+  char first = 'a';
+  if (kind == ActionKind::forward) first = '0';
+  if (kind == ActionKind::input_gradient) first = 'k';
+  if (kind == ActionKind::weight_gradient) first = 'A';
+  return static_cast<char>(first + digit);
+}
+
+std::string plain_letters(ActionKind kind) {
+  if (kind == ActionKind::recompute) return "r";
+  return {plain_letter(kind, 0), '-', plain_letter(kind, 9)};
+}
+
 }  // namespace plumb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "common/timeline/steady_state.hpp"
@@ -28,6 +29,10 @@ struct ChartLayout {
 inline constexpr std::array chart_inks{ActionKind::forward,         ActionKind::backward,  ActionKind::input_gradient,
                                        ActionKind::weight_gradient, ActionKind::recompute, ActionKind::optimizer_step};
 [[nodiscard]] std::size_t ink_of(ActionKind kind);  // its place among them
+
+// Without colour: the letter of a microbatch whose number ends with `digit`, and all ten of a kind, "a-j".
+[[nodiscard]] char plain_letter(ActionKind kind, int digit);
+[[nodiscard]] std::string plain_letters(ActionKind kind);
 
 struct ChartCell {
   const Event* event = nullptr;  // that fills most of it; none: it is idle

@@ -132,8 +132,9 @@ std::string symbol(const Cell& cell, const Drawing& drawing) {
     case Ink::forward:
       return {static_cast<char>('0' + digit)};
     case Ink::backward:
-    case Ink::input_gradient:
       return {static_cast<char>((coloured ? '0' : 'a') + digit)};
+    case Ink::input_gradient:
+      return {static_cast<char>((coloured ? '0' : 'k') + digit)};
     case Ink::weight_gradient:
       return {static_cast<char>((coloured ? '0' : 'A') + digit)};
     case Ink::recompute:
@@ -213,7 +214,7 @@ std::string legend(const Used& used, const Drawing& drawing, std::size_t width) 
     if (!used.inks[ink]) continue;
     const auto kind = static_cast<Ink>(ink);
     const std::string first = symbol({.ink = kind, .microbatch = 0}, drawing);
-    const bool range = first == "0" || first == "a" || first == "A";
+    const bool range = first == "0" || first == "a" || first == "k" || first == "A";
     const std::string sample = range ? first + "-" + symbol({.ink = kind, .microbatch = 9}, drawing) : first;
     add_entry(sample, escape_of(kind), first == names[ink] ? "" : names[ink]);
   }

@@ -118,14 +118,12 @@ class Chart {
   // What a column shows of a microbatch: its number where there is room, else its last digits.
   [[nodiscard]] std::string label(const Event& event, std::size_t width) const {
     const int microbatch = std::max(0, event.action.microbatch) / schedule_.slices;
-    const auto digit = static_cast<char>(microbatch % 10);
+    const int digit = microbatch % 10;
     const ActionKind kind = event.action.kind;
     if (kind == ActionKind::optimizer_step) return repeated(style_.unicode ? "▒" : "#", width);
     if (!style_.colour) {
       if (kind == ActionKind::recompute) return repeated("r", width);
-      const char base = kind == ActionKind::forward ? '0' : kind == ActionKind::weight_gradient ? 'A' : 'a';
-      const std::string letter(1, static_cast<char>(base + digit));
-      return repeated(letter, width);
+      return repeated(std::string(1, plain_letter(kind, digit)), width);
     }
     const std::string number = std::to_string(microbatch);
     if (number.size() > width) return number.substr(number.size() - width);
@@ -247,6 +245,10 @@ class Chart {
     return text_end == std::string::npos ? "" : line.substr(0, text_end + 1) + "\n";
   }
 
+  [[nodiscard]] TimeUnit unit() const {
+    return style_.in_seconds ? time_unit(step_.duration, style_.unicode) : TimeUnit{};
+  }
+
   // Round times over their columns, and the axis. What is folded away has no times.
   [[nodiscard]] std::string labels(std::size_t begin, std::size_t end) const {
     const std::size_t width = end - begin;
@@ -258,7 +260,7 @@ class Chart {
         static_cast<int>(static_cast<double>(layout_.columns.size()) / 8 * step_.duration.value / shown) + 1;
     std::size_t free = 0;
     std::size_t column = begin;
-    for (const Tick& tick : round_ticks(step_.duration, std::clamp(most, 2, 20000), TimeUnit{})) {
+    for (const Tick& tick : round_ticks(step_.duration, std::clamp(most, 2, 20000), unit())) {
       const Seconds slack = 1e-9 * step_.duration;
       while (column < end && layout_.columns[column].to <= tick.time + slack) ++column;
       if (column == end) break;
@@ -293,11 +295,7 @@ class Chart {
       if (!used_[ink_of(kind)]) continue;
       const std::string name(letters(kind));
       const bool plain = !style_.colour && !layout_.dense;
-      std::string sample = name;
-      if (plain && kind == ActionKind::forward) sample = "0-9";
-      if (plain && (kind == ActionKind::backward || kind == ActionKind::input_gradient)) sample = "a-j";
-      if (plain && kind == ActionKind::weight_gradient) sample = "A-J";
-      if (plain && kind == ActionKind::recompute) sample = "r";
+      std::string sample = plain ? plain_letters(kind) : name;
       if (kind == ActionKind::optimizer_step) sample = style_.unicode ? "▒" : "#";
       add(sample, escape_of(kind, 0, false), sample == name ? "" : name);
     }
@@ -315,6 +313,7 @@ class Chart {
     }
     add_marks(add);
     if (!layout_.dense) add("(numbers: microbatch)", "", "");
+    if (style_.in_seconds) add("(times: " + unit().name + ")", "", "");
     if (below_ && !layout_.dense && !word.empty() && !style_.colour) add("(below a rank: the " + word + ")", "", "");
     return wrapped(entries, widths, std::max<std::size_t>(static_cast<std::size_t>(style_.width) + indent(), 40));
   }

@@ -13,6 +13,7 @@ struct ScheduleChartStyle {
   int width = 100;  // columns of the chart
   bool colour = false;
   bool unicode = true;
+  bool in_seconds = false;         // false: times are in a unit of the user's own
   std::vector<double> peaks = {};  // activations per rank, written behind its line; may be empty
 };
 

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/cost/profile_noise.hpp"
 #include "common/timeline/diff/diff.hpp"
 #include "common/timeline/report/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
@@ -58,6 +59,15 @@ std::vector<Pair> pairs_of(const std::vector<Timeline>& timelines) {
     });
     Pair& pair = partner != pairs.end() ? *partner : pairs.emplace_back();
     pair.*side = &timeline;
+  }
+  // Each further run of a plan stands beside the same prediction.
+  for (Pair& pair : pairs) {
+    if (pair.predicted != nullptr) continue;
+    const auto partner = std::ranges::find_if(pairs, [&](const Pair& other) {
+      return other.predicted != nullptr && other.predicted->plan_digest == pair.measured->plan_digest &&
+             other.predicted->schedule == pair.measured->schedule;
+    });
+    if (partner != pairs.end()) pair.predicted = partner->predicted;
   }
   for (Pair& pair : pairs) {
     if (pair.predicted != nullptr && pair.measured != nullptr) pair.difference = diff(*pair.predicted, *pair.measured);
@@ -182,7 +192,11 @@ std::string html_report(const std::vector<Timeline>& timelines, const std::strin
   for (const Timeline& timeline : timelines) longest = std::max(longest, median_step(timeline).duration);
   const std::vector<Pair> pairs = pairs_of(timelines);
   const std::vector<std::string> titles = titles_of(pairs);
-  std::string body = headline(pairs, titles, note);
+  const bool noisy = std::ranges::any_of(timelines, [](const Timeline& timeline) {
+    return timeline.source == TimelineSource::predicted && has_noise_mark(timeline.costs.provenance);
+  });
+  const std::string separator = noisy && !note.empty() ? " " : "";
+  std::string body = headline(pairs, titles, note + separator + std::string(noisy ? noise_warning : ""));
   body +=
       "<section><h2>At a glance</h2><div class=\"scroll\">" + html::overview_table(timelines) + "</div></section>\n";
   for (std::size_t i = 0; i < pairs.size(); ++i) body += pair_sections(pairs[i], titles[i], longest);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <string>
 
 #include "common/base/text.hpp"
 #include "common/timeline/chart/time_axis.hpp"
@@ -120,6 +121,11 @@ std::string rank_legend(const Timeline& timeline, bool has_memory, const MemoryS
   return text + "</p>\n";
 }
 
+std::string peak_text(Bytes peak, Bytes limit) {
+  return limit.value > 0 ? fmt::format("{} of {}{}", to_text(peak), to_text(limit), peak > limit ? ", too much" : "")
+                         : to_text(peak);
+}
+
 }  // namespace
 
 std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
@@ -145,7 +151,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
 
 std::string overview_table(const std::vector<Timeline>& timelines) {
   std::string table =
-      "<table class=\"overview\"><thead><tr><th>plan<th>timeline<th>step<th>tokens/s<th>bubble <span "
+      "<table class=\"overview\"><thead><tr><th>plan<th>schedule<th>timeline<th>step<th>tokens/s<th>bubble <span "
       "class=\"quiet\">of "
       "makespan, with the optimizer</span><th>bubble <span class=\"quiet\">of span</span><th>largest "
       "peak</tr></thead><tbody>\n";
@@ -156,12 +162,14 @@ std::string overview_table(const std::vector<Timeline>& timelines) {
     for (const RankSummary& rank : timeline.ranks) peak = std::max(peak, rank.peak_bytes);
     const double speed = tokens_per_s(timeline, step);
     table += fmt::format(
-        "<tr><td>{}</td><td>{} <span class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td>"
+        "<tr><td>{}</td><td>{}, {} microbatches</td><td>{} <span "
+        "class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td></tr>\n",
-        escaped(timeline.plan_name), source_word(timeline.source), escaped(timeline.producer), to_text(step.duration),
+        escaped(timeline.plan_name), escaped(timeline.schedule.name), whole_microbatches(timeline.schedule),
+        source_word(timeline.source), escaped(timeline.producer), to_text(step.duration),
         speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–",
         percent_text(statistics.bubble_makespan_fraction), percent_text(statistics.bubble_span_fraction),
-        peak.value > 0 ? to_text(peak) : "–");
+        peak.value > 0 ? peak_text(peak, timeline.memory_limit) : "–");
   }
   return table + "</tbody></table>\n";
 }

@@ -2,7 +2,9 @@
 #include "common/split/baselines/baselines.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -191,6 +193,42 @@ TEST_CASE("Megatron-LM and DeepSpeed cut by layers and by parameters") {
   problem.messages.push_back({0});
   CHECK(deepspeed_uniform_split(problem) == Split{{2, 2, 1, 1}});
   CHECK_THROWS_WITH(megatron_even_split(problem), ContainsSubstring("4 stages do not divide 6 layers"));
+}
+
+TEST_CASE("Megatron-LM's shorter first and last stage: the fastest slowest stage of all such splits") {
+  int found = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const CutProblem problem = random_problem(seed);
+    double least = std::numeric_limits<double>::infinity();
+    for (const Split& split : all_splits(problem)) {
+      if (split.layers.size() < 3) continue;
+      const int middle = split.layers[1];
+      const int first = split.layers.front();
+      const int last = split.layers.back();
+      const bool equal =
+          std::all_of(split.layers.begin() + 1, split.layers.end() - 1, [&](int n) { return n == middle; });
+      if (!equal || first > middle || last > middle || first + last == 2 * middle || first < 1 || last < 1) continue;
+      const StageTimes times = stage_times(problem, split);
+      double slowest = 0;
+      for (std::size_t s = 0; s < times.forward.size(); ++s) {
+        slowest = std::max(slowest, times.forward[s] + times.backward[s]);
+      }
+      least = std::min(least, slowest);
+    }
+    CAPTURE(seed);
+    if (std::isinf(least)) {
+      CHECK_THROWS_AS(megatron_first_last_split(problem), InputError);
+      continue;
+    }
+    ++found;
+    const StageTimes times = stage_times(problem, megatron_first_last_split(problem));
+    double slowest = 0;
+    for (std::size_t s = 0; s < times.forward.size(); ++s) {
+      slowest = std::max(slowest, times.forward[s] + times.backward[s]);
+    }
+    CHECK(slowest == Approx(least));
+  }
+  CHECK(found > 20);
 }
 
 TEST_CASE("baselines are found by name, and refuse what they cannot cut") {

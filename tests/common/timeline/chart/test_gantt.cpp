@@ -46,9 +46,9 @@ TEST_CASE("a Gantt chart in plain ASCII shows every action in its cell") {
   REQUIRE(chart.size() == 7);
   REQUIRE(chart[0] == "        0 s       5         10");
   REQUIRE(chart[1] == "        +---------+---------");
-  REQUIRE(chart[2] == "rank 0 |00001111..--aaaaBB##|  80.0% busy");
+  REQUIRE(chart[2] == "rank 0 |00001111..--kkkkBB##|  80.0% busy");
   REQUIRE(chart[3] == "rank 1 |....--00aarr........|  30.0% busy");
-  REQUIRE(chart[4] == "0-9 F   a-j B   a-j I   A-J W   r R   # optimizer");
+  REQUIRE(chart[4] == "0-9 F   a-j B   k-t I   A-J W   r R   # optimizer");
   REQUIRE(chart[5] == "- waits for a message   . idle");
   REQUIRE(chart[6] == "(digits and letters: microbatch, its last digit)");
 }

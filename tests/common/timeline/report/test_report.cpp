@@ -123,6 +123,16 @@ TEST_CASE("timelines find their partner by plan, whatever the order they are giv
   REQUIRE(count(page, "<h1>other plan; test plan</h1>") == 1);
 }
 
+TEST_CASE("every run of a plan is explained, beside the one prediction") {
+  std::vector<Timeline> timelines = predicted_and_measured("1f1b", {.ranks = 4, .microbatches = 8, .chunks = 1});
+  timelines.push_back(timelines[1]);
+  timelines[0].memory_limit = Bytes{1};
+  const std::string page = html_report(timelines);
+  CHECK(nesting_problem(page) == "");
+  CHECK(count(page, "Why they differ") == 2);
+  CHECK(count(page, "1f1b, 8 microbatches") == 3);  // in the table
+}
+
 TEST_CASE("timelines with one name are told apart") {
   const std::vector<Timeline> first = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
   std::vector<Timeline> second = predicted_and_measured("gpipe", {.ranks = 3, .microbatches = 6, .chunks = 1});
