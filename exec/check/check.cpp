@@ -13,6 +13,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/program.hpp"
+#include "exec/stage/factory.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
@@ -238,6 +239,7 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   if (losses.empty()) {
     throw RunError("check", "there is no step to check");
   }
+  compute_on_one_thread();
   CheckResult result;
   std::vector<double> expected;
   std::vector<std::string> different_gradients;

@@ -44,10 +44,14 @@ void let_mkl_pick_kernels() {
 
 }  // namespace
 
-void begin_rank_thread(int rank) {
+void compute_on_one_thread() {
   at::set_num_threads(1);
   use_one_blas_thread();
   let_mkl_pick_kernels();
+}
+
+void begin_rank_thread(int rank) {
+  compute_on_one_thread();
   count_memory_as(rank);
 }
 

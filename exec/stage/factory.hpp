@@ -20,6 +20,11 @@ struct StageOptions {
   std::string device = "cpu";  // as Device::name says
 };
 
+// On a thread whose results must be those of the ranks by bits: one intra-op thread, as each rank has. A thread that
+// has computed before keeps its number of threads otherwise, whatever others set later, and more of them share out the
+// sums of a product in another way.
+void compute_on_one_thread();
+
 // On the thread of a rank, before anything else there: one intra-op thread; what it allocates counts as its rank's.
 void begin_rank_thread(int rank);
 

@@ -59,7 +59,7 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
     hint = error.hint();
   }
   CHECK_THAT(where, ContainsSubstring("scenario.yaml:11:10"));  // its cluster
-  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("too much, in 0") &&
+  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("too much, in F of stage 0") &&
                           ContainsSubstring("kept activations"));
   CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
   CHECK_THAT(hint, ContainsSubstring("recompute: full"));
@@ -146,8 +146,8 @@ TEST_CASE("what takes a rank's memory is named with its own bytes, the largest f
   RankSummary roomier;
   roomier.peak_bytes = gib(25);
   candidate.ranks = {roomier, full, roomier};
-  CHECK(
-      describe_shortfall(candidate) ==
-      "rank 1 needs 26.00 GiB of 10.00 GiB, 16.00 GiB too much, in 1B3: messages 9.000 GiB, workspace 7.000 GiB, kept "
-      "activations 4.000 GiB, gradients 3.000 GiB, parameters 2.000 GiB");
+  CHECK(describe_shortfall(candidate) ==
+        "rank 1 needs 26.00 GiB of 10.00 GiB, 16.00 GiB too much, in B of stage 1 (microbatch 3): messages 9.000 GiB, "
+        "workspace 7.000 GiB, kept "
+        "activations 4.000 GiB, gradients 3.000 GiB, parameters 2.000 GiB");
 }

@@ -1,5 +1,6 @@
 // LoRA on the executor: gradients against full training's, pipelines against one device, memory, exported files.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstring>
@@ -151,6 +152,16 @@ TEST_CASE("Adapters of some projections, and stages before the first of them, tr
     require_bitwise({.model = late, .schedule = schedule, .ranks = 4, .slices = slices}, experts);
   }
   require_bitwise({.model = late, .schedule = "1f1b", .ranks = 4, .recompute = true}, experts);
+}
+
+// Here the bits of products over few rows depend on the number of threads.
+TEST_CASE("A thread that has computed on several threads checks as the ranks compute") {
+  Model late = test::llama(2);
+  late.layers.back() = test::mixtral(1).layers.front();
+  at::set_num_threads(2);
+  (void)at::mm(at::ones({64, 64}), at::ones({64, 64}));
+  require_bitwise({.model = late, .schedule = "gpipe", .ranks = 2}, lora_of(late, {LoraTarget::experts}));
+  CHECK(at::get_num_threads() == 1);
 }
 
 TEST_CASE("What LoRA keeps is less, and as much as predicted") {
