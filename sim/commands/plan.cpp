@@ -184,10 +184,10 @@ bool has_habit(const Candidate& chosen) {
 
 void print_habit(const std::optional<BaselineRow>& habit, const Candidate& chosen) {
   if (!habit || !habit->candidate.built) return;
-  const Candidate& candidate = habit->candidate;
+  const Candidate& by_hand = habit->candidate;
   std::cout << fmt::format("  with a shorter first and last stage by hand (Megatron-LM), {}: {}{}; the best to it {}\n",
-                           layers_text(candidate.plan.split), to_text(candidate.iteration),
-                           candidate.fits ? "" : ", does not fit", change_text(change_from(candidate, chosen)));
+                           layers_text(by_hand.plan.split), to_text(by_hand.iteration),
+                           by_hand.fits ? "" : ", does not fit", change_text(change_from(by_hand, chosen)));
 }
 
 void print(const Planned& planned, const Candidate& chosen, const std::optional<BaselineRow>& habit,

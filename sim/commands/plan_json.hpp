@@ -7,6 +7,7 @@
 
 #include "common/base/document/json.hpp"
 #include "common/planner/planner.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "sim/commands/planning.hpp"
 #include "sim/predict.hpp"
 
