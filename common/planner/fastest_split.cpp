@@ -126,12 +126,11 @@ std::vector<Split> all_splits_within(const WeighedChain& chain) {
 
 // The least slowest stage within the lesser problem, evened; and within the other, where that is too large for it.
 // False: nothing fits, proven.
-bool consider_fast_stages(const WeighedChain& least, const WeighedChain& sure, std::int64_t microbatches,
-                          FastestSplit& fastest) {
+bool consider_fast_stages(const WeighedChain& least, const WeighedChain& sure, FastestSplit& fastest) {
   for (const WeighedChain* chain : {&least, &sure}) {
     const std::vector<Split> splits = fast_splits(*chain);
     if (splits.empty()) return chain == &sure;
-    fastest.consider_new({splits.front(), pivot_split(*chain, splits.front(), microbatches)});
+    fastest.consider_new({splits.front()});
     if (fits(sure, splits.front())) break;
   }
   return true;
@@ -165,9 +164,7 @@ bool consider_fast_ranks(const WeighedChain& least, const WeighedChain& sure, Fa
 SplitSearch split_search(const Plan& plan, bool thorough) {
   const bool several = stages(plan.schedule) > plan.schedule.ranks || costs_depend_on_split(plan.training.recompute);
   const std::size_t of_effort = thorough ? thoroughly_weighed_nodes : quickly_weighed_nodes;
-  return {.microbatches = whole_microbatches(plan.schedule),
-          .most_nodes = several ? most_weighed_nodes : of_effort,
-          .most_nodes_shortfall = of_effort};
+  return {.most_nodes = several ? most_weighed_nodes : of_effort, .most_nodes_shortfall = of_effort};
 }
 
 std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSplit& weigh, const SplitSearch& search) {
@@ -178,7 +175,7 @@ std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSpl
   const int stage_count = sure.stages();
   const std::vector<Split> uniform = {uniform_split(layers, stage_count)};
   if (sure.most_stages_of_a_rank() == 1) {
-    if (!consider_fast_stages(least, sure, search.microbatches, fastest)) return std::nullopt;
+    if (!consider_fast_stages(least, sure, fastest)) return std::nullopt;
     fastest.consider_new(uniform);
   } else {
     fastest.consider_new(uniform);

@@ -33,7 +33,6 @@ inline constexpr std::size_t thoroughly_weighed_nodes = std::size_t{1} << 18;  /
 inline constexpr std::size_t quickly_weighed_nodes = std::size_t{1} << 15;
 
 struct SplitSearch {
-  std::int64_t microbatches = 1;
   std::size_t most_nodes = most_weighed_nodes;
   std::size_t most_nodes_shortfall = most_weighed_nodes;  // as long as nothing fits
   // Of published planners, say; asked for at the end, since they take long. No step is longer than with these.
@@ -43,12 +42,12 @@ struct SplitSearch {
 // How far a plan's dynamic split is searched.
 [[nodiscard]] SplitSearch split_search(const Plan& plan, bool thorough);
 
-// Weighs what the exact searches find within both problems, the uniform split and, with one stage per rank, the one
-// with the least worst pivot; where there are few enough splits all that the lesser problem does not rule out: then the
-// shortest step is proven. Else the best is improved: one block goes from any stage to any other, those between shift
-// by one, as long as that makes the step shorter and fits; where nothing fits yet, the same as long as it brings the
-// fullest rank nearer to fitting. nullopt: none fits, proven where the lesser problem has no split or all were weighed.
-// Throws InputError if that takes too long to prove. The problems have a memory limit.
+// Weighs what the exact searches find within both problems and the uniform split; where there are few enough splits all
+// that the lesser problem does not rule out: then the shortest step is proven. Else the best is improved: one block
+// goes from any stage to any other, those between shift by one, as long as that makes the step shorter and fits; where
+// nothing fits yet, the same as long as it brings the fullest rank nearer to fitting. nullopt: none fits, proven where
+// the lesser problem has no split or all were weighed. Throws InputError if that takes too long to prove. The problems
+// have a memory limit.
 [[nodiscard]] std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSplit& weigh,
                                                  const SplitSearch& search);
 

@@ -63,7 +63,6 @@ class FastEvaluator::Impl {
   std::optional<Family> family_;
   const Structure* structure_ = nullptr;
   int more_ = 0;  // blocks of each of its loops
-  std::int64_t microbatches_ = 1;
   BlockRuns* runs_ = nullptr;
   std::map<std::pair<std::size_t, std::size_t>, ComputeCost> stage_costs_;  // by run and stages on the rank
   std::vector<double> durations_;
@@ -121,7 +120,6 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .tied = trains_tied_table(plan_),
       .exchange = exchange_,
       .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};
-  microbatches_ = shape.microbatches;
   const StructureCache::Shorter shorter = structures_.shorter(key, plan_);
   structure_ = &structures_.structure(shorter.key, plan_);
   more_ = shorter.more;
@@ -168,7 +166,6 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
   };
   SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
   SplitSearch search = split_search(plan_, thorough);
-  search.microbatches = microbatches_;
   if (thorough) {
     search.others = [this] {
       Plan chain = plan_;

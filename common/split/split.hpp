@@ -88,10 +88,6 @@ class WeighedChain;
 // they leave open. Throws InputError when that would take too long to prove (a limit that is just met, many chunks).
 [[nodiscard]] std::optional<Split> dynamic_split(const WeighedChain& chain);
 
-// With one stage per rank: from `split` on, which must fit, the least worst pivot of a step of so many microbatches, to
-// a few hundred-thousandths; see pivot.cpp.
-[[nodiscard]] Split pivot_split(const WeighedChain& chain, const Split& split, std::int64_t microbatches);
-
 // Among the splits whose slowest stage is no slower than under `split` and whose ranks fit, the one with the least sum
 // of squared stage times; the latest cuts of equal ones. Two neighbours as slow as the slowest expose their messages to
 // each other at every microbatch, slack between them hides these. Where ranks hold several stages, `split` itself if

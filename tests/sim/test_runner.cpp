@@ -56,6 +56,18 @@ TEST_CASE("a collective of two ranks is a message each way, and waits for both")
   CHECK(result.makespan.value == Approx(1.503).margin(1e-9).epsilon(0));
 }
 
+TEST_CASE("both ways of a collective of two ranks share ports with what else goes there") {
+  // What leaves rank 1 for rank 0 and for rank 2 leaves by one port, what comes from rank 0 has its own.
+  for (const auto& [from, to] : {std::pair(1, 0), std::pair(0, 1)}) {
+    Node collective = message(from, to, 1'000'000'000, port);
+    collective.kind = NodeKind::collective;
+    const auto graph = hand_made({collective, message(1, 2, 1'000'000'000, port)}, {}, 3);
+    const Evaluation result = simulate(graph, platform(3));
+    CHECK(result.end[0].value == Approx(2.001).margin(1e-9).epsilon(0));
+    CHECK(result.end[1].value == Approx(2.001).margin(1e-9).epsilon(0));
+  }
+}
+
 TEST_CASE("nodes that take no time end when they begin, also in chains and at the start") {
   const auto graph =
       hand_made({work(0, 0), work(0, 0), work(0, 1.0), work(0, 0), work(0, 0)}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}}, 1);

@@ -1,21 +1,13 @@
 #include "exec/stage/modules/lora.hpp"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <utility>
 
-#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/expert_products.hpp"
 #include "exec/stage/primitives/primitives.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 LoraMatrices matrices_of(const Weight& weight, const WeightPtr& bias, const Adapter& adapter) {
   return {.weight = weight.value,

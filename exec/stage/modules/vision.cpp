@@ -1,19 +1,11 @@
 // First and last block of a model of images: patches, class token and positions; class head.
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include "exec/stage/modules/module.hpp"
-#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/functions.hpp"
 #include "exec/stage/primitives/operations.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 // Reference-counted, so that one autograd node keeps them all.
 struct PatchWeights final : torch::CustomClassHolder {

@@ -1,20 +1,13 @@
 // The gated delta rule on its kernels, as one autograd function: it keeps its operands, and the backward pass makes the
 // states again.
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <utility>
 
+#include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/delta_rule.hpp"
 #include "exec/stage/primitives/kernel_table.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 kernels::GatedDeltaShape shape_of(const at::Tensor& key, const at::Tensor& value) {
   return {

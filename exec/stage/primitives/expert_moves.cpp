@@ -1,17 +1,9 @@
 #include "exec/stage/primitives/expert_moves.hpp"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
-#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/autograd.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 struct Permute : Function<Permute> {
   static Variable forward(AutogradContext* context, const Variable& x, const DispatchPtr& plan) {

@@ -1,22 +1,15 @@
 // Each function is one autograd function that keeps as little as its backward can do with.
 #include "exec/stage/primitives/functions.hpp"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/primitives.hpp"
 #include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 struct SwiGlu : Function<SwiGlu> {
   static Variable forward(AutogradContext* context, const Variable& gate, const Variable& up) {

@@ -1,23 +1,15 @@
 // Each operation is one autograd function: it keeps what its backward and its weights need, and nothing else.
 #include "exec/stage/primitives/operations.hpp"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <tuple>
 #include <utility>
 
-#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/expert_products.hpp"
 #include "exec/stage/primitives/primitives.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 // Pushes `weight.gradient += part`, a vector that I has reduced already.
 void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {

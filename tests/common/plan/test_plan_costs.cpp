@@ -1,6 +1,8 @@
 // What a plan's messages and reductions cost beside its stages, against closed forms of their parts.
 #include "common/plan/plan_costs.hpp"
 
+#include <algorithm>
+
 #include "common/block_cost/block_costs.hpp"
 #include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"
@@ -87,4 +89,41 @@ TEST_CASE("messages and reductions that go from site to site wait for their late
   const double bytes = static_cast<double>(reduced.costs.stages[0].gradient_bytes.value);
   CHECK(reduced.costs.stages[0].gradient_reduction.value ==
         Approx(start_of(machine, 2) + 2 * 5e-3 + bytes / (10e9 / 8)));
+}
+
+// Beside the last backward of a stage, which the schedule's list names: of slices the first of some microbatch.
+TEST_CASE("reductions that overlap are hidden by the backward that is a stage's last") {
+  const LayoutCase sliced{.nodes = 2, .pipeline = 2, .data = 8, .schedule = "{name: seq-1f1b, slices: 4}"};
+  LayoutCase overlapping = sliced;
+  overlapping.software = "{like: plumb, data_overlap: true}";
+  const Plan alone = plan_of(sliced);
+  const Plan plan = plan_of(overlapping);
+  for (int stage = 0; stage < 2; ++stage) {
+    const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+    const std::vector<Action>& list = plan.schedule.actions[static_cast<std::size_t>(stage)];
+    const auto last =
+        std::find_if(list.rbegin(), list.rend(), [](const Action& a) { return a.kind == ActionKind::backward; });
+    REQUIRE(last != list.rend());
+    const Seconds hides = backward_time(times_of(cost, last->microbatch));
+    REQUIRE(hides < backward_time(cost));  // of the mean slice
+    const Seconds whole = alone.costs.stages[static_cast<std::size_t>(stage)].gradient_reduction;
+    REQUIRE(whole > backward_time(cost));
+    CHECK(cost.gradient_reduction.value == Approx((whole - hides).value).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("what a step has beside everything that is named is counted once on every rank, whatever its stages") {
+  for (const std::string schedule : {"1f1b", "{name: interleaved-1f1b, chunks: 2}", "{name: zb-v, chunks: 2}"}) {
+    CAPTURE(schedule);
+    const Plan without = plan_of({.schedule = schedule});
+    const Plan with = plan_of({.schedule = schedule, .software = "{like: plumb, step_overhead: 20 ms}"});
+    for (int rank = 0; rank < 2; ++rank) {
+      Seconds more;
+      for (const int stage : stages_of_rank(with.schedule, rank)) {
+        const auto n = static_cast<std::size_t>(stage);
+        more += with.costs.stages[n].optimizer - without.costs.stages[n].optimizer;
+      }
+      CHECK(more.value == Approx(0.02));
+    }
+  }
 }

@@ -51,6 +51,26 @@ TEST_CASE("every message of a ring arrives in order, with its bytes, on its own 
   CHECK(wrong == 0);
 }
 
+TEST_CASE("messages of several sizes may be announced together, before any has come") {
+  const TransportKind& kind = each_kind();
+  const std::vector<std::size_t> sizes{64, 64, 4096, 0, 64, 1 << 20};
+  std::atomic<int> wrong = 0;
+  const auto transports = kind.make(2);
+  run_on_threads(transports, [&](Transport& transport) {
+    const int peer = 1 - transport.rank();
+    for (const std::size_t bytes : sizes) transport.expect(peer, Channel::forward, bytes, 1);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      transport.send(peer, Channel::forward,
+                     pattern(transport.rank(), Channel::forward, static_cast<int>(i), sizes[i]));
+    }
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const Received got = transport.receive(peer, Channel::forward, in_seconds(20));
+      if (!same_bytes(got.payload, pattern(peer, Channel::forward, static_cast<int>(i), sizes[i]))) ++wrong;
+    }
+  });
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("parcels of any sizes arrive in order, both ways, and neither they nor messages wait for each other") {
   const TransportKind& kind = each_kind();
   const std::vector<std::vector<std::size_t>> sizes{{100, 0, 1 << 20, 3}, {}, {0}, {70000, 70000}};

@@ -43,6 +43,17 @@ std::vector<Seconds> slowed(const ScheduleGraph& graph, double factor, const Bel
   return result;
 }
 
+// A rank's n-th action and the one behind it have changed places.
+Case with_swapped(const Case& made, std::size_t rank, std::size_t n, const Schedule& unlowered) {
+  Case acted = made;
+  acted.schedule = unlowered;
+  std::vector<Action>& list = acted.schedule.actions[rank];
+  std::swap(list[n], list[n + 1]);
+  acted.schedule = lower(acted.schedule, {.optimizer = true});
+  acted.graph = build_graph(acted.schedule, acted.costs);
+  return acted;
+}
+
 }  // namespace
 
 TEST_CASE("two equal timelines differ in nothing") {
@@ -123,6 +134,75 @@ TEST_CASE("ranks that act in another order than planned are found") {
   REQUIRE(find(result, "order")->actions == std::vector<std::string>{"rank 0: 0F3 ran where 0B0 was planned",
                                                                      "rank 1: 1F2 ran where 1B0 was planned",
                                                                      "rank 2: 2F1 ran where 2B0 was planned"});
+}
+
+TEST_CASE("another order is found where weights are updated within the batch, and no update is lost") {
+  const ScheduleShape shape{.ranks = 3, .microbatches = 9, .chunks = 1, .update_every = 3};
+  const Case planned = test::make_case("pipedream-2bw", shape);
+  const Schedule unlowered = generate_schedule("pipedream-2bw", shape);
+  // Rank 0 warms up with two forwards; its third and its first backward change places.
+  const std::vector<Action>& list = unlowered.actions[0];
+  REQUIRE(list[2].kind == ActionKind::forward);
+  REQUIRE(list[3].kind == ActionKind::backward);
+  const Case acted = with_swapped(planned, 0, 2, unlowered);
+  const Seconds grown = evaluate(acted.graph).makespan - evaluate(planned.graph).makespan;
+  REQUIRE(grown > Seconds{});
+  Timeline measured = test::measured_of(acted, durations(acted.graph));
+  measured.schedule = planned.schedule;
+  const TimelineDiff result = diff(test::predicted_of(planned), measured);
+  require_only(result, "order", grown);
+  REQUIRE(find(result, "order")->actions == std::vector<std::string>{"rank 0: 0B0 ran where 0F2 was planned"});
+}
+
+// What makes a step longer stands on the longest path that it makes; what makes it shorter, on the one that it ends.
+TEST_CASE("the first action that is named is on the path that tells, where any that changed is") {
+  std::mt19937_64 random(7);
+  int longer = 0;
+  int shorter = 0;
+  for (const Case& made : test::some_cases()) {
+    std::vector<NodeId> transfers;
+    for (NodeId id = 0; id < made.graph.nodes.size(); ++id) {
+      if (made.graph.nodes[id].kind == NodeKind::transfer) transfers.push_back(id);
+    }
+    if (transfers.size() < 6) continue;
+    const auto texts_on = [&](const std::vector<NodeId>& path) {
+      std::vector<std::string> texts;
+      for (const NodeId id : path) {
+        const Node& node = made.graph.nodes[id];
+        if (node.kind != NodeKind::transfer) continue;
+        texts.push_back("rank " + std::to_string(node.rank) + ": " + to_string(node.action) + " ");
+      }
+      return texts;
+    };
+    const auto stands_in = [](const std::string& action, const std::vector<std::string>& texts) {
+      return std::ranges::any_of(texts, [&](const std::string& text) { return action.starts_with(text); });
+    };
+    for (int round = 0; round < 10; ++round) {
+      // Without ties. One message becomes much slower, the others a little: mostly another path than before.
+      const std::vector<Seconds> fast = test::scaled(durations(made.graph), 0.9, 1.1, random);
+      std::vector<Seconds> slow = fast;
+      for (const NodeId id : transfers) slow[id] = slow[id] * std::uniform_real_distribution<double>(1.2, 1.8)(random);
+      const NodeId much = transfers[std::uniform_int_distribution<std::size_t>(0, transfers.size() - 1)(random)];
+      slow[much] = slow[much] * 200;
+      const std::vector<std::string> on_fast = texts_on(critical_path(made.graph, evaluate(made.graph, fast)));
+      const std::vector<std::string> on_slow = texts_on(critical_path(made.graph, evaluate(made.graph, slow)));
+      if (on_slow.empty()) continue;
+      const auto transfers_between = [&](const std::vector<Seconds>& before, const std::vector<Seconds>& after) {
+        const Timeline predicted = test::timeline_of(made, TimelineSource::predicted, evaluate(made.graph, before));
+        return *find(diff(predicted, test::measured_of(made, after)), "transfers");
+      };
+      CAPTURE(made.schedule.name, round);
+      for (const bool grows : {true, false}) {
+        const DiffCause cause = grows ? transfers_between(fast, slow) : transfers_between(slow, fast);
+        REQUIRE(grows == (cause.seconds > Seconds{}));
+        REQUIRE_FALSE(cause.actions.empty());
+        CHECK(stands_in(cause.actions.front(), on_slow));
+        (grows ? longer : shorter) += stands_in(cause.actions.front(), on_fast) ? 0 : 1;
+      }
+    }
+  }
+  CHECK(longer > 20);  // where the other path would name another
+  CHECK(shorter > 20);
 }
 
 TEST_CASE("a rank that is slower in everything is called a straggler") {

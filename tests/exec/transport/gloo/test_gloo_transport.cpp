@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "common/base/error.hpp"
@@ -82,6 +84,59 @@ TEST_CASE("a peer that has gone is named by whoever waits for what was evicted t
   transports[0].reset();
   CHECK_THROWS_WITH(transports[1]->receive_parcel(0, in_seconds(20)),
                     ContainsSubstring("rank 1: lost rank 0 while receiving evicted activations from it"));
+}
+
+// More than sockets hold, so that most of it has not left when the sender ends; the first brings the grant of both.
+TEST_CASE("what a rank has sent arrives although it leaves at once") {
+  constexpr std::size_t bytes = std::size_t{64} << 20U;
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  transports[1]->expect(0, Channel::forward, bytes, 2);
+  for (const int sequence : {1, 2}) {
+    transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, sequence, bytes));
+    std::thread leaves([&] {
+      if (sequence == 2) transports[0].reset();
+    });
+    const Received got = transports[1]->receive(0, Channel::forward, in_seconds(20));
+    leaves.join();
+    CHECK(same_bytes(got.payload, pattern(0, Channel::forward, sequence, bytes)));
+  }
+}
+
+TEST_CASE("a peer that leaves with messages still to come is lost, not in good order") {
+  const auto store = RunStore::host(0);
+  auto transports = two_ranks(store, {});
+  transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 1, 64));  // which rank 1 does not expect
+  transports[1].reset();
+  const auto polled = [&] {
+    for (int look = 0; look < 500; ++look) {
+      transports[0]->poll();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  };
+  CHECK_THROWS_WITH(polled(), ContainsSubstring("lost rank 1 while sending to it on the forward channel"));
+}
+
+TEST_CASE("of small messages that have left only a few are still held") {
+  constexpr int messages = 300;
+  constexpr int more = 100;  // the thread that lets go of them may come late on a busy machine
+  constexpr int most_held = 64;
+  const auto store = RunStore::host(0);
+  const auto transports = two_ranks(store, {});
+  transports[1]->expect(0, Channel::forward, 64, messages + more + 1);
+  std::vector<std::weak_ptr<void>> sent;
+  const auto held = [&] {
+    return std::ranges::count_if(sent, [](const std::weak_ptr<void>& owner) { return !owner.expired(); });
+  };
+  for (int i = 0; i < messages + more && (i < messages || held() > most_held); ++i) {
+    if (i >= messages) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Payload payload = pattern(0, Channel::forward, i, 64);
+    sent.emplace_back(payload.owner);
+    transports[0]->send(1, Channel::forward, std::move(payload));
+    CHECK(same_bytes(transports[1]->receive(0, Channel::forward, in_seconds(20)).payload,
+                     pattern(0, Channel::forward, i, 64)));
+  }
+  CHECK(held() <= most_held);
 }
 
 TEST_CASE("buffers of receives come from the given allocator") {
