@@ -65,7 +65,8 @@ struct Timeline {
   FlopsPerSecond peak_flops = {};       // of the devices of all ranks of the layout; 0: not known
   std::string layout = {};              // "pp8·tp4"; empty, as the next: not known
   std::string split = {};               // the layers of each stage, "[6, 6]"
-  // Of a prediction, per rank: drawn in a trace as counters, and not read back from it.
+  // Per rank, over the first step: drawn in a trace as counters, and not read back from it. Of a measurement what
+  // LibTorch's allocators had given out when each action was done.
   std::vector<std::vector<MemoryPoint>> memory = {};
   bool operator==(const Timeline&) const = default;
 };

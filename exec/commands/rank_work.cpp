@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -107,6 +108,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     }
     run.memory.reset_peak = [&](int of_rank) { reset_peak(account(running, of_rank)); };
     run.memory.peak = [&](int of_rank) { return peak_bytes(account(running, of_rank)); };
+    run.memory.held = [&](int of_rank) { return held_bytes(account(running, of_rank)); };
   }
   Progress progress("steps");
   Clock::time_point told = Clock::now();
@@ -151,7 +153,8 @@ void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
   line += ": " + plumb::to_text(took);
   // Of two pipelines each has the loss of its own microbatches.
   if (!options_.emulate && replicas(prepared.lowered) == 1) {
-    line += fmt::format(", loss {:.6f}", logs_[static_cast<std::size_t>(rank)].front().steps.back().loss);
+    const double loss = logs_[static_cast<std::size_t>(rank)].front().steps.back().loss;
+    line += std::isnan(loss) ? ", loss nan" : fmt::format(", loss {:.6f}", loss);  // not "-nan"
   }
   const double tokens = static_cast<double>(training.global_batch) * static_cast<double>(training.sequence);
   line += fmt::format(", {:.0f} tokens/s\n", tokens / took.value);

@@ -220,7 +220,8 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   const std::string producer =
       fmt::format("plumb-exec {} {}{}", options.transport, options.device, options.emulate ? " emulated" : "");
   PlanRun run{.plan = prepared.plan,
-              .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer),
+              .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer,
+                                     static_cast<std::size_t>(options.warm_up)),
               .warm_up = {},
               .arenas = {},
               .losses = {},

@@ -29,4 +29,9 @@ std::string clock_id() {
   return host_id() + std::filesystem::read_symlink("/proc/self/ns/time", none).string();
 }
 
+std::string sockets_id() {
+  std::error_code none;
+  return clock_id() + std::filesystem::read_symlink("/proc/self/ns/net", none).string();
+}
+
 }  // namespace plumb::exec

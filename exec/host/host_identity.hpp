@@ -13,6 +13,10 @@ namespace plumb::exec {
 // (time_namespaces(7)).
 [[nodiscard]] std::string clock_id();
 
+// The same for all processes that reach each other's sockets of the host by abstract names, and read one exec::Clock:
+// those of a host, unless a container has a network of its own (network_namespaces(7)).
+[[nodiscard]] std::string sockets_id();
+
 // Tests put others in its place.
 struct HostIdentity {
   std::string name = host_name();

@@ -107,7 +107,12 @@ void place_reductions(std::vector<Event>& events) {
   }
 }
 
-StepTimeline merge_step(const Schedule& lowered, const std::vector<RankLog>& logs, std::size_t index) {
+struct MergedStep {
+  StepTimeline timeline;
+  Seconds start;  // on rank 0's clock
+};
+
+MergedStep merge_step(const Schedule& lowered, const std::vector<RankLog>& logs, std::size_t index) {
   std::vector<Event> events;
   Seconds start = logs.front().steps.at(index).start;
   for (const RankLog& log : logs) {
@@ -123,7 +128,18 @@ StepTimeline merge_step(const Schedule& lowered, const std::vector<RankLog>& log
     event.start -= start;
     event.end -= start;
   }
-  return ordered_step(std::move(events));
+  return {.timeline = ordered_step(std::move(events)), .start = start};
+}
+
+// Where it changes.
+std::vector<MemoryPoint> memory_of(const RankStep& step, Seconds start) {
+  std::vector<MemoryPoint> points;
+  Seconds time{0};
+  for (std::size_t i = 0; i < step.held.size(); ++i) {
+    time = std::max(time, step.events.at(i).end - start);  // a message may have come before its receive
+    if (points.empty() || points.back().bytes != step.held[i]) points.push_back({.time = time, .bytes = step.held[i]});
+  }
+  return points;
 }
 
 }  // namespace
@@ -136,10 +152,13 @@ std::string to_text(const RankLog& log) {
       events.push_back({to_string(event.action), event.peer, event.start.value, event.end.value, event.waited.value,
                         event.bytes.value});
     }
+    json held = json::array();
+    for (const Bytes bytes : step.held) held.push_back(bytes.value);
     steps.push_back({{"start", step.start.value},
                      {"peak_bytes", step.peak_bytes.value},
                      {"received_bytes", step.received_bytes.value},
                      {"loss", step.loss},
+                     {"held", std::move(held)},
                      {"events", std::move(events)}});
   }
   return json{{"rank", log.rank},
@@ -163,6 +182,7 @@ RankLog parse_rank_log(std::string_view text) {
       read.received_bytes = {step.at("received_bytes").get<std::int64_t>()};
       // JSON has no NaN: a loss that diverged comes as null.
       read.loss = step.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : step["loss"].get<double>();
+      for (const json& bytes : step.at("held")) read.held.push_back({bytes.get<std::int64_t>()});
       for (const json& event : step.at("events")) {
         read.events.push_back({.action = parse_action(event.at(0).get<std::string>()),
                                .rank = log.rank,
@@ -190,11 +210,15 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock) {
 }
 
 Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
-                    const std::string& producer) {
+                    const std::string& producer, std::size_t first) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);
   for (const RankLog& log : logs) timeline.ranks.push_back(summarise(plan, log.rank, log.steps));
-  for (std::size_t step = 0; step < logs.front().steps.size(); ++step)
-    timeline.steps.push_back(merge_step(lowered, logs, step));
+  for (std::size_t index = 0; index < logs.front().steps.size(); ++index) {
+    MergedStep step = merge_step(lowered, logs, index);
+    timeline.steps.push_back(std::move(step.timeline));
+    if (index != first) continue;
+    for (const RankLog& log : logs) timeline.memory.push_back(memory_of(log.steps[index], step.start));
+  }
   return timeline;
 }
 

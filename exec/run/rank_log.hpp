@@ -18,7 +18,8 @@ struct RankStep {
   std::vector<Event> events;  // in the order of the rank's list
   Bytes peak_bytes;           // 0: not measured
   Bytes received_bytes;
-  double loss = 0;  // on the rank of the last stage
+  double loss = 0;               // on the rank of the last stage
+  std::vector<Bytes> held = {};  // by the rank when each of the events was done; empty: not measured
   bool operator==(const RankStep&) const = default;
 };
 
@@ -39,8 +40,8 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock);
 
 // The logs of all ranks, by rank and on rank 0's clock, as one timeline of measured steps: a step's time counts from
 // its first action (at the latest from when the last rank left the barrier); a receive starts when its sender handed
-// the message over; a tied reduction spans what both ranks saw.
+// the message over; a tied reduction spans what both ranks saw. Its memory is that of step `first`.
 [[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
-                                  const std::string& producer);
+                                  const std::string& producer, std::size_t first = 0);
 
 }  // namespace plumb::exec

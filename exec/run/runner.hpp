@@ -21,6 +21,7 @@ struct MemoryHooks {
   std::function<void(const std::byte* data, int to_rank)> moved;  // a received buffer belongs to this rank from now on
   std::function<void(int rank)> reset_peak;
   std::function<Bytes(int rank)> peak;
+  std::function<Bytes(int rank)> held = {};  // now
 };
 
 struct RunOptions {

@@ -130,6 +130,7 @@ Payload allocate_payload(std::size_t bytes) {
 }
 
 void memory_moved(const std::byte* data, int to_rank) { move_memory(data, to_rank); }
+Bytes held_bytes(int rank) { return current_memory(rank); }
 Bytes peak_bytes(int rank) { return peak_memory(rank); }
 void reset_peak(int rank) { reset_peak_memory(rank); }
 

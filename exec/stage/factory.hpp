@@ -52,6 +52,7 @@ using NamedGradients = std::map<std::string, std::vector<float>>;
 // over; data it does not know are ignored.
 [[nodiscard]] Payload allocate_payload(std::size_t bytes);  // on the rank's thread
 void memory_moved(const std::byte* data, int to_rank);
+[[nodiscard]] Bytes held_bytes(int rank);
 [[nodiscard]] Bytes peak_bytes(int rank);  // since the last reset
 void reset_peak(int rank);
 

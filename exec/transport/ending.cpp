@@ -10,6 +10,7 @@ void Ending::fail(const std::string& problem) {
   failure = problem;
   to_announce = "rank " + std::to_string(rank) + ": " + problem;
   changed.notify_all();
+  over.ring();
 }
 
 void Ending::stop(const std::string& reason, bool announce) {
@@ -17,6 +18,7 @@ void Ending::stop(const std::string& reason, bool announce) {
   if (announce && !to_announce) to_announce = reason;
   if (!stop_reason) stop_reason = reason;
   changed.notify_all();
+  over.ring();
 }
 
 void Ending::throw_if_over() const {

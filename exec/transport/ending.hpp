@@ -6,13 +6,16 @@
 #include <optional>
 #include <string>
 
+#include "exec/transport/host_lanes.hpp"
+
 namespace plumb::exec {
 
-// Shared by the threads of one rank's transport. Whoever waits for a message waits on `changed`.
+// Shared by the threads of one rank's transport. Whoever waits for a message waits on `changed`, at a lane with `over`.
 struct Ending {
   int rank = 0;
   std::mutex mutex = {};
   std::condition_variable changed = {};
+  Bell over = {};
   std::optional<std::string> failure = {};      // this rank's own
   std::optional<std::string> stop_reason = {};  // another's
   std::optional<std::string> to_announce = {};  // of either, what the other ranks do not know yet

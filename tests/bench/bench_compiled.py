@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Times torch.compile's kernels for what bench_kernels measures, on a GPU: the same names and sizes, to stand beside it.
+Then bf16 products of square matrices, over a second and over twenty: what the GPU does at once, what it sustains.
 
 usage: python3 tests/bench/bench_compiled.py      (needs a CUDA PyTorch, its compiler and a GPU; says so where not)
 """
@@ -64,6 +65,25 @@ def backward_of(function, *inputs):
     return lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True)
 
 
+def sustained_products():
+    for n in (4096, 8192):
+        a, b = made(n, n), made(n, n)
+        for _ in range(5):
+            a @ b
+        flops = 2 * n**3
+        for wanted in (1, 20):
+            count = int(wanted * 7e14 / flops)  # as long as on an H100
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            begin.record()
+            for _ in range(count):
+                a @ b
+            end.record()
+            torch.cuda.synchronize()
+            took = begin.elapsed_time(end) * 1e-3
+            print(f"bf16 product of {n} x {n:<14} {flops * count / took / 1e12:7.1f} TFLOP/s over {took:.1f} s")
+
+
 def main():
     if not torch.cuda.is_available():
         print("bench_compiled: there is no CUDA device here, or this PyTorch has no CUDA")
@@ -87,6 +107,7 @@ def main():
     print(f"torch.compile of PyTorch {torch.__version__} on {torch.cuda.get_device_name()}")
     for name, run in runs.items():
         print(f"{name:<34} {seconds(run) * 1e6:9.1f} us")
+    sustained_products()
 
 
 if __name__ == "__main__":

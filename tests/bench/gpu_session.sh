@@ -5,7 +5,8 @@
 #   tests/bench/gpu_session.sh pack KIT      where Debian's packages are reached: what plumb needs of them, into KIT
 #   KIT=… tests/bench/gpu_session.sh build OUT    there, from the root of the sources: everything, tests included
 #   tests/bench/gpu_session.sh check OUT     kernels, schedules, NCCL, compute-sanitizer: ctest -L gpu
-#   tests/bench/gpu_session.sh bench OUT     the kernels beside LibTorch's, and what copies, adds and messages take
+#   tests/bench/gpu_session.sh bench OUT     copies, adds, messages; kernels beside LibTorch's and torch.compile's;
+#                                            products of matrices, over a second and sustained
 #   tests/bench/gpu_session.sh pair OUT      calibrate, plan, predict, run and diff of three schedules on four ranks
 #
 # Each writes what it prints into the folder OUT too. BUILD names the build folder (build-gpu); DEVICE=cpu lets `pair`
@@ -41,11 +42,13 @@ build() {
     for package in "$kit"/*.deb; do dpkg -x "$package" "$unpacked"; done
   fi
   nvidia-smi || echo 'no nvidia-smi here: what is built cannot run here'
+  nvcc --version | tail -n 2
   torch=$(python3 -W ignore -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent)')
-  nccl=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])')
+  # Without it there is no --transport nccl.
+  nccl=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' || true)
   python3 -W ignore -c 'import torch; print("LibTorch", torch.__version__, "for CUDA", torch.version.cuda)'
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLUMB_WITH_SIM=OFF -DPLUMB_WITH_EXEC=ON \
-    -DPLUMB_WITH_CUDA=ON -DNCCL_INCLUDE_DIR="$nccl/include" \
+    -DPLUMB_WITH_CUDA=ON ${nccl:+-DNCCL_INCLUDE_DIR="$nccl/include"} \
     -DCMAKE_PREFIX_PATH="$torch;$unpacked/usr;$unpacked/usr/lib/x86_64-linux-gnu"
   ninja -C "$build" -k 0
 }

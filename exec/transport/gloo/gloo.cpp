@@ -44,13 +44,31 @@ bool says_gone(RunStore& store, int peer) {
   return false;
 }
 
+std::string sockets_name(int rank) { return fmt::format("sockets/{}", rank); }
+
+// Before the ranks have found each other, so that each finds there what the others say.
+std::unique_ptr<HostLanes> make_lanes(const GlooOptions& options, RunStore& store) {
+  std::unique_ptr<HostLanes> lanes;
+  try {
+    if (!options.sockets.empty()) {
+      lanes = std::make_unique<HostLanes>(fmt::format("{}/{}", options.port, options.attempt), options.rank);
+    }
+  } catch (const RunError&) {  // all goes by Gloo then
+  }
+  store.put(sockets_name(options.rank), lanes ? options.sockets : "");
+  return lanes;
+}
+
 class GlooTransport : public Transport {
  public:
-  GlooTransport(const GlooOptions& options, std::shared_ptr<RunStore> store, c10::intrusive_ptr<Group> group)
+  GlooTransport(const GlooOptions& options, std::shared_ptr<RunStore> store, c10::intrusive_ptr<Group> group,
+                std::unique_ptr<HostLanes> lanes)
       : options_(options) {
     fabric_.group = std::move(group);
     fabric_.ending.rank = options.rank;
     fabric_.has_left = [store](int peer) { return says_gone(*store, peer); };
+    fabric_.lanes = std::move(lanes);
+    fabric_.is_near = [this, store](int peer) { return is_near(*store, peer); };
     keep_alive_.emplace(KeepAliveOptions{.rank = options.rank,
                                          .size = options.size,
                                          .silence_limit = options.silence_limit,
@@ -182,6 +200,14 @@ class GlooTransport : public Transport {
     for (auto& entry : outgoing_parcels_) entry.second->release();
   }
 
+  // On the rank's own thread.
+  bool is_near(RunStore& store, int peer) {
+    if (!fabric_.lanes) return false;
+    const auto [known, is_new] = near_.try_emplace(peer, false);
+    if (is_new) known->second = store.find(sockets_name(peer)) == options_.sockets;
+    return known->second;
+  }
+
   void require_peer(int peer) const {
     if (peer >= 0 && peer < size() && peer != rank()) return;
     throw RunError(fmt::format("rank {}", rank()), fmt::format("has no peer {} among {} ranks", peer, size()));
@@ -261,6 +287,7 @@ class GlooTransport : public Transport {
   std::map<std::pair<int, QueueKind>, std::unique_ptr<Incoming>> incoming_;
   std::map<int, std::unique_ptr<OutgoingParcels>> outgoing_parcels_;
   std::map<int, std::unique_ptr<IncomingParcels>> incoming_parcels_;
+  std::map<int, bool> near_;
   std::optional<KeepAlive> keep_alive_;
   Bytes received_;
 };
@@ -286,10 +313,11 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
     auto group_store =
         c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt),
                                                c10::make_intrusive<c10d::TCPStore>(options.address, store_options));
+    std::unique_ptr<HostLanes> lanes = make_lanes(options, *store);
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));
     auto group = c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);
-    return std::make_unique<GlooTransport>(options, std::move(store), std::move(group));
+    return std::make_unique<GlooTransport>(options, std::move(store), std::move(group), std::move(lanes));
   } catch (const std::exception& error) {
     throw RunError(fmt::format("rank {}", options.rank),
                    fmt::format("could not connect to the other {} ranks: {}", options.size - 1, first_line(error)),

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "exec/host/host_identity.hpp"
 #include "exec/transport/gloo/run_store.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -18,6 +19,9 @@ struct GlooOptions {
   int attempt = 0;            // at the run: what others have left in the store is not seen
   Seconds start_timeout{60};  // for all ranks to come
   Seconds silence_limit{5};   // without a sign of life a peer counts as hung
+  // Ranks that have the same one pass small messages by lanes of their host (exec/transport/host_lanes.hpp); empty:
+  // none do.
+  std::string sockets = sockets_id();
   std::function<Payload(std::size_t bytes)> allocate = {};  // buffers of receives; empty: plain memory
   // Buffers of parcels, on the transport's own threads: nobody knows before how large they are. Empty: plain memory.
   std::function<Payload(std::size_t bytes)> allocate_part = {};

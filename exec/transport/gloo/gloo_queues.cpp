@@ -15,6 +15,9 @@ constexpr std::size_t small_message = 64 << 10;  // bytes; less than a socket's 
 constexpr std::size_t unreaped_messages = 16;
 constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arrive before they are needed
 
+// Between ranks of one host. The same at both ends of a queue.
+bool goes_by_lane(std::int64_t bytes) { return bytes <= static_cast<std::int64_t>(small_message); }
+
 const char* name(QueueKind kind) {
   switch (kind) {
     case QueueKind::forward:
@@ -60,7 +63,9 @@ GlooWork GlooFabric::post(const at::Tensor& tensor, int peer, int tag, bool send
 }
 
 Outgoing::Outgoing(GlooFabric& fabric, int peer, QueueKind kind)
-    : fabric_(fabric), peer_(peer), kind_(kind), thread_([this] { run(); }) {}
+    : fabric_(fabric), peer_(peer), kind_(kind), near_(fabric.is_near && fabric.is_near(peer)), thread_([this] {
+        run();
+      }) {}
 
 Outgoing::~Outgoing() {
   {
@@ -68,6 +73,7 @@ Outgoing::~Outgoing() {
     closing_ = true;
     if (asking_) asking_->abort();
     for (const Sending& message : sending_) message.work->abort();
+    if (no_room_) lane_.close_sends();
   }
   changed_.notify_all();
   thread_.join();
@@ -81,7 +87,8 @@ void Outgoing::push(Payload payload) {
     send_what_is_granted();
     // Small messages have left by now; the thread need not wake for each to find that out.
     const bool all_left = !closing_ && waiting_.empty() && granted_.count > 0;
-    if (all_left && sending_.size() <= unreaped_messages && sending_.back().payload.size <= small_message) return;
+    const bool all_small = sending_.empty() || sending_.back().payload.size <= small_message;
+    if (all_left && all_small && sending_.size() <= unreaped_messages) return;
   }
   changed_.notify_all();
 }
@@ -124,11 +131,16 @@ void Outgoing::ask() {
   asking_ = fabric_.post(answer_.tensor, peer_, tag_of(kind_, Leg::grant, asked_++), false);
 }
 
-// Waits for one thing: that the peer has the oldest message, or else, when there is no grant left, for the next.
+// Waits for one thing: that the peer has the oldest message, or else for room on the lane, or else, when there is no
+// grant left, for the next.
 bool Outgoing::proceed() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closing_ || !sending_.empty() || granted_.count == 0; });
+  changed_.wait(lock, [this] { return closing_ || !sending_.empty() || no_room_ || granted_.count == 0; });
   if (closing_) return false;
+  if (sending_.empty() && no_room_) {
+    await_room(lock);
+    return !closing_;
+  }
   const bool sending = !sending_.empty();
   const GlooWork work = sending ? sending_.front().work : asking_;
   lock.unlock();
@@ -148,17 +160,53 @@ bool Outgoing::proceed() {
   return true;
 }
 
+void Outgoing::await_room(std::unique_lock<std::mutex>& lock) {
+  if (lane_closed_) throw RunError("", "connection closed by peer");
+  lock.unlock();
+  lane_.await_room();
+  lock.lock();
+  no_room_ = false;
+  send_what_is_granted();
+  changed_.notify_all();
+}
+
+// Of the caller: the lock. False: there is no room, or the peer has gone, and the queue's thread sees to that.
+bool Outgoing::send_by_lane(const Payload& payload) {
+  if (no_room_) return false;
+  if (!lane_) {
+    std::optional<HostLane> opened = fabric_.lanes->opened_by(peer_, static_cast<int>(kind_));
+    if (!opened) {
+      throw RunError(fmt::format("rank {}", fabric_.ending.rank),
+                     fmt::format("rank {} has opened no lane for what it expects", peer_));
+    }
+    lane_ = std::move(*opened);
+  }
+  const Sent sent = lane_.send({payload.data, payload.size});
+  lane_closed_ = sent == Sent::closed;
+  no_room_ = sent != Sent::yes;
+  return !no_room_;
+}
+
 // Of the caller: the lock.
 void Outgoing::send_what_is_granted() {
   while (!closing_ && granted_.count > 0 && !waiting_.empty()) {
-    Sending message{.payload = std::move(waiting_.front()), .empty = travelling({}), .work = {}};
-    waiting_.pop_front();
-    if (granted_.bytes != static_cast<std::int64_t>(message.payload.size)) {
+    const auto bytes = static_cast<std::int64_t>(waiting_.front().size);
+    if (granted_.bytes != bytes) {
       closing_ = true;
-      fabric_.ending.fail(fmt::format("sends {} bytes to rank {} on the {} channel, which expects {}",
-                                      message.payload.size, peer_, name(kind_), granted_.bytes));
+      fabric_.ending.fail(fmt::format("sends {} bytes to rank {} on the {} channel, which expects {}", bytes, peer_,
+                                      name(kind_), granted_.bytes));
       return;
     }
+    if (near_ && goes_by_lane(bytes)) {
+      if (!send_by_lane(waiting_.front())) return;
+      delivered_.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+      --granted_.count;
+      ++sent_;
+      continue;
+    }
+    Sending message{.payload = std::move(waiting_.front()), .empty = travelling({}), .work = {}};
+    waiting_.pop_front();
     --granted_.count;
     message.work =
         fabric_.post(tensor_of(message.payload, message.empty), peer_, tag_of(kind_, Leg::payload, sent_++), true);
@@ -171,6 +219,8 @@ Incoming::Incoming(GlooFabric& fabric, int peer, QueueKind kind, std::function<P
       peer_(peer),
       kind_(kind),
       allocate_(std::move(allocate)),
+      lane_(fabric.is_near && fabric.is_near(peer) ? fabric.lanes->open_from(peer, static_cast<int>(kind))
+                                                   : HostLane()),
       arrivals_(fabric.ending),
       thread_([this] { run(); }) {}
 
@@ -203,6 +253,7 @@ void Incoming::expect(std::size_t bytes, int count) {
 void Incoming::post_buffers() {
   bool posted = false;
   while (!expected_.empty() && posted_ever_ - received_ < buffers_ahead) {
+    if (lane_ && goes_by_lane(expected_.front().bytes)) break;
     Posted message{
         .payload = allocate_(static_cast<std::size_t>(expected_.front().bytes)), .empty = travelling({}), .work = {}};
     if (--expected_.front().count == 0) expected_.pop_front();
@@ -224,7 +275,64 @@ void Incoming::grant() {
   giving_ = fabric_.post(given_.tensor, peer_, tag_of(kind_, Leg::grant, grants_++), true);
 }
 
+std::string Incoming::lost() const {
+  return fmt::format("lost rank {} while receiving from it on the {} channel", peer_, name(kind_));
+}
+
+std::string Incoming::late() const {
+  return fmt::format("no message from rank {} on the {} channel before the deadline", peer_, name(kind_));
+}
+
+// Of a message that is there: when it was sent.
+std::optional<Clock::time_point> Incoming::look_at_lane(const Payload& into) {
+  std::string problem;
+  try {
+    const std::optional<Clock::time_point> sent = lane_.receive({into.data, into.size});
+    if (sent) return sent;
+  } catch (const RunError& error) {
+    problem = error.problem();
+  }
+  const std::scoped_lock lock(fabric_.ending.mutex);
+  fabric_.ending.throw_if_over();
+  if (!problem.empty()) {
+    throw RunError(fmt::format("rank {}", fabric_.ending.rank), fmt::format("{} ({})", lost(), problem));
+  }
+  return std::nullopt;
+}
+
+// The rank itself takes it from the socket. On a host a message is there as soon as it has been sent.
+Received Incoming::receive_by_lane(Clock::time_point deadline) {
+  Payload payload = allocate_(static_cast<std::size_t>(expected_.front().bytes));
+  std::optional<Clock::time_point> arrived = look_at_lane(payload);
+  while (!arrived) {
+    lane_.await_message(fabric_.ending.over, deadline);
+    const Clock::time_point now = Clock::now();
+    if (look_at_lane(payload)) {
+      arrived = now;
+    } else if (now >= deadline) {
+      throw RunError(fmt::format("rank {}", fabric_.ending.rank), late());
+    }
+  }
+  if (--expected_.front().count == 0) expected_.pop_front();
+  ++posted_ever_;
+  ++received_;
+  grant_after_lane();
+  post_buffers();
+  return {std::move(payload), *arrived};
+}
+
+void Incoming::grant_after_lane() {
+  const std::scoped_lock lock(mutex_);
+  if (--granted_ > 0) return;
+  try {
+    grant();
+  } catch (const std::exception& error) {  // Gloo's, where the connection is closed
+    throw RunError(fmt::format("rank {}", fabric_.ending.rank), fmt::format("{} ({})", lost(), first_line(error)));
+  }
+}
+
 Received Incoming::receive(Clock::time_point deadline) {
+  if (received_ == posted_ever_ && !expected_.empty()) return receive_by_lane(deadline);
   if (received_ == posted_ever_) {
     throw RunError(fmt::format("rank {}", fabric_.ending.rank),
                    fmt::format("receives from rank {} without expecting a message", peer_));
@@ -232,11 +340,7 @@ Received Incoming::receive(Clock::time_point deadline) {
   // While it waits, the rank has time for the next buffers; when a message is there already, it has work to do.
   if (!arrivals_.any()) post_buffers();
   Received received = arrivals_.take(
-      deadline,
-      [this] { return fmt::format("lost rank {} while receiving from it on the {} channel", peer_, name(kind_)); },
-      [this] {
-        return fmt::format("no message from rank {} on the {} channel before the deadline", peer_, name(kind_));
-      });
+      deadline, [this] { return lost(); }, [this] { return late(); });
   ++received_;
   if (received_ == posted_ever_) post_buffers();
   return received;

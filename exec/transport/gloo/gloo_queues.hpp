@@ -1,62 +1,26 @@
 // Messages between two ranks over Gloo, in order, with credits; each queue on a thread of its own.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
-#include "exec/transport/ending.hpp"
 #include "exec/transport/gloo/arrivals.hpp"
+#include "exec/transport/gloo/gloo_fabric.hpp"
+#include "exec/transport/host_lanes.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
 
-enum class QueueKind : int { forward, backward, collective, parcel };
-
-// Gloo matches by tag and neither compares sizes nor survives a message larger than its buffer. So a receiver first
-// grants what it expects, and the sender sends only what was granted: expected at the start of a step, all messages of
-// a queue need one grant. That there is a buffer for a granted message is Gloo's to see to: it holds a send back until
-// the matching receive is posted. One grant is under way at a time; what is expected meanwhile shares the next one.
-enum class Leg : int { grant, payload };
-[[nodiscard]] int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence);
-
-inline constexpr std::chrono::milliseconds gloo_never = std::chrono::hours(24);  // Gloo closes all when one wait ends
-
-[[nodiscard]] Payload plain_memory(std::size_t bytes);
-
-using GlooWork = c10::intrusive_ptr<c10d::Work>;
-
-// What all queues of a rank share.
-struct GlooFabric {
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
-  Ending ending;
-  std::function<bool(int peer)> has_left = {};  // and was not lost: it has said that it has gone; empty: nobody knows
-  [[nodiscard]] GlooWork post(const at::Tensor& tensor, int peer, int tag, bool send) const;
-};
-
-// What a receiver tells a sender: the next `count` messages have so many bytes each.
-struct Grant {
-  std::int64_t bytes = 0;
-  std::int64_t count = 0;
-};
-
-// A grant in memory that outlives its travel. Also what travels for an empty message.
-struct TravellingGrant {
-  std::shared_ptr<Grant> grant;
-  at::Tensor tensor;
-};
-
 // Messages to one peer: the rank never waits for a peer that is not ready. What is granted already leaves on the rank's
-// own thread, the rest on the queue's.
+// own thread, the rest on the queue's, which also waits for room on the lane.
 class Outgoing {
  public:
   Outgoing(GlooFabric& fabric, int peer, QueueKind kind);
@@ -82,12 +46,15 @@ class Outgoing {
   void run();
   void ask();
   bool proceed();
+  void await_room(std::unique_lock<std::mutex>& lock);
   void send_what_is_granted();
+  [[nodiscard]] bool send_by_lane(const Payload& payload);
   void fail(const std::string& reason);
 
   GlooFabric& fabric_;
   int peer_;
   QueueKind kind_;
+  bool near_;
   std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;
   bool closing_ = false;
@@ -98,6 +65,9 @@ class Outgoing {
   GlooWork asking_;
   Grant granted_;
   std::deque<Payload> waiting_;
+  HostLane lane_;         // none until a message goes there
+  bool no_room_ = false;  // on the lane
+  bool lane_closed_ = false;
   std::deque<Sending> sending_;
   std::vector<Payload> delivered_;
   std::thread thread_;
@@ -124,12 +94,18 @@ class Incoming {
   void run();
   bool take_next();
   void post_buffers();
+  [[nodiscard]] Received receive_by_lane(Clock::time_point deadline);
+  [[nodiscard]] std::optional<Clock::time_point> look_at_lane(const Payload& into);
+  void grant_after_lane();
+  [[nodiscard]] std::string lost() const;
+  [[nodiscard]] std::string late() const;
   void grant();
 
   GlooFabric& fabric_;
   int peer_;
   QueueKind kind_;
   std::function<Payload(std::size_t bytes)> allocate_;
+  HostLane lane_;  // none: the peer is on another host
   // Of the rank's thread alone: expected messages that have no buffer yet, how many have had one, how many were taken.
   std::deque<Grant> expected_;
   std::uint64_t posted_ever_ = 0;

@@ -25,7 +25,8 @@ TEST_CASE("a log reads back to the same bits") {
                                   event({ActionKind::optimizer_step, 1, no_microbatch}, 3, 1e-9, 2e300, 1LL << 60)},
                        .peak_bytes = {7},
                        .received_bytes = {8},
-                       .loss = 5.5451774444795625});
+                       .loss = 5.5451774444795625,
+                       .held = {{5}, {1LL << 50}}});
   log.arena_bytes = {1LL << 40};
   log.receives_beside = 9;
   CHECK(parse_rank_log(to_text(log)) == log);
@@ -33,6 +34,24 @@ TEST_CASE("a log reads back to the same bits") {
   CHECK(std::isnan(parse_rank_log(to_text(log)).steps[0].loss));
   CHECK_THROWS_AS(parse_rank_log("{}"), RunError);
   CHECK_THROWS_AS(parse_rank_log("{"), RunError);
+}
+
+// A step of 10 s on the clock; its warm-up before it is not drawn.
+TEST_CASE("a rank's memory changes when its actions are done, in the first step after the warm-up") {
+  const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 1, .microbatches = 1}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const auto step = [&](double start, std::int64_t bytes) {
+    return RankStep{.start = {start},
+                    .events = {event({ActionKind::forward, 0, 0}, 0, start, start + 1),
+                               event({ActionKind::input_gradient, 0, 0}, 0, start + 1, start + 2),
+                               event({ActionKind::weight_gradient, 0, 0}, 0, start + 2, start + 3)},
+                    .peak_bytes = {bytes},
+                    .received_bytes = {},
+                    .held = {{bytes}, {bytes}, {bytes - 60}}};
+  };
+  const RankLog log{.rank = 0, .steps = {step(10, 100), step(20, 200)}};
+  const std::vector<MemoryPoint> drawn{{.time = {1}, .bytes = {200}}, {.time = {3}, .bytes = {140}}};
+  CHECK(merge_logs(plan, lowered, {log}, "test", 1).memory == std::vector<std::vector<MemoryPoint>>{drawn});
 }
 
 // By hand: the last rank leaves the barrier at 10.1; rank 0 sends at 10.2; the message is there at 10.5; rank 1 began

@@ -7,14 +7,14 @@
 namespace plumb::exec {
 namespace {
 
-// Each rank on a thread of its own while they connect: they wait for each other.
-std::vector<std::unique_ptr<Transport>> make_gloo_transports(int ranks) {
+// Each rank on a thread of its own while they connect: they wait for each other. `sockets`: as GlooOptions has it.
+std::vector<std::unique_ptr<Transport>> make_gloo_transports(int ranks, const std::string& sockets) {
   const auto store = RunStore::host(0);
   std::vector<std::unique_ptr<Transport>> transports(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      GlooOptions options{.rank = rank, .size = ranks, .port = store->port()};
+      const GlooOptions options{.rank = rank, .size = ranks, .port = store->port(), .sockets = sockets};
       transports[static_cast<std::size_t>(rank)] =
           make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20}));
     });
@@ -29,7 +29,9 @@ std::vector<std::unique_ptr<Transport>> make_gloo_transports(int ranks) {
 }  // namespace
 
 std::vector<TransportKind> transport_kinds() {
-  return {{"local", make_local_transports}, {"gloo", make_gloo_transports}};
+  return {{"local", make_local_transports},
+          {"gloo", [](int ranks) { return make_gloo_transports(ranks, sockets_id()); }},
+          {"gloo between hosts", [](int ranks) { return make_gloo_transports(ranks, ""); }}};
 }
 
 }  // namespace plumb::exec

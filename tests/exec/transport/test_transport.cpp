@@ -154,6 +154,41 @@ TEST_CASE("all ranks talk to all others at once") {
   CHECK(wrong == 0);
 }
 
+// More than a socket takes; what goes by lanes of a host and what does not keep their order.
+TEST_CASE("a rank never waits for one that does not receive yet, however much it sends, large and small") {
+  const TransportKind& kind = each_kind();
+  const auto transports = kind.make(2);
+  constexpr int messages = 60;
+  const auto bytes = [](int i) { return i % 7 == 3 ? std::size_t{100'000} : std::size_t{60'000}; };
+  int wrong = 0;
+  std::thread receiver([&] {
+    for (int i = 0; i < messages; ++i) transports[1]->expect(0, Channel::forward, bytes(i), 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int i = 0; i < messages; ++i) {
+      const Received got = transports[1]->receive(0, Channel::forward, in_seconds(60));
+      if (!same_bytes(got.payload, pattern(0, Channel::forward, i, bytes(i)))) ++wrong;
+    }
+  });
+  for (int i = 0; i < messages; ++i) {
+    transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, i, bytes(i)));
+  }
+  receiver.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a message that is there before it is received tells when it came") {
+  const auto transports = each_kind().make(2);
+  transports[1]->expect(0, Channel::forward, 8, 2);
+  transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 0, 8));
+  (void)transports[1]->receive(0, Channel::forward, in_seconds(20));  // it has been granted
+  const auto before = Clock::now();
+  transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 1, 8));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const Received got = transports[1]->receive(0, Channel::forward, in_seconds(20));
+  CHECK(got.arrived >= before);
+  CHECK(got.arrived - before < std::chrono::milliseconds(250));
+}
+
 TEST_CASE("a message of another size than expected is refused with both sizes") {
   const TransportKind& kind = each_kind();
   const auto transports = kind.make(2);

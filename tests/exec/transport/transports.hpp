@@ -17,7 +17,8 @@ struct TransportKind {
   std::function<std::vector<std::unique_ptr<Transport>>(int ranks)> make;  // all ranks in this process
 };
 
-// Local alone where LibTorch is not linked (local_kind.cpp), else also Gloo (all_kinds.cpp).
+// Local alone where LibTorch is not linked (local_kind.cpp), else also Gloo (all_kinds.cpp), with the lanes of a host
+// and without.
 [[nodiscard]] std::vector<TransportKind> transport_kinds();
 
 inline Clock::time_point in_seconds(double seconds) {
