@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/input_errors.hpp"
 #include "common/cluster/machine_numbers.hpp"
 #include "common/cluster/machine_ranges.hpp"
 
@@ -79,6 +80,32 @@ struct NeededKey {
   std::string line;  // what to write behind it
 };
 
+// Every value of these keys that is there, as it would be read.
+template <class Read>
+void try_values(const YamlValue& block, const std::vector<std::string_view>& keys, const Read& read,
+                InputErrors& errors) {
+  for (const std::string_view key : keys) {
+    if (block.find(key)) errors.attempt([&] { (void)sourced(block, key, read); });
+  }
+}
+
+void try_device(const YamlValue& device, InputErrors& errors) {
+  errors.attempt([&] {
+    if (const auto type = device.find("type")) (void)type->choice({"cpu", "cuda"});
+  });
+  try_values(device, {"matmul_efficiency", "memory_efficiency", "attention_efficiency"}, as_fraction, errors);
+  try_values(device, {"matmul_depth", "message_multiprocessors"}, as_elements, errors);
+  try_values(device, {"memory_bandwidth"}, as_bytes_per_second, errors);
+  try_values(device, {"kernel_gap", "launch_time"}, as_seconds, errors);
+  try_values(device, {"memory"}, as_bytes, errors);
+  try_values(device, {"framework_memory"}, as_bytes_or_none, errors);
+  const std::optional<YamlValue> peaks = device.find("peak");
+  if (!peaks || !errors.attempt([&] { peaks->check_keys(training_precision_names()); })) return;
+  for (const std::string& precision : training_precision_names()) {
+    try_values(*peaks, {precision}, as_flops_per_second, errors);
+  }
+}
+
 // Of all blocks of a machine's file: a first one is refused once, not block by block.
 class MissingKeys {
  public:
@@ -108,10 +135,17 @@ class MissingKeys {
   std::vector<YamlValue> blocks_;
 };
 
-void require_keys(const YamlValue& file) {
-  file.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
-                   "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
-                   "fit"});
+// All that is wrong with its keys, and with each value by itself.
+void require_sound(const YamlValue& file) {
+  InputErrors errors;
+  errors.attempt([&] {
+    file.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
+                     "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
+                     "fit"});
+  });
+  if (!file.is_map()) errors.throw_if_any();
+  try_values(file, {"uplink", "collective_bandwidth", "switch_bandwidth"}, as_bytes_per_second, errors);
+  try_values(file, {"collective_latency", "collective_latency_per_rank"}, as_seconds, errors);
   const std::string latency = "{value: … us, source: …}";
   const std::string bandwidth = "{value: … GB/s, source: …}";
   const std::string link = "{latency: " + latency + ", bandwidth: " + bandwidth + "}";
@@ -123,10 +157,14 @@ void require_keys(const YamlValue& file) {
   }
   MissingKeys missing;
   missing.look_in(file, of_file);
-  if (const auto device = file.find("device")) {
+  const std::optional<YamlValue> device = file.find("device");
+  const auto known = [&] {
     device->check_keys({"name", "type", "multiprocessors", "peak", "matmul_efficiency", "matmul_depth",
                         "memory_bandwidth", "memory_efficiency", "attention_efficiency", "kernel_gap", "launch_time",
                         "message_multiprocessors", "memory", "framework_memory"});
+  };
+  if (device && (errors.attempt(known) || device->is_map())) {
+    try_device(*device, errors);
     missing.look_in(*device, {{"name", "…"},
                               {"type", "cuda"},
                               {"peak", "{bf16: {value: … TFLOP/s, source: datasheet}}"},
@@ -137,11 +175,13 @@ void require_keys(const YamlValue& file) {
   }
   for (const char* key : {"inside", "outside"}) {
     const auto block = file.find(key);
-    if (!block) continue;
-    block->check_keys({"latency", "bandwidth"});
+    if (!block || !(errors.attempt([&] { block->check_keys({"latency", "bandwidth"}); }) || block->is_map())) continue;
+    try_values(*block, {"latency"}, as_seconds, errors);
+    try_values(*block, {"bandwidth"}, as_bytes_per_second, errors);
     missing.look_in(*block, {{"latency", latency}, {"bandwidth", bandwidth}});
   }
-  missing.require_none(file);
+  errors.attempt([&] { missing.require_none(file); });
+  errors.throw_if_any();
 }
 
 DeviceProfile read_device(const YamlValue& block, ElementType precision) {
@@ -205,7 +245,7 @@ const std::vector<std::string>& machine_names() {
 }
 
 Machine read_machine(const YamlValue& block, ElementType precision) {
-  require_keys(block);
+  require_sound(block);
   Machine machine{.name = block.require("name").text(),
                   .device = read_device(block.require("device"), precision),
                   .inside = read_link(block.require("inside")),

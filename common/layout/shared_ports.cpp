@@ -1,6 +1,7 @@
 #include "common/layout/shared_ports.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <numeric>
@@ -105,61 +106,98 @@ int stride_of(const Layout& layout, MeshAxis axis) {
   return stride;
 }
 
-// The ranks of one stage, in runs of neighbours: one, or where pipeline is not the outermost axis one for each step of
-// those outside it. Calls `visit(begin, end)`.
-template <class Visit>
-void for_each_run(const Layout& layout, int stage, const Visit& visit) {
-  if (has_stage_data(layout)) {
-    visit(first_rank(layout, stage), first_rank(layout, stage) + stage_width(layout, stage));
-    return;
-  }
-  const int width = pipeline_stride(layout);
-  const int all = ranks(layout);
-  for (int begin = stage * width; begin < all; begin += width * layout.pipeline) visit(begin, begin + width);
+// Groups of an axis lie side by side in blocks of stride · size ranks: the ranks r of one have the same r mod stride.
+// Of a block the neighbours [begin, end) that one port has.
+struct Part {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// Of the blocks of so many ranks from `first` on those that the neighbours [begin, end) have a part of, and not all: at
+// most one at each end, else empty.
+std::array<Part, 2> cut_blocks(std::int64_t first, std::int64_t block, std::int64_t begin, std::int64_t end) {
+  const std::int64_t behind = begin - (begin - first) % block + block;  // where the block of `begin` ends
+  if (end < behind || (end == behind && end - begin < block)) return {Part{begin, end}};
+  const std::int64_t rest = (end - first) % block;
+  return {Part{begin, behind - begin < block ? behind : begin}, Part{end - rest, end}};
 }
 
-// Over the borders between ports of so many neighbouring devices: in a ring the ranks that a group has on a machine
-// send, together, once what one rank sends to the next, to the group's next machine. Of neighbouring groups whose
-// members have the same ports one is looked at.
-double busiest_border(const Layout& layout, MeshAxis axis, int port_devices, Together together, int meant) {
-  const bool by_stage = has_stage_data(layout);
-  const Layout here = as_all(layout, meant);
-  const int stride = stride_of(here, axis);
-  const int size = degree(here, axis);
-  if (!by_stage && port_devices % (std::int64_t{stride} * size) == 0) return 0;  // no group crosses a border
-  const int alike =
-      std::gcd(std::gcd(stride, port_devices), by_stage ? first_rank(layout, meant) : pipeline_stride(layout));
-  std::vector<int> up(static_cast<std::size_t>((ranks(layout) - 1) / port_devices + 1));
-  std::vector<int> down(up.size());
-  int most = 0;
-  const auto add_group = [&](std::int64_t first) {
-    const std::int64_t last = first + std::int64_t{size - 1} * stride;
-    std::int64_t port = first / port_devices;
-    for (std::int64_t rank = first; rank <= last;) {
-      rank += ((port + 1) * port_devices - rank + stride - 1) / stride * stride;  // the first member behind the border
-      const std::int64_t next = (rank <= last ? rank : first) / port_devices;
-      if (next != port) {
-        int& out = up[static_cast<std::size_t>(port)];
-        int& in = down[static_cast<std::size_t>(next)];
-        out += alike;
-        in += alike;
-        most = std::max({most, out, in});
-      }
-      port = next;
-    }
-  };
-  for (int stage = by_stage ? meant : 0; stage < (by_stage ? meant + 1 : layout.pipeline); ++stage) {
-    for_each_run(layout, stage, [&](int begin, int end) {
-      const int origin = by_stage ? begin : 0;
-      for (int rank = begin; rank < end; rank += alike) {
-        if ((rank - origin) / stride % size == 0) add_group(rank);
-      }
-    });
-    if (together == Together::all_stages) continue;
-    std::ranges::fill(up, 0);
-    std::ranges::fill(down, 0);
+// Groups of one stage, or of all, that a port has some members of and not all: in a ring each sends once from there to
+// the next port, and gets as much.
+class CutGroups {
+ public:
+  CutGroups(const Layout& layout, std::int64_t stride, int size)
+      : width_(pipeline_stride(layout)), cycle_(width_ * layout.pipeline), stride_(stride), size_(size) {}
+
+  [[nodiscard]] std::int64_t of_all(Part part) const {
+    return here(part).end - part.begin - (inside(part).end - part.begin);
   }
-  return most;
+  // Where every step of the axis passes all stages.
+  [[nodiscard]] std::int64_t of_stage(Part part, int stage) const {
+    return ranks_of(stage, here(part)) - ranks_of(stage, inside(part));
+  }
+
+ private:
+  // A rank of each group that has one in the part; and the first ranks of those that have all of theirs there.
+  [[nodiscard]] Part here(Part part) const { return {part.begin, std::min(part.end, part.begin + stride_)}; }
+  [[nodiscard]] Part inside(Part part) const {
+    return {part.begin, std::max(part.begin, part.end - (size_ - 1) * stride_)};
+  }
+  [[nodiscard]] std::int64_t ranks_of(int stage, Part part) const {
+    const auto before = [&](std::int64_t rank) {
+      const std::int64_t begin = std::int64_t{stage} * width_;
+      return rank / cycle_ * width_ + std::clamp<std::int64_t>(rank % cycle_ - begin, 0, width_);
+    };
+    return before(part.end) - before(part.begin);
+  }
+
+  std::int64_t width_;
+  std::int64_t cycle_;  // ranks after which the stages begin anew
+  std::int64_t stride_;
+  std::int64_t size_;
+};
+
+// Over the borders between ports of so many neighbouring devices: in a ring the ranks that a group has on a machine
+// send, together, once what one rank sends to the next, to the group's next machine. What a port has depends on where
+// the blocks of groups and the stages begin in it: ports whose number differs by a common multiple have the same.
+double busiest_border(const Layout& layout, MeshAxis axis, std::int64_t port, Together together, int meant) {
+  const bool by_stage = has_stage_data(layout);
+  const Layout own = as_all(layout, meant);
+  const std::int64_t stride = stride_of(own, axis);
+  const int size = degree(own, axis);
+  const std::int64_t block = stride * size;
+  const std::int64_t first = by_stage ? first_rank(layout, meant) : 0;
+  const std::int64_t end = by_stage ? first + stage_width(layout, meant) : ranks(layout);
+  const std::int64_t width = pipeline_stride(layout);
+  const std::int64_t cycle = width * layout.pipeline;
+  const bool apart = !by_stage && together == Together::one_stage && layout.pipeline > 1;
+  const bool passes_stages = apart && stride % cycle == 0;
+  const std::int64_t repeated = std::lcm(apart ? std::max(block, cycle) : block, port) / port;
+  const CutGroups cut(layout, stride, size);
+  // Of ports within one block that differ in where the stages begin, one of each.
+  std::vector<char> seen(static_cast<std::size_t>(cycle / std::gcd(cycle, port)));
+  std::int64_t most = 0;
+  for (std::int64_t number = first / port; number <= std::min((end - 1) / port, first / port + repeated); ++number) {
+    const std::int64_t begin = std::max(first, number * port);
+    const std::array<Part, 2> parts = cut_blocks(first, block, begin, std::min(end, (number + 1) * port));
+    if (passes_stages) {
+      const bool within = parts.front().end - parts.front().begin == port;
+      if (within && std::exchange(seen[static_cast<std::size_t>(number) % seen.size()], 1) != 0) continue;
+      for (int stage = 0; stage < layout.pipeline; ++stage) {
+        std::int64_t sum = 0;
+        for (const Part& part : parts) sum += cut.of_stage(part, stage);
+        most = std::max(most, sum);
+      }
+      continue;
+    }
+    std::int64_t sum = 0;
+    for (const Part& part : parts) {
+      const bool other = apart && part.begin / width % layout.pipeline != parts.front().begin / width % layout.pipeline;
+      sum = cut.of_all(part) + (other ? 0 : sum);
+      most = std::max(most, sum);
+    }
+  }
+  return static_cast<double>(most);
 }
 
 // Of the ranks first, first + stride, …, last: the fewest on one of the machines that they are on. A machine is wider

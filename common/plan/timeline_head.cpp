@@ -11,6 +11,7 @@ Flops trained_flops(const Plan& plan) {
 }
 
 Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource source, const std::string& producer) {
+  const DeviceProfile& device = plan.cluster.machine.device;
   return {.source = source,
           .producer = producer,
           .plan_name = plan.name,
@@ -22,7 +23,10 @@ Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource
           .costs = plan.costs,
           .ranks = {},
           .steps = {},
-          .memory_limit = plan.cluster.machine.device.memory.value};
+          .memory_limit = device.memory.value,
+          .peak_flops = {device.peak.value.value * plan.cluster.ranks},
+          .layout = describe(plan.layout),
+          .split = describe(plan.split)};
 }
 
 }  // namespace plumb

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/cost/stage_workspace.hpp"
 #include "common/graph/memory.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/plan_on.hpp"
@@ -152,10 +153,7 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     sure.block_times.push_back(microbatch_time(block, recompute));
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
     sure.block_kept_bytes.push_back(block.kept_bytes);
-    sure.block_workspaces.push_back({.forward = block.forward_workspace_bytes,
-                                     .input_gradient = block.input_gradient_workspace_bytes,
-                                     .weight_gradient = block.weight_gradient_workspace_bytes,
-                                     .kept_for_weight = block.kept_for_weight_bytes});
+    sure.block_workspaces.push_back(block_workspace(block));
   }
   SplitProblem least = sure;
   const Bytes message = sent_boundary_bytes(plan);

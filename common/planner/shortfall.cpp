@@ -188,6 +188,12 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& shortfall)
 
 }  // namespace
 
+std::string in_words(const Action& action) {
+  std::string text = std::string(letters(action.kind)) + " of stage " + std::to_string(action.stage);
+  if (action.microbatch != no_microbatch) text += " (microbatch " + std::to_string(action.microbatch) + ")";
+  return text;
+}
+
 std::string describe_shortfall(const Candidate& candidate) {
   const auto [rank, summary] = fullest_rank(candidate.ranks);
   const Bytes memory = candidate.plan.cluster.machine.device.memory.value;
@@ -202,8 +208,7 @@ std::string describe_shortfall(const Candidate& candidate) {
   std::string text = "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " +
                      to_text(memory) + ", " + to_text(summary.peak_bytes - memory) + " too much";
   if (summary.peak) {
-    text += ", in " + std::string(letters(peak.action.kind)) + " of stage " + std::to_string(peak.action.stage);
-    if (peak.action.microbatch != no_microbatch) text += " (microbatch " + std::to_string(peak.action.microbatch) + ")";
+    text += ", in " + in_words(peak.action);
   }
   for (const auto& [bytes, name] : owners) {
     if (bytes * std::int64_t{20} < summary.peak_bytes) break;  // the rest is less than a twentieth

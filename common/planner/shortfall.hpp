@@ -1,5 +1,4 @@
-// What to say when no candidate fits in memory: by how much, what takes it, and what would fit. Internal to the
-// planner.
+// What to say when no candidate fits in memory: by how much, what takes it, and what would fit.
 #pragma once
 
 #include <string>
@@ -8,6 +7,9 @@
 #include "common/planner/planner.hpp"
 
 namespace plumb {
+
+// "B of stage 3 (microbatch 7)", where schedules write 3B7.
+[[nodiscard]] std::string in_words(const Action& action);
 
 // "rank 0 needs 91.20 GiB of 74.00 GiB, 17.20 GiB too much; most of it activations (60.10 GiB)".
 [[nodiscard]] std::string describe_shortfall(const Candidate& candidate);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/cost/stage_workspace.hpp"
 #include "common/graph/memory.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/split/baselines/least_worst.hpp"
@@ -20,6 +21,7 @@ struct Sums {
   std::vector<std::vector<Seconds>> time;
   std::vector<std::vector<Bytes>> fixed;
   std::vector<std::vector<Bytes>> kept;
+  std::vector<StageWorkspaces> workspaces;
 };
 
 Sums sums_of(const RankBlocks& blocks, bool recomputed) {
@@ -28,6 +30,7 @@ Sums sums_of(const RankBlocks& blocks, bool recomputed) {
     sums.time.emplace_back(1);
     sums.fixed.emplace_back(1);
     sums.kept.emplace_back(1);
+    sums.workspaces.emplace_back(of_rank);
     for (const ComputeCost& block : of_rank) {
       sums.time.back().push_back(sums.time.back().back() + microbatch_time(block, recomputed));
       sums.fixed.back().push_back(sums.fixed.back().back() + block.parameter_bytes + block.gradient_bytes +
@@ -96,7 +99,8 @@ Split split_by_stage_data(const Plan& plan, const RankBlocks& blocks, const Cost
           between(sums.kept[rank], first, last) * (recomputed ? 1 : held[static_cast<std::size_t>(stage)]);
       // Not endless: then no cut at all would be one.
       constexpr double far_too_slow = 1e9;
-      const bool fits = !fitting || between(sums.fixed[rank], first, last) + kept <= memory;
+      const bool fits =
+          !fitting || between(sums.fixed[rank], first, last) + kept + sums.workspaces[rank].of(first, last) <= memory;
       return between(sums.time[rank], first, last) * (fits ? 1 : far_too_slow);
     });
   };

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/base/input_errors.hpp"
 #include "common/cluster/machine_ranges.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/scenario_file/blocks.hpp"
@@ -12,8 +14,10 @@ namespace {
 
 constexpr const char* this_machine = "local-cpu";
 
-bool is_machine_name(const std::string& name) {
-  return std::find(machine_names().begin(), machine_names().end(), name) != machine_names().end();
+// The shipped machine that is meant.
+std::optional<std::string> machine_meant(const std::string& word) {
+  const auto found = find_name(word, machine_names());
+  return found ? std::optional(machine_names()[*found]) : std::nullopt;
 }
 
 constexpr std::size_t longest_chain = 8;  // of machines that are like another
@@ -22,7 +26,8 @@ constexpr std::size_t longest_chain = 8;  // of machines that are like another
 YamlValue block_of_machine(const YamlValue& value) {
   if (!value.is_text()) return value;
   const std::string text = value.text();
-  const auto found = find_file(is_machine_name(text) ? "machines/" + text + ".yaml" : text, value);
+  const std::optional<std::string> name = machine_meant(text);
+  const auto found = find_file(name ? "machines/" + *name + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
   value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
@@ -52,7 +57,7 @@ YamlValue machine_block(const YamlValue& value) {
 
 // A machine's name or a number where the keys should stand that they belong to.
 void require_block(const YamlValue& value) {
-  const bool machine = is_machine_name(value.text());
+  const bool machine = machine_meant(value.text()).has_value();
   if (value.is_text() && !machine) return;
   value.fail("cluster: expected keys and values, not '" + excerpt(value.text()) + "'",
              std::string("cluster: {") + (machine ? "machine" : "ranks") + ": " + value.text() + "}");
@@ -120,17 +125,23 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
   if (given && given->is_scalar()) require_block(*given);
   const YamlValue block =
       given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
-  block.check_keys(
-      {"machine", "nodes", "ranks", "cores", "memory", "outside", "nodes_per_leaf", "oversubscription", "sites"});
-  const std::optional<YamlValue> named = block.find("machine");
-  const YamlValue machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
+  InputErrors errors;
   ClusterBlock result;
-  result.precision = precision.value_or(usual_precision(machine));
-  result.cluster.machine = read_machine(machine, result.precision);
-  result.machine = machine;
+  errors.attempt([&] {
+    block.check_keys(
+        {"machine", "nodes", "ranks", "cores", "memory", "outside", "nodes_per_leaf", "oversubscription", "sites"});
+  });
+  if (!block.is_map()) errors.throw_if_any();
+  const std::optional<YamlValue> named = block.find("machine");
+  errors.attempt([&] {
+    result.machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
+    result.precision = precision.value_or(usual_precision(*result.machine));
+    result.cluster.machine = read_machine(*result.machine, result.precision);
+  });
   result.cluster.ranks = 0;
-  read_overrides(block, result.cluster);
-  read_network(block, result.cluster);
+  if (errors.none()) errors.attempt([&] { read_overrides(block, result.cluster); });
+  errors.attempt([&] { read_network(block, result.cluster); });
+  errors.throw_if_any();
   result.nodes = block.find("nodes");
   result.ranks = block.find("ranks");
   if (!result.ranks) return result;

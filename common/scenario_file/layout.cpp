@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <sstream>
 
+#include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/layout/layout_space.hpp"
 #include "common/scenario_file/blocks.hpp"
@@ -162,11 +164,18 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
   std::vector<std::string> names;
   for (const MeshAxis axis : all) names.emplace_back(axis_name(axis));
   std::vector<MeshAxis> order;
-  for (const YamlValue& item : value.items()) {
-    const MeshAxis axis = all.at(item.choice(names));
-    if (std::find(order.begin(), order.end(), axis) != order.end())
-      item.fail("'" + excerpt(item.text()) + "' stands twice");
+  const auto add = [&](const YamlValue& place, const std::string& word) {
+    const auto found = find_name(word, names);
+    if (!found) place.fail(place.path() + ": unknown '" + excerpt(word) + "'", did_you_mean(word, names));
+    const MeshAxis axis = all.at(*found);
+    if (std::find(order.begin(), order.end(), axis) != order.end()) place.fail("'" + excerpt(word) + "' stands twice");
     order.push_back(axis);
+  };
+  if (value.is_text()) {  // as Megatron-LM writes it: tp-cp-ep-dp-pp
+    std::istringstream words(value.text());
+    for (std::string word; std::getline(words, word, '-');) add(value, word);
+  } else {
+    for (const YamlValue& item : value.items()) add(item, item.text());
   }
   for (const MeshAxis axis : all) {
     if (std::find(order.begin(), order.end(), axis) == order.end()) order.push_back(axis);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/input_errors.hpp"
 #include "common/block_cost/missing_numbers.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
@@ -289,23 +290,36 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
                      "write model: " + std::filesystem::path(path).filename().string() +
                          " in a scenario beside it; plumb show " + path + " tells what it is");
   }
-  file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
-
-  Scenario scenario{.name = name, .place = path, .model = read_model_of(file.require("model"))};
+  InputErrors errors;
+  errors.attempt([&] {
+    file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
+  });
+  if (!file.is_map()) errors.throw_if_any();
+  Scenario scenario{.name = name, .place = path};
+  TrainingBlock training;
+  ClusterBlock cluster;
+  LayoutChoices choices;
+  const std::optional<YamlValue> split = chosen(file, "split", overrides.split);
+  errors.attempt([&] { scenario.model = read_model_of(file.require("model")); });
+  errors.attempt([&] { training = read_training(file.find("training")); });
+  if (errors.attempt([&] { cluster = read_cluster(file, training.precision); })) {
+    errors.attempt([&] { choices = read_layouts(file, file.find("layout"), cluster); });
+  }
+  errors.attempt([&] {
+    if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
+  });
+  errors.attempt([&] { scenario.splits = read_splits(split); });
+  errors.throw_if_any();
   if (const YamlValue model = file.require("model"); model.is_text()) {
     scenario.remarks = model_remarks(find_file(model));
   }
-  if (const auto cluster = file.find("cluster")) scenario.place = to_string(cluster->place());
-  const TrainingBlock training = read_training(file.find("training"));
+  if (const auto given = file.find("cluster")) scenario.place = to_string(given->place());
   require_layers(training, scenario.model.layers.size());
-  ClusterBlock cluster = read_cluster(file, training.precision);
-  LayoutChoices choices = read_layouts(file, file.find("layout"), cluster);
   require_divided_model(file, choices, scenario.model);
   scenario.layouts = std::move(choices.layouts);
   scenario.stage_data_pipelines = std::move(choices.stage_data_pipelines);
   scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
-  if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
   scenario.training = training.training;
   scenario.recomputes = training.recomputes;
   scenario.training.precision = cluster.precision;
@@ -322,8 +336,6 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   const ScheduleBounds bounds = schedule_bounds(scenario);
   const std::optional<YamlValue> schedule = chosen(file, "schedule", overrides.schedule);
   scenario.schedules = read_schedules(schedule, bounds);
-  const std::optional<YamlValue> split = chosen(file, "split", overrides.split);
-  scenario.splits = read_splits(split);
   require_stages_fit(file, scenario);
   require_schedule_fits(schedule, scenario, bounds);
   require_splits_fit(split, scenario);

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/document/synonyms.hpp"
 #include "common/cost/software_yaml.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
@@ -15,8 +16,8 @@ constexpr std::string_view changed_suffix = ", changed";
 YamlValue software_file(const YamlValue& value) {
   const std::string text = value.text();
   const auto& names = software_names();
-  const bool by_name = std::ranges::find(names, text) != names.end();
-  const auto found = find_file(by_name ? "software/" + text + ".yaml" : text, value);
+  const auto name = find_name(text, names);
+  const auto found = find_file(name ? "software/" + names[*name] + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
   value.fail(value.path() + ": unknown software '" + text + "'", did_you_mean(text, names));

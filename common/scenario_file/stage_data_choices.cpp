@@ -8,6 +8,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/cost/collective_time.hpp"
+#include "common/cost/stage_workspace.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/layout/shared_ports.hpp"
@@ -130,9 +131,11 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
       .forward = {},
       .backward = {},
       .memory = machine.device.memory.value};
+  std::map<int, StageWorkspaces> workspaces;  // by degree
   for (int degree = 1; degree <= widest; ++degree) {
     if (whole % degree != 0) continue;
     const std::vector<ComputeCost> blocks = block_costs(at, whole / degree);
+    workspaces.emplace(degree, blocks);
     problem.degrees.push_back(degree);
     problem.forward.emplace_back();
     problem.backward.emplace_back();
@@ -157,6 +160,10 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
   problem.message = [way, states, shared_by](int from, int to) {
     const auto through_port = [&](int degree) { return states * std::min(degree, shared_by) / degree; };
     return transfer_time(way, std::max(through_port(from), through_port(to)));
+  };
+  problem.working = [workspaces = std::move(workspaces), redone](int degree, int first, int last) {
+    const StageWorkspaces& own = workspaces.at(degree);
+    return redone ? own.with_kept(first, last) : own.of(first, last);
   };
   std::map<int, GroupPlacement> groups;  // by degree
   for (const int degree : problem.degrees) {

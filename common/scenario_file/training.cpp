@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/base/input_errors.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
 
@@ -104,24 +105,34 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   TrainingBlock result{.recomputes = {Recompute{}}};
   if (!given) return result;
   const YamlValue block = block_or_file(*given, "training");
-  block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate",
-                    "seed", "lora"});
+  InputErrors errors;
+  errors.attempt([&] {
+    block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate",
+                      "seed", "lora"});
+  });
+  if (!block.is_map()) errors.throw_if_any();
   result.sequence = block.find("sequence");
   result.global_batch = block.find("global_batch");
   result.microbatch = block.find("microbatch");
   result.lora = block.find("lora");
-  if (const auto value = block.find("precision")) result.precision = read_precision(*value);
+  const auto read = [&](const char* key, const auto& take) {
+    errors.attempt([&] {
+      if (const auto value = block.find(key)) take(*value);
+    });
+  };
+  read("precision", [&](const YamlValue& value) { result.precision = read_precision(value); });
   result.recompute = block.find("recompute");
-  if (result.recompute) result.recomputes = read_recomputes(*result.recompute);
+  read("recompute", [&](const YamlValue& value) { result.recomputes = read_recomputes(value); });
   result.training.recompute = result.recomputes.front();
-  if (const auto value = block.find("optimizer")) {
-    result.training.optimizer = static_cast<Optimizer>(value->choice(optimizer_names()));
-  }
-  if (const auto value = block.find("learning_rate"))
-    result.training.learning_rate = value->number(0, most_learning_rate);
-  if (const auto value = block.find("seed")) {
-    result.training.seed = static_cast<std::uint64_t>(value->integer(0, largest_seed));
-  }
+  read("optimizer", [&](const YamlValue& value) {
+    result.training.optimizer = static_cast<Optimizer>(value.choice(optimizer_names()));
+  });
+  read("learning_rate",
+       [&](const YamlValue& value) { result.training.learning_rate = value.number(0, most_learning_rate); });
+  read("seed", [&](const YamlValue& value) {
+    result.training.seed = static_cast<std::uint64_t>(value.integer(0, largest_seed));
+  });
+  errors.throw_if_any();
   return result;
 }
 

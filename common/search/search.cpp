@@ -70,9 +70,11 @@ class Search {
       : space_(space), engine_(engine), options_(options), weighing_(space, make_weigher, options) {}
 
   SearchResult run() {
-    weighing_.measure_bounds();
-    do weigh_all_within_limit();
-    while (predict_more());
+    do {
+      weighing_.measure_bounds();
+      do weigh_all_within_limit();
+      while (predict_more());
+    } while (!weighing_.measured() && !weighing_.ended());
     if (predictions_.empty()) weighing_.weigh_nearest_excluded();
     refine_best();
     return result();

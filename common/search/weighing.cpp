@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <numeric>
 #include <tuple>
 
 #include "common/base/error.hpp"
@@ -21,12 +23,34 @@ void keep_smaller(std::optional<std::pair<Bytes, std::int64_t>>& kept, Bytes byt
   if (!kept || std::pair(bytes, id) < *kept) kept = {bytes, id};
 }
 
+// So many places, of which the first few of a spread order lie all over: each step is 0.62 of all, the golden ratio's
+// part, made coprime to their number.
+class Places {
+ public:
+  explicit Places(std::int64_t count) : count_(count), step_(std::max<std::int64_t>(1, count * 618 / 1000)) {
+    while (std::gcd(step_, count_) > 1) ++step_;
+  }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] std::int64_t spread(std::int64_t place) const { return place * step_ % count_; }
+
+ private:
+  std::int64_t count_;
+  std::int64_t step_;
+};
+
+Deadline half_of_what_is_left(Deadline deadline) {
+  if (!deadline) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  return now + (*deadline - now) / 2;
+}
+
 }  // namespace
 
 Weighing::Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options)
     : space_(space),
       options_(options),
-      stop_(options.stop, options.time_limit ? deadline_after(*options.time_limit) : std::nullopt),
+      deadline_(options.time_limit ? deadline_after(*options.time_limit) : std::nullopt),
+      stop_(options.stop, deadline_),
       first_stop_(stop_.looked_at_by([this] { tell(); })) {
   for (int thread = 0; thread < std::max(1, options.jobs); ++thread) {
     weighers_.push_back(make_weigher(space.scenario()));
@@ -40,6 +64,7 @@ void Weighing::tell() const {
 }
 
 void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& refusals) {
+  facts_[index(family)].looked_at = true;
   if (std::optional<std::string> refusal = space_.refusal(family)) {
     refusals.push_back({.id = family, .reason = std::move(*refusal)});
     return;
@@ -57,18 +82,41 @@ void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& re
 }
 
 void Weighing::measure_bounds() {
+  const std::int64_t families = space_.families();
+  const Places places((families + bounds_at_once - 1) / bounds_at_once);
+  const Stop halfway(options_.stop, half_of_what_is_left(deadline_));
   std::vector<Refusals> refusals(weighers_.size());
+  std::vector<std::vector<std::int64_t>> measured(weighers_.size());
   std::atomic<bool> ended_early = false;
-  in_parallel(static_cast<int>(weighers_.size()), space_.families(), bounds_at_once,
-              [&](int thread, std::int64_t family) {
-                if (family % bounds_at_once == 0 && ended()) ended_early = true;
-                if (ended_early) return;
-                measure(family, weighers_[index(thread)], refusals[index(thread)]);
-                if (thread == 0) tell();
-              });
+  in_parallel(static_cast<int>(weighers_.size()), places.count(), 1, [&](int thread, std::int64_t place) {
+    if (ended_early || halfway.ended()) {
+      ended_early = true;
+      return;
+    }
+    const std::int64_t first = places.spread(place) * bounds_at_once;
+    for (std::int64_t family = first; family < std::min(families, first + bounds_at_once); ++family) {
+      if (facts_[index(family)].looked_at) continue;
+      measure(family, weighers_[index(thread)], refusals[index(thread)]);
+      if (facts_[index(family)].known) measured[index(thread)].push_back(family);
+      if (thread == 0) tell();
+    }
+  });
   measured_ = !ended_early;
+  take_refusals(refusals);
   const Bytes memory = space_.scenario().cluster.machine.device.memory.value;
-  for (const Refusals& list : refusals) {
+  for (const std::vector<std::int64_t>& list : measured) {
+    for (const std::int64_t family : list) {
+      const bool excluded = options_.prune && facts_[index(family)].memory > memory;
+      (excluded ? excluded_ : waiting_).push_back(family);
+      if (excluded) disposed_ += space_.splits();
+    }
+  }
+  std::ranges::sort(excluded_);
+  sort_waiting();
+}
+
+void Weighing::take_refusals(const std::vector<Refusals>& by_thread) {
+  for (const Refusals& list : by_thread) {
     for (const Refusal& refusal : list) {
       log_.cannot_be_built(refusal.reason, space_.splits());
       disposed_ += space_.splits();
@@ -76,17 +124,6 @@ void Weighing::measure_bounds() {
       refused_ = std::min(refused_.value_or(id), id);
     }
   }
-  for (std::int64_t family = 0; family < space_.families(); ++family) {
-    const Facts& facts = facts_[index(family)];
-    if (!facts.known) continue;
-    if (options_.prune && facts.memory > memory) {
-      excluded_.push_back(family);
-      disposed_ += space_.splits();
-    } else {
-      waiting_.push_back(family);
-    }
-  }
-  sort_waiting();
 }
 
 void Weighing::sort_waiting() {

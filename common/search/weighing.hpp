@@ -25,8 +25,11 @@ class Weighing {
  public:
   Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options);
 
-  // Of every family: refused, too large, or waiting; those last that take long to weigh, then by time bound and number.
+  // Of every family that was not looked at before: refused, too large, or waiting; those last that take long to weigh,
+  // then by time bound and number. Where time is limited, of as many as half of what is left of it suffices for, from
+  // all over the space: the rest of it is for weighing.
   void measure_bounds();
+  // Whether every family was looked at.
   [[nodiscard]] bool measured() const { return measured_; }
   [[nodiscard]] const std::vector<std::int64_t>& waiting() const { return waiting_; }
   [[nodiscard]] Seconds time_bound(std::int64_t family) const { return facts_[index(family)].time; }
@@ -68,6 +71,7 @@ class Weighing {
   struct Facts {
     Seconds time = {};
     Bytes memory = {};
+    bool looked_at = false;
     bool known = false;
     bool is_long = false;
     std::vector<std::int64_t> put_off = {};  // the splits that were; none: all of them, before the first time
@@ -83,6 +87,7 @@ class Weighing {
 
   [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
+  void take_refusals(const std::vector<Refusals>& by_thread);
   // What it counts as disposed of, but for what waits again; not where all were counted when they were excluded.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
                                                     std::vector<std::int64_t> later, bool counts);
@@ -97,6 +102,7 @@ class Weighing {
 
   const SearchSpace& space_;
   const SearchOptions& options_;
+  Deadline deadline_;
   Stop stop_;
   Stop first_stop_;                // of the first thread, which tells the progress whenever it asks
   std::vector<Weigher> weighers_;  // by thread

@@ -52,11 +52,14 @@ class ReplicaSearch {
     gradients_ = sums_before(problem.gradients);
     fixed_ = sums_before(problem.fixed);
     reductions_.resize(degrees_ * row() * row());
+    if (!kept_.empty() && problem.working) working_.resize(reductions_.size());
     for (std::size_t degree = 0; degree < degrees_; ++degree) {
       for (int first = 0; first < blocks_; ++first) {
         for (int last = first + 1; last <= blocks_; ++last) {
           const Bytes bytes = gradients_[at(last)] - gradients_[at(first)];
           reductions_[segment(degree, first, last)] = problem.reduction(problem.degrees[degree], bytes);
+          if (working_.empty()) continue;
+          working_[segment(degree, first, last)] = problem.working(problem.degrees[degree], first, last);
         }
       }
     }
@@ -101,8 +104,9 @@ class ReplicaSearch {
   [[nodiscard]] bool fits(std::size_t degree, int first, int last, int stages) const {
     if (kept_.empty()) return true;
     const std::int64_t held = std::min<std::int64_t>(problem_.microbatches, stages);
-    return fixed_[at(last)] - fixed_[at(first)] + (kept_[degree][at(last)] - kept_[degree][at(first)]) * held <=
-           problem_.memory;
+    const Bytes working = working_.empty() ? Bytes{} : working_[segment(degree, first, last)];
+    const Bytes kept = kept_[degree][at(last)] - kept_[degree][at(first)];
+    return fixed_[at(last)] - fixed_[at(first)] + kept * held + working <= problem_.memory;
   }
 
   [[nodiscard]] StageCost cost(std::size_t degree, int first, int last) const {
@@ -214,6 +218,7 @@ class ReplicaSearch {
   std::vector<Bytes> gradients_;
   std::vector<Bytes> fixed_;
   std::vector<Seconds> reductions_;         // by segment
+  std::vector<Bytes> working_;              // by segment; empty: nothing
   std::vector<std::vector<Place>> levels_;  // by stages, less one
 };
 

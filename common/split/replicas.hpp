@@ -21,8 +21,11 @@ struct ReplicaProblem {
   std::vector<std::vector<Seconds>> backward;  // recompute included
   std::vector<std::vector<Bytes>> kept = {};   // of one microbatch; empty, this and the next: no limit
   std::vector<Bytes> fixed = {};               // by block: weights, gradients, states
-  Bytes memory = {};                           // of a device
-  std::vector<Bytes> gradients = {};           // by block
+  // While a stage of the blocks [first, last) on so many replicas works on a microbatch, beside what it keeps; none:
+  // nothing.
+  std::function<Bytes(int degree, int first, int last)> working = {};
+  Bytes memory = {};                  // of a device
+  std::vector<Bytes> gradients = {};  // by block
   // Of so many gradients over so many replicas, once a step; of one microbatch between stages of so many replicas, one
   // way.
   std::function<Seconds(int degree, Bytes gradients)> reduction = {};

@@ -62,6 +62,9 @@ struct Timeline {
   Seconds clock_uncertainty = {};
   std::vector<int> clock_of_rank = {};  // the same number: the same clock; empty: not known, each may have its own
   Bytes memory_limit = {};              // what a rank of the plan's device may use; 0: not known
+  FlopsPerSecond peak_flops = {};       // of the devices of all ranks of the layout; 0: not known
+  std::string layout = {};              // "pp8·tp4"; empty, as the next: not known
+  std::string split = {};               // the layers of each stage, "[6, 6]"
   // Of a prediction, per rank: drawn in a trace as counters, and not read back from it.
   std::vector<std::vector<MemoryPoint>> memory = {};
   bool operator==(const Timeline&) const = default;

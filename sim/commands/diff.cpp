@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/command_line.hpp"
@@ -62,8 +64,30 @@ Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   return verdict;
 }
 
+// What each kind of compute action of each stage takes in a step.
+std::map<std::pair<int, ActionKind>, Seconds> compute_times(const Timeline& timeline) {
+  std::map<std::pair<int, ActionKind>, Seconds> times;
+  for (const Event& event : median_step(timeline).events) {
+    if (is_compute(event.action.kind)) times[{event.action.stage, event.action.kind}] += event.end - event.start;
+  }
+  return times;
+}
+
+// Whether every kind of action of every stage differs by about the same fraction: that is the machine, not one of them.
+bool differ_alike(const Timeline& predicted, const Timeline& measured) {
+  std::vector<double> changes;
+  const auto expected = compute_times(predicted);
+  for (const auto& [kind, time] : compute_times(measured)) {
+    const auto found = expected.find(kind);
+    if (found != expected.end() && found->second > Seconds{}) changes.push_back(time / found->second - 1);
+  }
+  if (changes.size() < 2) return false;
+  const auto [least, most] = std::ranges::minmax(changes);
+  return least * most > 0 && std::abs(most - least) < std::abs(most + least) / 4;
+}
+
 // What a reader of the causes should know: whole sentences.
-std::vector<std::string> remarks_on(const Timeline& predicted, const TimelineDiff& difference,
+std::vector<std::string> remarks_on(const Timeline& predicted, const Timeline& measured, const TimelineDiff& difference,
                                     const Calibrations& calibrations) {
   std::vector<std::string> remarks;
   if (has_noise_mark(predicted.costs.provenance)) remarks.emplace_back(noise_warning);
@@ -72,7 +96,9 @@ std::vector<std::string> remarks_on(const Timeline& predicted, const TimelineDif
   const bool one_stands_out = std::ranges::any_of(difference.causes, [&](const DiffCause& cause) {
     return cause.seconds / (difference.measured - difference.predicted) >= 0.5;
   });
-  if (std::abs(gap) > far_off_fraction && !one_stands_out && calibrations.before.empty()) {
+  const bool none_stands_out = !one_stands_out || differ_alike(predicted, measured);
+  const bool is_run = measured.source == TimelineSource::measured;
+  if (is_run && std::abs(gap) > far_off_fraction && none_stands_out && calibrations.before.empty()) {
     remarks.emplace_back(
         "No kind of action stands out. Was the machine as fast as when it was calibrated? Calibrate before and after "
         "the run, and give both with --profile-before and --profile-after.");
@@ -175,7 +201,7 @@ ExitStatus diff_command(const DiffOptions& options) {
   const TimelineDiff difference = diff(predicted, measured);
   const Sides sides = sides_of(predicted, measured);
   const Verdict verdict = judge(options, difference);
-  const std::vector<std::string> remarks = remarks_on(predicted, difference, options.calibrations);
+  const std::vector<std::string> remarks = remarks_on(predicted, measured, difference, options.calibrations);
   if (options.json) {
     std::cout << to_text(to_json(options, difference, sides, verdict, remarks));
   } else {

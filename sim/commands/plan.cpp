@@ -41,8 +41,15 @@ void print_bottlenecks(const Planned& planned, const Candidate& chosen) {
 
 // A gain against what does not fit is none: the fastest uniform split that does.
 void print_fitting_uniform(const PlanningResult& result, const Candidate& chosen) {
-  const Candidate* uniform = uniform_of(chosen, result);
-  if (uniform == nullptr || uniform->fits) return;
+  const auto marked = [&](const Candidate& candidate) {
+    const Candidate* const own = uniform_of(candidate, result);
+    return candidate.built && own != nullptr && own != &candidate && !own->fits;
+  };
+  if (!marked(chosen)) {
+    if (!std::ranges::any_of(result.candidates, marked)) return;
+    std::cout << "  (too large): compared with a uniform split that does not fit.\n";
+    return;
+  }
   const Candidate* fitting = fitting_uniform(result);
   if (fitting == nullptr) {
     std::cout << "  (too large): compared with a uniform split that does not fit; none that was weighed does.\n";

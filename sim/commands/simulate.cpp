@@ -16,6 +16,7 @@
 #include "common/base/text.hpp"
 #include "common/graph/receive_slots.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/shortfall.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "common/timeline/chart/gantt.hpp"
 #include "common/timeline/chart/schedule_chart.hpp"
@@ -193,7 +194,7 @@ std::string memory_line(const Prediction& prediction) {
       fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
   if (const auto& peak = fullest.peak) {
     text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
-                        to_text(peak->time), to_string(peak->action), to_text(fullest.peak_bytes - sum(peak->held)),
+                        to_text(peak->time), in_words(peak->action), to_text(fullest.peak_bytes - sum(peak->held)),
                         to_text(peak->held.kept), to_text(peak->held.messages), to_text(peak->held.workspace));
   }
   const Sourced<Bytes>& framework = prediction.plan.cluster.machine.device.framework_memory;

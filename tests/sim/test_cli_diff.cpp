@@ -43,6 +43,36 @@ TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
 }
 #endif
 
+TEST_CASE("where every kind of action differs alike, diff asks for calibrations around the run") {
+  const Folder folder;
+  const std::string plan = folder.file("plan.json");
+  const std::string predicted = folder.file("predicted.json");
+  REQUIRE(run_plumb(folder, "plan " + folder.file("small.yaml", small) + " -o " + plan).status == 0);
+  REQUIRE(run_plumb(folder, "simulate " + plan + " --engine path -o " + predicted).status == 0);
+  const auto run_of = [&](const std::string& name, double first, double others) {
+    Json slow = Json::parse(plumb::read_file(plan));
+    for (std::size_t stage = 0; stage < slow["costs"]["stages"].size(); ++stage) {
+      for (const char* key : {"forward_s", "input_gradient_s", "weight_gradient_s"}) {
+        Json& time = slow["costs"]["stages"][stage][key];
+        time = (stage == 0 ? first : others) * time.get<double>();
+      }
+    }
+    const std::string run = folder.file(name);
+    REQUIRE(
+        run_plumb(folder, "simulate " + folder.file("slow.json", slow.dump()) + " --engine path -o " + run).status ==
+        0);
+    Json trace = Json::parse(plumb::read_file(run));
+    trace["plumb"]["source"] = "measured";
+    return folder.file(name, trace.dump());
+  };
+  const std::string asks = "No kind of action stands out. Was the machine as fast as when it was calibrated?";
+  const std::string command = "diff " + predicted + " ";
+  CHECK_THAT(run_plumb(folder, command + run_of("all.json", 1.2, 1.2)).out, ContainsSubstring(asks));
+  CHECK_THAT(run_plumb(folder, command + run_of("most.json", 1.25, 1.2)).out, ContainsSubstring(asks));
+  CHECK(run_plumb(folder, command + run_of("one.json", 1.5, 1)).out.find(asks) == std::string::npos);
+  CHECK(run_plumb(folder, command + run_of("none.json", 1.01, 1.01)).out.find(asks) == std::string::npos);
+}
+
 TEST_CASE("diff judges nothing when the machine moved by more than 2% between two calibrations") {
   const Folder folder;
   const std::string plan = folder.file("plan.json");

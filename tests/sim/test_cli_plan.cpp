@@ -297,6 +297,9 @@ TEST_CASE("plan says tokens/s and MFU as simulate does, and a gain over what doe
   CHECK_THAT(text, ContainsSubstring("(too large)") && ContainsSubstring("MFU"));
   CHECK_THAT(text, ContainsSubstring("compared with a uniform split that does not fit; none that was weighed does"));
   CHECK_THAT(text, ContainsSubstring("with a shorter first and last stage by hand (Megatron-LM), ["));
+  // Also where the best is not marked, but a row is.
+  CHECK_THAT(run_plumb(folder, "plan " + file).out,
+             ContainsSubstring("  (too large): compared with a uniform split that does not fit.\n"));
   const Json zb = json_of(run_plumb(folder, "plan " + file + " --schedule zb-h1 --json"));
   CHECK(zb["candidates"][zb["chosen"].get<std::size_t>()]["uniform_fits"] == false);
   CHECK(zb["first_last"]["split_layers"].size() == 8);
@@ -326,6 +329,7 @@ TEST_CASE("simulate draws once what repeats, as wide as is asked for") {
   const std::string file = std::string(PLUMB_SOURCE_DIR) + "/scenarios/llama-3-8b-dgx-h100.yaml";
   const std::string text = run_plumb(folder, "simulate " + file + " --width 60").out;
   CHECK_THAT(text, ContainsSubstring("warm-up") && ContainsSubstring("cool-down") && ContainsSubstring("(times: s)"));
+  CHECK_THAT(text, Catch::Matchers::Matches("[^]* of stage [0-9]+ \\(microbatch [0-9]+\\): states [^]*"));
   refuses(run_plumb(folder, "simulate " + file + " --width 1"), {"--width"});
 }
 

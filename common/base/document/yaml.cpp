@@ -11,8 +11,10 @@
 #include <sstream>
 
 #include "common/base/document/synonyms.hpp"
+#include "common/base/document/toml.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
+#include "common/base/input_errors.hpp"
 
 namespace plumb {
 namespace {
@@ -146,10 +148,15 @@ class Merge {
     if (depth > deepest) fail(over, "is nested more than " + std::to_string(deepest) + " deep");
     if (keys_ > most_keys) fail(over, "has more than " + std::to_string(most_keys) + " keys with what is merged in");
     YAML::Node result(YAML::NodeType::Map);
-    for (const auto& entry : base) result[entry.first] = entry.second;
+    // Keys as nodes, which know their line; looked up in a set, since to ask a map of yaml-cpp adds to it.
+    std::set<std::string> own;
     for (const auto& entry : over) {
+      own.insert(entry.first.Scalar());
       const YAML::Node below = base[entry.first.Scalar()];
-      result[entry.first.Scalar()] = below.IsDefined() ? (*this)(entry.second, below, depth + 1) : entry.second;
+      result[entry.first] = below.IsDefined() ? (*this)(entry.second, below, depth + 1) : entry.second;
+    }
+    for (const auto& entry : base) {
+      if (!own.contains(entry.first.Scalar())) result[entry.first] = entry.second;
     }
     return result;
   }
@@ -184,6 +191,7 @@ YamlValue::YamlValue(std::shared_ptr<const Content> content, const std::string& 
 }
 
 YamlValue YamlValue::parse(std::string_view text, const std::string& file) {
+  require_no_toml(text, file);
   try {
     require_one_document(text, file);
     const YAML::Node document = YAML::Load(std::string(text));
@@ -198,10 +206,6 @@ YamlValue YamlValue::parse(std::string_view text, const std::string& file) {
 
 YamlValue YamlValue::load(const std::filesystem::path& path) {
   const std::string text = read_file(path);
-  if (path.extension() == ".toml") {
-    throw InputError(path.string(), "looks like TOML; plumb reads YAML or JSON",
-                     "the same as YAML: `[training]` and `sequence = 4096` become `training: {sequence: 4096}`");
-  }
   return parse(text, path.string());
 }
 
@@ -235,6 +239,7 @@ std::vector<std::string> YamlValue::keys() const {
 
 void YamlValue::check_keys(const std::vector<std::string>& allowed) const {
   std::set<std::string> seen;
+  InputErrors errors;
   if (!is_map()) fail(path_ + ": expected keys and values", "keys: " + did_you_mean("", allowed));
   for (const auto& entry : content_->node) {
     const YamlValue key(std::make_shared<const Content>(Content{entry.first}), place_.file, path_);
@@ -243,10 +248,11 @@ void YamlValue::check_keys(const std::vector<std::string>& allowed) const {
     if (!seen.insert(word).second) key.fail("key '" + excerpt(word) + "' stands twice");
     if (std::find(allowed.begin(), allowed.end(), word) == allowed.end()) {
       const std::string meant = key_meant(word, allowed);
-      key.fail("unknown key '" + excerpt(word) + "' in " + path_,
-               meant.empty() ? did_you_mean(word, allowed) : "the key is '" + meant + "' here");
+      errors.add(InputError(key.place(), "unknown key '" + excerpt(word) + "' in " + path_,
+                            meant.empty() ? did_you_mean(word, allowed) : "the key is '" + meant + "' here"));
     }
   }
+  errors.throw_if_any();
 }
 
 std::optional<YamlValue> YamlValue::find(std::string_view key) const {

@@ -149,9 +149,23 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, scale);
 }
 
+namespace {
+
+std::string or_dash(std::string text) { return text.empty() ? "–" : text; }
+
+// Of the model's FLOPs over what the devices could do meanwhile.
+std::string utilisation_text(const Timeline& timeline, Seconds step) {
+  const double possible = timeline.peak_flops.value * step.value;
+  return possible > 0 ? percent_text(timeline.model_flops.value / possible) : "–";
+}
+
+}  // namespace
+
 std::string overview_table(const std::vector<Timeline>& timelines) {
   std::string table =
-      "<table class=\"overview\"><thead><tr><th>plan<th>schedule<th>timeline<th>step<th>tokens/s<th>bubble <span "
+      "<table "
+      "class=\"overview\"><thead><tr><th>plan<th>layout<th>layers<th>schedule<th>timeline<th>step<th>tokens/"
+      "s<th>MFU<th>bubble <span "
       "class=\"quiet\">of "
       "makespan, with the optimizer</span><th>bubble <span class=\"quiet\">of span</span><th>largest "
       "peak</tr></thead><tbody>\n";
@@ -162,12 +176,13 @@ std::string overview_table(const std::vector<Timeline>& timelines) {
     for (const RankSummary& rank : timeline.ranks) peak = std::max(peak, rank.peak_bytes);
     const double speed = tokens_per_s(timeline, step);
     table += fmt::format(
-        "<tr><td>{}</td><td>{}, {} microbatches</td><td>{} <span "
-        "class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td>"
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}, {} microbatches</td><td>{} <span "
+        "class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td></tr>\n",
-        escaped(timeline.plan_name), escaped(timeline.schedule.name), whole_microbatches(timeline.schedule),
-        source_word(timeline.source), escaped(timeline.producer), to_text(step.duration),
-        speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–",
+        escaped(timeline.plan_name), or_dash(escaped(timeline.layout)), or_dash(escaped(timeline.split)),
+        escaped(timeline.schedule.name), whole_microbatches(timeline.schedule), source_word(timeline.source),
+        escaped(timeline.producer), to_text(step.duration),
+        speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–", utilisation_text(timeline, step.duration),
         percent_text(statistics.bubble_makespan_fraction), percent_text(statistics.bubble_span_fraction),
         peak.value > 0 ? peak_text(peak, timeline.memory_limit) : "–");
   }

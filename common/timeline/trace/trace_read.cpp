@@ -101,6 +101,9 @@ Timeline timeline_from_json(const JsonValue& value) {
   }
   read_clocks(value, timeline);
   if (const auto limit = value.find("memory_limit_bytes")) timeline.memory_limit = limit->bytes();
+  if (const auto peak = value.find("peak_flops_per_s")) timeline.peak_flops = {peak->number()};
+  if (const auto layout = value.find("layout")) timeline.layout = layout->text();
+  if (const auto split = value.find("split")) timeline.split = split->text();
   const JsonValue steps = value.at("steps");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     timeline.steps.push_back({.events = {}, .duration = steps[i].at("duration_s").seconds()});

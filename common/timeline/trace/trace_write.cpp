@@ -167,6 +167,9 @@ Json TraceWriter::plumb_object() const {
     if (!timeline_.clock_of_rank.empty()) head["clock_of_rank"] = timeline_.clock_of_rank;
   }
   if (timeline_.memory_limit > Bytes{}) head["memory_limit_bytes"] = timeline_.memory_limit.value;
+  if (timeline_.peak_flops > FlopsPerSecond{}) head["peak_flops_per_s"] = timeline_.peak_flops.value;
+  if (!timeline_.layout.empty()) head["layout"] = timeline_.layout;
+  if (!timeline_.split.empty()) head["split"] = timeline_.split;
   return head;
 }
 

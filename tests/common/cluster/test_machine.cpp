@@ -159,6 +159,28 @@ TEST_CASE("what all blocks of a machine lack is told at once") {
   CHECK_THROWS_WITH(read("devise: 1\n"), ContainsSubstring("did you mean 'device'?"));
 }
 
+TEST_CASE("all wrong keys and values of a machine's file are told at once, each with its line") {
+  std::string text = good;
+  const auto replace = [&](const std::string& what, const std::string& by) {
+    text.replace(text.find(what), what.size(), by);
+  };
+  replace("2039 GB/s", "2039");
+  replace("74 GiB", "74 GB/s");
+  replace("  memory_efficiency:", "  memory_eficiency:");
+  replace("3.4 us", "fast");
+  try {
+    (void)read(text);
+    FAIL("read");
+  } catch (const InputError& error) {
+    const std::string all = error.what();
+    CHECK_THAT(all, ContainsSubstring("machine.yaml:9:29: ") && ContainsSubstring("no unit"));
+    CHECK_THAT(all, ContainsSubstring("machine.yaml:11:19: ") && ContainsSubstring("unknown unit 'GB/s'"));
+    CHECK_THAT(all, ContainsSubstring("unknown key 'memory_eficiency'"));
+    CHECK_THAT(all, ContainsSubstring("key 'memory_efficiency' is missing in device"));
+    CHECK_THAT(all, ContainsSubstring("expected a quantity, not 'fast'"));
+  }
+}
+
 TEST_CASE("a CPU machine takes its cores from here unless they are given") {
   std::string text = good;
   text.replace(text.find("devices: 2"), 10, "cores: usable");

@@ -109,6 +109,26 @@ TEST_CASE("a stage computes and keeps what a stage of a plain plan does with its
   }
 }
 
+TEST_CASE("planners of replicas count what a stage works in beside what it keeps, as its plan does") {
+  for (const char* recompute : {"none", "full"}) {
+    CAPTURE(recompute);
+    const Scenario scenario =
+        read_text(text_of({.data = "{by_stage: [2, 1]}", .recompute = recompute, .split = "[3, 5]"}));
+    const Plan plan = make_plan(scenario, only_choice(scenario));
+    const ReplicaProblem problem = replica_problem(scenario, layout_with(scenario.layout, {1}), 3, 1, 2);
+    const auto working = [&](int stage) {
+      const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+      const Bytes kept_by_planner = problem.kept.front()[1];  // of a layer: nothing where F is redone
+      return std::max({cost.forward_workspace_bytes, cost.input_gradient_workspace_bytes,
+                       cost.kept_for_weight_bytes + cost.weight_gradient_workspace_bytes - cost.kept_bytes}) +
+             (kept_by_planner > Bytes{} ? Bytes{} : cost.kept_bytes);
+    };
+    CHECK(problem.working(2, 0, 4) == working(0));
+    CHECK(problem.working(1, 4, 10) == working(1));
+    CHECK(working(0) > Bytes{});
+  }
+}
+
 TEST_CASE("gradients are reduced over the replicas of their own stage") {
   const Plan plan = plan_of({.data = "{by_stage: [4, 1]}"});
   const Plan plain = plan_of({.data = "{degree: 4}"});

@@ -33,7 +33,7 @@ std::vector<std::string> keys_of(const std::string& scenario) {
   const std::string head = "one of: ";
   REQUIRE(hint.starts_with(head));
   std::vector<std::string> keys;
-  std::stringstream list(hint.substr(head.size()));
+  std::stringstream list(hint.substr(head.size(), hint.find('\n') - head.size()));  // others follow
   for (std::string key; std::getline(list, key, ',');) keys.push_back(key.substr(key.find_first_not_of(' ')));
   return keys;
 }

@@ -38,6 +38,17 @@ TEST_CASE("keys and values that are not known name the nearest one that is") {
          {"layout: {order: [data, data]}\n", {"scenario.yaml:11:24: ", "stands twice"}}});
 }
 
+TEST_CASE("what is wrong in several blocks is told at once") {
+  check({{"trainig: {}\ntraining: {sequenc: 32, precision: bf17, optimizer: adamv, seed: -1}\n"
+          "cluster: {machine: dgx-h101, nods: 2}\nsplit: dinamic\nsoftware: megatron-2023\n",
+          {"scenario.yaml:11:1: unknown key 'trainig'", "scenario.yaml:12:12: unknown key 'sequenc'",
+           "scenario.yaml:12:36: training.precision: unknown 'bf17'", "unknown 'adamv'", "training.seed: expected",
+           "scenario.yaml:13:30: unknown key 'nods'", "unknown machine 'dgx-h101'",
+           "scenario.yaml:14:8: split: unknown 'dinamic'", "unknown software 'megatron-2023'"}},
+         {"training: {precision: bf17}\nlayout: {pp: 2}\n",
+          {"unknown 'bf17'", "scenario.yaml:12:10: unknown key 'pp' in layout\n  hint: the key is 'pipeline' here"}}});
+}
+
 TEST_CASE("numbers out of range and of another type") {
   check({{"training: {sequence: 0}\n", {"scenario.yaml:11:22: ", "a whole number from 1"}},
          {"training: {sequence: -5}\n", {"scenario.yaml:11:22: "}},

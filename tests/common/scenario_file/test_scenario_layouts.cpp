@@ -66,6 +66,10 @@ TEST_CASE("some degrees are settled, some lists, some follow") {
   const Scenario fewer =
       read_text(scenario_text("cluster: {machine: dgx-h100, ranks: 4}\nlayout: {pipeline: auto, data: auto}\n"));
   CHECK(names(fewer) == std::vector<std::string>{"dp4", "pp2·dp2", "pp4"});
+  // As Megatron-LM writes an order.
+  const std::string nested = "layout: {pipeline: 4, data: {degree: 2}, order: ";
+  CHECK(read_text(scenario_text(eight + nested + "tp-cp-ep-pp-dp}\n")).layout ==
+        read_text(scenario_text(eight + nested + "[tensor, context, expert, pipeline, data]}\n")).layout);
   const Scenario orders = read_text(scenario_text(eight + "layout: {order: auto, pipeline: 4, data: {degree: 2}}\n"));
   CHECK(orders.layouts.size() == 2);
   const Scenario parallel = read_text(

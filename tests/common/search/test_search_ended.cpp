@@ -1,7 +1,9 @@
 // Searches that are told to end, or whose splits cannot be proven in time.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "common/planner/make_plan.hpp"
 #include "common/search/search.hpp"
@@ -51,6 +53,50 @@ TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
   CHECK(cut.planning.left >= space.candidates() - 4 - cut.planning.pruned);
   check_counts(cut, space);
   for (const LeftOut& group : cut.explanation) CHECK(group.reason.find("told to end") == std::string::npos);
+}
+
+// A hundred thousand machines have so many layouts that their bounds alone took longer than the limit.
+TEST_CASE(
+    "a time limit that does not suffice for all bounds leaves half of it to weigh the best of those that it has") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  const std::chrono::duration<double> limit{1};
+  std::atomic<std::int64_t> measured = 0;
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = slow_weigher(of);
+    weigher.time_bound = [&](const Family&) {
+      std::this_thread::sleep_for(4 * limit / space.families());
+      ++measured;
+      return Seconds{};
+    };
+    return weigher;
+  };
+  const SearchResult found = search(space, make, predict_by_path, {.top = 1, .time_limit = limit});
+  CHECK_FALSE(found.finished);
+  CHECK(measured < space.families());
+  CHECK(found.planning.candidates.front().fits);
+  CHECK(found.planning.left > 0);
+  check_counts(found, space);
+}
+
+TEST_CASE("bounds that take half of a time limit and more are measured to the end where what they leave suffices") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  const SearchResult whole = search(space, fast_weigher, predict_by_path, {.top = 3});
+  const MakeWeigher make = [&](const Scenario& of) {
+    Weigher weigher = fast_weigher(of);
+    weigher.time_bound = [&, bound = weigher.time_bound](const Family& family) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(2.2) / space.families());
+      return bound(family);
+    };
+    return weigher;
+  };
+  const SearchResult found =
+      search(space, make, predict_by_path, {.top = 3, .time_limit = std::chrono::duration<double>(4)});
+  CHECK(found.finished);
+  CHECK(found.planning.left == 0);
+  CHECK(found.planning.candidates.front().choice == whole.planning.candidates.front().choice);
+  check_counts(found, space);
 }
 
 TEST_CASE("told to end, the best one's uniform split is weighed all the same, unless a schedule is made for it") {

@@ -17,6 +17,11 @@ TEST_CASE("values are taken by the names of PyTorch, Megatron-LM and Hugging Fac
   CHECK(find_name("AdamW", {"sgd", "adamw"}) == 1U);
   CHECK(find_name("silu", {"gelu", "swiglu"}) == 1U);
   CHECK(find_name("full_attention", {"sliding", "full"}) == 1U);
+  CHECK(find_name("adamw_torch_fused", {"sgd", "adamw"}) == 1U);
+  CHECK(find_name("FULL_SHARD", {"none", "zero3", "fsdp"}) == 2U);
+  CHECK(find_name("ddp", {"none", "zero1"}) == 0U);
+  CHECK(find_name("tp", {"tensor", "data"}) == 0U);
+  CHECK(find_name("DGX_H100", {"dgx-a100", "dgx-h100"}) == 1U);
 }
 
 TEST_CASE("a synonym counts only where its name stands to choose, and a name of ours stays itself") {
@@ -37,4 +42,7 @@ TEST_CASE("schedules are found by the names of torch.distributed.pipelining") {
   CHECK(find_schedule("ZBVZeroBubble").name == "zb-v");
   CHECK(find_schedule("DualPipeV").name == "dualpipe-v");
   CHECK(find_schedule("LoopedBFS").name == "breadth-first");
+  CHECK(find_schedule("PipeDream-Flush").name == "1f1b");
+  CHECK(find_schedule("interleaved").name == "interleaved-1f1b");
+  CHECK(find_schedule("AFAB").name == "gpipe");
 }

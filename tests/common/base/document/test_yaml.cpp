@@ -127,6 +127,39 @@ TEST_CASE("a choice gives its index or names the nearest") {
              ContainsSubstring("did you mean 'bf16'?"));
 }
 
+TEST_CASE("all unknown keys of a block are named at once, each with its line") {
+  try {
+    YamlValue::parse("sequence: 1\nsequenc: 2\nlr: 3\n", "f.yaml").check_keys({"sequence", "learning_rate"});
+    FAIL("thrown");
+  } catch (const InputError& error) {
+    const std::string text = error.what();
+    CHECK_THAT(text,
+               ContainsSubstring("f.yaml:2:1: unknown key 'sequenc' in the file\n  hint: did you mean 'sequence'?"));
+    CHECK_THAT(text, ContainsSubstring("f.yaml:3:1: unknown key 'lr' in the file\n  hint: the key is 'learning_rate'"));
+  }
+}
+
+TEST_CASE("a key of a map that is merged over another knows its line") {
+  const YamlValue over = YamlValue::parse("a:\n  odd: 1\n  x: 2\n", "f.yaml");
+  const YamlValue merged = over.merged_over(YamlValue::parse("a: {x: 1, y: 2}\nb: 3\n", "g.yaml"));
+  CHECK_THROWS_WITH(merged.require("a").check_keys({"x", "y"}), ContainsSubstring("f.yaml:2:3: unknown key 'odd'"));
+  CHECK(merged.require("a").require("x").integer(0) == 2);
+  CHECK(merged.require("a").require("y").integer(0) == 2);
+  CHECK(merged.require("b").integer(0) == 3);
+}
+
+TEST_CASE("TOML is told what it is, whatever its file is called, and YAML is not taken for it") {
+  for (const char* text : {"[training]\nsequence = 4096\n", "# a comment\n\nname = \"x\"\n", "sequence=4096\n",
+                           "[model.small]\nhidden = 4\n"}) {
+    INFO(text);
+    CHECK_THROWS_WITH(YamlValue::parse(text, "f.yaml"), ContainsSubstring("f.yaml: looks like TOML"));
+  }
+  for (const char* text : {"[4, 4]", "[4]", "model: a = b\n", "a: 1\nb = 2: 3\n", "dynamic", "{a: 1}", "- a = b\n"}) {
+    INFO(text);
+    CHECK_NOTHROW(YamlValue::parse(text, "f.yaml"));
+  }
+}
+
 TEST_CASE("a map that is merged has what the other has beside it, and within") {
   const YamlValue file = YamlValue::parse("over: {a: 1, b: {c: 2}}\nbase: {a: 3, b: {c: 4, d: 5}, e: 6}\n", "a.yaml");
   const YamlValue merged = file.require("over").merged_over(file.require("base"));

@@ -30,7 +30,7 @@ std::string expand_error(const std::string& text) {
   return error_of([&] { (void)expand(text); });
 }
 
-const std::string small = "vocabulary: 10\nhidden: 12\nheads: 4\nffn: 20\n";
+const std::string small = "vocabulary: 10\nhidden: 16\nheads: 4\nffn: 20\n";
 
 Model block(const std::string& text) { return read_model_block(YamlValue::parse(text, "m.yaml")); }
 
@@ -80,7 +80,7 @@ TEST_CASE("malformed layers are refused with file, line and the character") {
 TEST_CASE("a model block: defaults") {
   const Model model = block(small + "layers: \"full/dense*2\"\n");
   CHECK(model.layers.size() == 2);
-  CHECK(model.layers[0].mixer == Mixer{SoftmaxAttention{.heads = 4, .kv_heads = 4, .head_dim = 3, .value_dim = 3}});
+  CHECK(model.layers[0].mixer == Mixer{SoftmaxAttention{.heads = 4, .kv_heads = 4, .head_dim = 4, .value_dim = 4}});
   CHECK(model.layers[0].mlp == Mlp{DenseMlp{.width = 20}});
   CHECK(model.positions == Positions::rope);
   CHECK_FALSE(model.tied_embeddings);
@@ -117,6 +117,11 @@ TEST_CASE("a wrong model block is refused with its line and a hint") {
              ContainsSubstring("heads (4) must be a multiple of kv_heads (3)"));
   CHECK_THAT(block_error("vocabulary: 10\nhidden: 10\nheads: 4\nffn: 1\nlayers: full/dense\n"),
              ContainsSubstring("m.yaml:2:9: hidden (10) must be a multiple of heads (4)"));
+  // Rotary positions turn pairs, of all of a head or of a part of it.
+  const std::string odd = small + "head_dim: 5\nlayers: full/dense\n";
+  CHECK_THAT(block_error(odd), ContainsSubstring("rotary positions need an even head size, not 5"));
+  CHECK(block_error(odd + "rotary: {dim: 4}\n") == "no error");
+  CHECK(block_error(odd + "positions: none\n") == "no error");
   CHECK_THAT(block_error(small + "positions: learned\nlayers: full/dense\n"), ContainsSubstring("max_positions"));
   CHECK_THAT(block_error(small + "experts: {count: 4, top_k: 5, ffn: 6}\nlayers: full/moe\n"),
              ContainsSubstring("m.yaml:5:28: experts.top_k: expected a whole number from 1 to 4, not '5'"));
@@ -208,7 +213,7 @@ TEST_CASE("a model file is a block, a block under `model`, or a config.json, wha
   const Model model = read("plain.yaml", plain);
   CHECK(model.name == "plain");
   Model nested =
-      read("nested.yaml", "model: {vocabulary: 10, hidden: 12, heads: 4, ffn: 20, layers: full/dense, name: plain}\n");
+      read("nested.yaml", "model: {vocabulary: 10, hidden: 16, heads: 4, ffn: 20, layers: full/dense, name: plain}\n");
   CHECK(nested == model);
   CHECK(read("in.json", R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 4,
                             "vocab_size": 5})")

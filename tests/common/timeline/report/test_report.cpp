@@ -101,6 +101,18 @@ TEST_CASE("one meaning of bubble on the whole page: with the optimizer, and idle
   CHECK(count(page, "nothing on its way yet: the bubble") == 0);
 }
 
+TEST_CASE("the table has each plan's layout, split and MFU, where they are known") {
+  Timeline timeline = test::predicted_of(test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1}));
+  CHECK(count(html_report({timeline}), "<td>–</td><td>–</td><td>1f1b, 4 microbatches</td>") == 1);
+  timeline.layout = "pp2·tp4";
+  timeline.split = "[3, 1]";
+  timeline.model_flops = {3e15};
+  timeline.peak_flops = {8e15 / timeline.steps[0].duration.value};
+  const std::string page = html_report({timeline});
+  CHECK(count(page, "<td>pp2·tp4</td><td>[3, 1]</td><td>1f1b, 4 microbatches</td>") == 1);
+  CHECK(count(page, "<td>37.5%</td>") == 1);
+}
+
 TEST_CASE("a run that took several times as long is told so, and one as predicted too") {
   const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
   std::vector<Seconds> threefold = durations(made.graph);

@@ -138,6 +138,18 @@ TEST_CASE("the device's memory is read back, and not written where it is not kno
   CHECK(read_back(to_trace(timeline)).memory_limit == Bytes{80});
 }
 
+TEST_CASE("the layout, the split and the devices' peak are read back, and not written where they are not known") {
+  Timeline timeline = random_gpipe(2, 3, 1, 5);
+  CHECK(to_trace(timeline).find("peak_flops") == std::string::npos);
+  timeline.layout = "pp2·tp4";
+  timeline.split = "[3, 1]";
+  timeline.peak_flops = {8e15};
+  const Timeline again = read_back(to_trace(timeline));
+  CHECK(again.layout == "pp2·tp4");
+  CHECK(again.split == "[3, 1]");
+  CHECK(again.peak_flops == FlopsPerSecond{8e15});
+}
+
 TEST_CASE("memory over time is drawn as a counter of its rank") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   timeline.memory = {{{{0}, {100}}, {{1e-6}, {250}}}, {{{0}, {7}}}};

@@ -1,0 +1,44 @@
+#include "common/cost/stage_workspace.hpp"
+
+#include "common/split/weighed_chain.hpp"
+
+namespace plumb {
+
+BlockWorkspace block_workspace(const ComputeCost& block) {
+  return {.forward = block.forward_workspace_bytes,
+          .input_gradient = block.input_gradient_workspace_bytes,
+          .weight_gradient = block.weight_gradient_workspace_bytes,
+          .kept_for_weight = block.kept_for_weight_bytes};
+}
+
+struct StageWorkspaces::Chain {
+  explicit Chain(const std::vector<ComputeCost>& blocks) : problem(problem_of(blocks)), weighed(problem) {}
+
+  static SplitProblem problem_of(const std::vector<ComputeCost>& blocks) {
+    SplitProblem one_stage{.block_times = std::vector<Seconds>(blocks.size()),
+                           .block_fixed_bytes = std::vector<Bytes>(blocks.size()),
+                           .block_kept_bytes = {},
+                           .rank_of_stage = {0},
+                           .moments = {{{1}}},
+                           .memory_per_rank = {}};
+    for (const ComputeCost& block : blocks) {
+      one_stage.block_kept_bytes.push_back(block.kept_bytes);
+      one_stage.block_workspaces.push_back(block_workspace(block));
+    }
+    return one_stage;
+  }
+
+  SplitProblem problem;
+  WeighedChain weighed;
+};
+
+StageWorkspaces::StageWorkspaces(const std::vector<ComputeCost>& blocks)
+    : chain_(std::make_shared<const Chain>(blocks)) {}
+
+Bytes StageWorkspaces::of(int first, int last) const { return {chain_->weighed.workspace(first, last)}; }
+
+Bytes StageWorkspaces::with_kept(int first, int last) const {
+  return {chain_->weighed.kept_bytes(first, last) + chain_->weighed.workspace(first, last)};
+}
+
+}  // namespace plumb

@@ -1,0 +1,31 @@
+// What a stage needs while it works on a microbatch, beside what it keeps of it: of any run of a chain's blocks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/cost/compute_cost.hpp"
+#include "common/split/split.hpp"
+
+namespace plumb {
+
+// What splits weigh of a block's.
+[[nodiscard]] BlockWorkspace block_workspace(const ComputeCost& block);
+
+class StageWorkspaces {
+ public:
+  // Throws InputError (where = "split") for fewer than three blocks: an embedding, layers and a head.
+  explicit StageWorkspaces(const std::vector<ComputeCost>& blocks);
+
+  // Of a stage of the blocks [first, last), on top of their kept_bytes: the worst moment of its F, I and W, as
+  // in_sequence counts it.
+  [[nodiscard]] Bytes of(int first, int last) const;
+  // The same where nothing is kept until the stage works and redoes F.
+  [[nodiscard]] Bytes with_kept(int first, int last) const;
+
+ private:
+  struct Chain;
+  std::shared_ptr<const Chain> chain_;
+};
+
+}  // namespace plumb
