@@ -11,28 +11,29 @@ namespace {
 
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
 
-// Of a matmul the adapter's own part, or itself: of a column-parallel one A is whole, of a row-parallel one B.
-TensorSplit split_of_part(TensorSplit split, std::string_view part) {
-  if (part == "lora_a") return split == TensorSplit::inputs ? split : TensorSplit::none;
-  if (part == "lora_b") return split == TensorSplit::outputs ? split : TensorSplit::none;
-  return split;
+// The parameter's name within its block.
+std::string_view without_layer(std::string_view name) {
+  if (!name.starts_with("layers.")) return name;
+  name.remove_prefix(std::string_view("layers.").size());
+  return name.substr(name.find('.') + 1);
 }
 
-// How a tensor group divides a parameter: as the operation of its name, whose weights or table it is. Biases of
-// row-parallel matmuls are whole on every rank, as are norms and what no operation names.
-TensorSplit split_of(const Parameter& parameter, const std::vector<Operation>& operations) {
-  if (parameter.name == "embedding.weight" || parameter.name == "head.weight") return TensorSplit::outputs;
-  const std::size_t dot = parameter.name.rfind('.');
-  std::string_view owner = std::string_view(parameter.name).substr(0, dot);
-  const std::string_view part = owner.substr(owner.rfind('.') + 1);
-  if (part == "lora_a" || part == "lora_b") owner = owner.substr(0, owner.rfind('.'));
-  const bool bias = std::string_view(parameter.name).substr(dot + 1) == "bias";
-  for (const Operation& operation : operations) {
-    const bool same = owner == operation.name || owner.ends_with("." + operation.name);
-    if (!same) continue;
-    return bias && operation.split == TensorSplit::inputs ? TensorSplit::none : split_of_part(operation.split, part);
+// Among how many ranks a parameter is divided: as the weight of its name in the block's sites. Of an adapter's matrices
+// that are whole but for the dimension that they share with theirs: A for the inputs, B for the outputs.
+int ways_of(const Parameter& parameter, const PlacedBlock& placed) {
+  const std::string_view name = without_layer(parameter.name);
+  const bool a = name.ends_with(".lora_a.weight");
+  const bool b = name.ends_with(".lora_b.weight");
+  const std::string_view owner = name.substr(0, name.rfind('.', name.rfind('.') - 1));
+  for (const PlacedSite& site : placed.sites) {
+    for (const PlacedTensor& weight : site.weights) {
+      if (weight.whole.name == name) return ways_of(placed.mesh, weight);
+      if (!(a || b) || weight.whole.name != std::string(owner) + ".weight") continue;
+      const MatmulWays ways = matmul_ways(placed.mesh, site);
+      return a ? ways.inputs : ways.outputs;
+    }
   }
-  return TensorSplit::none;
+  return 1;
 }
 
 // Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
@@ -56,18 +57,11 @@ void require_countable_block(double bytes, const Scenario& scenario) {
                        (scenario.software.flash_attention ? "" : ", or software with flash attention"));
 }
 
-// Of one rank of a tensor group: what stands between the divided matmuls is divided too, the rest only with sequence
-// parallelism. The gradient of a row-parallel matmul's output is as wide as the layer.
-struct Shares {
-  double inside;
-  double outside;
-};
-double kept_share(const Operation& operation, const Shares& shares) {
-  return operation.split == TensorSplit::none ? shares.outside : shares.inside;
-}
-double kept_for_weight_share(const Operation& operation, const Shares& shares) {
-  const bool divided = operation.split == TensorSplit::outputs || operation.split == TensorSplit::inside;
-  return divided ? shares.inside : shares.outside;
+// Among how many ranks what an operation keeps is divided: its work, of products their output; and what waits for W.
+double kept_ways(const Operation& operation, const PlacedBlock& placed) {
+  const PlacedSite& site = site_of(placed, site_name(operation));
+  const bool product = is_matmul(operation.kind) || operation.kind == OperationKind::lookup;
+  return product ? ways_of(placed.mesh, site.kept.front()) : site.ways;
 }
 
 // x·A of an adapter's matmul, whole on every rank unless its tokens are divided.
@@ -116,11 +110,11 @@ void load_experts(std::vector<Operation>& operations, double load) {
   }
 }
 
-ParameterShare count_of_rank(const BlockShapes& shapes, int tensor) {
+ParameterShare count_of_rank(const BlockShapes& shapes) {
   ParameterShare sum;
   for (const Parameter& parameter : shapes.parameters) {
-    const bool whole = tensor == 1 || split_of(parameter, shapes.operations) == TensorSplit::none;
-    const std::int64_t part = whole ? elements(parameter) : (elements(parameter) + tensor - 1) / tensor;
+    const std::int64_t ways = ways_of(parameter, shapes.placed);
+    const std::int64_t part = (elements(parameter) + ways - 1) / ways;
     sum.all += part;
     sum.trained += parameter.frozen ? 0 : part;
   }
@@ -136,12 +130,9 @@ void set_states(ComputeCost& cost, ParameterShare parameters, const Training& tr
 }
 
 KernelContext kernel_context(const Scenario& scenario, Slice slice) {
-  const TensorLayout& tensor = scenario.layout.tensor;
   return {.sequence = scenario.training.sequence,
           .microbatch = scenario.training.microbatch,
           .precision = scenario.training.precision,
-          .tensor = tensor.degree,
-          .sequence_parallel = tensor.sequence_parallel && tensor.degree > 1,
           .software = scenario.software,
           .slice = slice};
 }
@@ -152,9 +143,8 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const int tensor = scenario.layout.tensor.degree;
   const KernelContext context = kernel_context(scenario, slice);
   const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
-  const PhaseTimes times = phase_times(block_kernels(shapes.operations, context), machine, group);
+  const PhaseTimes times = phase_times(block_kernels(shapes.operations, context, shapes.placed), machine, group);
 
-  const Shares shares{.inside = 1.0 / tensor, .outside = context.sequence_parallel ? 1.0 / tensor : 1.0};
   const double tokens = static_cast<double>(training.microbatch) * static_cast<double>(tokens_of(context));
   double kept = 0;
   double kept_for_weight = 0;
@@ -162,15 +152,14 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   double largest_kept = 0;
   for (const Operation& operation : shapes.operations) {
     const double adapter = adapter_bytes(operation);  // W also has its gradient
-    const double bytes = tokens * ((operation.kept_bytes - adapter) * kept_share(operation, shares) + adapter);
+    const double share = 1.0 / kept_ways(operation, shapes.placed);
+    const double bytes = tokens * ((operation.kept_bytes - adapter) * share + adapter);
     kept += bytes;
-    kept_for_weight +=
-        tokens *
-        ((operation.kept_for_weight_bytes - 2 * adapter) * kept_for_weight_share(operation, shares) + 2 * adapter);
+    kept_for_weight += tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * share + 2 * adapter);
     if (makes_probabilities(operation)) kept_of_redone += bytes;
   }
   for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
-    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * kept_share(operation, shares));
+    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * (1.0 / kept_ways(operation, shapes.placed)));
   }
   require_countable_block(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
   std::int64_t largest_parameter = 0;
@@ -181,7 +170,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const Bytes boundary = boundary_of_rank(scenario) / slice.of;
 
   ComputeCost cost;
-  const ParameterShare parameters = count_of_rank(shapes, tensor);
+  const ParameterShare parameters = count_of_rank(shapes);
   set_states(cost, parameters, training, scenario.software.gradients);
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;

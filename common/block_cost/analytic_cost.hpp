@@ -18,7 +18,7 @@ namespace plumb {
 void load_experts(std::vector<Operation>& operations, double load);
 
 // Parameters of one rank of a tensor group.
-[[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes, int tensor);
+[[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes);
 
 void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients);
 

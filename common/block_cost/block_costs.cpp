@@ -38,7 +38,7 @@ bool redoes_every_layer_inside(const Training& training, const Software& softwar
 
 Bytes boundary_of_rank(const Scenario& scenario) {
   const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
-  return kernel_context(scenario).sequence_parallel ? boundary / scenario.layout.tensor.degree : boundary;
+  return divides_tokens(scenario.layout.tensor) ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
 namespace {
@@ -87,7 +87,8 @@ Machine machine_in_training(const Scenario& scenario) {
 
 std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
   const KernelContext context = kernel_context(scenario, slice);
-  return block_kernels(shapes_of_block(scenario, block, operation_context(context)).operations, context);
+  const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(context));
+  return block_kernels(shapes.operations, context, shapes.placed);
 }
 
 StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
@@ -118,7 +119,7 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int sl
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
   const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
   // A tied head may have been measured together with its copy of the table.
-  const ParameterShare own = count_of_rank(shapes, 1);
+  const ParameterShare own = count_of_rank(shapes);
   if (cost.parameters > own.all && !scenario.training.lora) {
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }
@@ -168,6 +169,12 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .precision = scenario.training.precision,
                                             .optimizer = scenario.training.optimizer,
                                             .lora = scenario.training.lora});
+    if (scenario.layout.tensor.degree > 1) {
+      throw InputError("profile",
+                       "was measured for whole layers; this needs a tensor degree of " +
+                           std::to_string(scenario.layout.tensor.degree),
+                       "a tensor degree of 1, or leave the profile out");
+    }
   }
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
   std::vector<ComputeCost> costs;

@@ -13,11 +13,13 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
 }
 
 BlockShapes shapes_of_block(const Model& model, std::size_t block, const OperationContext& context) {
-  if (block == 0) return {embedding_operations(model, context), embedding_parameters(model)};
+  if (block == 0)
+    return {.operations = embedding_operations(model, context), .parameters = embedding_parameters(model)};
   if (block <= model.layers.size()) {
-    return {layer_operations(model, block - 1, context), layer_parameters(model, block - 1)};
+    return {.operations = layer_operations(model, block - 1, context),
+            .parameters = layer_parameters(model, block - 1)};
   }
-  BlockShapes head{head_operations(model, context), final_norm_parameters(model)};
+  BlockShapes head{.operations = head_operations(model, context), .parameters = final_norm_parameters(model)};
   append(head.parameters, head_parameters(model));
   append(head.parameters, mtp_parameters(model));
   append(head.operations, mtp_operations(model, context));
@@ -29,6 +31,8 @@ BlockShapes shapes_of_block(const Model& model, std::size_t block, const Operati
 BlockShapes shapes_of_block(const Scenario& scenario, std::size_t block, const OperationContext& context) {
   const std::optional<Lora>& lora = scenario.training.lora;
   BlockShapes shapes = shapes_of_block(scenario.model, block, context);
+  shapes.placed = place_block(scenario.model, block, scenario.layout.tensor,
+                              {.sequences = scenario.training.microbatch, .sequence = context.sequence});
   if (!lora) return shapes;
   shapes.made = shapes.operations;
   shapes.operations =

@@ -5,6 +5,7 @@
 
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
+#include "common/placement/placed_block.hpp"
 #include "common/scenario/scenario.hpp"
 
 namespace plumb {
@@ -12,6 +13,7 @@ namespace plumb {
 struct BlockShapes {
   std::vector<Operation> operations;
   std::vector<Parameter> parameters;
+  PlacedBlock placed = {};           // as the scenario's tensor layout divides it, of its microbatch
   std::vector<Operation> made = {};  // with LoRA: what an action makes, which is more than what is kept of it
 };
 

@@ -5,11 +5,9 @@
 
 #include "common/base/units.hpp"
 #include "common/cluster/machine.hpp"
-#include "common/model/operations.hpp"
+#include "common/placement/collective.hpp"
 
 namespace plumb {
-
-using Collective = OperationMessage::Collective;
 
 // Where the ranks of a group stand: so many of them on each machine.
 struct GroupPlacement {

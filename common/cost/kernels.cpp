@@ -20,12 +20,11 @@ bool is_trained(const Operation& operation) { return !operation.tuning.frozen ||
 // Goes over the operations once; a matmul's three kernels are written together.
 class KernelList {
  public:
-  explicit KernelList(const KernelContext& context)
+  KernelList(const KernelContext& context, const PlacedBlock& placed)
       : context_(context),
+        placed_(placed),
         rows_(static_cast<double>(tokens_of(context))),
         tokens_(rows_ * static_cast<double>(context.microbatch)),
-        ways_(context.tensor),
-        spread_(context.sequence_parallel ? ways_ : 1),
         element_(static_cast<double>(element_bytes(context.precision))) {}
 
   std::vector<Kernel> build(const std::vector<Operation>& operations) {
@@ -49,15 +48,16 @@ class KernelList {
         default:
           add_streams(operation);
       }
-      if (operations[i].split == TensorSplit::none || operations[i].split == TensorSplit::inputs) region_.clear();
-      if (operations[i].split == TensorSplit::inputs) end_region(operations[i]);
-      if (operations[i].kind == OperationKind::lookup) end_region(operations[i]);
+      leave(operations[i]);
     }
     return std::move(kernels_);
   }
 
  private:
-  [[nodiscard]] double share(TensorSplit split) const { return split == TensorSplit::none ? spread_ : ways_; }
+  [[nodiscard]] const PlacedSite& site(const Operation& operation) const {
+    return site_of(placed_, site_name(operation));
+  }
+  [[nodiscard]] double ways(const Operation& operation) const { return site(operation).ways; }
 
   std::size_t add(Kernel kernel) {
     kernels_.push_back(std::move(kernel));
@@ -80,23 +80,28 @@ class KernelList {
     std::size_t count = 1;
     std::int64_t outputs = operation.shape.outputs;
     std::string name = operation.name;
-    while (context_.software.fused_projections && operation.split == TensorSplit::outputs &&
-           first + count < operations.size() && reads_same(operation, operations[first + count])) {
+    const bool fuses = context_.software.fused_projections && makes_inner(operation);
+    while (fuses && first + count < operations.size() && reads_same(operation, operations[first + count])) {
       outputs += operations[first + count].shape.outputs;
       name += "+" + operations[first + count].name;
       ++count;
     }
     add_matmul(name, operation, outputs);
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0 && ways_ > 1) enter(operations[first + i]);
+      if (i > 0 && enters(operations[first + i])) enter(operations[first + i]);
       add_adapter(operations[first + i]);
     }
     return count;
   }
 
-  static bool reads_same(const Operation& a, const Operation& b) {
-    return b.kind == OperationKind::matmul && b.split == a.split && b.shape.inputs == a.shape.inputs &&
+  [[nodiscard]] bool reads_same(const Operation& a, const Operation& b) const {
+    return b.kind == OperationKind::matmul && makes_inner(b) && b.shape.inputs == a.shape.inputs &&
            b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
+  }
+
+  // A column-parallel matmul of the 1d layout.
+  [[nodiscard]] bool makes_inner(const Operation& operation) const {
+    return is_inner(site(operation).outputs.front().whole.shape);
   }
 
   // One rank's part of a matmul.
@@ -105,19 +110,22 @@ class KernelList {
     double inputs = 0;
     double matrices = 0;
     double rows = 0;  // of each
+    int spread = 1;   // ranks that share the tokens of its sums once these are added up
   };
   [[nodiscard]] Part part_of(const Operation& operation, std::int64_t all_outputs) const {
     const MatmulShape& shape = operation.shape;
     const double matrices = static_cast<double>(shape.matrices);
-    return {.outputs = static_cast<double>(all_outputs) / (operation.split == TensorSplit::outputs ? ways_ : 1),
-            .inputs = static_cast<double>(shape.inputs) / (operation.split == TensorSplit::inputs ? ways_ : 1),
+    const MatmulWays ways = matmul_ways(placed_.mesh, site(operation));
+    return {.outputs = static_cast<double>(all_outputs) / ways.outputs,
+            .inputs = static_cast<double>(shape.inputs) / ways.inputs,
             .matrices = matrices,
-            .rows = tokens_ * shape.times / matrices / (operation.split == TensorSplit::none ? spread_ : 1)};
+            .rows = tokens_ * shape.times / matrices / ways.tokens,
+            .spread = ways_of(placed_.mesh, site(operation).kept.front()) / (ways.outputs * ways.tokens)};
   }
 
   void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
     const Part part = part_of(operation, all_outputs);
-    Entry* entry = operation.split == TensorSplit::outputs && ways_ > 1 ? &enter(operation) : nullptr;
+    Entry* entry = enters(operation) ? &enter(operation) : nullptr;
     const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
       sizes.batch = part.matrices;
       sizes.element_bytes = element_;
@@ -126,9 +134,8 @@ class KernelList {
     };
     product("", Phase::forward, {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0});
     if (operation.shape.bias && !operation.tuning.frozen) {
-      stream(
-          name + ".bias.gradient", Phase::input_gradient,
-          element_ * part.rows * part.matrices * part.outputs / (operation.split == TensorSplit::inputs ? spread_ : 1));
+      stream(name + ".bias.gradient", Phase::input_gradient,
+             element_ * part.rows * part.matrices * part.outputs / part.spread);
     }
     if (operation.input_gradient.value > 0 && operation.tuning.gradient_below) {
       const std::size_t at = product(".input_gradient", Phase::input_gradient,
@@ -157,9 +164,10 @@ class KernelList {
   // x·A is reduced.
   void add_adapter(const Operation& operation) {
     if (operation.tuning.adapter_rank == 0) return;
-    const bool by_inputs = operation.split == TensorSplit::inputs;
+    const MatmulWays ways = matmul_ways(placed_.mesh, site(operation));
+    const bool by_inputs = ways.inputs > 1;
     const Part part = part_of(operation, operation.shape.outputs);
-    const double own = by_inputs ? part.rows / spread_ : part.rows;  // of the reduced output, each rank its tokens
+    const double own = part.rows / part.spread;  // of the reduced output, each rank its tokens
     const auto rank = static_cast<double>(operation.tuning.adapter_rank);
     const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
     const auto product = [&](const char* suffix, Phase phase, MatmulSizes sizes) {
@@ -169,15 +177,13 @@ class KernelList {
       add({.name = operation.name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
     };
     const auto reduce = [&](const char* suffix, Phase phase) {
-      if (ways_ > 1) {
-        collective(operation.name + suffix, phase, Collective::all_reduce, element_ * part.rows * part.matrices * rank);
-      }
+      collective(operation.name + suffix, phase, Collective::all_reduce, element_ * part.rows * part.matrices * rank);
     };
     product(".lora_a", Phase::forward, {.m = part.rows, .n = rank, .k = part.inputs});
     if (by_inputs) reduce(".lora_a.reduce", Phase::forward);
     product(".lora_b", Phase::forward, {.m = own, .n = part.outputs, .k = rank, .accumulates = true});
     product(".lora_b.input_gradient", Phase::input_gradient, {.m = part.rows, .n = rank, .k = part.outputs});
-    if (operation.split == TensorSplit::outputs) reduce(".lora_b.reduce_gradient", Phase::input_gradient);
+    if (ways.outputs > 1) reduce(".lora_b.reduce_gradient", Phase::input_gradient);
     if (operation.tuning.gradient_below) {
       product(".lora_a.input_gradient", Phase::input_gradient,
               {.m = part.rows, .n = part.inputs, .k = rank, .accumulates = true});
@@ -192,42 +198,64 @@ class KernelList {
     if (collective != none && context_.software.tensor_overlap) kernels_[collective].beside.push_back(kernel);
   }
 
-  // Where a divided part begins: once for each input that its matmuls read. W alone needs the input gathered again.
+  // What a move carries: its larger side, of as many tokens as the operation sees.
+  [[nodiscard]] double bytes_of(const PlacedMove& moved, const Shape& value, const Operation& operation) const {
+    const auto elements = static_cast<double>(std::max(moved.move.elements_from, moved.move.elements_to));
+    return element_ * elements * (tokens_ * operation.shape.times / static_cast<double>(rows_of(value)));
+  }
+
+  // Its input is gathered, or its input's gradient is partial.
+  [[nodiscard]] bool enters(const Operation& operation) const {
+    const PlacedSite& at = site(operation);
+    const PlacedTensor& input = at.inputs.front();
+    if (ways_of(placed_.mesh, input) != at.ways) return true;
+    const PlacedMove* const gather = find_move(placed_, Phase::forward, Role::input, input.whole.name);
+    return gather != nullptr && gather->move.to == input.placement;
+  }
+
+  // Where a divided part begins: once for each value that its matmuls read. W alone needs it gathered again.
   struct Entry {
     std::size_t gather = none;
     std::size_t reduction = none;
   };
   Entry& enter(const Operation& operation) {
-    const auto [found, is_new] = region_.try_emplace(operation.shape.inputs);
+    const NamedShape& value = site(operation).inputs.front().whole;
+    const auto [found, is_new] = entered_.try_emplace(value.name);
     Entry& entry = found->second;
-    const double bytes = element_ * tokens_ * operation.shape.times * static_cast<double>(operation.shape.inputs);
-    if (context_.sequence_parallel && is_new) {
-      collective(operation.name + ".gather", Phase::forward, Collective::all_gather, bytes);
+    const auto move = [&](const char* suffix, Phase phase, Role role) {
+      const PlacedMove* const moved = find_move(placed_, phase, role, value.name);
+      if (moved == nullptr) return none;
+      return collective(operation.name + suffix, phase, *moved->move.collective,
+                        bytes_of(*moved, value.shape, operation));
+    };
+    if (is_new) move(".gather", Phase::forward, Role::input);
+    if (entry.gather == none && is_trained(operation)) {
+      entry.gather = move(".gather_again", Phase::input_gradient, Role::input);
     }
-    if (context_.sequence_parallel && entry.gather == none && is_trained(operation)) {
-      entry.gather = collective(operation.name + ".gather_again", Phase::input_gradient, Collective::all_gather, bytes);
+    if (entry.reduction == none && operation.tuning.gradient_below) {
+      entry.reduction = move(".reduce_gradient", Phase::input_gradient, Role::input_gradient);
     }
-    if (entry.reduction != none || !operation.tuning.gradient_below) return entry;
-    entry.reduction =
-        collective(operation.name + ".reduce_gradient", Phase::input_gradient,
-                   context_.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes);
     return entry;
   }
 
-  void end_region(const Operation& operation) {
-    if (ways_ <= 1 || !operation.message || operation.message->axis != OperationMessage::Axis::tensor) return;
-    const double bytes = tokens_ * operation.message->bytes_per_token;
-    collective(operation.name + ".reduce", Phase::forward,
-               context_.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes);
-    if (!context_.sequence_parallel || !has_backward(operation)) return;
-    collective(operation.name + ".gather_gradient", Phase::input_gradient, Collective::all_gather, bytes);
+  // Where it ends: what is partial is added up.
+  void leave(const Operation& operation) {
+    if (!operation.site.empty()) return;
+    const NamedShape& output = site(operation).outputs.front().whole;
+    const auto move = [&](const char* suffix, Phase phase, Role role) {
+      const PlacedMove* const moved = find_move(placed_, phase, role, output.name);
+      if (moved == nullptr) return;
+      collective(operation.name + suffix, phase, *moved->move.collective, bytes_of(*moved, output.shape, operation));
+    };
+    move(".reduce", Phase::forward, Role::output);
+    if (has_backward(operation)) move(".gather_gradient", Phase::input_gradient, Role::output_gradient);
   }
 
   void add_attention_matmul(const Operation& operation) {
     const MatmulShape& shape = operation.shape;
     const auto outputs = static_cast<double>(shape.outputs);
     const auto inputs = static_cast<double>(shape.inputs);
-    const double heads = static_cast<double>(context_.microbatch * shape.matrices) / ways_;
+    const double heads = static_cast<double>(context_.microbatch * shape.matrices) / ways(operation);
     const auto product = [&](const char* suffix, Phase phase, double m, double n, double k, bool redone) {
       add({.name = operation.name + suffix,
            .phase = phase,
@@ -242,7 +270,7 @@ class KernelList {
   }
 
   void add_core(const Operation& operation) {
-    const double part = tokens_ / ways_;
+    const double part = tokens_ / ways(operation);
     add({.name = operation.name,
          .phase = Phase::forward,
          .kind = KernelKind::core,
@@ -259,7 +287,7 @@ class KernelList {
 
   void add_streams(const Operation& operation) {
     const bool whole = operation.kind == OperationKind::lookup;  // every rank of a group looks all tokens up
-    const double part = tokens_ / (whole ? 1 : share(operation.split));
+    const double part = tokens_ / (whole ? 1 : ways(operation));
     const bool redone = makes_probabilities(operation) && has_backward(operation);
     stream(operation.name, Phase::forward, operation.streamed.forward * part, redone);
     stream(operation.name + ".gradient", Phase::input_gradient, operation.streamed.input_gradient * part);
@@ -267,13 +295,12 @@ class KernelList {
   }
 
   const KernelContext& context_;
+  const PlacedBlock& placed_;
   double rows_;  // tokens of one sequence, or of a slice of it
   double tokens_;
-  double ways_;
-  double spread_;  // ranks that share the tokens outside of the divided parts
   double element_;
   std::vector<Kernel> kernels_;
-  std::map<std::int64_t, Entry> region_;  // by the width of what is read
+  std::map<std::string, Entry> entered_;  // by the value that is read
 };
 
 }  // namespace
@@ -291,8 +318,9 @@ OperationContext operation_context(const KernelContext& context) {
           .dropout = context.software.dropout};
 }
 
-std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context) {
-  return KernelList(context).build(operations);
+std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context,
+                                  const PlacedBlock& placed) {
+  return KernelList(context, placed).build(operations);
 }
 
 Seconds kernel_time(const Kernel& kernel, const Machine& machine, const GroupPlacement& group) {

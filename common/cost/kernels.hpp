@@ -8,12 +8,11 @@
 #include "common/cost/device_time.hpp"
 #include "common/cost/software.hpp"
 #include "common/model/model.hpp"
+#include "common/placement/placed_block.hpp"
 
 namespace plumb {
 
 enum class KernelKind : std::uint8_t { matmul, core, stream, collective };
-enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient };
-
 struct Kernel {
   std::string name;
   Phase phase = Phase::forward;
@@ -37,8 +36,6 @@ struct KernelContext {
   std::int64_t sequence = 0;  // the whole one, also of a slice
   std::int64_t microbatch = 1;
   ElementType precision = ElementType::bf16;
-  int tensor = 1;  // degree of the 1d layout
-  bool sequence_parallel = false;
   const Software& software;
   Slice slice = {};
 };
@@ -50,12 +47,11 @@ struct KernelContext {
 // over all keys up to its end.
 [[nodiscard]] OperationContext operation_context(const KernelContext& context);
 
-// Of one block's operations, in 1d tensor layout (arXiv 1909.08053), with sequence parallelism as in arXiv 2205.05198,
-// section 4.2.2: where a part divided over the group begins, its input is gathered in F and once more in I, and the
-// input's gradient is reduced; where it ends, the output is reduced in F and, with sequence parallelism, its gradient
-// gathered in I. With `tensor_overlap` the reduction of the gradient runs beside the weight gradients of the matmuls
-// that made it, and the second gather beside their input gradients.
-[[nodiscard]] std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context);
+// Of one block's operations as a layout divides them, and with the collectives that follow from it, but those of
+// statistics. With `tensor_overlap` the reduction of an input's gradient runs beside the weight gradients of the
+// matmuls that made it, and what I gathers again beside their input gradients (arXiv 2205.05198, section 4.2.2).
+[[nodiscard]] std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context,
+                                                const PlacedBlock& placed);
 
 // Of one kernel alone; a collective among `group`.
 [[nodiscard]] Seconds kernel_time(const Kernel& kernel, const Machine& machine, const GroupPlacement& group);

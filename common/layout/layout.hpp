@@ -23,6 +23,11 @@ struct TensorLayout {
   bool operator==(const TensorLayout&) const = default;
 };
 
+// Between the divided parts each rank has its part of the tokens (arXiv 2205.05198).
+[[nodiscard]] constexpr bool divides_tokens(const TensorLayout& tensor) {
+  return tensor.sequence_parallel && tensor.degree > 1;
+}
+
 struct DataLayout {
   int degree = 1;
   Sharding sharding = Sharding::none;

@@ -43,7 +43,6 @@ Operation& OperationList::matmul(const std::string& name, std::int64_t top_k, do
                          .input_gradient = flops,
                          .weight_gradient = flops,
                          .kept_for_weight_bytes = element_ * times * outputs,
-                         .split = TensorSplit::outputs,
                          .shape = {.outputs = parameter.shape[of_experts ? 1 : 0],
                                    .inputs = parameter.shape.back(),
                                    .matrices = of_experts ? parameter.shape.front() : 1,
@@ -60,11 +59,9 @@ bool OperationList::has_bias(const std::string& name) const {
   });
 }
 
-Operation& OperationList::reduced_matmul(const std::string& name, std::int64_t top_k) {
+Operation& OperationList::matmul_of_latest(const std::string& name, std::int64_t top_k) {
   Operation& operation = matmul(name, top_k);
-  operation.split = TensorSplit::inputs;
   operation.input = latest_;
-  operation.message = reduced_over_tensor(element_ * hidden_);
   return operation;
 }
 
@@ -73,16 +70,13 @@ Operation& OperationList::norm(const std::string& name, NormKind kind) {
                               {.until_input_gradient = 2 * element_ * hidden_ + statistics_bytes(kind),
                                .until_weight_gradient = element_ * hidden_,
                                .as_input = element_ * hidden_});
-  operation.split = TensorSplit::none;
   normed_ = name;
   return operation;
 }
 
 Operation& OperationList::post_norm(const std::string& name, NormKind kind) {
-  Operation& operation = pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
-                              {.until_input_gradient = element_ * hidden_ + statistics_bytes(kind)});
-  operation.split = TensorSplit::none;
-  return operation;
+  return pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
+              {.until_input_gradient = element_ * hidden_ + statistics_bytes(kind)});
 }
 
 Operation& OperationList::core(const std::string& name, OperationKind kind, CoreFlops flops, KeptBytes kept) {
@@ -92,7 +86,6 @@ Operation& OperationList::core(const std::string& name, OperationKind kind, Core
                        .input_gradient = {flops.backward},
                        .kept_bytes = kept.until_input_gradient,
                        .kept_for_weight_bytes = kept.until_weight_gradient,
-                       .split = TensorSplit::inside,
                        .kept_as_input_bytes = kept.as_input});
 }
 
@@ -106,7 +99,6 @@ Operation& OperationList::pass(const std::string& name, OperationKind kind, Elem
 // of bytes, and I reads it with the gradient that it writes anew.
 Operation& OperationList::residual(const std::string& name) {
   Operation& operation = pass(name, OperationKind::residual, {3 * hidden_, 3 * hidden_}, {});
-  operation.split = TensorSplit::none;
   if (!context_.dropout) return operation;
   operation.streamed.forward += hidden_;
   operation.streamed.input_gradient += (2 * element_ + 1) * hidden_;
@@ -123,17 +115,10 @@ Operation& OperationList::convolution(const std::string& name, double channels, 
                        .weight_gradient = flops,
                        .kept_bytes = 2 * element_ * channels,
                        .kept_for_weight_bytes = 2 * element_ * channels,
-                       .split = TensorSplit::inside,
                        .streamed = {.forward = 2 * element_ * channels,
                                     .input_gradient = 3 * element_ * channels,
                                     .weight_gradient = 2 * element_ * channels},
                        .kept_as_input_bytes = element_ * channels});
-}
-
-OperationMessage reduced_over_tensor(double bytes) {
-  return {.axis = OperationMessage::Axis::tensor,
-          .collective = OperationMessage::Collective::all_reduce,
-          .bytes_per_token = bytes};
 }
 
 }  // namespace plumb

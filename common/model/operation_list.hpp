@@ -48,8 +48,8 @@ class OperationList {
   // The weights of "PREFIX NAME.weight": 2 FLOPs per element and token in each of F, I and W; W needs the gradient of
   // the output. Of experts, top_k meet a token. `share`: the part of the tokens that it multiplies.
   Operation& matmul(const std::string& name, std::int64_t top_k = 1, double share = 1);
-  // The same, row-parallel, of the output before it: its partial sums are reduced over the tensor axis.
-  Operation& reduced_matmul(const std::string& name, std::int64_t top_k = 1);
+  // The same, of the output before it.
+  Operation& matmul_of_latest(const std::string& name, std::int64_t top_k = 1);
   // Input and output are kept; the output, as a matmul's input, until W.
   Operation& norm(const std::string& name, NormKind kind);
   // Its output is added to the residual, so only its input is kept.
@@ -83,9 +83,6 @@ class OperationList {
   std::string normed_;  // the norm whose output the branch begins with
   std::string latest_;  // the latest operation that is no matmul of weights
 };
-
-// A message of the tensor axis: the partial sums of a row-parallel matmul.
-[[nodiscard]] OperationMessage reduced_over_tensor(double bytes);
 
 void add_mixer(OperationList& list, const Mixer& mixer);
 void add_mlp(OperationList& list, const Mlp& mlp);

@@ -40,8 +40,7 @@ void add_head(OperationList& list, const Model& model) {
   const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
   list.matmul("head", 1, share);
   list.pass("loss", OperationKind::loss, {19 * share * real(outputs), 7 * share * real(outputs)},
-            {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)})
-      .message = reduced_over_tensor(share * 3 * fp32_bytes);  // maximum, sum, the target's logit
+            {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)});
 }
 
 std::vector<Operation> patch_operations(const Model& model, const OperationContext& context) {
@@ -51,7 +50,6 @@ std::vector<Operation> patch_operations(const Model& model, const OperationConte
   const double share = (list.sequence() - 1) / list.sequence();  // all but the class token
   Operation& patches = list.matmul("patches", 1, share);
   patches.input_gradient = {};
-  patches.split = TensorSplit::none;
   patches.kept_bytes = share * list.element() * pixels;
   patches.kept_for_weight_bytes += patches.kept_bytes;
   patches.kept_as_input_bytes = patches.kept_bytes;
@@ -70,8 +68,6 @@ std::vector<Operation> embedding_operations(const Model& model, const OperationC
       "embedding", OperationKind::lookup, {passes * list.hidden(), 0},
       {.until_input_gradient = index_bytes, .until_weight_gradient = index_bytes + list.element() * list.hidden()});
   lookup.streamed.weight_gradient = lookup.streamed.forward;
-  lookup.split = TensorSplit::none;
-  lookup.message = reduced_over_tensor(list.element() * list.hidden());
   return std::move(list).take();
 }
 
@@ -113,6 +109,7 @@ std::vector<Operation> mtp_operations(const Model& model, const OperationContext
     add_head(list, model);
     for (Operation& operation : std::move(list).take()) {
       operation.name.insert(0, prefix);
+      if (!operation.site.empty()) operation.site.insert(0, prefix);
       all.push_back(std::move(operation));
     }
   }

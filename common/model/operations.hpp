@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,25 +23,6 @@ enum class OperationKind : std::uint8_t {
   routing,
   lookup,
   loss
-};
-
-// A collective that the operation's F needs when the axis has more than one rank; its I needs the mirrored one of the
-// same size. Tensor axis: of the 1d layout (arXiv 1909.08053), the bytes of the tensor that is reduced or gathered.
-struct OperationMessage {
-  enum class Axis : std::uint8_t { tensor, context, expert, data };
-  enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all };
-  Axis axis = Axis::tensor;
-  Collective collective = Collective::all_reduce;
-  double bytes_per_token = 0;
-  bool operator==(const OperationMessage&) const = default;
-};
-
-// How the 1d layout (arXiv 1909.08053, section 3) divides an operation over the ranks of a tensor group.
-enum class TensorSplit : std::uint8_t {
-  none,     // each does all of it; with sequence parallelism (arXiv 2205.05198) its share of the tokens
-  outputs,  // column-parallel: every input, its share of the outputs
-  inputs,   // row-parallel: its share of the inputs; the partial sums are then reduced
-  inside    // between the two: its heads, or its share of the width
 };
 
 // Of a matmul: `matrices` of outputs × inputs (experts), each token multiplied by `times` of them; of a class head,
@@ -85,16 +65,19 @@ struct Operation {
   Flops weight_gradient = {};
   double kept_bytes = 0;             // from F until I (or B)
   double kept_for_weight_bytes = 0;  // from I until W: inputs of weight matmuls, and their output gradients
-  std::optional<OperationMessage> message = {};
-  TensorSplit split = TensorSplit::none;
   MatmulShape shape = {};
   StreamedBytes streamed = {};
   std::string input = {};  // of a matmul: the operation whose output it multiplies
   double kept_as_input_bytes =
       0;  // of kept_bytes, what only weight gradients need: that output, or a convolution's input
   Tuning tuning = {};
+  std::string site = {};  // the one that it is a part of (common/placement/site.hpp), if that has another name
   bool operator==(const Operation&) const = default;
 };
+
+[[nodiscard]] inline const std::string& site_name(const Operation& operation) {
+  return operation.site.empty() ? operation.name : operation.site;
+}
 
 struct OperationContext {
   std::int64_t sequence = 0;  // tokens of a sequence, or of one slice of it

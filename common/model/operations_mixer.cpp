@@ -5,6 +5,7 @@ namespace {
 
 constexpr const char* softmax_name = "attention.softmax";
 constexpr const char* dropout_name = "attention.dropout";
+constexpr const char* core_name = "attention.core";
 
 // With all scores made (arXiv 2205.05198, section 4.1): both products over all keys up to the end of the sequence or
 // slice, masked or not; kept are queries, keys and values, the probabilities (5as² with dropout: also the mask, and
@@ -24,21 +25,24 @@ void add_unfused_core(OperationList& list, const SoftmaxAttention& attention) {
               .forward = flops,
               .input_gradient = 2 * flops,
               .kept_bytes = kept,
-              .split = TensorSplit::inside,
-              .shape = {.outputs = outputs, .inputs = inputs, .matrices = attention.heads}});
+              .shape = {.outputs = outputs, .inputs = inputs, .matrices = attention.heads},
+              .site = core_name});
   };
   product("attention.scores", list.keys(), attention.head_dim, element * projected);
   list.pass(softmax_name, OperationKind::elementwise, {1.5 * heads * keys, 3 * heads * keys},
-            {.until_input_gradient = element * heads * keys});
+            {.until_input_gradient = element * heads * keys})
+      .site = core_name;
   if (list.context().dropout) {
     list.pass(dropout_name, OperationKind::elementwise, {2.5 * heads * keys, 2.5 * heads * keys},
-              {.until_input_gradient = (element + 1) * heads * keys});
+              {.until_input_gradient = (element + 1) * heads * keys})
+        .site = core_name;
   }
   product("attention.context", attention.value_dim, list.keys(), 0);
   list.pass("attention.permute", OperationKind::elementwise, {2 * out, 2 * projected},
             {.until_input_gradient = element * out,
              .until_weight_gradient = attention.output_gate ? 0 : element * out,
-             .as_input = attention.output_gate ? 0 : element * out});
+             .as_input = attention.output_gate ? 0 : element * out})
+      .site = core_name;
 }
 
 // FlashAttention-2, arXiv 2307.08691: two matmuls per key forward, five backward (one of them redoes the scores).
@@ -71,15 +75,11 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
   }
   if (list.context().flash_attention) {
     // q, k, v, the output, and the logarithm of each row's sum.
-    Operation& core = list.core(
-        "attention.core", OperationKind::attention,
-        flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens(), list.context().before)),
-        {.until_input_gradient =
-             list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
-         .until_weight_gradient = attention.output_gate ? 0 : list.element() * out});
-    core.message = {.axis = OperationMessage::Axis::context,
-                    .collective = OperationMessage::Collective::all_gather,
-                    .bytes_per_token = list.element() * kv_heads * (head_dim + value_dim)};
+    list.core("attention.core", OperationKind::attention,
+              flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens(), list.context().before)),
+              {.until_input_gradient =
+                   list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
+               .until_weight_gradient = attention.output_gate ? 0 : list.element() * out});
   } else {
     add_unfused_core(list, attention);
   }
@@ -90,7 +90,7 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
                .until_weight_gradient = list.element() * out,
                .as_input = list.element() * out});
   }
-  list.reduced_matmul("attention.out");
+  list.matmul_of_latest("attention.out");
 }
 
 // Keys are materialised per head, as training kernels do.
@@ -103,33 +103,27 @@ void add(OperationList& list, const LatentAttention& attention) {
   const double rope = real(attention.rope_dim);
   if (attention.q_lora_rank) {
     const double query_rank = real(*attention.q_lora_rank);
-    list.matmul("attention.q_down").split = TensorSplit::none;
+    list.matmul("attention.q_down");
     list.pass("attention.q_norm", OperationKind::norm, {2 * query_rank, 5 * query_rank},
               {.until_input_gradient = 2 * element * query_rank + fp32_bytes,
                .until_weight_gradient = element * query_rank,
-               .as_input = element * query_rank})
-        .split = TensorSplit::none;
+               .as_input = element * query_rank});
     list.matmul("attention.q_up").input = "attention.q_norm";
   } else {
     list.matmul("attention.q");
   }
-  list.matmul("attention.kv_down").split = TensorSplit::none;
+  list.matmul("attention.kv_down");
   list.pass("attention.kv_norm", OperationKind::norm, {2 * rank, 5 * rank},
             {.until_input_gradient = element * (2 * rank + rope) + fp32_bytes,
              .until_weight_gradient = element * rank,
-             .as_input = element * rank})
-      .split = TensorSplit::none;
+             .as_input = element * rank});
   list.matmul("attention.kv_up").input = "attention.kv_norm";
   list.pass("attention.rotary", OperationKind::elementwise, {2 * (heads + 1) * rope, 2 * (heads + 1) * rope}, {});
   const double keys = mean_keys(SoftmaxAttention{}, list.tokens(), list.context().before);
-  Operation& core =
-      list.core("attention.core", OperationKind::attention, flash_flops(heads, head_dim, value_dim, keys),
-                {.until_input_gradient = element * heads * 2 * (head_dim + value_dim) + fp32_bytes * heads,
-                 .until_weight_gradient = element * heads * value_dim});
-  core.message = {.axis = OperationMessage::Axis::context,
-                  .collective = OperationMessage::Collective::all_gather,
-                  .bytes_per_token = element * (rank + rope)};
-  list.reduced_matmul("attention.out");
+  list.core("attention.core", OperationKind::attention, flash_flops(heads, head_dim, value_dim, keys),
+            {.until_input_gradient = element * heads * 2 * (head_dim + value_dim) + fp32_bytes * heads,
+             .until_weight_gradient = element * heads * value_dim});
+  list.matmul_of_latest("attention.out");
 }
 
 void add(OperationList& list, const GatedDelta& delta) { add_recurrence(list, delta); }

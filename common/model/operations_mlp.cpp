@@ -28,7 +28,7 @@ void add_kind(OperationList& list, const DenseMlp& mlp) {
   if (is_gated(mlp.activation)) list.matmul("mlp.gate");
   list.matmul("mlp.up");
   add_activation(list, "mlp.activation", mlp.activation, real(mlp.width));
-  list.reduced_matmul("mlp.down");
+  list.matmul_of_latest("mlp.down");
 }
 
 // The shared experts see every token. Their gate (Qwen3-Next) keeps itself and what it scales.
@@ -37,12 +37,11 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
   if (gated) list.matmul("mlp.shared.gate");
   list.matmul("mlp.shared.up");
   add_activation(list, "mlp.shared.activation", moe.activation, real(moe.shared_width));
-  list.reduced_matmul("mlp.shared.down");
+  list.matmul_of_latest("mlp.shared.down");
   if (!moe.shared_gate) return;
-  list.matmul("mlp.shared_gate").split = TensorSplit::none;
+  list.matmul("mlp.shared_gate");
   list.pass("mlp.shared_gate.product", OperationKind::elementwise, {2 * list.hidden(), 4 * list.hidden()},
-            {.until_input_gradient = list.element() * (list.hidden() + 1)})
-      .split = TensorSplit::none;
+            {.until_input_gradient = list.element() * (list.hidden() + 1)});
 }
 
 // Fused permute and combine. Where the shares are made of a framework's operations (exec/stage/modules/moe.cpp) the
@@ -52,32 +51,23 @@ void add_shared(OperationList& list, const MoeMlp& moe) {
 void add_kind(OperationList& list, const MoeMlp& moe) {
   const double chosen = real(moe.top_k);
   const double dispatched = chosen * list.element() * list.hidden();
-  const OperationMessage exchange = {.axis = OperationMessage::Axis::expert,
-                                     .collective = OperationMessage::Collective::all_to_all,
-                                     .bytes_per_token = dispatched};
   const double copies = chosen * list.hidden();
-  list.matmul("mlp.router").split = TensorSplit::none;
+  list.matmul("mlp.router");
   list.pass("mlp.route", OperationKind::routing, {3 * real(moe.experts), 3 * real(moe.experts)},
-            {.until_input_gradient = fp32_bytes * real(moe.experts) + chosen * (3 * index_bytes + list.element())})
-      .split = TensorSplit::none;
-  Operation& dispatch =
-      list.pass("mlp.dispatch", OperationKind::routing, {2 * copies, copies + list.hidden()},
-                {.until_input_gradient = dispatched, .until_weight_gradient = dispatched, .as_input = dispatched});
-  dispatch.message = exchange;
-  dispatch.split = TensorSplit::none;
+            {.until_input_gradient = fp32_bytes * real(moe.experts) + chosen * (3 * index_bytes + list.element())});
+  list.pass("mlp.dispatch", OperationKind::routing, {2 * copies, copies + list.hidden()},
+            {.until_input_gradient = dispatched, .until_weight_gradient = dispatched, .as_input = dispatched});
   if (is_gated(moe.activation)) list.matmul("mlp.experts.gate", moe.top_k).input = "mlp.dispatch";
   list.matmul("mlp.experts.up", moe.top_k).input = "mlp.dispatch";
   add_activation(list, "mlp.experts.activation", moe.activation, chosen * real(moe.width));
-  list.reduced_matmul("mlp.experts.down", moe.top_k);
+  list.matmul_of_latest("mlp.experts.down", moe.top_k);
   if (list.context().composed) {
     list.pass("mlp.shares", OperationKind::routing, {},
               {.until_input_gradient = fp32_bytes * (chosen + 1) + (fp32_bytes - list.element()) * chosen})
-        .split = TensorSplit::none;
+        .site = "mlp.route";
   }
-  Operation& combine = list.pass("mlp.combine", OperationKind::routing, {copies + list.hidden(), 3 * copies},
-                                 {.until_input_gradient = dispatched});
-  combine.message = exchange;
-  combine.split = TensorSplit::none;
+  list.pass("mlp.combine", OperationKind::routing, {copies + list.hidden(), 3 * copies},
+            {.until_input_gradient = dispatched});
   if (moe.shared_width > 0) add_shared(list, moe);
 }
 

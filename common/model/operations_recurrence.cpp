@@ -21,7 +21,7 @@ void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double chunk = chunk_length(list, delta.chunk);
   const double carried = list.context().before > 0 ? 1 : 1 - 1 / std::ceil(list.sequence() / chunk);
   const auto keep = [&](const char* name, double bytes) {
-    list.pass(name, OperationKind::elementwise, {}, {.until_input_gradient = bytes});
+    list.pass(name, OperationKind::elementwise, {}, {.until_input_gradient = bytes}).site = "linear.core";
   };
   // Behind the convolution: an fp32 one is seen in parts, any other is widened; a key head is repeated for its values.
   const bool widens = element < fp32_bytes;
@@ -76,7 +76,7 @@ void add_recurrence(OperationList& list, const GatedDelta& delta) {
             {.until_input_gradient = element * values + fp32_bytes * heads,
              .until_weight_gradient = element * values,
              .as_input = element * values});
-  list.reduced_matmul("linear.out");
+  list.matmul_of_latest("linear.out");
 }
 
 // Chunked form of arXiv 2510.26692 with an explicit inverse (2C²/3 per token by substitution). Two C×C matrices are
@@ -92,12 +92,11 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
   for (const char* name : {"linear.q", "linear.k", "linear.v", "linear.beta"}) list.matmul(name);
   for (const char* name : {"linear.decay", "linear.gate"}) {
     const std::string low_rank = name;
-    list.matmul(low_rank + "_down").split = TensorSplit::none;
+    list.matmul(low_rank + "_down");
     list.pass(low_rank + ".low_rank", OperationKind::elementwise, {},
               {.until_input_gradient = element * head_dim,
                .until_weight_gradient = element * head_dim,
-               .as_input = element * head_dim})
-        .split = TensorSplit::none;
+               .as_input = element * head_dim});
     list.matmul(low_rank + "_up").input = low_rank + ".low_rank";
   }
   list.convolution("linear.conv", 3 * width, real(delta.conv_kernel));
@@ -110,7 +109,7 @@ void add_recurrence(OperationList& list, const ChannelGatedDelta& delta) {
             {.until_input_gradient = element * width + fp32_bytes * heads,
              .until_weight_gradient = element * width,
              .as_input = element * width});
-  list.reduced_matmul("linear.out");
+  list.matmul_of_latest("linear.out");
 }
 
 // arXiv 2401.04658, algorithm 1: within a block scores and their use, between blocks the state; per head 2[2Cd + 2d²].
@@ -134,7 +133,7 @@ void add_recurrence(OperationList& list, const Lightning& lightning) {
             {.until_input_gradient = 3 * element * width + fp32_bytes,
              .until_weight_gradient = element * width,
              .as_input = element * width});
-  list.reduced_matmul("lightning.out");
+  list.matmul_of_latest("lightning.out");
 }
 
 // Fused scan of arXiv 2312.00752, section 3.3: about 9 operations per channel and state, forward; convolution and dt
@@ -147,8 +146,7 @@ void add_recurrence(OperationList& list, const Mamba& mamba) {
   Operation& conv = list.convolution("mamba.conv", inner, real(mamba.conv_kernel));
   conv.kept_bytes = 2 * element * inner;  // x and z, as projected
   conv.kept_as_input_bytes = 0;           // it is done again from x
-  Operation& projected = list.reduced_matmul("mamba.x");
-  projected.message = reduced_over_tensor(element * inputs);
+  list.matmul_of_latest("mamba.x");
   const double parts = mamba.inner_norms ? inputs : 0;
   list.pass("mamba.x.parts", mamba.inner_norms ? OperationKind::norm : OperationKind::elementwise,
             {2 * parts, 5 * parts},
@@ -158,7 +156,7 @@ void add_recurrence(OperationList& list, const Mamba& mamba) {
   const double scan = 9 * inner * real(mamba.state);
   list.core("mamba.core", OperationKind::recurrence, {.forward = scan, .backward = 2 * scan},
             {.until_input_gradient = element * inner, .until_weight_gradient = element * inner});
-  list.reduced_matmul("mamba.out");
+  list.matmul_of_latest("mamba.out");
 }
 
 // State-space duality of arXiv 2405.21060, section 6, with the convolution computed again in the backward. Per head the
@@ -181,7 +179,7 @@ void add_recurrence(OperationList& list, const Mamba2& mamba) {
   list.pass(
       "mamba2.norm", OperationKind::norm, {3 * inner, 7 * inner},
       {.until_input_gradient = element * inner, .until_weight_gradient = element * inner, .as_input = element * inner});
-  list.reduced_matmul("mamba2.out");
+  list.matmul_of_latest("mamba2.out");
 }
 
 }  // namespace plumb

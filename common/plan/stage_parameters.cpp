@@ -11,7 +11,6 @@ namespace {
 std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const Scenario scenario = scenario_of(plan);
   const OperationContext context = operation_context(kernel_context(scenario));
-  const int tensor = has_measured_costs(plan) ? 1 : plan.layout.tensor.degree;  // measured on one rank, whole
   const std::vector<Layer>& layers = plan.model.layers;
   std::vector<ComputeCost> blocks;
   const std::vector<std::size_t> first = first_equal(layers, [](std::size_t, std::size_t) { return true; });
@@ -19,7 +18,7 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
     if (first[block] < block) {
       blocks.push_back(blocks[first[block]]);
     } else {
-      blocks.push_back({.parameters = count_of_rank(shapes_of_block(scenario, block, context), tensor).all});
+      blocks.push_back({.parameters = count_of_rank(shapes_of_block(scenario, block, context)).all});
     }
   }
   if (plan.model.tied_embeddings && plan.split.layers.size() > 1) {

@@ -87,7 +87,8 @@ Weighed not_worse_than_fixed(Weighed best) {
 
 // The limits of the search leave room for the worst workspace and messages at once, which rarely meet. What is left in
 // the end is given to it once more, then half of it.
-Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort, Placement placement) {
+Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort,
+                   StagePlacement placement) {
   Weighed best = weighed(plan_on(scenario, choice, effort, placement));
   if (choice.schedule.in_flight > 0 || has_room_for_all(best)) return best;
   for (const std::int64_t part : {1, 2}) {
@@ -111,12 +112,12 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEff
     return make_plan(settled, {choice.microbatch, choice.schedule, choice.split}, effort);
   }
   if (!is_made_for_times(choice.schedule)) return plan_on(scenario, choice, effort, nullptr);
-  const std::vector<Placement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
+  const std::vector<StagePlacement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
   if (placements.size() == 1) return weighed_on(scenario, choice, effort, placements.front()).plan;
   std::optional<Weighed> best;
   std::exception_ptr problem;
   std::optional<SlowerThanAsked> slower;  // the least of them
-  for (const Placement placement : placements) {
+  for (const StagePlacement placement : placements) {
     try {
       Weighed plan = weighed_on(scenario, choice, effort, placement);
       if (!best || better(plan, *best)) best = std::move(plan);

@@ -82,7 +82,8 @@ namespace {
 
 // `placement`: of a schedule that is made for times; none: the schedule's own. Only a dynamic split looks at what it
 // does before it is made.
-Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, Placement placement, const Stop* stop) {
+Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, StagePlacement placement,
+                          const Stop* stop) {
   const ScheduleShape shape = schedule_shape(scenario, choice);
   if (choice.schedule.given) return *choice.schedule.given;
   if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
@@ -193,7 +194,7 @@ Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<C
 
 }  // namespace
 
-Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort, Placement placement,
+Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort, StagePlacement placement,
              const std::vector<Bytes>& room) {
   Plan plan{.name = asked.name,
             .model = asked.model,

@@ -15,7 +15,7 @@ namespace plumb {
 // `placement`: of a schedule that is made for times; none: the schedule's own. `room`: what each rank may keep beside
 // what is left without the worst workspace and messages at once; empty: nothing.
 [[nodiscard]] Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort,
-                           Placement placement, const std::vector<Bytes>& room = {});
+                           StagePlacement placement, const std::vector<Bytes>& room = {});
 
 // What the choice's schedule is asked for. Throws InputError when the batch does not divide, the sequence does not into
 // its slices, a given schedule is for another shape, or it would be too large.

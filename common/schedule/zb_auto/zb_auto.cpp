@@ -40,15 +40,15 @@ Schedule schedule_zb_auto(const AutoProblem& problem) {
   return schedule_of(problem, model, zb_auto::best_lists(model).lists);
 }
 
-std::vector<Placement> auto_placements(int ranks, int chunks) {
+std::vector<StagePlacement> auto_placements(int ranks, int chunks) {
   if (ranks == 1 || chunks % 2 != 0) return {loop_placement};
   return {wave_placement, loop_placement};
 }
 
-Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& placements, int chunks) {
+Schedule schedule_zb_auto(AutoProblem problem, const std::vector<StagePlacement>& placements, int chunks) {
   std::optional<Schedule> schedule;
   zb_auto::Score score;
-  for (const Placement placement : placements) {
+  for (const StagePlacement placement : placements) {
     problem.rank_of_stage = placement(problem.ranks, chunks);
     const zb_auto::Model model = zb_auto::model_of(problem);
     if (schedule && reaches(score, zb_auto::bound(model))) continue;  // nothing there ends earlier
@@ -62,7 +62,7 @@ Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& pla
   return schedule.value();
 }
 
-Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements, const Stop* stop) {
+Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<StagePlacement>& placements, const Stop* stop) {
   const Schedule schedule = empty_schedule("zb-auto", shape);
   const std::size_t stages = schedule.rank_of_stage.size();
   const StageLoad alike{

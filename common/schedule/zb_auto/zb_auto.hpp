@@ -41,15 +41,15 @@ struct AutoProblem {
 
 // Where so many chunks per rank may lie, from ranks and chunks: in waves if their number is even, and in a loop; for
 // one chunk or one rank there is no difference.
-using Placement = std::vector<int> (*)(int ranks, int chunks);
-[[nodiscard]] std::vector<Placement> auto_placements(int ranks, int chunks);
+using StagePlacement = std::vector<int> (*)(int ranks, int chunks);
+[[nodiscard]] std::vector<StagePlacement> auto_placements(int ranks, int chunks);
 
 // On each of these placements instead of the problem's own; the schedule that ends first, of those that end equally
 // early the one whose fullest rank keeps less, then the first.
-[[nodiscard]] Schedule schedule_zb_auto(AutoProblem problem, const std::vector<Placement>& placements, int chunks);
+[[nodiscard]] Schedule schedule_zb_auto(AutoProblem problem, const std::vector<StagePlacement>& placements, int chunks);
 
 // For stages that are all alike, with the memory of 1F1B. Throws as empty_schedule does.
-[[nodiscard]] Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<Placement>& placements,
+[[nodiscard]] Schedule even_zb_auto(const ScheduleShape& shape, const std::vector<StagePlacement>& placements,
                                     const Stop* stop = nullptr);
 
 // No schedule that keeps the microbatches' order and the limits can end its last W earlier. Each rank is taken alone

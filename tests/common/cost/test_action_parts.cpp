@@ -31,13 +31,10 @@ Machine machine() {
 
 std::vector<Kernel> layer(bool sequence_parallel, bool overlap) {
   const Software software{.tensor_overlap = overlap};
-  const KernelContext context{.sequence = 512,
-                              .microbatch = 2,
-                              .precision = ElementType::bf16,
-                              .tensor = 4,
-                              .sequence_parallel = sequence_parallel,
-                              .software = software};
-  return block_kernels(layer_operations(gpt(), 0, operation_context(context)), context);
+  const KernelContext context{.sequence = 512, .microbatch = 2, .precision = ElementType::bf16, .software = software};
+  const PlacedBlock placed = place_block(gpt(), 1, {.degree = 4, .sequence_parallel = sequence_parallel},
+                                         {.sequences = context.microbatch, .sequence = context.sequence});
+  return block_kernels(layer_operations(gpt(), 0, operation_context(context)), context, placed);
 }
 
 }  // namespace

@@ -27,13 +27,11 @@ Model gpt() {
 }
 
 std::vector<Kernel> layer(const Software& software, int tensor, bool sequence_parallel) {
-  const KernelContext context{.sequence = tokens_of_sequence,
-                              .microbatch = 2,
-                              .precision = ElementType::fp16,
-                              .tensor = tensor,
-                              .sequence_parallel = sequence_parallel,
-                              .software = software};
-  return block_kernels(layer_operations(gpt(), 0, operation_context(context)), context);
+  const KernelContext context{
+      .sequence = tokens_of_sequence, .microbatch = 2, .precision = ElementType::fp16, .software = software};
+  const PlacedBlock placed = place_block(gpt(), 1, {.degree = tensor, .sequence_parallel = sequence_parallel},
+                                         {.sequences = context.microbatch, .sequence = context.sequence});
+  return block_kernels(layer_operations(gpt(), 0, operation_context(context)), context, placed);
 }
 
 double matmul_flops(const std::vector<Kernel>& kernels, Phase phase) {

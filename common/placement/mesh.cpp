@@ -1,0 +1,143 @@
+#include "common/placement/mesh.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+// The largest q with q² (or q³) · depth = degree; 0: there is none.
+int side_of(int degree, int depth, int dimensions) {
+  for (int q = 1; q * q * depth <= degree; ++q) {
+    const int grid = dimensions == 3 ? q * q * q : q * q * depth;
+    if (grid == degree) return q;
+  }
+  return 0;
+}
+
+void add_tensor(Mesh& mesh, const TensorLayout& tensor) {
+  if (tensor.kind == TensorKind::one_d) {
+    mesh.axes.push_back({"tensor", tensor.degree});
+    return;
+  }
+  const bool cube = tensor.kind == TensorKind::three_d;
+  const int depth = tensor.kind == TensorKind::two_and_half_d ? tensor.depth : 1;
+  const int q = side_of(tensor.degree, depth, cube ? 3 : 2);
+  if (q == 0) {
+    const std::string wanted = cube ? "q³ of a 3d layout"
+                               : depth > 1
+                                   ? std::to_string(depth) + "·q² of a 2.5d layout of depth " + std::to_string(depth)
+                                   : "q² of a 2d layout";
+    throw InputError("layout.tensor.degree", "expected " + wanted + ", found " + std::to_string(tensor.degree));
+  }
+  mesh.axes.push_back({"tensor.column", q});
+  mesh.axes.push_back({"tensor.row", q});
+  if (tensor.kind != TensorKind::two_d) mesh.axes.push_back({"tensor.depth", cube ? q : depth});
+}
+
+void add_data(Mesh& mesh, const DataLayout& data) {
+  if (data.sharding != Sharding::hsdp) {
+    mesh.axes.push_back({"data", data.degree});
+    return;
+  }
+  if (data.shard * data.replicate != data.degree) {
+    throw InputError("layout.data", "expected shard × replicate = degree, found " + std::to_string(data.shard) + " × " +
+                                        std::to_string(data.replicate) + " and " + std::to_string(data.degree));
+  }
+  mesh.axes.push_back({"shard", data.shard});
+  mesh.axes.push_back({"replicate", data.replicate});
+}
+
+int stride(const Mesh& mesh, Axis axis) {
+  int product = 1;
+  for (int i = 0; i < axis.index; ++i) product *= mesh.axes[static_cast<std::size_t>(i)].size;
+  return product;
+}
+
+}  // namespace
+
+Axes set_of(const std::vector<Axis>& axes) {
+  Axes set;
+  for (const Axis axis : axes) set = set | set_of(axis);
+  return set;
+}
+
+Mesh mesh_of(const Layout& layout) {
+  Mesh mesh;
+  for (const MeshAxis axis : layout.order) {
+    if (axis == MeshAxis::tensor) add_tensor(mesh, layout.tensor);
+    if (axis == MeshAxis::data) add_data(mesh, layout.data);
+    if (axis == MeshAxis::context) mesh.axes.push_back({"context", layout.context});
+    if (axis == MeshAxis::expert) mesh.axes.push_back({"expert", layout.expert});
+    if (axis == MeshAxis::pipeline) mesh.axes.push_back({"pipeline", layout.pipeline});
+  }
+  return mesh;
+}
+
+Axis axis_of(const Mesh& mesh, std::string_view name) {
+  const auto found = std::ranges::find(mesh.axes, name, &Mesh::Entry::name);
+  if (found == mesh.axes.end()) throw std::logic_error("a mesh without the axis " + std::string(name));
+  return {static_cast<std::uint8_t>(found - mesh.axes.begin())};
+}
+
+std::vector<Axis> axes_of(const Mesh& mesh, const std::vector<std::string_view>& names) {
+  std::vector<Axis> found;
+  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
+    const bool wanted = std::ranges::find(names, mesh.axes[i].name) != names.end();
+    if (wanted && mesh.axes[i].size > 1) found.push_back({static_cast<std::uint8_t>(i)});
+  }
+  return found;
+}
+
+int size(const Mesh& mesh, Axes over) {
+  int product = 1;
+  for (const Axis axis : members(mesh, over)) product *= size(mesh, axis);
+  return product;
+}
+
+int ranks(const Mesh& mesh) {
+  int product = 1;
+  for (const Mesh::Entry& entry : mesh.axes) product *= entry.size;
+  return product;
+}
+
+std::vector<Axis> members(const Mesh& mesh, Axes set) {
+  std::vector<Axis> found;
+  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
+    const Axis axis{static_cast<std::uint8_t>(i)};
+    if (contains(set, axis)) found.push_back(axis);
+  }
+  return found;
+}
+
+int coordinate(const Mesh& mesh, int rank, Axis axis) { return rank / stride(mesh, axis) % size(mesh, axis); }
+
+int position(const Mesh& mesh, int rank, const std::vector<Axis>& major_to_minor) {
+  int at = 0;
+  for (const Axis axis : major_to_minor) at = at * size(mesh, axis) + coordinate(mesh, rank, axis);
+  return at;
+}
+
+std::vector<int> group(const Mesh& mesh, int rank, Axes over) {
+  int first = rank;
+  const std::vector<Axis> axes = members(mesh, over);
+  for (const Axis axis : axes) first -= coordinate(mesh, rank, axis) * stride(mesh, axis);
+  std::vector<int> all{first};
+  for (const Axis axis : axes) {  // innermost first, so that the ranks ascend
+    const std::size_t before = all.size();
+    for (int i = 1; i < size(mesh, axis); ++i) {
+      for (std::size_t j = 0; j < before; ++j) all.push_back(all[j] + i * stride(mesh, axis));
+    }
+  }
+  return all;
+}
+
+std::string describe(const Mesh& mesh, Axes over) {
+  std::string text;
+  for (const Axis axis : members(mesh, over)) text += (text.empty() ? "" : " × ") + mesh.axes[axis.index].name;
+  return text;
+}
+
+}  // namespace plumb

@@ -1,0 +1,306 @@
+#include "common/placement/placed_block.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr const char* undeclared_hint = "declare it in the layout's table, or place the tensor where it is needed";
+
+Placement needed(const Placement& compute, const SiteInput& input) {
+  Placement placement = restricted(compute, input.value.shape);
+  if (input.reads_all_tokens) {
+    std::erase_if(placement.splits, [](const DimSplit& split) { return split.dim == Dim::sequence; });
+  }
+  return placement;
+}
+
+// Of what a site makes, before its sums are added up.
+Placement made(const Site& site, const Placement& compute, const Shape& shape) {
+  const Placement placement = restricted(compute, shape);
+  if (!site.statistics.empty()) return placement;
+  return with_partial(placement, without(split_axes(compute), split_axes(placement)));
+}
+
+bool iterates_over(const Site& site, Dim dim) {
+  const auto any = [&](const std::vector<NamedShape>& tensors) {
+    return std::ranges::any_of(tensors, [&](const NamedShape& tensor) { return has(tensor.shape, dim); });
+  };
+  return any(site.outputs) || any(site.weights) ||
+         std::ranges::any_of(site.inputs, [&](const SiteInput& input) { return has(input.value.shape, dim); });
+}
+
+class Placing {
+ public:
+  Placing(const Mesh& mesh, const LayoutTable& table, const std::vector<Site>& sites)
+      : mesh_(mesh), table_(table), sites_(sites) {}
+
+  PlacedBlock block() && {
+    block_.mesh = mesh_;
+    for (const Site& site : sites_) forward(site);
+    for (std::size_t i = sites_.size(); i-- > 0;) input_gradient(i);
+    for (std::size_t i = sites_.size(); i-- > 0;) weight_gradient(sites_[i]);
+    return std::move(block_);
+  }
+
+ private:
+  // Of the dimensions that the site has.
+  [[nodiscard]] Placement compute_of(const Site& site) const {
+    Placement compute = table_.sites.at(site.name);
+    std::erase_if(compute.splits, [&](const DimSplit& split) { return !iterates_over(site, split.dim); });
+    return compute;
+  }
+  [[nodiscard]] const Placement& stored(const NamedShape& value) const { return table_.values.at(value.name); }
+  [[nodiscard]] Placement stored_weight(const Site& site, const NamedShape& weight) const {
+    const auto found = table_.weights.find(weight.name);
+    return found != table_.weights.end() ? found->second : restricted(compute_of(site), weight.shape);
+  }
+
+  // Summands that the site's first input is stored as, and that go through it.
+  [[nodiscard]] Axes passed(const Site& site) const {
+    return site.passes_sums ? stored(site.inputs.front().value).partial : Axes{};
+  }
+  // Gradients are never kept as summands.
+  [[nodiscard]] Placement stored_gradient(const NamedShape& value) const {
+    Placement placement = stored(value);
+    placement.partial = {};
+    return placement;
+  }
+  [[nodiscard]] Placement needed_input(const Site& site, const SiteInput& input) const {
+    const Placement placement = needed(compute_of(site), input);
+    const bool first = input.value.name == site.inputs.front().value.name;
+    return first ? with_partial(placement, passed(site)) : placement;
+  }
+  [[nodiscard]] Placement made_output(const Site& site, const NamedShape& output) const {
+    return with_partial(made(site, compute_of(site), output.shape), passed(site));
+  }
+
+  void forward(const Site& site) {
+    const Placement compute = compute_of(site);
+    PlacedSite placed{.name = site.name, .kind = site.kind, .ways = size(mesh_, split_axes(compute))};
+    for (const SiteInput& input : site.inputs) {
+      placed.inputs.push_back(tensor(input.value, needed_input(site, input)));
+      move_input(site, input, Phase::forward);
+    }
+    for (const NamedShape& weight : site.weights) {
+      placed.weights.push_back(tensor(weight, restricted(compute, weight.shape)));
+      move_weight(site, weight, Phase::forward);
+    }
+    move_statistics(site, Phase::forward);
+    for (const NamedShape& output : site.outputs) {
+      placed.outputs.push_back(tensor(output, made_output(site, output)));
+      placed.kept.push_back(tensor(output, stored(output)));
+      move(site, output, {Phase::forward, Role::output}, placed.outputs.back().placement, stored(output));
+    }
+    block_.sites.push_back(std::move(placed));
+  }
+
+  void move_input(const Site& site, const SiteInput& input, Phase phase) {
+    const Placement want = needed_input(site, input);
+    std::vector<Placement>& known = gathered_[{input.value.name, phase}];
+    if (std::ranges::find(known, want) != known.end()) return;
+    known.push_back(want);
+    move(site, input.value, {phase, Role::input}, stored(input.value), want);
+  }
+
+  void move_weight(const Site& site, const NamedShape& weight, Phase phase) {
+    move(site, weight, {phase, Role::weight}, stored_weight(site, weight), restricted(compute_of(site), weight.shape));
+  }
+
+  // Sums of a norm's gradient go over what its F summed over; those of the loss are kept.
+  void move_statistics(const Site& site, Phase phase) {
+    if (site.statistics.empty() || (phase != Phase::forward && site.kind != OperationKind::norm)) return;
+    const Placement compute = compute_of(site);
+    const Placement whole = restricted(compute, site.statistics);
+    Axes of_site;
+    for (const SiteInput& input : site.inputs) of_site = of_site | split_axes(needed(compute, input));
+    const Axes over = without(of_site, split_axes(whole));
+    move(site, {site.name + ".statistics", site.statistics}, {phase, Role::statistics}, with_partial(whole, over),
+         whole);
+  }
+
+  void input_gradient(std::size_t at) {
+    const Site& site = sites_[at];
+    const Placement compute = compute_of(site);
+    for (const NamedShape& output : site.outputs) {
+      Placement want = made(site, compute, output.shape);
+      want.partial = {};
+      move(site, output, {Phase::input_gradient, Role::output_gradient}, stored_gradient(output), want);
+    }
+    if (!table_.keeps_gathered) {
+      for (const SiteInput& input : site.inputs) {
+        if (!site.weights.empty()) move_input_again(site, input);
+      }
+      for (const NamedShape& weight : site.weights) move_weight(site, weight, Phase::input_gradient);
+    }
+    move_statistics(site, Phase::input_gradient);
+    for (const SiteInput& input : site.inputs) {
+      if (is_first_reader(at, input)) reduce_gradient(site, input);
+    }
+  }
+
+  // W needs it; where the table keeps nothing gathered, I of the first site that needs it fetches it for all.
+  void move_input_again(const Site& site, const SiteInput& input) {
+    if (is_matmul(site.kind)) move_input(site, input, Phase::input_gradient);
+  }
+
+  // Sites that need a value alike add up their gradients before one reduction, behind the I of the first of them.
+  [[nodiscard]] bool is_first_reader(std::size_t at, const SiteInput& input) const {
+    const Placement want = needed(compute_of(sites_[at]), input);
+    for (std::size_t before = 0; before < at; ++before) {
+      for (const SiteInput& other : sites_[before].inputs) {
+        if (other.value.name == input.value.name && needed(compute_of(sites_[before]), other) == want &&
+            partial_gradient(sites_[before], other) == partial_gradient(sites_[at], input)) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // Over the axes that divide what the input has not; and where the first input comes as summands, over theirs.
+  [[nodiscard]] Axes partial_gradient(const Site& site, const SiteInput& input) const {
+    const Placement compute = compute_of(site);
+    const bool first = input.value.name == site.inputs.front().value.name;
+    return without(split_axes(compute), split_axes(needed(compute, input))) | (first ? Axes{} : passed(site));
+  }
+
+  void reduce_gradient(const Site& site, const SiteInput& input) {
+    if (input.value.name == "tokens") return;
+    const Placement partial = with_partial(needed(compute_of(site), input), partial_gradient(site, input));
+    move(site, input.value, {Phase::input_gradient, Role::input_gradient}, partial, stored_gradient(input.value));
+  }
+
+  // What the stored weight splits further is scattered at once; the rest stays in the accumulators.
+  void weight_gradient(const Site& site) {
+    const Placement compute = compute_of(site);
+    for (const NamedShape& weight : site.weights) {
+      const Placement as_needed = restricted(compute, weight.shape);
+      const Placement kept = stored_weight(site, weight);
+      const Axes partial = without(split_axes(compute), split_axes(as_needed));
+      const Axes left = without(partial, split_axes(kept));
+      move(site, weight, {Phase::weight_gradient, Role::weight_gradient}, with_partial(as_needed, partial),
+           with_partial(kept, left));
+      block_.weights.push_back({.stored = tensor(weight, kept), .gradient_partial = left});
+    }
+  }
+
+  [[nodiscard]] PlacedTensor tensor(const NamedShape& whole, const Placement& placement) const {
+    return {.whole = whole, .placement = placement, .local = local_shape(mesh_, whole, placement)};
+  }
+
+  void move(const Site& site, const NamedShape& whole, std::pair<Phase, Role> what, const Placement& from,
+            const Placement& to) {
+    for (Move& each : moves(mesh_, whole, from, to)) {
+      if (each.collective) require_declared(site, whole, what, each);
+      block_.moves.push_back(
+          {.phase = what.first, .role = what.second, .site = site.name, .tensor = whole.name, .move = std::move(each)});
+    }
+  }
+
+  void require_declared(const Site& site, const NamedShape& whole, std::pair<Phase, Role> what,
+                        const Move& made) const {
+    const DeclaredMove wanted{what.first, what.second, *made.collective, made.over};
+    if (std::ranges::find(table_.declared, wanted) != table_.declared.end()) return;
+    throw InputError("layout " + table_.name + ", site " + site.name,
+                     "the " + std::string(name_of(what.second)) + " " + whole.name + " (" +
+                         std::string(name_of(what.first)) + ") needs an " + std::string(name_of(*made.collective)) +
+                         " over " + describe(mesh_, made.over) + ", which the layout does not declare: from " +
+                         describe(mesh_, made.from) + " to " + describe(mesh_, made.to),
+                     undeclared_hint);
+  }
+
+  const Mesh& mesh_;
+  const LayoutTable& table_;
+  const std::vector<Site>& sites_;
+  std::map<std::pair<std::string, Phase>, std::vector<Placement>> gathered_;  // by value: as what it has been
+  PlacedBlock block_;
+};
+
+}  // namespace
+
+std::string_view name_of(Role role) {
+  switch (role) {
+    case Role::input:
+      return "input";
+    case Role::output:
+      return "output";
+    case Role::statistics:
+      return "statistics";
+    case Role::input_gradient:
+      return "input gradient";
+    case Role::output_gradient:
+      return "output gradient";
+    case Role::weight:
+      return "weight";
+    case Role::weight_gradient:
+      return "weight gradient";
+  }
+  return "";
+}
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return "F";
+    case Phase::input_gradient:
+      return "I";
+    case Phase::weight_gradient:
+      return "W";
+  }
+  return "";
+}
+
+PlacedBlock place_block(const Mesh& mesh, const LayoutTable& table, const std::vector<Site>& sites) {
+  return Placing(mesh, table, sites).block();
+}
+
+const PlacedSite& site_of(const PlacedBlock& block, std::string_view name) {
+  const auto found = std::ranges::find(block.sites, name, &PlacedSite::name);
+  if (found == block.sites.end()) throw std::logic_error("no site " + std::string(name));
+  return *found;
+}
+
+PlacedBlock place_block(const Model& model, std::size_t block, const TensorLayout& tensor, const Tokens& tokens) {
+  Layout layout;
+  layout.tensor = tensor;
+  const Mesh mesh = mesh_of(layout);
+  const std::vector<Site> sites = block_sites(model, block, tokens);
+  return place_block(mesh, layout_table(mesh, tensor, sites), sites);
+}
+
+int ways_of(const Mesh& mesh, const PlacedTensor& tensor) { return size(mesh, split_axes(tensor.placement)); }
+
+MatmulWays matmul_ways(const Mesh& mesh, const PlacedSite& site) {
+  MatmulWays ways;
+  const PlacedTensor& weight = site.weights.front();
+  const PlacedTensor& output = site.outputs.front();
+  for (const DimSplit& split : weight.placement.splits) {
+    (has(output.whole.shape, split.dim) ? ways.outputs : ways.inputs) *= size(mesh, set_of(split.by));
+  }
+  for (const DimSplit& split : output.placement.splits) {
+    if (!has(weight.whole.shape, split.dim)) ways.tokens *= size(mesh, set_of(split.by));
+  }
+  return ways;
+}
+
+const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, std::string_view tensor) {
+  const auto found = std::ranges::find_if(block.moves, [&](const PlacedMove& each) {
+    return each.phase == phase && each.role == role && each.tensor == tensor && each.move.collective;
+  });
+  return found == block.moves.end() ? nullptr : &*found;
+}
+
+double received_elements(const PlacedBlock& block, Phase phase) {
+  double sum = 0;
+  for (const PlacedMove& each : block.moves) {
+    if (each.phase == phase) sum += received_elements(block.mesh, each.move);
+  }
+  return sum;
+}
+
+}  // namespace plumb

@@ -1,0 +1,81 @@
+// What follows from a table: of every site what one rank holds of its tensors, and every collective with its bytes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/placement/table.hpp"
+
+namespace plumb {
+
+struct PlacedTensor {
+  NamedShape whole;
+  Placement placement;
+  Shape local;  // of one rank
+};
+
+struct PlacedMove {
+  Phase phase = Phase::forward;
+  Role role = Role::input;
+  std::string site;    // of several that need the same, the first
+  std::string tensor;  // value or weight
+  Move move;
+};
+
+struct PlacedSite {
+  std::string name;
+  OperationKind kind = OperationKind::matmul;
+  std::vector<PlacedTensor> inputs = {};   // as they are needed
+  std::vector<PlacedTensor> outputs = {};  // as they are made, perhaps partial
+  std::vector<PlacedTensor> kept = {};     // the outputs, as they are kept
+  std::vector<PlacedTensor> weights = {};  // as they are needed
+  // Among how many ranks its work is divided.
+  int ways = 1;
+};
+
+// A weight as it is stored, and over which axes its gradient stays partial in the accumulators until the weights' rule
+// reduces it: copies of data parallelism, but also norms under sequence parallelism and norms of divided heads.
+struct PlacedWeight {
+  PlacedTensor stored;
+  Axes gradient_partial = {};
+};
+
+struct PlacedBlock {
+  Mesh mesh;
+  std::vector<PlacedSite> sites = {};
+  std::vector<PlacedMove> moves = {};      // in the order in which F, then I, then W meet them
+  std::vector<PlacedWeight> weights = {};  // as they come in the sites
+};
+
+// Of what the table gives: an input's needed placement is that of its site's iteration space, and an output is partial
+// over the axes that divide dimensions which it has not; I and W by transposition. Each value is gathered once for all
+// sites that need it alike, and its gradient is reduced once. A move that the table has not declared is an error:
+// throws InputError (where = layout and site) that names the tensor, the collective and the axes.
+[[nodiscard]] PlacedBlock place_block(const Mesh& mesh, const LayoutTable& table, const std::vector<Site>& sites);
+
+// A block of a model in a tensor layout, of one data-parallel rank's microbatch.
+[[nodiscard]] PlacedBlock place_block(const Model& model, std::size_t block, const TensorLayout& tensor,
+                                      const Tokens& tokens);
+
+// Among how many ranks each of a matmul's dimensions is divided: those that its output has of the weight, those that it
+// contracts, and those that count tokens.
+struct MatmulWays {
+  int outputs = 1;
+  int inputs = 1;
+  int tokens = 1;
+};
+[[nodiscard]] MatmulWays matmul_ways(const Mesh& mesh, const PlacedSite& site);
+// Among how many ranks a tensor is divided.
+[[nodiscard]] int ways_of(const Mesh& mesh, const PlacedTensor& tensor);
+
+// Of a value, or of a site, in one phase and role; null: nothing moves.
+[[nodiscard]] const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, std::string_view tensor);
+
+// Throws std::logic_error for a name that the block has not.
+[[nodiscard]] const PlacedSite& site_of(const PlacedBlock& block, std::string_view name);
+
+// Elements that a rank receives in one phase of one microbatch.
+[[nodiscard]] double received_elements(const PlacedBlock& block, Phase phase);
+
+}  // namespace plumb

@@ -1,0 +1,67 @@
+// A layout as data: where each value and weight of a block lives, how each site is divided, which moves may happen.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/placement/moves.hpp"
+#include "common/placement/site.hpp"
+
+namespace plumb {
+
+enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient };
+
+// What a move is for.
+enum class Role : std::uint8_t {
+  input,            // what a site reads
+  output,           // what it makes
+  statistics,       // sums inside a site
+  input_gradient,   // what the sites that read a value give back
+  output_gradient,  // what a site is given back
+  weight,           // what a site multiplies with
+  weight_gradient
+};
+[[nodiscard]] std::string_view name_of(Role role);
+[[nodiscard]] std::string_view name_of(Phase phase);
+
+struct DeclaredMove {
+  Phase phase = Phase::forward;
+  Role role = Role::input;
+  Collective collective = Collective::all_gather;
+  Axes over = {};
+  bool operator==(const DeclaredMove&) const = default;
+};
+
+struct LayoutTable {
+  std::string name;                               // "1d, sp"
+  std::map<std::string, Placement> values = {};   // as they are kept between sites
+  std::map<std::string, Placement> weights = {};  // as they are stored
+  // Of each site its iteration space: which axes divide which of its dimensions. One axis may divide several that no
+  // tensor of the site has together (query heads and heads of keys).
+  std::map<std::string, Placement> sites = {};
+  std::vector<DeclaredMove> declared = {};
+  bool keeps_gathered = true;  // what F has gathered serves I and W, too; else it is gathered again
+};
+
+// The 1d layout (arXiv 1909.08053, section 3): heads, widths and the vocabulary by "tensor". With sequence parallelism
+// (arXiv 2205.05198, section 4.2) the rest by tokens, gathered again for W.
+[[nodiscard]] LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequence_parallel);
+// SUMMA on a grid (arXiv 2104.05343, algorithms 1 to 3): sequences by row, features by column, a matrix [out, in] by
+// column and row. With "tensor.depth" of 2.5d (arXiv 2105.14500, section 3.1): sequences also by depth, over which the
+// matrices are copies.
+[[nodiscard]] LayoutTable two_d(const Mesh& mesh, const std::vector<Site>& sites);
+// On a cube (arXiv 2105.14450, section 3.2): hidden by column and sequences by row and depth, where heads and widths
+// are, these by depth and sequences by row and column; a matrix [out, in] by both and the row.
+[[nodiscard]] LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites);
+// Of a layout; the axes "data", "shard", "replicate" and "expert" divide the sequences of all values.
+[[nodiscard]] LayoutTable layout_table(const Mesh& mesh, const TensorLayout& tensor, const std::vector<Site>& sites);
+
+// Heads, widths and the vocabulary: what tensor parallelism divides inside a mixer, an MLP, the embedding and the head.
+[[nodiscard]] constexpr bool is_inner(Dim dim) {
+  return dim == Dim::heads || dim == Dim::kv_heads || dim == Dim::width || dim == Dim::vocabulary;
+}
+[[nodiscard]] bool is_inner(const Shape& shape);
+
+}  // namespace plumb

@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <array>
+
+#include "common/placement/table.hpp"
+
+namespace plumb {
+namespace {
+
+constexpr std::array<Dim, 4> inner_dims = {Dim::heads, Dim::kv_heads, Dim::width, Dim::vocabulary};
+
+using By = std::vector<Axis>;
+
+By data_axes(const Mesh& mesh) {
+  By axes = axes_of(mesh, {"data", "shard", "replicate", "expert"});
+  std::ranges::reverse(axes);  // major first
+  return axes;
+}
+
+By joined(By a, const By& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Tokens by one list of axes, features by another: what of both a tensor has counts.
+struct Division {
+  By batch = {};
+  By tokens = {};  // sequence; rows of experts follow batch and these
+  By inner = {};
+  By hidden = {};
+};
+Placement placement_of(const Division& by) {
+  Placement placement = with_split({}, Dim::batch, by.batch);
+  placement = with_split(placement, Dim::sequence, by.tokens);
+  placement = with_split(placement, Dim::rows, joined(by.batch, by.tokens));
+  for (const Dim dim : inner_dims) placement = with_split(placement, dim, by.inner);
+  return with_split(placement, Dim::hidden, by.hidden);
+}
+
+bool is_inner(const Site& site) {
+  const auto any = [](const std::vector<NamedShape>& tensors) {
+    return std::ranges::any_of(tensors, [](const NamedShape& tensor) { return is_inner(tensor.shape); });
+  };
+  return any(site.outputs) || any(site.weights) ||
+         std::ranges::any_of(site.inputs, [](const SiteInput& input) { return is_inner(input.value.shape); });
+}
+
+// All values of a block, in the two kinds that the layouts tell apart.
+void place_values(LayoutTable& table, const std::vector<Site>& sites, const Placement& inner, const Placement& outer) {
+  const auto place = [&](const NamedShape& value) {
+    table.values[value.name] = restricted(is_inner(value.shape) ? inner : outer, value.shape);
+  };
+  for (const Site& site : sites) {
+    for (const SiteInput& input : site.inputs) place(input.value);
+    for (const NamedShape& output : site.outputs) place(output);
+    if (site.kind != OperationKind::loss) continue;  // of each token, where its logits are
+    for (const NamedShape& output : site.outputs) table.values[output.name] = restricted(inner, output.shape);
+  }
+}
+
+// A look-up is a product with the rows' indicators.
+bool multiplies(const Site& site) { return is_matmul(site.kind) || site.kind == OperationKind::lookup; }
+bool reads_inner(const Site& site) { return is_inner(site.inputs.front().value.shape); }
+bool makes_inner(const Site& site) { return is_inner(site.outputs.front().shape); }
+
+}  // namespace
+
+bool is_inner(const Shape& shape) {
+  return std::ranges::any_of(shape, [](const Extent& extent) { return is_inner(extent.dim); });
+}
+
+LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequence_parallel) {
+  const By tensor = axes_of(mesh, {"tensor"});
+  const By data = data_axes(mesh);
+  const By tokens = sequence_parallel ? tensor : By{};
+  const Placement inside = placement_of({.batch = data, .inner = tensor});
+  const Placement outside = placement_of({.batch = data, .tokens = tokens});
+  LayoutTable table{.name = sequence_parallel ? "1d, sp" : "1d", .keeps_gathered = !sequence_parallel};
+  place_values(table, sites, inside, outside);
+  for (const Site& site : sites) table.sites[site.name] = is_inner(site) ? inside : outside;
+  const Axes over = set_of(tensor);
+  for (const Site& site : sites) {  // experts' sums are added up once they are combined: of tokens, not of rows
+    if (!site.passes_sums || sequence_parallel) continue;
+    Placement& summands = table.values[site.inputs.front().value.name];
+    summands = with_partial(summands, over);
+  }
+  const Collective reduce = sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce;
+  table.declared = {{Phase::forward, Role::output, reduce, over},
+                    {Phase::input_gradient, Role::input_gradient, reduce, over},
+                    {Phase::forward, Role::statistics, Collective::all_reduce, over}};
+  if (sequence_parallel) {
+    table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, over});
+    table.declared.push_back({Phase::input_gradient, Role::input, Collective::all_gather, over});
+    table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, over});
+    table.declared.push_back({Phase::forward, Role::output, Collective::all_reduce, over});  // of a class token
+  }
+  return table;
+}
+
+LayoutTable two_d(const Mesh& mesh, const std::vector<Site>& sites) {
+  const By row = axes_of(mesh, {"tensor.row"});
+  const By column = axes_of(mesh, {"tensor.column"});
+  const By depth = axes_of(mesh, {"tensor.depth"});
+  const By batch = joined(joined(data_axes(mesh), depth), row);
+  const Placement all = placement_of({.batch = batch, .inner = column, .hidden = column});
+  LayoutTable table{.name = depth.empty() ? "2d" : "2.5d", .keeps_gathered = false};
+  place_values(table, sites, all, all);
+  for (const Site& site : sites) {
+    if (!multiplies(site)) {
+      table.sites[site.name] = all;
+      continue;
+    }
+    // Sequences and outputs are divided, inputs gathered.
+    const Placement compute = restricted(all, site.outputs.front().shape);
+    const NamedShape& weight = site.weights.front();
+    Placement stored = restricted(compute, weight.shape);
+    for (const Extent& extent : weight.shape) {
+      const bool contracted = !has(site.outputs.front().shape, extent.dim);
+      if (contracted && find_split(all, extent.dim) != nullptr) stored = with_split(stored, extent.dim, row);
+    }
+    table.sites[site.name] = compute;
+    table.weights[weight.name] = stored;
+  }
+  const Axes columns = set_of(column);
+  const Axes rows = set_of(row);
+  for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
+    table.declared.push_back({phase, Role::input, Collective::all_gather, columns});
+    table.declared.push_back({phase, Role::weight, Collective::all_gather, rows});
+    table.declared.push_back({phase, Role::statistics, Collective::all_reduce, columns});
+  }
+  table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::reduce_scatter, columns});
+  table.declared.push_back({Phase::weight_gradient, Role::weight_gradient, Collective::reduce_scatter, rows});
+  // Of values without features that are divided: low-rank projections, shares of experts.
+  table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::all_reduce, columns});
+  return table;
+}
+
+LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites) {
+  const By row = axes_of(mesh, {"tensor.row"});
+  const By column = axes_of(mesh, {"tensor.column"});
+  const By depth = axes_of(mesh, {"tensor.depth"});
+  const By batch = joined(data_axes(mesh), row);
+  const Placement inner = placement_of({.batch = joined(batch, column), .inner = depth});
+  const Placement outer = placement_of({.batch = joined(batch, depth), .hidden = column});
+  LayoutTable table{.name = "3d", .keeps_gathered = true};
+  place_values(table, sites, inner, outer);
+  for (const Site& site : sites) {
+    if (!multiplies(site)) {
+      table.sites[site.name] = is_inner(site) ? inner : outer;
+      continue;
+    }
+    // Rows of the grid divide the sequences; of inputs and outputs each is divided by an axis of its own.
+    const bool crosses = site.kind == OperationKind::lookup || reads_inner(site) != makes_inner(site);
+    const Placement compute = placement_of({.batch = batch, .inner = depth, .hidden = column});
+    table.sites[site.name] = crosses ? compute : (makes_inner(site) ? inner : outer);
+    const NamedShape& weight = site.weights.front();
+    Placement stored = restricted(compute, weight.shape);
+    const Dim first = weight.shape.front().dim == Dim::experts ? weight.shape[1].dim : weight.shape.front().dim;
+    if (crosses && find_split(compute, first) != nullptr) stored = with_split(stored, first, row);
+    table.weights[weight.name] = stored;
+  }
+  const Axes rows = set_of(row);
+  for (const Axes axis : {set_of(column), set_of(depth)}) {
+    table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, axis});
+    table.declared.push_back({Phase::forward, Role::output, Collective::reduce_scatter, axis});
+    table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, axis});
+    table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::reduce_scatter, axis});
+    table.declared.push_back({Phase::forward, Role::statistics, Collective::all_reduce, axis});
+    table.declared.push_back({Phase::input_gradient, Role::statistics, Collective::all_reduce, axis});
+    // Of values without features that are divided: low-rank projections, scores and shares of experts.
+    table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::all_reduce, axis});
+  }
+  table.declared.push_back({Phase::forward, Role::weight, Collective::all_gather, rows});
+  table.declared.push_back({Phase::weight_gradient, Role::weight_gradient, Collective::reduce_scatter, rows});
+  table.declared.push_back({Phase::forward, Role::output, Collective::all_reduce, set_of(column)});  // of such values
+  return table;
+}
+
+LayoutTable layout_table(const Mesh& mesh, const TensorLayout& tensor, const std::vector<Site>& sites) {
+  switch (tensor.kind) {
+    case TensorKind::one_d:
+      break;
+    case TensorKind::two_d:
+    case TensorKind::two_and_half_d:
+      return two_d(mesh, sites);
+    case TensorKind::three_d:
+      return three_d(mesh, sites);
+  }
+  return one_d(mesh, sites, tensor.sequence_parallel && tensor.degree > 1);
+}
+
+}  // namespace plumb

@@ -1,0 +1,42 @@
+// How data-parallel ranks share weights, gradients and optimizer states, and when they gather and reduce them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/placement/moves.hpp"
+
+namespace plumb {
+
+enum class When : std::uint8_t {
+  use,              // at each F and I that needs the weight
+  last_microbatch,  // once a step, behind the last microbatch's W, or beside it
+  step,             // once a step, with the optimizer
+};
+
+// Placements along `elements` of what a rank of the other axes holds of a weight.
+struct WeightRule {
+  Placement stored;
+  Placement gradient;  // once it has been reduced
+  Placement state;     // of the optimizer, which updates this part of the weight
+  When gather = When::step;
+  When reduce = When::last_microbatch;
+  bool gathers_again = false;  // I finds the weight as it is stored
+  bool operator==(const WeightRule&) const = default;
+};
+
+// Over the axes "data", or "shard" and "replicate": none: all are copies (DDP, arXiv 2006.15704). zero1: the states are
+// split; zero2: the gradients too; zero3 and fsdp: the weights too (ZeRO, arXiv 1910.02054, section 5; FSDP, arXiv
+// 2304.11277). hsdp: as fsdp over "shard", copies over "replicate".
+[[nodiscard]] WeightRule weight_rule(const Mesh& mesh, Sharding sharding);
+
+// Moves of one weight of so many elements. `gather`: before each use (zero3), each of them twice a microbatch where
+// gathers_again; `reduce`: of the sums of its gradient; `publish`: of the updated weight, once a step.
+struct WeightMoves {
+  std::vector<Move> gather;
+  std::vector<Move> reduce;
+  std::vector<Move> publish;
+};
+[[nodiscard]] WeightMoves weight_moves(const Mesh& mesh, const WeightRule& rule, std::int64_t elements);
+
+}  // namespace plumb

@@ -1,0 +1,231 @@
+// Moves carried out on numbers, by the definition of each collective, give what the placement behind them says, and
+// each is the adjoint of its mirror: ⟨F x, y⟩ = ⟨x, F* y⟩.
+#include "common/placement/moves.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+// A whole tensor of two dimensions, and what each rank holds of it: values by index, absent where it holds none.
+using Held = std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>;
+
+struct Case {
+  Mesh mesh;
+  NamedShape whole{"tensor", {{Dim::sequence, 24}, {Dim::hidden, 48, {24, 24}}}};
+};
+
+bool holds(const std::vector<IndexRange>& ranges, std::int64_t index) {
+  return std::ranges::any_of(ranges,
+                             [&](const IndexRange& range) { return range.begin <= index && index < range.end; });
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> indices(const Case& of, const Placement& placement, int rank) {
+  const std::vector<IndexRange> rows = owned(of.mesh, of.whole.shape[0], placement, rank);
+  const std::vector<IndexRange> columns = owned(of.mesh, of.whole.shape[1], placement, rank);
+  std::vector<std::pair<std::int64_t, std::int64_t>> all;
+  for (std::int64_t i = 0; i < of.whole.shape[0].size; ++i) {
+    for (std::int64_t j = 0; j < of.whole.shape[1].size; ++j) {
+      if (holds(rows, i) && holds(columns, j)) all.emplace_back(i, j);
+    }
+  }
+  return all;
+}
+
+std::int64_t value_of(std::pair<std::int64_t, std::int64_t> index) { return 1000 * index.first + index.second + 1; }
+
+// Partial sums: random summands by coordinates along the partial axes, the last of which makes the sum right; equal on
+// ranks that are copies.
+std::vector<Held> placed(const Case& of, const Placement& placement,
+                         const std::function<std::int64_t(std::pair<std::int64_t, std::int64_t>)>& value) {
+  std::vector<Held> all(static_cast<std::size_t>(ranks(of.mesh)));
+  const std::vector<Axis> partial = members(of.mesh, placement.partial);
+  const int parts = size(of.mesh, placement.partial);
+  for (int rank = 0; rank < ranks(of.mesh); ++rank) {
+    const int part = position(of.mesh, rank, partial);
+    for (const auto& index : indices(of, placement, rank)) {
+      std::int64_t summand = part * 7 + index.first - 3 * index.second;
+      if (part == parts - 1) {
+        summand = value(index);
+        for (int other = 0; other + 1 < parts; ++other) summand -= other * 7 + index.first - 3 * index.second;
+      }
+      all[static_cast<std::size_t>(rank)][index] = summand;
+    }
+  }
+  return all;
+}
+
+// By definition: of what the members of the group hold behind the move, each element is the sum of the members'
+// summands (all-reduce, reduce-scatter), or what any member had.
+std::vector<Held> carried_out(const Case& of, const Move& move, const std::vector<Held>& before) {
+  std::vector<Held> after(before.size());
+  const bool adds = move.collective == Collective::all_reduce || move.collective == Collective::reduce_scatter;
+  for (int rank = 0; rank < ranks(of.mesh); ++rank) {
+    for (const auto& index : indices(of, move.to, rank)) {
+      std::int64_t made = 0;
+      if (!move.collective) {
+        const auto found = before[static_cast<std::size_t>(rank)].find(index);
+        made = found == before[static_cast<std::size_t>(rank)].end() ? 0 : found->second;
+      } else {
+        bool known = false;
+        for (const int member : group(of.mesh, rank, move.over)) {
+          const Held& held = before[static_cast<std::size_t>(member)];
+          const auto found = held.find(index);
+          if (found == held.end()) continue;
+          if (adds) {
+            made += found->second;
+          } else if (!known) {
+            made = found->second;
+          }
+          known = true;
+        }
+        if (!known) throw std::logic_error("no member of the group has what the move gives");
+      }
+      after[static_cast<std::size_t>(rank)][index] = made;
+    }
+  }
+  return after;
+}
+
+std::vector<Held> carried_out(const Case& of, const std::vector<Move>& all, std::vector<Held> held) {
+  for (const Move& move : all) held = carried_out(of, move, held);
+  return held;
+}
+
+std::int64_t inner(const std::vector<Held>& a, const std::vector<Held>& b) {
+  std::int64_t sum = 0;
+  for (std::size_t rank = 0; rank < a.size(); ++rank) {
+    for (const auto& [index, value] : a[rank]) sum += value * b[rank].at(index);
+  }
+  return sum;
+}
+
+std::vector<Axis> shuffled(std::mt19937& random, std::size_t axes) {
+  std::vector<Axis> all;
+  for (std::size_t i = 0; i < axes; ++i) all.push_back({static_cast<std::uint8_t>(i)});
+  std::shuffle(all.begin(), all.end(), random);
+  return all;
+}
+
+// Each axis splits one of the dimensions, is partial, or neither.
+Placement random_placement(std::mt19937& random, const Case& of, bool partial) {
+  Placement placement;
+  std::vector<Axis> rows;
+  std::vector<Axis> columns;
+  for (const Axis axis : shuffled(random, of.mesh.axes.size())) {
+    const unsigned kind = random() % 4;
+    if (kind == 0) rows.push_back(axis);
+    if (kind == 1) columns.push_back(axis);
+    if (kind == 2 && partial) placement = with_partial(placement, set_of(axis));
+  }
+  placement = with_split(placement, Dim::sequence, rows, random() % 4 == 0);
+  return with_split(placement, Dim::hidden, columns);
+}
+
+Case random_case(std::mt19937& random) {
+  Case made;
+  for (int i = 0; i < 3; ++i) made.mesh.axes.push_back({"a" + std::to_string(i), 1 + static_cast<int>(random() % 3)});
+  std::int64_t parts = 2;
+  for (const Mesh::Entry& entry : made.mesh.axes) parts *= entry.size;
+  made.whole.shape = {{Dim::sequence, parts}, {Dim::hidden, 3 * parts, {parts, 2 * parts}}};
+  return made;
+}
+
+bool copies_become_sums(const Case& of, const Placement& from, const Placement& to) {
+  const Axes held = from.partial | split_axes(from);
+  return std::ranges::any_of(members(of.mesh, to.partial),
+                             [&](Axis axis) { return size(of.mesh, axis) > 1 && !contains(held, axis); });
+}
+
+}  // namespace
+
+TEST_CASE("what moves is what the next placement holds", "[placement]") {
+  std::mt19937 random(2);
+  for (int round = 0; round < 150; ++round) {
+    const Case of = random_case(random);
+    const Placement from = random_placement(random, of, true);
+    const Placement to = random_placement(random, of, false);
+    const std::vector<Move> way = moves(of.mesh, of.whole, from, to);
+    const std::vector<Held> arrived = carried_out(of, way, placed(of, from, value_of));
+    INFO(describe(of.mesh, from) << " -> " << describe(of.mesh, to));
+    REQUIRE(arrived == placed(of, to, value_of));
+  }
+}
+
+TEST_CASE("each move is the adjoint of its mirror", "[placement]") {
+  std::mt19937 random(3);
+  int compared = 0;
+  for (int round = 0; round < 150; ++round) {
+    const Case of = random_case(random);
+    const Placement from = random_placement(random, of, true);
+    const Placement to = random_placement(random, of, false);
+    for (const Move& move : moves(of.mesh, of.whole, from, to)) {
+      const std::vector<Move> back = moves(of.mesh, of.whole, dual(of.mesh, move.to), dual(of.mesh, move.from));
+      const std::vector<Held> x = placed(of, move.from, value_of);
+      const std::vector<Held> y =
+          placed(of, dual(of.mesh, move.to), [](auto index) { return 5 * index.second - 2 * index.first; });
+      INFO(describe(of.mesh, move.from) << " -> " << describe(of.mesh, move.to) << "; back "
+                                        << describe(of.mesh, dual(of.mesh, move.to)) << " -> "
+                                        << describe(of.mesh, dual(of.mesh, move.from)));
+      REQUIRE(inner(carried_out(of, move, x), y) == inner(x, carried_out(of, back, y)));
+      ++compared;
+    }
+  }
+  CHECK(compared > 150);
+}
+
+TEST_CASE("copies are never taken for partial sums", "[placement]") {
+  std::mt19937 random(4);
+  int refused = 0;
+  for (int round = 0; round < 200; ++round) {
+    const Case of = random_case(random);
+    const Placement from = random_placement(random, of, true);
+    const Placement to = random_placement(random, of, true);
+    if (!copies_become_sums(of, from, to)) continue;
+    CHECK_THROWS_AS(moves(of.mesh, of.whole, from, to), InputError);
+    ++refused;
+  }
+  CHECK(refused > 20);
+}
+
+TEST_CASE("sums go over the smallest parts: shards first, then their copies", "[placement]") {
+  const Mesh mesh{{{"shard", 4}, {"replicate", 2}}};
+  const NamedShape whole{"weight", {{Dim::elements, 64}}};
+  const Axis shard{0};
+  const Axis replicate{1};
+  const std::vector<Move> way =
+      moves(mesh, whole, with_partial({}, set_of(shard) | set_of(replicate)), with_split({}, Dim::elements, {shard}));
+  REQUIRE(way.size() == 2);
+  CHECK(way[0].collective == Collective::reduce_scatter);
+  CHECK(way[0].over == set_of(shard));
+  CHECK(way[1].collective == Collective::all_reduce);
+  CHECK(way[1].elements_from == 16);
+}
+
+TEST_CASE("a part that is not whole is refused with the tensor's name", "[placement]") {
+  const Mesh mesh{{{"tensor", 3}}};
+  CHECK_THROWS_WITH(local_shape(mesh, {"attention.q", {{Dim::heads, 8}}}, with_split({}, Dim::heads, {Axis{0}})),
+                    Catch::Contains("attention.q") && Catch::Contains("heads of 8") && Catch::Contains("by tensor"));
+  // q‖k‖v: each on its own.
+  CHECK_THROWS_AS(local_shape(mesh, {"conv", {{Dim::width, 12, {4, 4, 4}}}}, with_split({}, Dim::width, {Axis{0}})),
+                  InputError);
+}
+
+TEST_CASE("zigzag gives each rank as much of a causal triangle", "[placement]") {
+  const Mesh mesh{{{"context", 4}}};
+  const Placement placement = with_split({}, Dim::sequence, {Axis{0}}, true);
+  for (int rank = 0; rank < 4; ++rank) {
+    std::int64_t seen = 0;
+    for (const IndexRange& range : owned(mesh, {Dim::sequence, 64}, placement, rank)) {
+      for (std::int64_t token = range.begin; token < range.end; ++token) seen += token + 1;
+    }
+    CHECK(seen == 64 * 65 / 2 / 4);
+  }
+}

@@ -1,0 +1,117 @@
+// The 1d layout as its papers describe it, gradients that stay partial, and what is said of a move that is not
+// declared.
+#include "common/placement/placed_block.hpp"
+
+#include <algorithm>
+
+#include "common/base/error.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+constexpr std::int64_t b = 2, s = 32, h = 64, a = 8, width = 256;
+constexpr Tokens microbatch{.sequences = b, .sequence = s};
+
+Model llama() {
+  Model model{.name = "llama", .vocabulary = 512, .hidden = h};
+  const SoftmaxAttention attention{.heads = a, .kv_heads = a, .head_dim = h / a, .value_dim = h / a, .qk_norm = true};
+  model.layers = {{.mixer = attention, .mlp = DenseMlp{.width = width}}};
+  return model;
+}
+
+struct Placed {
+  Mesh mesh;
+  PlacedBlock block;
+};
+Placed placed(const TensorLayout& tensor, std::size_t block = 1) {
+  Layout layout;
+  layout.tensor = tensor;
+  Placed made{.mesh = mesh_of(layout), .block = {}};
+  const std::vector<Site> sites = block_sites(llama(), block, microbatch);
+  made.block = place_block(made.mesh, layout_table(made.mesh, tensor, sites), sites);
+  return made;
+}
+
+std::vector<std::string> lines(const Placed& of) {
+  std::vector<std::string> all;
+  for (const PlacedMove& each : of.block.moves) {
+    if (!each.move.collective) continue;
+    all.push_back(std::string(name_of(each.phase)) + " " + each.tensor + " " + std::string(name_of(each.role)) + " " +
+                  std::string(name_of(*each.move.collective)));
+  }
+  return all;
+}
+
+std::vector<std::string> partial_weights(const Placed& of) {
+  std::vector<std::string> all;
+  for (const PlacedWeight& weight : of.block.weights) {
+    if (!is_empty(weight.gradient_partial)) all.push_back(weight.stored.whole.name);
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("1d: two all-reduces in F and two in I (arXiv 1909.08053, figure 4)", "[placement]") {
+  CHECK(lines(placed({.degree = 4})) ==
+        std::vector<std::string>{"F attention.out output all-reduce", "F mlp.down output all-reduce",
+                                 "I norm_2 input gradient all-reduce", "I norm_1 input gradient all-reduce"});
+}
+
+TEST_CASE("sequence parallel: gathers and scatters in their place, and gathers again for W (arXiv 2205.05198, 4.2.2)",
+          "[placement]") {
+  CHECK(lines(placed({.degree = 4, .sequence_parallel = true})) ==
+        std::vector<std::string>{"F norm_1 input all-gather", "F attention.out output reduce-scatter",
+                                 "F norm_2 input all-gather", "F mlp.down output reduce-scatter",
+                                 "I mlp.down output gradient all-gather", "I norm_2 input all-gather",
+                                 "I norm_2 input gradient reduce-scatter", "I attention.out output gradient all-gather",
+                                 "I norm_1 input all-gather", "I norm_1 input gradient reduce-scatter"});
+}
+
+TEST_CASE("embedding and head: partial rows are added, and three numbers of a token for the loss", "[placement]") {
+  CHECK(lines(placed({.degree = 4}, 0)) == std::vector<std::string>{"F embedding output all-reduce"});
+  CHECK(lines(placed({.degree = 4}, 2)) ==
+        std::vector<std::string>{"F loss.statistics statistics all-reduce", "I final_norm input gradient all-reduce"});
+}
+
+TEST_CASE("gradients that no rank has whole: norms of divided heads, and all norms where tokens are divided",
+          "[placement]") {
+  CHECK(partial_weights(placed({.degree = 4})) ==
+        std::vector<std::string>{"attention.k_norm.weight", "attention.q_norm.weight"});
+  CHECK(
+      partial_weights(placed({.degree = 4, .sequence_parallel = true})) ==
+      std::vector<std::string>{"attention.k_norm.weight", "attention.q_norm.weight", "norm_1.weight", "norm_2.weight"});
+}
+
+TEST_CASE("one rank moves nothing", "[placement]") {
+  const Placed alone = placed({});
+  CHECK(alone.block.moves.empty());
+  CHECK(partial_weights(alone).empty());
+  for (const PlacedSite& site : alone.block.sites) CHECK(site.ways == 1);
+}
+
+TEST_CASE("a move that the layout has not declared is an error that names site, tensor and collective", "[placement]") {
+  Layout layout;
+  layout.tensor.degree = 4;
+  const Mesh mesh = mesh_of(layout);
+  const std::vector<Site> sites = block_sites(llama(), 1, microbatch);
+  LayoutTable table = one_d(mesh, sites, false);
+  SECTION("a value that stands elsewhere than its table says") {
+    table.values["norm_1"] = with_split({}, Dim::sequence, {axis_of(mesh, "tensor")});
+    CHECK_THROWS_WITH(place_block(mesh, table, sites), Catch::Contains("layout 1d, site attention.q") &&
+                                                           Catch::Contains("input norm_1") &&
+                                                           Catch::Contains("all-gather over tensor"));
+  }
+  SECTION("a matmul that is divided the other way round") {
+    table.sites["mlp.down"] = {};
+    CHECK_THROWS_WITH(place_block(mesh, table, sites),
+                      Catch::Contains("site mlp.down") && Catch::Contains("mlp.activation"));
+  }
+  SECTION("a declaration that was forgotten") {
+    std::erase_if(table.declared, [](const DeclaredMove& move) { return move.role == Role::input_gradient; });
+    CHECK_THROWS_WITH(place_block(mesh, table, sites), Catch::Contains("input gradient norm_2 (I)"));
+  }
+}

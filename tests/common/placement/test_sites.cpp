@@ -1,0 +1,188 @@
+// Sites are the operations, and their weights the parameters, of every model of tests/data/models and of the kinds that
+// none of these has: by name and by size.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "common/base/error.hpp"
+#include "common/model/files/read_model.hpp"
+#include "common/model/operations.hpp"
+#include "common/model/parameters.hpp"
+#include "common/placement/placed_block.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+std::vector<Model> models() {
+  std::vector<Model> all;
+  const auto folder = std::filesystem::path(PLUMB_SOURCE_DIR) / "tests/data/models";
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().string().ends_with(".config.json")) paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  for (const auto& path : paths) all.push_back(read_model(path));
+  Model recurrent{.name = "recurrent", .vocabulary = 96, .hidden = 64};
+  const DenseMlp mlp{.width = 128, .activation = Activation::gelu, .bias = true};
+  recurrent.layers = {
+      {.mixer = Mamba{.inner = 128, .state = 16, .dt_rank = 8, .inner_norms = true}, .mlp = mlp},
+      {.mixer = Mamba{.inner = 128, .state = 16, .dt_rank = 8, .proj_bias = true}, .mlp = mlp},
+      {.mixer = Mamba2{.heads = 8, .head_dim = 16, .groups = 2, .state = 16}, .norms = 1},
+      {.mixer = ChannelGatedDelta{.heads = 4, .head_dim = 16}, .mlp = mlp},
+      {.mixer = Lightning{.heads = 4, .head_dim = 16}, .mlp = mlp},
+      {.mixer = SoftmaxAttention{.heads = 8,
+                                 .kv_heads = 4,
+                                 .head_dim = 8,
+                                 .value_dim = 8,
+                                 .qkv_bias = true,
+                                 .qk_norm = true,
+                                 .output_gate = true,
+                                 .sinks = true},
+       .mlp = MoeMlp{.experts = 4, .top_k = 2, .width = 32, .shared_width = 32, .shared_gate = true}},
+  };
+  all.push_back(recurrent);
+  return all;
+}
+
+constexpr Tokens microbatch{.sequences = 4, .sequence = 64};
+
+std::vector<Operation> operations_of(const Model& model, std::size_t block) {
+  const OperationContext context{.sequence = 64};
+  if (block == 0) return embedding_operations(model, context);
+  if (block <= model.layers.size()) return layer_operations(model, block - 1, context);
+  std::vector<Operation> all = head_operations(model, context);
+  for (Operation& operation : mtp_operations(model, context)) all.push_back(std::move(operation));
+  return all;
+}
+
+std::vector<Parameter> parameters_of(const Model& model, std::size_t block) {
+  if (block == 0) return embedding_parameters(model);
+  if (block <= model.layers.size()) return layer_parameters(model, block - 1);
+  std::vector<Parameter> all = final_norm_parameters(model);
+  for (Parameter& parameter : head_parameters(model)) all.push_back(std::move(parameter));
+  for (Parameter& parameter : mtp_parameters(model)) all.push_back(std::move(parameter));
+  return all;
+}
+
+// A layer like one before it.
+bool is_repeated(const Model& model, std::size_t block) {
+  if (block == 0 || block > model.layers.size()) return false;
+  const auto here = model.layers.begin() + static_cast<std::ptrdiff_t>(block) - 1;
+  return std::find(model.layers.begin(), here, *here) != here;
+}
+
+std::string without_layer(const std::string& name) {
+  return name.starts_with("layers.") ? name.substr(name.find('.', 7) + 1) : name;
+}
+
+// Shared: a tied head's table, and the head of multi-token prediction.
+bool is_borrowed(const Model& model, const std::string& name) {
+  return name.ends_with("head.weight") && (name.starts_with("mtp.") || model.tied_embeddings);
+}
+
+}  // namespace
+
+TEST_CASE("every operation has a site of its name and kind", "[placement]") {
+  for (const Model& model : models()) {
+    for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+      if (is_repeated(model, block)) continue;
+      std::map<std::string, OperationKind> sites;
+      for (const Site& site : block_sites(model, block, microbatch)) {
+        INFO(model.name << " " << block << " " << site.name);
+        CHECK(sites.emplace(site.name, site.kind).second);
+      }
+      for (const Operation& operation : operations_of(model, block)) {
+        INFO(model.name << ", block " << block << ": " << operation.name);
+        REQUIRE(sites.contains(operation.name));
+        CHECK(sites.at(operation.name) == operation.kind);
+      }
+    }
+  }
+}
+
+TEST_CASE("the weights of a block's sites are its parameters, and as large", "[placement]") {
+  for (const Model& model : models()) {
+    for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+      if (is_repeated(model, block)) continue;
+      std::map<std::string, std::int64_t> weights;
+      for (const Site& site : block_sites(model, block, microbatch)) {
+        for (const NamedShape& weight : site.weights) {
+          if (!is_borrowed(model, weight.name)) weights[weight.name] = elements(weight.shape);
+        }
+      }
+      std::map<std::string, std::int64_t> parameters;
+      for (const Parameter& parameter : parameters_of(model, block)) {
+        parameters[without_layer(parameter.name)] = elements(parameter);
+      }
+      INFO(model.name << ", block " << block);
+      CHECK(weights == parameters);
+    }
+  }
+}
+
+TEST_CASE("what a site reads has been made before, or comes into the block", "[placement]") {
+  const std::set<std::string> from_outside = {"input", "tokens", "next_embedding"};
+  for (const Model& model : models()) {
+    for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+      if (is_repeated(model, block)) continue;
+      std::set<std::string> made;
+      std::set<std::string> read;
+      const std::vector<Site> sites = block_sites(model, block, microbatch);
+      for (const Site& site : sites) {
+        for (const SiteInput& input : site.inputs) {
+          INFO(model.name << ", block " << block << ", " << site.name << " reads " << input.value.name);
+          CHECK((made.contains(input.value.name) || from_outside.contains(input.value.name)));
+          read.insert(input.value.name);
+        }
+        for (const NamedShape& output : site.outputs) made.insert(output.name);
+      }
+      for (const Site& site : sites) {
+        const std::string& output = site.outputs.front().name;
+        const bool leaves = &site == &sites.back() || output.ends_with("loss");
+        CHECK((leaves || read.contains(output)));
+      }
+    }
+  }
+}
+
+TEST_CASE("every layout places every model whose shapes it divides, without a move that it has not declared",
+          "[placement]") {
+  const std::vector<TensorLayout> layouts = {
+      {.degree = 4},
+      {.degree = 4, .sequence_parallel = true},
+      {.degree = 4, .kind = TensorKind::two_d},
+      {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
+      {.degree = 8, .kind = TensorKind::three_d},
+  };
+  for (const TensorLayout& tensor : layouts) {
+    Layout layout;
+    layout.tensor = tensor;
+    const Mesh mesh = mesh_of(layout);
+    for (Model model : models()) {
+      if (model.vision && tensor.sequence_parallel) continue;   // 197 tokens
+      if (model.name == "mingpt-gpt-mini") continue;            // six heads
+      if (model.vocabulary == 50257) model.vocabulary = 50304;  // padded, as Megatron-LM does
+      if (model.name == "qwen3-next-80b-a3b") {                 // two heads of keys
+        for (Layer& layer : model.layers) {
+          if (auto* const attention = std::get_if<SoftmaxAttention>(&layer.mixer)) attention->kv_heads = 4;
+        }
+      }
+      for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+        if (model.vision && block > model.layers.size()) continue;  // 1000 classes
+        if (is_repeated(model, block)) continue;
+        const std::vector<Site> sites = block_sites(model, block, microbatch);
+        INFO(model.name << ", block " << block);
+        const bool mamba =
+            block >= 1 && block <= model.layers.size() && std::holds_alternative<Mamba>(model.layers[block - 1].mixer);
+        if (mamba && tensor.kind == TensorKind::three_d) {  // B and C stand where neither of its matmuls needs them
+          CHECK_THROWS_AS(place_block(mesh, layout_table(mesh, tensor, sites), sites), InputError);
+        } else {
+          CHECK_NOTHROW(place_block(mesh, layout_table(mesh, tensor, sites), sites));
+        }
+      }
+    }
+  }
+}
