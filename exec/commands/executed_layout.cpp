@@ -17,13 +17,13 @@ void require_one_sum(const Plan& plan) {
     throw InputError(plan.name,
                      "its schedule, " + plan.schedule.name +
                          ", trains two replicas in one pipeline: so far with a data degree of 1 only",
-                     "plan with data: 1, or with a schedule that trains one, such as zb-h1");
+                     "plan with data: {degree: 1}, or with a schedule that trains one, such as zb-h1");
   }
   if (plan.schedule.update_every > 0) {
     throw InputError(plan.name,
                      "its schedule, " + plan.schedule.name +
                          ", updates weights within a step, where gradients of data-parallel ranks are not summed",
-                     "plan with data: 1, or with a schedule that updates once a step, such as 1f1b");
+                     "plan with data: {degree: 1}, or with a schedule that updates once a step, such as 1f1b");
   }
 }
 
@@ -47,7 +47,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
   if (options.transport == "nccl" || options.device != "cpu") {
     throw InputError(plan.name,
                      "its layout is " + describe(layout) + ": data parallelism is executed on the host only so far",
-                     "--device cpu with --transport local or gloo, or plan with data: 1");
+                     "--device cpu with --transport local or gloo, or plan with data: {degree: 1}");
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/timeline/diff/replay.hpp"
 #include "common/timeline/statistics.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/graph_fixtures.hpp"
@@ -266,6 +267,19 @@ TEST_CASE("a report needs a timeline with a step") {
   Timeline empty = test::random_gpipe(2, 3, 1, 1);
   empty.steps.clear();
   REQUIRE_THROWS_AS(html_report({empty}), InputError);
+}
+
+TEST_CASE("a run of all ranks of a layout is drawn rank by rank, beside the prediction of one pipeline") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4});
+  const Timeline predicted = test::predicted_of(made);
+  Timeline measured = of_all_ranks(predicted, {.pipeline = 2, .tensor = {}, .data = {.degree = 2}});
+  measured.source = TimelineSource::measured;
+  const std::string page = html_report({predicted, measured});
+  CHECK(nesting_problem(page).empty());
+  CHECK(page.find("4 ranks (pp2·dp2), 2 stages") != std::string::npos);
+  CHECK(count(page, ">rank 3</text>") == 1);
+  CHECK(count(page, ">rank 1</text>") == 2);
+  CHECK(count(page, "<tr><td>3</td><td>1</td>") == 1);  // rank 3 has stage 1
 }
 
 }  // namespace plumb
