@@ -17,9 +17,6 @@ static std::vector<std::string> enum_names(RecomputeMode) {
   return {"none", "selective", "full", "first_layers", "every_nth_layer"};
 }
 static std::vector<std::string> enum_names(Optimizer) { return optimizer_names(); }
-static std::vector<std::string> enum_names(MeshAxis) { return {"tensor", "context", "expert", "data", "pipeline"}; }
-static std::vector<std::string> enum_names(TensorKind) { return {"1d", "2d", "2.5d", "3d"}; }
-static std::vector<std::string> enum_names(Sharding) { return {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}; }
 
 template <class Archive, class Value>
 static void fields(Archive& archive, Sourced<Value>& x) {
@@ -108,37 +105,6 @@ static void fields(Archive& archive, Training& x) {
   archive("lora", x.lora);
 }
 
-template <class Archive>
-static void fields(Archive& archive, TensorLayout& x) {
-  archive("degree", x.degree);
-  archive("kind", x.kind);
-  archive("depth", x.depth);
-  archive("sequence_parallel", x.sequence_parallel);
-  archive("asynchronous", x.asynchronous);
-}
-
-template <class Archive>
-static void fields(Archive& archive, DataLayout& x) {
-  archive("degree", x.degree);
-  archive("sharding", x.sharding);
-  archive("shard", x.shard);
-  archive("replicate", x.replicate);
-}
-
-template <class Archive>
-static void fields(Archive& archive, Layout& x) {
-  archive("order", x.order);
-  archive("pipeline", x.pipeline);
-  archive("tensor", x.tensor);
-  archive("data", x.data);
-  archive("context", x.context);
-  archive("expert", x.expert);
-  std::optional<std::vector<int>> by_stage;  // a key that only such plans have
-  if (has_stage_data(x)) by_stage = x.stage_data;
-  archive("data_by_stage", by_stage);
-  if (by_stage) x.stage_data = *by_stage;
-}
-
 static std::vector<std::string> enum_names(PipelineExchange) { return exchange_names(); }
 static std::vector<std::string> enum_names(RecomputeUnit) { return recompute_unit_names(); }
 
@@ -183,7 +149,6 @@ static void fields(Archive& archive, BoundaryManifest& x) {
 
 Json to_json(const Cluster& cluster) { return write_fields(cluster); }
 Json to_json(const Training& training) { return write_fields(training); }
-Json to_json(const Layout& layout) { return write_fields(layout); }
 Json to_json(const Software& software) { return write_fields(software); }
 Json to_json(const BoundaryManifest& boundary) { return write_fields(boundary); }
 
@@ -215,16 +180,6 @@ Training training_from_json(const JsonValue& value) {
     lora.at("targets").fail("must name projections in their order, each once");
   }
   return training;
-}
-
-Layout layout_from_json(const JsonValue& value) {
-  Layout layout = read_fields<Layout>(value);
-  try {
-    require_consistent(layout);
-  } catch (const InputError& error) {
-    value.fail(error.problem());
-  }
-  return layout;
 }
 
 Software software_from_json(const JsonValue& value) {

@@ -1,9 +1,9 @@
-// The parts of a plan as JSON that no other room writes: cluster, training, layout, boundary. Internal, like json.hpp.
+// The parts of a plan as JSON that no other room writes: cluster, training, software, boundary. Internal, like
+// json.hpp.
 #pragma once
 
 #include "common/base/document/json.hpp"
 #include "common/cluster/machine.hpp"
-#include "common/layout/layout.hpp"
 #include "common/scenario/boundary.hpp"
 #include "common/scenario/scenario.hpp"
 
@@ -11,14 +11,12 @@ namespace plumb {
 
 [[nodiscard]] Json to_json(const Cluster& cluster);
 [[nodiscard]] Json to_json(const Training& training);
-[[nodiscard]] Json to_json(const Layout& layout);
 [[nodiscard]] Json to_json(const Software& software);
 [[nodiscard]] Json to_json(const BoundaryManifest& boundary);
 
 // Throw InputError naming file and key for what is missing, unknown, of another type or out of range.
 [[nodiscard]] Cluster cluster_from_json(const JsonValue& value);
 [[nodiscard]] Training training_from_json(const JsonValue& value);
-[[nodiscard]] Layout layout_from_json(const JsonValue& value);
 [[nodiscard]] Software software_from_json(const JsonValue& value);
 [[nodiscard]] BoundaryManifest boundary_from_json(const JsonValue& value);
 

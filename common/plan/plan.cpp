@@ -5,6 +5,7 @@
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
+#include "common/layout/layout_json.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/schedule/action_index.hpp"

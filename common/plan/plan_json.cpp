@@ -5,6 +5,7 @@
 #include "common/base/files.hpp"
 #include "common/block_cost/missing_numbers.hpp"
 #include "common/cost/costs_json.hpp"
+#include "common/layout/layout_json.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"

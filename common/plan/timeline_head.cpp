@@ -25,7 +25,7 @@ Timeline timeline_head(const Plan& plan, const Schedule& lowered, TimelineSource
           .steps = {},
           .memory_limit = device.memory.value,
           .peak_flops = {device.peak.value.value * plan.cluster.ranks},
-          .layout = describe(plan.layout),
+          .layout_name = describe(plan.layout),
           .split = describe(plan.split)};
 }
 

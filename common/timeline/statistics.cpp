@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/schedule/reductions.hpp"
@@ -60,11 +62,20 @@ struct RankIntervals {
   bool computes = false;
 };
 
-std::map<Action, Seconds> collective_starts(const StepTimeline& step) {
-  std::map<Action, Seconds> starts;
+// Of two ranks, by what both name it and the lower of them; the events of a larger group say of themselves when the
+// last rank entered it.
+using PairOfRanks = std::pair<Action, int>;
+std::optional<PairOfRanks> pair_of(const Event& event) {
+  if (event.peer < 0) return std::nullopt;
+  return std::pair(name_of_both(event.action), std::min(event.rank, event.peer));
+}
+
+std::map<PairOfRanks, Seconds> collective_starts(const StepTimeline& step) {
+  std::map<PairOfRanks, Seconds> starts;
   for (const Event& event : step.events) {
-    if (track_of(event.action.kind) != Track::collective) continue;
-    const auto [found, added] = starts.try_emplace(name_of_both(event.action), event.start);
+    const std::optional<PairOfRanks> both = pair_of(event);
+    if (track_of(event.action.kind) != Track::collective || !both) continue;
+    const auto [found, added] = starts.try_emplace(*both, event.start);
     if (!added) found->second = std::max(found->second, event.start);
   }
   return starts;
@@ -72,7 +83,7 @@ std::map<Action, Seconds> collective_starts(const StepTimeline& step) {
 
 std::vector<RankIntervals> rank_intervals(const StepTimeline& step, int ranks) {
   std::vector<RankIntervals> result(static_cast<std::size_t>(std::max(ranks, 0)));
-  const std::map<Action, Seconds> collectives = collective_starts(step);
+  const std::map<PairOfRanks, Seconds> collectives = collective_starts(step);
   for (const Event& event : step.events) {
     if (event.rank < 0 || event.rank >= ranks) {
       throw InputError("timeline",
@@ -81,7 +92,8 @@ std::vector<RankIntervals> rank_intervals(const StepTimeline& step, int ranks) {
     RankIntervals& rank = result[static_cast<std::size_t>(event.rank)];
     Interval interval{event.start, event.end};
     const Track track = track_of(event.action.kind);
-    if (track == Track::collective) interval.start = std::min(event.end, collectives.at(name_of_both(event.action)));
+    const std::optional<PairOfRanks> both = pair_of(event);
+    if (track == Track::collective && both) interval.start = std::min(event.end, collectives.at(*both));
     if (track == Track::compute)
       rank.compute.push_back(interval);
     else if (track != Track::send)
@@ -123,7 +135,7 @@ StepStatistics step_statistics(const StepTimeline& step, int ranks) {
 }
 
 std::vector<Seconds> exposure_uncertainty(const Timeline& timeline, const StepTimeline& step) {
-  std::vector<Seconds> uncertainty(static_cast<std::size_t>(timeline.schedule.ranks));
+  std::vector<Seconds> uncertainty(static_cast<std::size_t>(ranks_of(timeline)));
   for (const Event& event : step.events) {
     if (event.peer < 0 || track_of(event.action.kind) == Track::send) continue;  // a send exposes nothing
     uncertainty.at(static_cast<std::size_t>(event.rank)) += uncertainty_between(timeline, event.rank, event.peer);

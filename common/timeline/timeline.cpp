@@ -26,6 +26,13 @@ FullestRank fullest_rank(const std::vector<RankSummary>& ranks) {
   return {.rank = static_cast<int>(fullest - ranks.begin()), .summary = *fullest};
 }
 
+int ranks_of(const Timeline& timeline) { return timeline.layout ? ranks(*timeline.layout) : timeline.schedule.ranks; }
+
+int pipeline_rank(const Timeline& timeline, int rank) {
+  if (!timeline.layout) return rank;
+  return coordinates(*timeline.layout, rank).at(static_cast<std::size_t>(MeshAxis::pipeline));
+}
+
 Seconds uncertainty_between(const Timeline& timeline, int rank, int other) {
   if (rank == other) return {};
   const std::vector<int>& clocks = timeline.clock_of_rank;

@@ -9,6 +9,7 @@
 
 #include "common/cost/costs.hpp"
 #include "common/graph/held_memory.hpp"
+#include "common/layout/layout.hpp"
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
@@ -46,6 +47,7 @@ struct StepTimeline {
   bool operator==(const StepTimeline&) const = default;
 };
 
+// Of one pipeline, or of all ranks of a layout: a run is of all its ranks, a prediction of one for each pipeline rank.
 struct Timeline {
   TimelineSource source = TimelineSource::predicted;
   std::string producer;  // "simgrid", "path", "plumb-exec local cpu"
@@ -56,6 +58,8 @@ struct Timeline {
   Flops model_flops;    // of a step
   Schedule schedule;    // lowered: the diff rebuilds the graph from it
   PipelineCosts costs;  // that were predicted
+  // Of whose ranks `ranks` and the events are, where these are more than the schedule's; none: they are the schedule's.
+  std::optional<Layout> layout = {};
   std::vector<RankSummary> ranks;
   std::vector<StepTimeline> steps;  // a prediction has one
   // Of a measurement on several hosts: times of two ranks compare within so much. 0: one clock gave all.
@@ -63,7 +67,7 @@ struct Timeline {
   std::vector<int> clock_of_rank = {};  // the same number: the same clock; empty: not known, each may have its own
   Bytes memory_limit = {};              // what a rank of the plan's device may use; 0: not known
   FlopsPerSecond peak_flops = {};       // of the devices of all ranks of the layout; 0: not known
-  std::string layout = {};              // "pp8·tp4"; empty, as the next: not known
+  std::string layout_name = {};         // "pp8·tp4"; empty, as the next: not known
   std::string split = {};               // the layers of each stage, "[6, 6]"
   // Per rank, over the first step: drawn in a trace as counters, and not read back from it. Of a measurement what
   // LibTorch's allocators had given out when each action was done.
@@ -81,6 +85,10 @@ struct FullestRank {
 
 // The rank with the highest peak; the first of equal ones.
 [[nodiscard]] FullestRank fullest_rank(const std::vector<RankSummary>& ranks);
+
+// Ranks that its events may name, and which of the schedule's ranks one of them is.
+[[nodiscard]] int ranks_of(const Timeline& timeline);
+[[nodiscard]] int pipeline_rank(const Timeline& timeline, int rank);
 
 // How much a time between two ranks may be off: nothing where they read one clock.
 [[nodiscard]] Seconds uncertainty_between(const Timeline& timeline, int rank, int other);

@@ -28,7 +28,8 @@ struct CheckResult {
 // Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they
 // differ by CheckResult's ratio of errors against fp64, routing of experts replayed. Slices of a sequence are slices on
 // the single device, too: F of one after the other, I and W in reverse. Of two replicas the single device
-// sums the gradients as the ranks do: each replica's microbatches first, then both. A plan with several updates a step
+// sums the gradients as the ranks do: each replica's microbatches first, then both. Of data-parallel ranks it does so
+// in all steps but the last, whose gradients are summed in the order of the batch. A plan with several updates a step
 // is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its
 // weights that the schedule states (bitwise, gradients of the last update; fp64 has no optimizer, so no ratio).
 // `device` is where the run was: "cpu", "cuda:0". `clock` is that of the progress.

@@ -37,14 +37,24 @@ std::string to_bytes(const NamedGradients& gradients) {
   return text;
 }
 
-void add_from_bytes(std::string_view bytes, NamedGradients& gradients) {
+std::string add_from_bytes(std::string_view bytes, NamedGradients& gradients) {
+  std::string different;
   while (!bytes.empty()) {
     std::string name(take(bytes));
     const std::string_view raw = take(bytes);
     std::vector<float> values(raw.size() / sizeof(float));
     std::memcpy(values.data(), raw.data(), values.size() * sizeof(float));
-    gradients.emplace(std::move(name), std::move(values));
+    const auto held = gradients.find(name);
+    if (held == gradients.end()) {
+      gradients.emplace(std::move(name), std::move(values));
+      continue;
+    }
+    const std::vector<float>& first = held->second;
+    const bool same =
+        first.size() == values.size() && (first.empty() || std::memcmp(first.data(), values.data(), raw.size()) == 0);
+    if (!same && different.empty()) different = std::move(name);
   }
+  return different;
 }
 
 }  // namespace plumb::exec

@@ -12,6 +12,7 @@
 #include "common/base/digest.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/layout/lane.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/data/data.hpp"
 #include "exec/device/torch_error.hpp"
@@ -38,6 +39,11 @@ std::optional<Doing> parse(const std::string& text) {
   return doing;
 }
 
+// Of a rank, in lists by pipeline rank.
+std::size_t place(const PreparedPlan& prepared, int rank) {
+  return static_cast<std::size_t>(lane_of(prepared.plan.layout, rank).pipeline_rank);
+}
+
 // Line `number` of a text, from 0.
 std::string line(const std::string& text, int number) {
   std::istringstream stream(text);
@@ -48,14 +54,30 @@ std::string line(const std::string& text, int number) {
 
 }  // namespace
 
+std::vector<double> losses_of(const PreparedPlan& prepared, const std::vector<RankLog>& logs) {
+  const Schedule& lowered = prepared.lowered;
+  const std::vector<int> shares = group(prepared.plan.layout, 0, MeshAxis::data);
+  std::vector<double> losses(logs.front().steps.size(), 0);
+  for (const int share : shares) {
+    const Lane lane = lane_of(prepared.plan.layout, share);
+    for (int replica = 0; replica < replicas(lowered); ++replica) {
+      const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, stages(lowered) - 1));
+      const RankLog& log = logs[static_cast<std::size_t>(lane.ranks[last])];
+      for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += log.steps[step].loss;
+    }
+  }
+  for (double& loss : losses) loss /= static_cast<double>(shares.size());
+  return losses;
+}
+
 RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options)
     : plans_(plans),
       options_(options),
-      current_plan_(static_cast<std::size_t>(plans.front().lowered.ranks)),
+      current_plan_(static_cast<std::size_t>(ranks_of(plans.front()))),
       logs_(current_plan_.size()) {}
 
 int RankWork::account(std::size_t plan, int rank) const {
-  return static_cast<int>(plan) * plans_.front().lowered.ranks + rank;
+  return static_cast<int>(plan) * ranks_of(plans_.front()) + rank;
 }
 
 int RankWork::account(int rank) const {
@@ -90,7 +112,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
                                       : make_stages(prepared.plan, rank, of_stages));
     const bool planned = !prepared.slots.empty();
-    arenas.emplace_back(device, planned ? prepared.slots[static_cast<std::size_t>(rank)] : ReceiveSlots{});
+    arenas.emplace_back(device, planned ? prepared.slots[place(prepared, rank)] : ReceiveSlots{});
     logs.push_back({.rank = rank, .steps = {}, .arena_bytes = arenas.back().bytes()});
   }
   ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
@@ -121,7 +143,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
       const std::vector<RankLaunches>& launches = prepared.launches.ranks;
-      run.launches = launches.empty() ? nullptr : &launches[static_cast<std::size_t>(rank)];
+      run.launches = launches.empty() ? nullptr : &launches[place(prepared, rank)];
       run.arena = prepared.slots.empty() ? nullptr : &arenas[running];
       if (!options_.emulate) count_memory_as(account(running, rank));
       RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
@@ -146,13 +168,14 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
 // By the rank that has the loss, on standard error, which ranks that are processes share.
 void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
   const PreparedPlan& prepared = plans_.front();
-  if (rank != rank_in_replica(prepared.lowered, 0, stages(prepared.lowered) - 1)) return;
+  const auto last = static_cast<std::size_t>(rank_in_replica(prepared.lowered, 0, stages(prepared.lowered) - 1));
+  if (rank != lane_of(prepared.plan.layout, 0).ranks[last]) return;
   const Training& training = prepared.plan.training;
   const bool warm_up = step < options_.warm_up;
   std::string line = warm_up ? "warm-up" : fmt::format("step {}", step - options_.warm_up + 1);
   line += ": " + plumb::to_text(took);
-  // Of two pipelines each has the loss of its own microbatches.
-  if (!options_.emulate && replicas(prepared.lowered) == 1) {
+  // Of several pipelines each has the loss of its own microbatches.
+  if (!options_.emulate && replicas(prepared.lowered) == 1 && prepared.plan.layout.data.degree == 1) {
     const double loss = logs_[static_cast<std::size_t>(rank)].front().steps.back().loss;
     line += std::isnan(loss) ? ", loss nan" : fmt::format(", loss {:.6f}", loss);  // not "-nan"
   }
@@ -206,14 +229,21 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
     }
     all.ranks.push_back(std::move(of_plan));
   }
+  // The first rank whose copy of something has other bits than one before it.
   const auto gather_into = [&](NamedGradients& named, const NamedGradients& mine) {
-    for (const std::string& bytes : transport.gather(to_bytes(mine), Clock::now() + start_time)) {
-      add_from_bytes(bytes, named);
+    std::string different;
+    const std::vector<std::string> parts = transport.gather(to_bytes(mine), Clock::now() + start_time);
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const std::string name = add_from_bytes(parts[rank], named);
+      if (name.empty() || !different.empty()) continue;
+      different = fmt::format("rank {}: its copy of {} differs from that of a rank before it", rank, name);
     }
+    return different;
   };
-  if (options_.check) gather_into(all.gradients, gradients(first));
+  if (options_.check) all.different_copy = gather_into(all.gradients, gradients(first));
   if (options_.gathers_weights) {
-    gather_into(all.weights, merged_weights(first, plans_.front().plan.training));
+    const std::string different = gather_into(all.weights, merged_weights(first, plans_.front().plan.training));
+    if (!different.empty()) throw RunError("", different);
   }
   return all;
 }
@@ -265,7 +295,7 @@ std::string RankWork::describe(int rank, const std::string& doing) const {
   const std::optional<Doing> parsed = parse(doing);
   if (!parsed || parsed->plan < 0 || parsed->plan >= static_cast<int>(plans_.size())) return doing;
   const PreparedPlan& prepared = plans_[static_cast<std::size_t>(parsed->plan)];
-  const std::string where = exec::describe(parsed->position, prepared.lowered, rank);
+  const std::string where = exec::describe(parsed->position, prepared.lowered, static_cast<int>(place(prepared, rank)));
   return plans_.size() == 1 ? where : fmt::format("{}, {}", prepared.plan.name, where);
 }
 
@@ -285,7 +315,8 @@ std::string RankWork::describe_all(const std::vector<std::string>& doing) const 
     plan = parsed->plan;
     positions.push_back(parsed->position);
   }
-  return describe_waits(plans_[static_cast<std::size_t>(plan)].lowered, positions);
+  const PreparedPlan& prepared = plans_[static_cast<std::size_t>(plan)];
+  return describe_waits(prepared.lowered, prepared.plan.layout, positions);
 }
 
 }  // namespace plumb::exec

@@ -25,17 +25,25 @@ struct PreparedPlan {
   std::vector<ReceiveSlots> slots = {};  // by rank, for devices; else none
 };
 
+// As many as its layout has.
+[[nodiscard]] inline int ranks_of(const PreparedPlan& prepared) { return ranks(prepared.plan.layout); }
+
 // By plan; only rank 0 has it.
 struct SessionLogs {
   std::vector<std::vector<RankLog>> ranks = {};
   std::string device = {};                       // of rank 0
   NamedGradients gradients = {};                 // of the first plan's last step, with `check`
   NamedGradients weights = {};                   // of the first plan, where they are gathered
+  std::string different_copy = {};               // of the gradients: which rank's copy of what has other bits
   Seconds clock_uncertainty = {};                // as Timeline has it
   std::vector<int> clock_of_rank = {};           // so too
   std::vector<std::string> clock_warnings = {};  // of ClockExchange
   std::string interrupted = {};                  // why it ended before its time, with the whole steps until then
 };
+
+// The step's losses: the mean over the ranks that train on different data, each with those of all its microbatches.
+// `logs` by rank.
+[[nodiscard]] std::vector<double> losses_of(const PreparedPlan& prepared, const std::vector<RankLog>& logs);
 
 // One per process. Where ranks are threads, all share it.
 class RankWork {

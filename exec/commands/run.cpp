@@ -32,6 +32,7 @@ struct RunArguments {
 ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   ordered_json json{{"plan", run.plan.name},
                     {"schedule", run.plan.schedule.name},
+                    {"layout", describe(run.plan.layout)},
                     {"transport", options.transport},
                     {"calibrated_transport", run.plan.costs.transport},
                     {"device", options.device},
@@ -113,8 +114,11 @@ std::string arena_lines(const PlanRun& run) {
 }
 
 void print(const PlanRun& run, const SessionOptions& options) {
-  std::cout << fmt::format("{}: {}, {} ranks, {} microbatches, {} on {}{}\n", run.plan.name, run.plan.schedule.name,
-                           run.plan.schedule.ranks, whole_microbatches(run.plan.schedule), options.transport,
+  const Layout& layout = run.plan.layout;
+  const bool lanes = ranks(layout) > layout.pipeline;
+  std::cout << fmt::format("{}: {}, {} ranks{}, {} microbatches{}, {} on {}{}\n", run.plan.name, run.plan.schedule.name,
+                           ranks(layout), lanes ? " (" + describe(layout) + ")" : "",
+                           whole_microbatches(run.plan.schedule), lanes ? " each" : "", options.transport,
                            options.device, options.emulate ? ", compute emulated" : "");
   const std::string& calibrated = run.plan.costs.transport;
   if (!calibrated.empty() && calibrated != options.transport) {

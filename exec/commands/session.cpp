@@ -8,9 +8,10 @@
 #include <memory>
 
 #include "common/base/text.hpp"
-#include "common/graph/schedule_graph.hpp"
+#include "common/layout/lane.hpp"
 #include "common/schedule/validate/validate.hpp"
 #include "common/timeline/diff/replay.hpp"
+#include "exec/commands/executed_layout.hpp"
 #include "exec/commands/faults.hpp"
 #include "exec/commands/member.hpp"
 #include "exec/commands/rank_work.hpp"
@@ -62,11 +63,7 @@ std::unique_ptr<Device> make_device(const SessionOptions& options) {
 
 void require_supported(const Plan& plan, const SessionOptions& options) {
   require_known(options);
-  for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data}) {
-    if (degree(plan.layout, axis) == 1) continue;
-    throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": so far only pipelines are executed",
-                     "plan with tensor, context, expert and data degrees of 1");
-  }
+  require_executed_layout(plan, options);
   if (plan.training.recompute.mode == RecomputeMode::full && !recomputes_by_action(plan)) {
     throw InputError(plan.name,
                      "its software (" + plan.software.name + ") redoes layer by layer, which is not executed",
@@ -102,11 +99,11 @@ std::vector<PreparedPlan> prepare_all(std::vector<Plan> plans, const SessionOpti
   std::vector<PreparedPlan> prepared;
   for (Plan& plan : plans) {
     prepared.push_back(prepare(std::move(plan), options));
-    const int ranks = prepared.back().lowered.ranks;
-    if (ranks == prepared.front().lowered.ranks) continue;
+    const int ranks = ranks_of(prepared.back());
+    if (ranks == ranks_of(prepared.front())) continue;
     throw InputError(prepared.back().plan.name,
                      fmt::format("has {} ranks, but {} has {}: plans that alternate in one run need the same", ranks,
-                                 prepared.front().plan.name, prepared.front().lowered.ranks));
+                                 prepared.front().plan.name, ranks_of(prepared.front())));
   }
   return prepared;
 }
@@ -122,7 +119,7 @@ std::string with_places(const std::string& hint, const std::string& places) {
 }
 
 SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
-  const int ranks = plans.front().lowered.ranks;
+  const int ranks = ranks_of(plans.front());
   if (ranks > 1 && !options.emulate) require_blas_for_threads();
   RankWork work(plans, options);
   std::vector<std::unique_ptr<Device>> devices;
@@ -176,7 +173,7 @@ struct LauncherEnd {
   SessionLogs logs = {};
 };
 LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
-  const int ranks = plans.front().lowered.ranks;
+  const int ranks = ranks_of(plans.front());
   if (options.transport == "nccl") require_nccl_here(ranks, this_host());
   require_fit(plans, options, ranks_from(0, ranks), this_host());
   const auto store = RunStore::host(0);
@@ -236,18 +233,17 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   const auto measured = run.timeline.steps.begin() + options.warm_up;
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);
-  if (!options.emulate) {
-    for (int replica = 0; replica < replicas(prepared.lowered); ++replica) {
-      const int last = rank_in_replica(prepared.lowered, replica, stages(prepared.lowered) - 1);
-      const std::vector<RankStep>& steps = logs[static_cast<std::size_t>(last)].steps;
-      run.losses.resize(steps.size(), 0);
-      for (std::size_t step = 0; step < steps.size(); ++step) run.losses[step] += steps[step].loss;
-    }
+  if (!options.emulate) run.losses = losses_of(prepared, logs);
+  if (options.fault.empty()) {
+    run.replay_error_fraction = replay(graph_of(run.timeline), median_step(run.timeline)).error_fraction;
   }
-  const ScheduleGraph graph =
-      build_graph(options.fault.empty() ? prepared.lowered : lowered_schedule(prepared.plan), prepared.plan.costs);
-  if (options.fault.empty()) run.replay_error_fraction = replay(graph, median_step(run.timeline)).error_fraction;
   return run;
+}
+
+void require_equal_copies(const SessionLogs& logs, CheckResult& check) {
+  if (logs.different_copy.empty()) return;
+  check.passed = check.bitwise_equal = false;
+  check.problem += (check.problem.empty() ? "" : "; ") + logs.different_copy;
 }
 
 SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs logs, const SessionOptions& options) {
@@ -264,6 +260,7 @@ SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs l
     StageOptions stage = options.stage;
     stage.device = logs.device;
     run.check = check_against_reference(run.plan, stage, run.losses, logs.gradients);
+    require_equal_copies(logs, *run.check);
     if (!run.check->passed) result.status = ExitStatus::answer_is_no;
   }
   return result;
@@ -286,7 +283,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   // cuBLAS wants to be told before its first call; on the host nobody reads it.
   if (options.stage.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   const std::vector<PreparedPlan> prepared = prepare_all(std::move(plans), options);
-  const int ranks = prepared.front().lowered.ranks;
+  const int ranks = ranks_of(prepared.front());
   SessionLogs logs;
   if (options.transport == "local") {
     require_fit(prepared, options, ranks_from(0, ranks), this_host());

@@ -10,6 +10,7 @@
 #include "common/base/text.hpp"
 #include "common/graph/memory.hpp"
 #include "common/graph/schedule_graph.hpp"
+#include "common/layout/lane.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -110,7 +111,7 @@ Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<i
     const std::vector<RankMemory> memory = memory_over_time(graph, evaluate(graph), plan->costs, lowered);
     Bytes beside_of_plan;
     for (const int rank : ranks) {
-      const RankMemory& of = memory.at(static_cast<std::size_t>(rank));
+      const RankMemory& of = memory.at(static_cast<std::size_t>(lane_of(plan->layout, rank).pipeline_rank));
       const Bytes own = of.parameter_bytes + of.gradient_bytes + of.optimizer_bytes;
       states += own;
       beside_of_plan += of.peak_bytes - own;

@@ -40,8 +40,8 @@ void require_memory(const MemoryNeed& need, const MemoryThere& there);
 // The host's, as require_memory takes it.
 [[nodiscard]] MemoryThere memory_of_host(const HostIdentity& host = {});
 
-// What these ranks hold at their worst moments, as the plans predict: the states of all plans, which alternate, and the
-// most that one of them has beside.
+// What these ranks of the plans' layouts hold at their worst moments, as the plans predict: the states of all plans,
+// which alternate, and the most that one of them has beside.
 [[nodiscard]] Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<int>& ranks);
 
 }  // namespace plumb::exec

@@ -5,8 +5,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "common/base/error.hpp"
+#include "common/layout/lane.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/weight_versions.hpp"
@@ -16,14 +18,36 @@ namespace {
 
 using nlohmann::json;
 
-// A message by its receive: what it carries, for which stage and microbatch.
-using MessageKey = std::tuple<ActionKind, std::int32_t, std::int32_t>;
+// An action of a pipeline, and the lane that it is of by its first rank: all lanes have the same actions.
+using LaneAction = std::pair<int, Action>;
 
-MessageKey key_of_send(const Action& send) {
-  const Action receive = other_end(send);
-  return {receive.kind, receive.stage, receive.microbatch};
-}
+// Which ranks of a layout do something together.
+class Together {
+ public:
+  explicit Together(const Plan& plan) : layout_(plan.layout), sums_two_(replicas(plan.schedule) == 2) {}
 
+  [[nodiscard]] LaneAction in_lane(int rank, const Action& action) const {
+    return {group(layout_, rank, MeshAxis::pipeline).front(), action};
+  }
+
+  // Of a sum of gradients: two ranks of a lane, or all that train a stage on other data.
+  [[nodiscard]] LaneAction sum(const Event& event) const {
+    const bool of_data = event.action.kind == ActionKind::reduce_gradient && !sums_two_;
+    if (of_data) return {group(layout_, event.rank, MeshAxis::data).front(), event.action};
+    return in_lane(event.rank, name_of_both(event.action));
+  }
+
+  [[nodiscard]] int pipeline_rank(int rank) const { return lane_of(layout_, rank).pipeline_rank; }
+
+ private:
+  const Layout& layout_;
+  bool sums_two_;
+};
+
+// A message by its receive.
+Action receive_of(const Action& action) { return is_send(action.kind) ? other_end(action) : action; }
+
+// `rank`: of the pipeline.
 RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
   RankSummary summary;
   const std::vector<int> versions = weight_versions_kept(plan.schedule);
@@ -42,14 +66,14 @@ RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& s
   return summary;
 }
 
-void place_receives(std::vector<Event>& events) {
-  std::map<MessageKey, const Event*> sends;
+void place_receives(const Together& together, std::vector<Event>& events) {
+  std::map<LaneAction, const Event*> sends;
   for (const Event& event : events) {
-    if (is_send(event.action.kind)) sends[key_of_send(event.action)] = &event;
+    if (is_send(event.action.kind)) sends[together.in_lane(event.rank, receive_of(event.action))] = &event;
   }
   for (Event& event : events) {
     if (!is_receive(event.action.kind)) continue;
-    const auto sent = sends.find({event.action.kind, event.action.stage, event.action.microbatch});
+    const auto sent = sends.find(together.in_lane(event.rank, receive_of(event.action)));
     if (sent == sends.end()) {
       throw RunError("rank " + std::to_string(event.rank), to_string(event.action) + " has no send in any rank's log");
     }
@@ -63,18 +87,19 @@ void place_receives(std::vector<Event>& events) {
 
 // An eviction is its receiving half, as in a prediction: it cannot start before either rank has come to it. The sending
 // half, which only hands over, goes.
-void place_evictions(const Schedule& lowered, std::vector<Event>& events) {
+void place_evictions(const Schedule& lowered, const Together& together, std::vector<Event>& events) {
   const auto is_sent = [&](const Event& event) {
-    return is_eviction(event.action.kind) && sends_activations(lowered, event.rank, event.action);
+    return is_eviction(event.action.kind) &&
+           sends_activations(lowered, together.pipeline_rank(event.rank), event.action);
   };
-  std::map<Action, Seconds> sent;
+  std::map<LaneAction, Seconds> sent;
   for (const Event& event : events) {
-    if (is_sent(event)) sent[event.action] = event.start;
+    if (is_sent(event)) sent[together.in_lane(event.rank, event.action)] = event.start;
   }
   std::erase_if(events, is_sent);
   for (Event& event : events) {
     if (!is_eviction(event.action.kind)) continue;
-    const auto sending = sent.find(event.action);
+    const auto sending = sent.find(together.in_lane(event.rank, event.action));
     if (sending == sent.end()) {
       throw RunError("rank " + std::to_string(event.rank), to_string(event.action) + " was sent by no rank");
     }
@@ -85,22 +110,22 @@ void place_evictions(const Schedule& lowered, std::vector<Event>& events) {
   }
 }
 
-// Both ranks of a reduction see it from when the later one came until the later one left.
-void place_reductions(std::vector<Event>& events) {
+// All ranks of a reduction see it from when the last one came until the last one left.
+void place_reductions(const Together& together, std::vector<Event>& events) {
   struct Interval {
     Seconds start;
     Seconds end;
   };
-  std::map<Action, Interval> of_both;
+  std::map<LaneAction, Interval> of_all;
   for (const Event& event : events) {
     if (!is_reduction(event.action.kind)) continue;
-    Interval& interval = of_both[name_of_both(event.action)];
+    Interval& interval = of_all[together.sum(event)];
     interval.start = std::max(interval.start, event.start);
     interval.end = std::max(interval.end, event.end);
   }
   for (Event& event : events) {
     if (!is_reduction(event.action.kind)) continue;
-    const Interval& interval = of_both.at(name_of_both(event.action));
+    const Interval& interval = of_all.at(together.sum(event));
     event.waited = interval.end - event.start;
     event.start = interval.start;
     event.end = interval.end;
@@ -112,16 +137,17 @@ struct MergedStep {
   Seconds start;  // on rank 0's clock
 };
 
-MergedStep merge_step(const Schedule& lowered, const std::vector<RankLog>& logs, std::size_t index) {
+MergedStep merge_step(const Schedule& lowered, const Together& together, const std::vector<RankLog>& logs,
+                      std::size_t index) {
   std::vector<Event> events;
   Seconds start = logs.front().steps.at(index).start;
   for (const RankLog& log : logs) {
     start = std::max(start, log.steps.at(index).start);
     events.insert(events.end(), log.steps[index].events.begin(), log.steps[index].events.end());
   }
-  place_receives(events);
-  place_evictions(lowered, events);
-  place_reductions(events);
+  place_receives(together, events);
+  place_evictions(lowered, together, events);
+  place_reductions(together, events);
   // How unevenly the ranks leave the barrier is no part of the step.
   for (const Event& event : events) start = std::min(start, event.start);
   for (Event& event : events) {
@@ -212,9 +238,13 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock) {
 Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                     const std::string& producer, std::size_t first) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);
-  for (const RankLog& log : logs) timeline.ranks.push_back(summarise(plan, log.rank, log.steps));
+  if (ranks(plan.layout) > lowered.ranks) timeline.layout = plan.layout;
+  const Together together(plan);
+  for (const RankLog& log : logs) {
+    timeline.ranks.push_back(summarise(plan, together.pipeline_rank(log.rank), log.steps));
+  }
   for (std::size_t index = 0; index < logs.front().steps.size(); ++index) {
-    MergedStep step = merge_step(lowered, logs, index);
+    MergedStep step = merge_step(lowered, together, logs, index);
     timeline.steps.push_back(std::move(step.timeline));
     if (index != first) continue;
     for (const RankLog& log : logs) timeline.memory.push_back(memory_of(log.steps[index], step.start));

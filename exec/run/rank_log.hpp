@@ -40,7 +40,8 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock);
 
 // The logs of all ranks, by rank and on rank 0's clock, as one timeline of measured steps: a step's time counts from
 // its first action (at the latest from when the last rank left the barrier); a receive starts when its sender handed
-// the message over; a tied reduction spans what both ranks saw. Its memory is that of step `first`.
+// the message over; a sum of gradients spans what all its ranks saw. The ranks are those of the plan's layout. Its
+// memory is that of step `first`.
 [[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                                   const std::string& producer, std::size_t first = 0);
 

@@ -38,6 +38,7 @@ RankStages::Reduction RankStages::reduction(const Action& action) const {
     const int mine = rank_ == first ? 0 : stages(lowered_) - 1;
     return {.peer = rank_ == first ? last : first, .gradients = {held(mine).tied_gradient()}};
   }
+  if (replicas(lowered_) == 1) return {.peer = -1, .gradients = held(action.stage).gradients()};
   const int first = rank_in_replica(lowered_, 0, action.stage);
   const int second = rank_in_replica(lowered_, 1, action.stage);
   return {.peer = rank_ == first ? second : first, .gradients = held(action.stage).gradients()};

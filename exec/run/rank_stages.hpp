@@ -28,10 +28,10 @@ class RankStages {
   // Where this rank holds both copies of a tied table, no message is needed, only the sum, which both get.
   void add_tied_gradients(Stream& compute) const;
 
-  // What a reduction sums, and with which rank.
+  // What a reduction sums, and with which rank of the pipeline; -1: with the data-parallel ranks.
   struct Reduction {
     int peer = -1;
-    std::vector<DeviceFloats> gradients;  // each on its own, in the same order on both ranks
+    std::vector<DeviceFloats> gradients;  // each on its own, in the same order on all ranks
   };
   [[nodiscard]] Reduction reduction(const Action& action) const;
 

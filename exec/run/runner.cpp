@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "exec/device/torch_error.hpp"
 #include "exec/run/boundary_values.hpp"
 #include "exec/run/evictions.hpp"
+#include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
@@ -42,31 +45,39 @@ Seconds serial_time(const Plan& plan) {
   return microbatch * plan.schedule.microbatches + optimizer;
 }
 
+// Goes through the list of its pipeline rank: `rank_`, peers and `transport_` are the pipeline's. What others hear of
+// it names the rank of the layout.
 class RankRun {
  public:
   RankRun(const Plan& plan, const Schedule& lowered, Transport& transport,
           const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options)
       : plan_(plan),
         lowered_(lowered),
-        transport_(transport),
+        transport_(transport, lane_of(plan.layout, transport.rank())),
         options_(options),
         host_(options.device == nullptr ? make_host_device() : nullptr),
         device_(options.device == nullptr ? *host_ : *options.device),
         asynchronous_(device_.is_asynchronous()),
-        rank_(transport.rank()),
+        rank_(transport_.rank()),
+        world_rank_(transport.rank()),
+        data_group_(group(plan.layout, world_rank_, MeshAxis::data)),
         stages_(lowered, rank_, stages),
-        actions_(lowered.actions[static_cast<std::size_t>(transport.rank())]),
+        actions_(lowered.actions.at(static_cast<std::size_t>(rank_))),
         message_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
         waiting_time_(serial_time(plan)) {
     const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
     // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
-    if (!asynchronous_) moved_ = options.memory.moved;
-    if (evicts(lowered)) evictions_.emplace(lowered, transport, stage, moved_);
+    if (!asynchronous_ && options.memory.moved) {
+      moved_ = [this](const std::byte* data, int to_rank) {
+        options_.memory.moved(data, transport_.world_rank(to_rank));
+      };
+    }
+    if (evicts(lowered)) evictions_.emplace(lowered, transport_, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
   }
 
   RankLog run() {
-    RankLog log{.rank = rank_, .steps = {}};
+    RankLog log{.rank = world_rank_, .steps = {}};
     for (int step = 0; step < options_.steps; ++step) {
       const auto number = static_cast<std::int32_t>(options_.first_step + step);
       try {
@@ -80,7 +91,7 @@ class RankRun {
       }
     }
     if (options_.watchdog != nullptr) {
-      options_.watchdog->enter(rank_, position_, Clock::now(), Clock::time_point::max());
+      options_.watchdog->enter(world_rank_, position_, Clock::now(), Clock::time_point::max());
     }
     return log;
   }
@@ -97,7 +108,7 @@ class RankRun {
     for (const auto& stage : stages_.all()) {
       if (stage) stage->begin_step(number);
     }
-    if (options_.memory.reset_peak) options_.memory.reset_peak(rank_);
+    if (options_.memory.reset_peak) options_.memory.reset_peak(world_rank_);
     if (asynchronous_) {
       moments_.begin_step(actions_.size());
       if (options_.launches != nullptr) transport_.begin_step(*options_.launches);
@@ -116,6 +127,10 @@ class RankRun {
     if (asynchronous_) await_device();
     end_step();
     step_.received_bytes = transport_.received_bytes() - received_before;
+    for (Event& event : step_.events) {
+      event.rank = world_rank_;
+      if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);
+    }
     return std::move(step_);
   }
 
@@ -131,7 +146,7 @@ class RankRun {
       const auto& last = stages_.all()[stage_slot(lowered_, replica, stages(lowered_) - 1)];
       if (last) step_.loss += last->loss();
     }
-    if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(rank_);
+    if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(world_rank_);
   }
 
   // No host call from here to await_device waits for the device, but for what stages may (exec/stage/stage.hpp); where
@@ -292,14 +307,20 @@ class RankRun {
   void reduce(const Action& action, Event& event, Clock::time_point start) {
     if (action.kind == ActionKind::reduce_gradient) add_tied_gradients_of_this_rank();
     const RankStages::Reduction reduction = stages_.reduction(action);
-    const std::vector<int> group{std::min(rank_, reduction.peer), std::max(rank_, reduction.peer)};
     event.peer = reduction.peer;
     if (asynchronous_) here().begin = device_.compute().record();
     for (const DeviceFloats& gradient : reduction.gradients) {
-      transport_.all_reduce(group, {gradient.data, gradient.size}, deadline(start, waiting_time_));
+      sum(reduction.peer, {gradient.data, gradient.size}, deadline(start, waiting_time_));
       event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
     }
     if (asynchronous_) here().end = device_.compute().record();
+  }
+
+  // With a rank of the pipeline; without one, with the ranks that train the same stage on other data.
+  void sum(int peer, std::span<float> values, Clock::time_point limit) {
+    if (peer < 0) return transport_.world().all_reduce(data_group_, values, limit);
+    const std::array pair{std::min(rank_, peer), std::max(rank_, peer)};
+    transport_.all_reduce(pair, values, limit);
   }
 
   // Once a step: before the gradients are summed with another rank's, or applied.
@@ -323,7 +344,7 @@ class RankRun {
 
   void mark(Clock::time_point now, Seconds predicted) const {
     if (options_.watchdog == nullptr) return;
-    options_.watchdog->enter(rank_, position_, now, after(deadline(now, predicted), watchdog_grace));
+    options_.watchdog->enter(world_rank_, position_, now, after(deadline(now, predicted), watchdog_grace));
   }
 
   [[nodiscard]] std::string recent() const {
@@ -337,8 +358,8 @@ class RankRun {
     return text;
   }
 
-  [[noreturn]] void fail(const std::string& problem, const std::string& hint) const {
-    const std::string where = fmt::format("rank {}, {}", rank_, describe(position_, lowered_, rank_));
+  [[noreturn]] void fail(const std::string& problem, const std::string& hint) {
+    const std::string where = fmt::format("rank {}, {}", world_rank_, describe(position_, lowered_, rank_));
     const std::string before = recent();
     const std::string separator = hint.empty() || before.empty() ? "" : "; ";
     transport_.abort(where + ": " + problem);
@@ -347,12 +368,14 @@ class RankRun {
 
   const Plan& plan_;
   const Schedule& lowered_;
-  Transport& transport_;
+  LaneTransport transport_;
   const RunOptions& options_;
   std::unique_ptr<Device> host_;  // if no other is given
   Device& device_;
   bool asynchronous_;
   int rank_;
+  int world_rank_;
+  std::vector<int> data_group_;  // of the layout's ranks
   RankStages stages_;
   const std::vector<Action>& actions_;
   std::size_t message_bytes_;

@@ -36,10 +36,10 @@ struct RunOptions {
   const ReceiveArena* arena = nullptr;     // of this rank and list, on an asynchronous device; null: none is planned
 };
 
-// Runs `lowered.actions[transport.rank()]` for every step. `stages` by stage_slot. On an asynchronous device the
-// actions are put on its streams one after the other without waiting for them; only when the step is complete does the
-// rank wait until all has ended, and read when each action began and ended. An error names rank and action, tells the
-// other ranks to stop and is rethrown as RunError.
+// Runs the list of the pipeline rank that `transport.rank()` has in the plan's layout, for every step. `stages` by
+// stage_slot. On an asynchronous device the actions are put on its streams one after the other without waiting for
+// them; only when the step is complete does the rank wait until all has ended, and read when each action began and
+// ended. An error names rank and action, tells the other ranks to stop and is rethrown as RunError.
 [[nodiscard]] RankLog run_rank(const Plan& plan, const Schedule& lowered, Transport& transport,
                                const std::vector<std::unique_ptr<Stage>>& stages, const RunOptions& options);
 

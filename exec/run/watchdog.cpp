@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/layout/lane.hpp"
 #include "common/schedule/reductions.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
@@ -41,6 +42,7 @@ struct Awaited {
   Action action;
 };
 
+// Both of the pipeline.
 std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Action& action) {
   const int last = stages(lowered) - 1;
   if (is_receive(action.kind)) {
@@ -66,30 +68,73 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
   return std::nullopt;
 }
 
-// Whether the awaited action is behind its rank: what is missing then is only on its way.
-bool is_done(const Schedule& lowered, const std::vector<Position>& positions, int rank, const Awaited& awaited) {
-  const auto& theirs = actions_of(lowered, awaited.rank);
-  const auto found = std::find(theirs.begin(), theirs.end(), awaited.action);
-  if (found == theirs.end()) return false;
-  const Position& there = positions[static_cast<std::size_t>(awaited.rank)];
-  const int step = positions[static_cast<std::size_t>(rank)].step;
-  return there.step > step || (there.step == step && there.action > found - theirs.begin());
-}
+// Where all ranks of a layout stand, each in the list of its pipeline rank.
+class Standing {
+ public:
+  Standing(const Schedule& lowered, const Layout& layout, const std::vector<Position>& positions)
+      : lowered_(lowered), layout_(layout), positions_(positions) {
+    for (int rank = 0; rank < ranks(layout); ++rank) lanes_.push_back(lane_of(layout, rank));
+  }
 
-std::string describe_wait(const Schedule& lowered, const std::vector<Position>& positions, int rank,
-                          const Awaited& awaited) {
-  const auto& theirs = actions_of(lowered, awaited.rank);
-  const auto found = std::find(theirs.begin(), theirs.end(), awaited.action);
-  const std::string whose = fmt::format("waits for rank {}'s {}", awaited.rank, to_string(awaited.action));
-  if (found == theirs.end()) return whose + ", which is not in its schedule";
-  const Position& there = positions[static_cast<std::size_t>(awaited.rank)];
-  const auto index = found - theirs.begin();
-  const int step = positions[static_cast<std::size_t>(rank)].step;
-  if (is_done(lowered, positions, rank, awaited)) return whose + ", which is done there";
-  if (there.step < step) return whose + ", which is in an earlier step";
-  const auto before = index - std::max<std::int64_t>(there.action, 0);
-  return before == 0 ? whose + ", which it is at" : fmt::format("{}, {} actions later there", whose, before);
-}
+  [[nodiscard]] int count() const { return static_cast<int>(lanes_.size()); }
+
+  [[nodiscard]] std::string where(int rank) const { return describe(of(rank), lowered_, pipeline_rank(rank)); }
+
+  [[nodiscard]] std::optional<Awaited> awaited(int rank) const {
+    const std::optional<Action> action = action_at(lowered_, pipeline_rank(rank), of(rank));
+    if (!action) return std::nullopt;
+    if (action->kind == ActionKind::reduce_gradient && replicas(lowered_) == 1) return awaited_in_sum(rank, *action);
+    std::optional<Awaited> found = awaited_by(lowered_, pipeline_rank(rank), *action);
+    if (found) found->rank = lanes_[static_cast<std::size_t>(rank)].ranks.at(static_cast<std::size_t>(found->rank));
+    return found;
+  }
+
+  // Whether the awaited action is behind its rank: what is missing then is only on its way.
+  [[nodiscard]] bool is_done(int rank, const Awaited& awaited) const {
+    const std::optional<std::int64_t> place = place_of(awaited);
+    if (!place) return false;
+    const Position& there = of(awaited.rank);
+    const int step = of(rank).step;
+    return there.step > step || (there.step == step && there.action > *place);
+  }
+
+  [[nodiscard]] std::string describe_wait(int rank, const Awaited& awaited) const {
+    const std::optional<std::int64_t> place = place_of(awaited);
+    const std::string whose = fmt::format("waits for rank {}'s {}", awaited.rank, to_string(awaited.action));
+    if (!place) return whose + ", which is not in its schedule";
+    const Position& there = of(awaited.rank);
+    if (is_done(rank, awaited)) return whose + ", which is done there";
+    if (there.step < of(rank).step) return whose + ", which is in an earlier step";
+    const auto before = *place - std::max<std::int64_t>(there.action, 0);
+    return before == 0 ? whose + ", which it is at" : fmt::format("{}, {} actions later there", whose, before);
+  }
+
+ private:
+  [[nodiscard]] const Position& of(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int pipeline_rank(int rank) const { return lanes_[static_cast<std::size_t>(rank)].pipeline_rank; }
+
+  [[nodiscard]] std::optional<std::int64_t> place_of(const Awaited& awaited) const {
+    const auto& theirs = actions_of(lowered_, pipeline_rank(awaited.rank));
+    const auto found = std::find(theirs.begin(), theirs.end(), awaited.action);
+    return found == theirs.end() ? std::nullopt : std::optional<std::int64_t>(found - theirs.begin());
+  }
+
+  // Of a sum over data-parallel ranks: the first that has not come to it.
+  [[nodiscard]] std::optional<Awaited> awaited_in_sum(int rank, const Action& action) const {
+    for (const int other : group(layout_, rank, MeshAxis::data)) {
+      const Position& there = of(other);
+      const bool has_come =
+          there.step > of(rank).step || (there.step == of(rank).step && there.action >= of(rank).action);
+      if (!has_come) return Awaited{other, action};
+    }
+    return std::nullopt;
+  }
+
+  const Schedule& lowered_;
+  const Layout& layout_;
+  const std::vector<Position>& positions_;
+  std::vector<Lane> lanes_;  // by rank
+};
 
 // Follows the waits from `rank`; the ranks of the cycle that it leads into, or none.
 std::vector<int> cycle_from(int rank, const std::vector<std::optional<Awaited>>& waits) {
@@ -112,19 +157,18 @@ std::string describe(const Position& position, const Schedule& lowered, int rank
                 : fmt::format("after step {}", position.step);
 }
 
-std::string describe_waits(const Schedule& lowered, const std::vector<Position>& positions) {
+std::string describe_waits(const Schedule& lowered, const Layout& layout, const std::vector<Position>& positions) {
+  const Standing standing(lowered, layout, positions);
   std::string text;
   std::vector<std::optional<Awaited>> waits;
-  for (int rank = 0; rank < lowered.ranks; ++rank) {
-    const Position& position = positions[static_cast<std::size_t>(rank)];
-    const std::optional<Action> action = action_at(lowered, rank, position);
-    waits.push_back(action ? awaited_by(lowered, rank, *action) : std::nullopt);
-    text += fmt::format("  rank {}: {}", rank, describe(position, lowered, rank));
-    if (waits.back()) text += " " + describe_wait(lowered, positions, rank, *waits.back());
+  for (int rank = 0; rank < standing.count(); ++rank) {
+    waits.push_back(standing.awaited(rank));
+    text += fmt::format("  rank {}: {}", rank, standing.where(rank));
+    if (waits.back()) text += " " + standing.describe_wait(rank, *waits.back());
     text += '\n';
-    if (waits.back() && is_done(lowered, positions, rank, *waits.back())) waits.back().reset();
+    if (waits.back() && standing.is_done(rank, *waits.back())) waits.back().reset();
   }
-  for (int rank = 0; rank < lowered.ranks; ++rank) {
+  for (int rank = 0; rank < standing.count(); ++rank) {
     const std::vector<int> cycle = cycle_from(rank, waits);
     if (cycle.empty()) continue;
     text += "  a cycle of waits: rank ";

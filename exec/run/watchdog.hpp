@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/layout/layout.hpp"
 #include "common/schedule/schedule.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -25,11 +26,13 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// "step 2, 3F7", "before step 2".
+// "step 2, 3F7", "before step 2". `rank`: of the pipeline.
 [[nodiscard]] std::string describe(const Position& position, const Schedule& lowered, int rank);
 
-// One line per rank, in schedule terms: what it does or waits for, and the cycle if ranks wait for each other.
-[[nodiscard]] std::string describe_waits(const Schedule& lowered, const std::vector<Position>& positions);
+// One line per rank of the layout, in schedule terms: what it does or waits for, and the cycle if ranks wait for each
+// other.
+[[nodiscard]] std::string describe_waits(const Schedule& lowered, const Layout& layout,
+                                         const std::vector<Position>& positions);
 
 class Watchdog {
  public:

@@ -8,6 +8,14 @@
 
 namespace plumb::exec {
 
+// Which microbatches of a step's batch a stage sees, of ranks that share it out: its microbatch m is the batch's
+// m · count + index (as Megatron-LM's sampler deals them: MegatronPretrainingSampler in
+// megatron/training/datasets/data_samplers.py).
+struct BatchShare {
+  int index = 0;
+  int count = 1;
+};
+
 // `count` tokens from `first` on of each of a microbatch's sequences, which count from 0 over the whole run.
 struct TokenRange {
   std::int64_t sequence = 0;  // the microbatch's first

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/schedule_graph.hpp"
+#include "common/layout/lane.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -183,12 +184,14 @@ void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& sta
 
 std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank) {
   const Schedule& schedule = plan.schedule;
+  const int place = lane_of(plan.layout, rank).pipeline_rank;
+  const bool sums = replicas(schedule) == 2 || plan.layout.data.degree > 1;
   const int count = stages(schedule);
   const std::vector<bool> recomputed = recomputed_stages(schedule);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < count; ++stage) {
-      if (rank_in_replica(schedule, replica, stage) != rank) continue;
+      if (rank_in_replica(schedule, replica, stage) != place) continue;
       const auto index = static_cast<std::size_t>(stage);
       const bool end = stage == 0 || stage == count - 1;
       const ComputeCost& cost = plan.costs.stages[index];
@@ -199,7 +202,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .recomputed = recomputed[index],
           .boundary_bytes = static_cast<std::size_t>(plan.costs.boundary_bytes.value),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
-          .gradient_values = replicas(schedule) == 2 ? values_of(cost.gradient_bytes) : 0,
+          .gradient_values = sums ? values_of(cost.gradient_bytes) : 0,
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
       auto emulated = std::make_unique<EmulatedStage>(cost, shape);

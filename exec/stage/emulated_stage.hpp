@@ -9,8 +9,8 @@
 
 namespace plumb::exec {
 
-// The plan's stages on `rank`, null elsewhere. They refuse what a real stage would: a backward without its forward,
-// an input of the wrong size, work left over at the end of the step.
+// The stages on a rank of the plan's layout, null elsewhere. They refuse what a real stage would: a backward without
+// its forward, an input of the wrong size, work left over at the end of the step.
 [[nodiscard]] std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank);
 
 }  // namespace plumb::exec

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "common/base/error.hpp"
+#include "common/layout/lane.hpp"
 #include "exec/data/data.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/host/memory.hpp"
@@ -60,13 +61,14 @@ void count_memory_as(int rank) { track_memory_of_thread(rank); }
 std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
   const std::shared_ptr<const Corpus> corpus = corpus_of(plan, options);
   const Schedule& schedule = plan.schedule;
+  const int place = lane_of(plan.layout, rank).pipeline_rank;
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < stages(schedule); ++stage) {
-      if (rank_in_replica(schedule, replica, stage) == rank) {
-        made[stage_slot(schedule, replica, stage)] =
-            std::make_unique<TorchStage>(stage_settings(plan, stage, c10::Device(options.device)), corpus);
-      }
+      if (rank_in_replica(schedule, replica, stage) != place) continue;
+      TorchStageSettings settings = stage_settings(plan, stage, c10::Device(options.device));
+      settings.share.index = data_replica(plan.layout, rank);
+      made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(std::move(settings), corpus);
     }
   }
   return made;

@@ -35,8 +35,8 @@ class Corpus;
 // From now on, what this thread allocates counts as `rank`'s.
 void count_memory_as(int rank);
 
-// By stage_slot; null where another rank holds the stage. Throws InputError, naming layer or file, for layer kinds that
-// are not executed and data shorter than one sequence.
+// Of a rank of the plan's layout, by stage_slot; null where another rank holds the stage. Throws InputError, naming
+// layer or file, for layer kinds that are not executed and data shorter than one sequence.
 [[nodiscard]] std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options);
 
 // By global name, fp32, of the step that ended last; a tied table has one entry. Only for stages of make_stages.

@@ -46,7 +46,8 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
           .evicts = evicts(plan.schedule),
           .numerics = numerics_of(plan.training.precision, device),
           .update_every = plan.schedule.update_every,
-          .versions = versions_of_stage(plan.schedule, stage)};
+          .versions = versions_of_stage(plan.schedule, stage),
+          .share = {.index = 0, .count = plan.layout.data.degree}};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {
@@ -54,7 +55,7 @@ TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numeri
           .training = plan.training,
           .blocks = {.first = 0, .last = head_block(plan.model) + 1},
           .stage = 0,
-          .microbatches = plan.schedule.microbatches,
+          .microbatches = plan.schedule.microbatches * plan.layout.data.degree,
           .slices = plan.schedule.slices,
           .recomputed = false,
           .evicts = false,
@@ -168,7 +169,8 @@ Slice TorchStage::slice_of(int microbatch) const {
 
 TokenRange TorchStage::tokens_of(int microbatch) const {
   const Training& training = settings_.training;
-  return {.sequence = step_ * training.global_batch + microbatch / settings_.slices * training.microbatch,
+  const int of_batch = microbatch / settings_.slices * settings_.share.count + settings_.share.index;
+  return {.sequence = step_ * training.global_batch + of_batch * training.microbatch,
           .first = slice_of(microbatch).first_token,
           .count = training.sequence / settings_.slices};
 }
@@ -247,8 +249,9 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
   }
   const auto of_loss = at::TensorOptions().dtype(settings_.numerics.gradient).device(settings_.numerics.device);
-  at::Tensor gradient = is_last() ? at::full({}, 1.0 / microbatches_of_update(microbatch), of_loss)
-                                  : received(std::move(output_gradient), "output gradients");
+  at::Tensor gradient = is_last()
+                            ? at::full({}, 1.0 / (microbatches_of_update(microbatch) * settings_.share.count), of_loss)
+                            : received(std::move(output_gradient), "output gradients");
   use_version_of(microbatch);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
@@ -291,7 +294,8 @@ void TorchStage::load(int microbatch, Parcel parcel) {
   }
 }
 
-// The loss is the mean over the microbatches whose gradients one optimizer step applies.
+// The loss is the mean over the microbatches whose gradients one optimizer step applies, here and in the other shares
+// of the batch.
 int TorchStage::microbatches_of_update(int microbatch) const {
   const int every = settings_.update_every;
   if (every == 0) return settings_.microbatches;
@@ -314,6 +318,7 @@ DeviceFloats floats_of(const at::Tensor& gradient) {
 }  // namespace
 
 std::vector<DeviceFloats> TorchStage::gradients() {
+  sum_tied_gradients();  // what is summed then is the whole gradient of the table
   std::vector<DeviceFloats> all;
   for (const WeightPtr& weight : trained_) {
     all.push_back(floats_of(weight->gradient));

@@ -30,12 +30,13 @@ struct TorchStageSettings {
   Numerics numerics;
   int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
   std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
+  BatchShare share = {};
 };
 
 [[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);
-// Stage `stage` of a plan.
+// Stage `stage` of a plan, with the first share of its batch.
 [[nodiscard]] TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device = at::kCPU);
-// All blocks as one stage, on one device.
+// All blocks as one stage, on one device, with the whole batch.
 [[nodiscard]] TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics);
 
 // On a device that is not the host (`numerics.device`) all it puts there goes to the thread's current stream.

@@ -72,6 +72,7 @@ Plan plan_of_pipeline() {
   plan.schedule = generate_schedule("1f1b", {.ranks = rank_count, .microbatches = microbatches});
   plan.costs = even_costs(rank_count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}});
   plan.costs.boundary_bytes = {static_cast<std::int64_t>(boundary_bytes)};
+  plan.layout.pipeline = rank_count;
   plan.split.layers.assign(rank_count, 1);
   return plan;
 }

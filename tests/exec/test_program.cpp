@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "common/base/error.hpp"
@@ -53,6 +54,38 @@ TEST_CASE("run trains, checks and writes a timeline, on threads and on processes
   CHECK(timeline.source == TimelineSource::measured);
   CHECK(timeline.steps.size() == 2);
   CHECK(timeline.ranks.size() == 2);
+}
+
+TEST_CASE("data-parallel pipelines run, are checked, and their timeline has all ranks") {
+  const std::string transport = GENERATE("local", "gloo");
+  const TemporaryFolder folder;
+  const Plan made = tiny_plan({.schedule = "zb-h1", .tied = true, .data = 2});
+  const std::string plan = folder.write("plan.json", to_json(made));
+  const Ended ended = run(folder, {"run", plan, "--transport", transport, "--steps", "2", "--check", "--json", "-o",
+                                   folder / "measured.json"});
+  INFO(ended.out << ended.err);
+  REQUIRE(ended.status == 0);
+  const json result = json::parse(ended.out);
+  CHECK(result.at("passed") == true);
+  CHECK(result.at("worst_error_ratio").get<double>() <= 1.5);
+  CHECK(result.at("layout") == "pp2·dp2");
+  CHECK(result.at("ranks").size() == 4);
+  CHECK(std::abs(result.at("replay_error_fraction").get<double>()) < 0.5);
+  const Timeline timeline = read_timeline(folder / "measured.json");
+  CHECK(timeline.layout == made.layout);
+  CHECK(timeline.ranks.size() == 4);
+  std::set<int> summing;
+  for (const Event& event : timeline.steps.front().events) {
+    if (event.action.kind == ActionKind::reduce_gradient) summing.insert(event.rank);
+  }
+  CHECK(summing.size() == 4);
+  const std::string deep = folder.write("deep.json", to_json(tiny_plan({.ranks = 4, .microbatches = 8})));
+  const Ended compared = run(folder, {"compare", plan, deep, "--transport", transport, "--steps", "2", "--json"});
+  INFO(compared.err);
+  CHECK(compared.status == 0);
+  const Ended other = run(folder, {"run", plan, "--transport", "nccl", "--device", "cuda", "--deterministic"});
+  CHECK(other.status == 2);
+  CHECK_THAT(other.err, ContainsSubstring("--transport local or gloo"));
 }
 
 TEST_CASE("compare alternates plans and writes their timelines") {

@@ -16,6 +16,7 @@ struct TinyPlan {
   std::string schedule = "1f1b";
   bool tied = false;
   std::string more_of_training = "";  // ", lora: {rank: 2}"
+  int data = 1;                       // pipelines of `ranks` side by side; microbatches are those of each
 };
 
 inline Plan tiny_plan(const TinyPlan& wanted) {
@@ -26,14 +27,16 @@ inline Plan tiny_plan(const TinyPlan& wanted) {
           std::string(wanted.tied ? "true" : "false") +
           ",\n   experts: {count: 2, top_k: 1, ffn: 16}, layers: \"full/dense*4, sliding/moe*2, linear/dense*2\"}\n"
           "cluster: {machine: local-cpu, ranks: " +
-          std::to_string(wanted.ranks) +
+          std::to_string(wanted.ranks * wanted.data) +
           "}\n"
           "training: {sequence: 16, global_batch: " +
-          std::to_string(wanted.microbatches) + ", microbatch: 1, precision: fp32" + wanted.more_of_training +
+          std::to_string(wanted.microbatches * wanted.data) + ", microbatch: 1, precision: fp32" +
+          wanted.more_of_training +
           "}\n"
           "layout: {pipeline: " +
-          std::to_string(wanted.ranks) + "}\n" + "schedule: {name: " + wanted.schedule +
-          (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") + "}\nsplit: uniform\n");
+          std::to_string(wanted.ranks) + ", data: {degree: " + std::to_string(wanted.data) + "}}\n" +
+          "schedule: {name: " + wanted.schedule + (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") +
+          "}\nsplit: uniform\n");
   const Scenario scenario = read_scenario(path);
   return make_plan(scenario,
                    {.microbatch = 1, .schedule = scenario.schedules.front(), .split = scenario.splits.front()});

@@ -14,6 +14,10 @@ NodeUncertainty node_uncertainty(const ScheduleGraph& graph, const Timeline& pre
   for (NodeId id = 0; id < count; ++id) {
     const Node& node = graph.nodes[id];
     if (node.peer >= 0) uncertainty.durations[id] = between(node.rank, node.peer);
+    if (node.group < 0) continue;
+    for (const int rank : graph.groups[static_cast<std::size_t>(node.group)]) {
+      uncertainty.durations[id] = std::max(uncertainty.durations[id], between(node.rank, rank));
+    }
   }
   const auto starts_on = [](const Node& node) { return node.kind == NodeKind::transfer ? node.peer : node.rank; };
   const auto of_either = [&](NodeId id) {

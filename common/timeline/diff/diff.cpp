@@ -82,7 +82,7 @@ class Substitution {
   Substitution(const Timeline& predicted, const Timeline& measured)
       : predicted_run_(predicted),
         measured_run_(measured),
-        graph_(build_graph(predicted.schedule, predicted.costs)),
+        graph_(graph_of(predicted)),
         current_(measured_durations(graph_, median_step(predicted))),
         measured_(measured_durations(graph_, median_step(measured))),
         uncertainty_(node_uncertainty(graph_, predicted, measured)),
@@ -136,7 +136,8 @@ class Substitution {
     return cause;
   }
 
-  // The order in which the ranks acted. No change of durations.
+  // The order in which the ranks acted. No change of durations. Of a layout of several lanes as planned: one list is
+  // that of all lanes, which may have acted in orders of their own.
   DiffCause put_in_order() {
     const ReorderedSchedule reordered = in_measured_order(predicted_run_.schedule, graph_, measured_.starts);
     DiffCause cause{.cause = "order", .seconds = {}, .actions = reordered.moved};
@@ -184,6 +185,18 @@ class Substitution {
   Evaluation evaluation_;
 };
 
+// Of the ranks that hold a stage (of two replicas the first) the first straggler; else the first.
+int telling_rank(const Timeline& timeline, int stage, const std::vector<std::optional<double>>& lagging) {
+  const int place = timeline.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+  int first = -1;
+  for (int rank = 0; rank < ranks_of(timeline); ++rank) {
+    if (pipeline_rank(timeline, rank) != place) continue;
+    if (lagging[static_cast<std::size_t>(rank)]) return rank;
+    if (first < 0) first = rank;
+  }
+  return first;
+}
+
 std::string compute_name(const DiffCause& cause, ActionKind kind, int stage, int rank,
                          const std::optional<double>& straggler) {
   std::string name =
@@ -209,7 +222,7 @@ void put_in_compute(Substitution& substitution, const NodeClasses& classes, cons
         rest.seconds += cause.seconds;
         continue;
       }
-      const int rank = predicted.schedule.rank_of_stage[stage];  // of two replicas the first
+      const int rank = telling_rank(predicted, static_cast<int>(stage), lagging);
       cause.cause = compute_name(cause, compute_kinds[kind], static_cast<int>(stage), rank,
                                  lagging[static_cast<std::size_t>(rank)]);
       causes.push_back(std::move(cause));
@@ -245,6 +258,10 @@ bool TimelineDiff::replay_within_clocks() const { return may_be_of_clocks(replay
 
 TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   require_comparable(predicted, measured);
+  if (predicted.layout.has_value() != measured.layout.has_value()) {
+    const Layout& layout = predicted.layout ? *predicted.layout : *measured.layout;
+    return diff(of_all_ranks(predicted, layout), of_all_ranks(measured, layout));
+  }
   const StepTimeline& prediction = median_step(predicted);
   const StepTimeline& run = median_step(measured);
   Substitution substitution(predicted, measured);

@@ -43,7 +43,8 @@ struct TimelineDiff {
 // Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then the
 // order in which ranks acted, then host gaps; what is left is the residual. Of several hosts, a time between two of
 // them that differs by no more than their clocks may be apart is put in last, all such together. Compares with the
-// measured median step. Throws InputError when the two are not of the same plan.
+// measured median step. Where one of the two is of all ranks of a layout and the other of one pipeline, that one is
+// taken as the same in every lane. Throws InputError when the two are not of the same plan.
 [[nodiscard]] TimelineDiff diff(const Timeline& predicted, const Timeline& measured);
 
 }  // namespace plumb

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "common/base/error.hpp"
+#include "common/graph/all_lanes.hpp"
+#include "common/layout/lane.hpp"
 #include "common/schedule/reductions.hpp"
 
 namespace plumb {
@@ -102,7 +105,22 @@ std::vector<double> input_parts(const ScheduleGraph& graph) {
   return parts;
 }
 
-Interval interval_of(const EventIndex& events, const Node& node, const std::vector<double>& parts) {
+// Of a group of any size all have an event, and begin when the last of them has come.
+Interval group_collective(const EventIndex& events, const Node& node, const std::vector<int>& ranks) {
+  Interval whole;
+  for (Node of_rank = node; const int rank : ranks) {
+    of_rank.rank = rank;
+    const Event* event = events.find(rank, node.action);
+    if (event == nullptr) throw_missing(of_rank);
+    whole.start = std::max(whole.start, event->start);
+    whole.end = std::max(whole.end, event->end);
+  }
+  return {std::min(whole.start, whole.end), whole.end};
+}
+
+Interval interval_of(const EventIndex& events, const ScheduleGraph& graph, const Node& node,
+                     const std::vector<double>& parts) {
+  if (node.group >= 0) return group_collective(events, node, graph.groups[static_cast<std::size_t>(node.group)]);
   if (node.kind == NodeKind::collective) return collective(events, node, static_cast<int>(parts.size()));
   if (const Event* event = events.find(node.rank, node.action)) return interval(*event);
   return split_backward(events, node, parts[static_cast<std::size_t>(node.action.stage)]);
@@ -119,7 +137,7 @@ MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimel
   measured.starts.resize(count);
   measured.durations.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const Interval when = interval_of(events, graph.nodes[i], parts);
+    const Interval when = interval_of(events, graph, graph.nodes[i], parts);
     measured.starts[i] = when.start;
     measured.durations[i] = when.end - when.start;
     ends[i] = when.end;
@@ -131,6 +149,37 @@ MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimel
   measured.gaps.resize(count);
   for (std::size_t i = 0; i < count; ++i) measured.gaps[i] = measured.starts[i] - ready[i];
   return measured;
+}
+
+ScheduleGraph graph_of(const Timeline& timeline) {
+  ScheduleGraph graph = build_graph(timeline.schedule, timeline.costs);
+  return timeline.layout ? in_all_lanes(graph, timeline.costs, *timeline.layout) : graph;
+}
+
+Timeline of_all_ranks(Timeline timeline, const Layout& layout) {
+  if (timeline.layout) return timeline;
+  const std::vector<Lane> lanes = lanes_of(layout);
+  for (StepTimeline& step : timeline.steps) {
+    std::vector<Event> events;
+    events.reserve(step.events.size() * lanes.size());
+    for (const Lane& lane : lanes) {
+      const auto at = [&](int rank) { return lane.ranks.at(static_cast<std::size_t>(rank)); };
+      for (Event event : step.events) {
+        event.rank = at(event.rank);
+        if (event.peer >= 0) event.peer = at(event.peer);
+        events.push_back(event);
+      }
+    }
+    step = ordered_step(std::move(events));
+  }
+  std::vector<RankSummary> summaries(timeline.ranks.empty() ? 0 : static_cast<std::size_t>(ranks(layout)));
+  for (std::size_t rank = 0; rank < summaries.size(); ++rank) {
+    const int place = lane_of(layout, static_cast<int>(rank)).pipeline_rank;
+    summaries[rank] = timeline.ranks.at(static_cast<std::size_t>(place));
+  }
+  timeline.ranks = std::move(summaries);
+  timeline.layout = layout;
+  return timeline;
 }
 
 Replay replay(const ScheduleGraph& graph, const StepTimeline& step) {

@@ -18,6 +18,12 @@ struct MeasuredDurations {
 
 [[nodiscard]] MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimeline& step);
 
+// Of the timeline's schedule; where its events are of all ranks of a layout, of them.
+[[nodiscard]] ScheduleGraph graph_of(const Timeline& timeline);
+
+// Of what is known of one pipeline the same in every lane of the layout. A timeline of all ranks is itself.
+[[nodiscard]] Timeline of_all_ranks(Timeline timeline, const Layout& layout);
+
 struct Replay {
   Seconds step;               // rebuilt from durations alone, no gaps
   double error_fraction = 0;  // (step − measured) / measured

@@ -75,11 +75,13 @@ std::vector<Pair> pairs_of(const std::vector<Timeline>& timelines) {
   return pairs;
 }
 
-std::string shape_of(const Schedule& schedule) {
+std::string shape_of(const Timeline& timeline) {
+  const Schedule& schedule = timeline.schedule;
   const auto counted = [](int count, std::string_view one, std::string_view many) {
     return fmt::format("{} {}", count, count == 1 ? one : many);
   };
-  return fmt::format("{}: {}, {}, {}", escaped(schedule.name), counted(schedule.ranks, "rank", "ranks"),
+  const std::string mesh = timeline.layout ? fmt::format(" ({})", describe(*timeline.layout)) : "";
+  return fmt::format("{}: {}{}, {}, {}", escaped(schedule.name), counted(ranks_of(timeline), "rank", "ranks"), mesh,
                      counted(stages(schedule), "stage", "stages"),
                      counted(schedule.microbatches, "microbatch", "microbatches"));
 }
@@ -87,7 +89,7 @@ std::string shape_of(const Schedule& schedule) {
 // What one timeline alone has to say.
 std::string single_verdict(const Timeline& timeline) {
   const StepTimeline& step = median_step(timeline);
-  const StepStatistics statistics = step_statistics(step, timeline.schedule.ranks);
+  const StepStatistics statistics = step_statistics(step, ranks_of(timeline));
   Seconds exposed;
   Seconds idle;
   for (const RankStatistics& rank : statistics.ranks) {
@@ -125,7 +127,7 @@ std::string timeline_section(const Timeline& timeline, Seconds longest) {
   if (predicted && !timeline.costs.provenance.empty()) origin += ", costs from " + escaped(timeline.costs.provenance);
   const std::string text =
       fmt::format("<h3>{} <span class=\"quiet\">by {}</span></h3>\n", predicted ? "Predicted" : "Measured", origin);
-  return text + html::timeline_picture(step, timeline.schedule, longest);
+  return text + html::timeline_picture(timeline, step, longest);
 }
 
 std::string pair_sections(const Pair& pair, const std::string& title, Seconds longest) {
@@ -134,8 +136,9 @@ std::string pair_sections(const Pair& pair, const std::string& title, Seconds lo
     if (timeline != nullptr) shown.push_back(timeline);
   }
   const Timeline& first = *shown.front();
-  std::string text = fmt::format("<section><h2>{} <span class=\"quiet\">{}</span></h2><p class=\"quiet\">{}</p>\n",
-                                 escaped(title), sides_of(pair), shape_of(first.schedule));
+  std::string text =
+      fmt::format("<section><h2>{} <span class=\"quiet\">{}</span></h2><p class=\"quiet\">{}</p>\n", escaped(title),
+                  sides_of(pair), shape_of(pair.measured != nullptr ? *pair.measured : first));
   std::vector<const StepTimeline*> steps;
   steps.reserve(shown.size());
   for (const Timeline* timeline : shown) text += clocks_note(*timeline);

@@ -17,7 +17,7 @@ namespace plumb::html {
 [[nodiscard]] std::string source_word(TimelineSource source);  // "predicted" or "measured"
 
 // One lane a rank, `longest` wide: the same scale for every picture of the page.
-[[nodiscard]] std::string timeline_picture(const StepTimeline& step, const Schedule& schedule, Seconds longest);
+[[nodiscard]] std::string timeline_picture(const Timeline& timeline, const StepTimeline& step, Seconds longest);
 [[nodiscard]] std::string timeline_legend(const std::vector<const StepTimeline*>& steps);
 
 // Per rank: where the time went, what was received, who owns the memory.

@@ -41,11 +41,15 @@ constexpr std::array compute_order{ActionKind::forward,         ActionKind::back
 
 class Picture {
  public:
-  Picture(const StepTimeline& step, const Schedule& schedule, Seconds longest)
-      : step_(step), schedule_(schedule), longest_(std::max(longest, step.duration)), unit_(time_unit(longest_)) {}
+  Picture(const Timeline& timeline, const StepTimeline& step, Seconds longest)
+      : step_(step),
+        ranks_(ranks_of(timeline)),
+        pipeline_(timeline.schedule.ranks),
+        longest_(std::max(longest, step.duration)),
+        unit_(time_unit(longest_)) {}
 
   std::string draw() {
-    by_rank_.resize(static_cast<std::size_t>(schedule_.ranks));
+    by_rank_.resize(static_cast<std::size_t>(ranks_));
     for (const Event& event : step_.events) {
       if (track_of(event.action.kind) == Track::send) continue;
       by_rank_.at(static_cast<std::size_t>(event.rank)).push_back(&event);
@@ -54,7 +58,7 @@ class Picture {
     const double height = axis_height + lane_.step * static_cast<double>(lanes_.size()) + 4;
     emit(R"(<svg class="timeline" viewBox="0 0 {:.0f} {:.0f}" role="img">)", picture_width, height);
     draw_axis(height);
-    const StepStatistics statistics = step_statistics(step_, schedule_.ranks);
+    const StepStatistics statistics = step_statistics(step_, ranks_);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) draw_lane(lane, statistics);
     emit(
         R"(<line class="end" x1="{0:.2f}" x2="{0:.2f}" y1="{1:.0f}" y2="{2:.0f}"><title>end of the step: {3}</title></line>)",
@@ -113,7 +117,7 @@ class Picture {
     const double left = x(event.start);
     const double width = std::max(0.15, x(event.end) - left);
     // Stages of one rank by turns a shade lighter, so that chunks are told apart.
-    const bool lighter = compute && event.action.stage / std::max(1, schedule_.ranks) % 2 == 1;
+    const bool lighter = compute && event.action.stage / std::max(1, pipeline_) % 2 == 1;
     emit(R"(<rect class="{}{}" x="{:.2f}" y="{}" width="{:.2f}" height="{}"><title>{}</title></rect>)",
          colour_class(event.action.kind), lighter ? " odd" : "", left, compute ? top : top + lane_.height + 1, width,
          compute ? lane_.height : lane_.message, tooltip(event));
@@ -200,7 +204,8 @@ class Picture {
   }
 
   const StepTimeline& step_;
-  const Schedule& schedule_;
+  int ranks_;
+  int pipeline_;
   Seconds longest_;
   TimeUnit unit_;
   std::vector<std::vector<const Event*>> by_rank_;
@@ -214,8 +219,8 @@ class Picture {
 
 }  // namespace
 
-std::string timeline_picture(const StepTimeline& step, const Schedule& schedule, Seconds longest) {
-  return Picture(step, schedule, longest).draw();
+std::string timeline_picture(const Timeline& timeline, const StepTimeline& step, Seconds longest) {
+  return Picture(timeline, step, longest).draw();
 }
 
 std::string timeline_legend(const std::vector<const StepTimeline*>& steps) {

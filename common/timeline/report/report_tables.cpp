@@ -129,7 +129,7 @@ std::string peak_text(Bytes peak, Bytes limit) {
 }  // namespace
 
 std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
-  const int ranks = timeline.schedule.ranks;
+  const int ranks = ranks_of(timeline);
   const StepStatistics statistics = step_statistics(step, ranks);
   const std::vector<Seconds> uncertainty = exposure_uncertainty(timeline, step);
   const bool has_memory = timeline.ranks.size() == statistics.ranks.size();
@@ -141,7 +141,8 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   }
   table += "</tr></thead><tbody>\n";
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
-    table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank, stages_of(timeline.schedule, static_cast<int>(rank)),
+    table += fmt::format("<tr><td>{}</td><td>{}</td>{}", rank,
+                         stages_of(timeline.schedule, pipeline_rank(timeline, static_cast<int>(rank))),
                          time_cells(statistics.ranks[rank], step.duration, uncertainty[rank]));
     if (has_memory) table += memory_cells(timeline.ranks[rank], scale);
     table += "</tr>\n";
@@ -171,7 +172,7 @@ std::string overview_table(const std::vector<Timeline>& timelines) {
       "peak</tr></thead><tbody>\n";
   for (const Timeline& timeline : timelines) {
     const StepTimeline& step = median_step(timeline);
-    const StepStatistics statistics = step_statistics(step, timeline.schedule.ranks);
+    const StepStatistics statistics = step_statistics(step, ranks_of(timeline));
     Bytes peak;
     for (const RankSummary& rank : timeline.ranks) peak = std::max(peak, rank.peak_bytes);
     const double speed = tokens_per_s(timeline, step);
@@ -179,7 +180,7 @@ std::string overview_table(const std::vector<Timeline>& timelines) {
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}, {} microbatches</td><td>{} <span "
         "class=\"quiet\">{}</span></td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td></tr>\n",
-        escaped(timeline.plan_name), or_dash(escaped(timeline.layout)), or_dash(escaped(timeline.split)),
+        escaped(timeline.plan_name), or_dash(escaped(timeline.layout_name)), or_dash(escaped(timeline.split)),
         escaped(timeline.schedule.name), whole_microbatches(timeline.schedule), source_word(timeline.source),
         escaped(timeline.producer), to_text(step.duration),
         speed > 0 ? fmt::format("{:.{}f}", speed, speed < 100 ? 1 : 0) : "–", utilisation_text(timeline, step.duration),

@@ -3,6 +3,7 @@
 #include "common/base/files.hpp"
 #include "common/base/text.hpp"
 #include "common/cost/costs_json.hpp"
+#include "common/layout/layout_json.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/interchange/schedule_json.hpp"
 #include "common/timeline/trace/trace.hpp"
@@ -63,12 +64,24 @@ void read_clocks(const JsonValue& value, Timeline& timeline) {
   const auto clocks = value.find("clock_of_rank");
   if (!clocks) return;
   for (std::size_t i = 0; i < clocks->size(); ++i) {
-    timeline.clock_of_rank.push_back((*clocks)[i].small_integer(0, timeline.schedule.ranks - 1));
+    timeline.clock_of_rank.push_back((*clocks)[i].small_integer(0, ranks_of(timeline) - 1));
   }
-  if (timeline.clock_of_rank.size() != static_cast<std::size_t>(timeline.schedule.ranks)) {
+  if (timeline.clock_of_rank.size() != static_cast<std::size_t>(ranks_of(timeline))) {
     clocks->fail("has " + std::to_string(timeline.clock_of_rank.size()) + " entries for " +
-                 std::to_string(timeline.schedule.ranks) + " ranks");
+                 std::to_string(ranks_of(timeline)) + " ranks");
   }
+}
+
+// Of whose ranks the events are, where these are more than the schedule's.
+void read_layout(const JsonValue& value, Timeline& timeline) {
+  const auto layout = value.find("layout");
+  if (!layout) return;
+  timeline.layout = layout_from_json(*layout);
+  if (has_stage_data(*timeline.layout)) layout->fail("has data degrees by stage, of which no timeline has all ranks");
+  if (timeline.layout->pipeline == timeline.schedule.ranks) return;
+  layout->at("pipeline")
+      .fail("is " + std::to_string(timeline.layout->pipeline) + ", the schedule has " +
+            std::to_string(timeline.schedule.ranks) + " ranks");
 }
 
 Timeline timeline_from_json(const JsonValue& value) {
@@ -93,16 +106,17 @@ Timeline timeline_from_json(const JsonValue& value) {
     value.at("costs").fail("has " + std::to_string(timeline.costs.stages.size()) + " stages, the schedule has " +
                            std::to_string(stages(timeline.schedule)));
   }
+  read_layout(value, timeline);
   const JsonValue ranks = value.at("ranks");
   for (std::size_t i = 0; i < ranks.size(); ++i) timeline.ranks.push_back(summary_from_json(ranks[i]));
-  if (!timeline.ranks.empty() && timeline.ranks.size() != static_cast<std::size_t>(timeline.schedule.ranks)) {
-    ranks.fail("has " + std::to_string(timeline.ranks.size()) + " entries for " +
-               std::to_string(timeline.schedule.ranks) + " ranks");
+  if (!timeline.ranks.empty() && timeline.ranks.size() != static_cast<std::size_t>(ranks_of(timeline))) {
+    ranks.fail("has " + std::to_string(timeline.ranks.size()) + " entries for " + std::to_string(ranks_of(timeline)) +
+               " ranks");
   }
   read_clocks(value, timeline);
   if (const auto limit = value.find("memory_limit_bytes")) timeline.memory_limit = limit->bytes();
   if (const auto peak = value.find("peak_flops_per_s")) timeline.peak_flops = {peak->number()};
-  if (const auto layout = value.find("layout")) timeline.layout = layout->text();
+  if (const auto layout = value.find("layout_name")) timeline.layout_name = layout->text();
   if (const auto split = value.find("split")) timeline.split = split->text();
   const JsonValue steps = value.at("steps");
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -122,15 +136,16 @@ std::string problem_of(const TraceEvent& entry, const Timeline& timeline) {
   if (outside(entry.step, static_cast<std::int64_t>(timeline.steps.size()))) {
     return of("step", entry.step, timeline.steps.size());
   }
-  if (outside(event.rank, schedule.ranks)) return of("rank", event.rank, static_cast<std::size_t>(schedule.ranks));
+  const int ranks = ranks_of(timeline);
+  if (outside(event.rank, ranks)) return of("rank", event.rank, static_cast<std::size_t>(ranks));
   if (outside(event.action.stage, stages(schedule))) {
     return of("stage", event.action.stage, schedule.rank_of_stage.size());
   }
   if (!in_range(schedule, event.action)) {
     return of("microbatch", event.action.microbatch, static_cast<std::size_t>(schedule.microbatches));
   }
-  if (event.peer != -1 && outside(event.peer, schedule.ranks)) {
-    return of("peer", event.peer, static_cast<std::size_t>(schedule.ranks));
+  if (event.peer != -1 && outside(event.peer, ranks)) {
+    return of("peer", event.peer, static_cast<std::size_t>(ranks));
   }
   const auto in_step = [](Seconds time) { return time >= Seconds{} && time <= longest_time; };
   if (!in_step(event.start) || !in_step(event.end)) {

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
+#include "common/layout/layout_json.hpp"
 #include "common/schedule/interchange/schedule_json.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "common/timeline/trace/trace_format.hpp"
@@ -109,7 +110,7 @@ class TraceWriter {
 
  private:
   [[nodiscard]] int ranks() const {
-    int ranks = timeline_.schedule.ranks;
+    int ranks = ranks_of(timeline_);
     for (const StepTimeline& step : timeline_.steps) {
       for (const Event& event : step.events) ranks = std::max(ranks, event.rank + 1);
     }
@@ -162,13 +163,14 @@ Json TraceWriter::plumb_object() const {
             {"costs", to_json(timeline_.costs)},
             {"ranks", std::move(summaries)},
             {"steps", std::move(steps)}};
+  if (timeline_.layout) head["layout"] = to_json(*timeline_.layout);
   if (timeline_.clock_uncertainty > Seconds{0}) {
     head["clock_uncertainty_s"] = timeline_.clock_uncertainty.value;
     if (!timeline_.clock_of_rank.empty()) head["clock_of_rank"] = timeline_.clock_of_rank;
   }
   if (timeline_.memory_limit > Bytes{}) head["memory_limit_bytes"] = timeline_.memory_limit.value;
   if (timeline_.peak_flops > FlopsPerSecond{}) head["peak_flops_per_s"] = timeline_.peak_flops.value;
-  if (!timeline_.layout.empty()) head["layout"] = timeline_.layout;
+  if (!timeline_.layout_name.empty()) head["layout_name"] = timeline_.layout_name;
   if (!timeline_.split.empty()) head["split"] = timeline_.split;
   return head;
 }

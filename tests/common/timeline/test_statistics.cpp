@@ -91,8 +91,20 @@ TEST_CASE("exposed time is as uncertain as the clocks for each message that come
 
 TEST_CASE("a collective starts when its last rank enters it") {
   const StepTimeline step = ordered_step({
-      {.action = {ActionKind::reduce_tied, 0}, .rank = 0, .start = {1}, .end = {5}, .waited = {}, .bytes = {}},
-      {.action = {ActionKind::reduce_tied, 3}, .rank = 1, .start = {4}, .end = {5}, .waited = {}, .bytes = {}},
+      {.action = {ActionKind::reduce_tied, 0},
+       .rank = 0,
+       .peer = 1,
+       .start = {1},
+       .end = {5},
+       .waited = {},
+       .bytes = {}},
+      {.action = {ActionKind::reduce_tied, 3},
+       .rank = 1,
+       .peer = 0,
+       .start = {4},
+       .end = {5},
+       .waited = {},
+       .bytes = {}},
   });
   const StepStatistics statistics = step_statistics(step, 2);
   REQUIRE(statistics.ranks[0].communication.value == 1);

@@ -128,7 +128,7 @@ void require_trained(const Plan& plan) {
   const MembersEnd end = run_members(plans, nccl_session());
   CHECK(end.errors == std::vector<std::string>(end.errors.size()));
   REQUIRE(end.logs.ranks.size() == 1);
-  const std::vector<double> losses = test::losses_of(plans.front().lowered, end.logs.ranks.front());
+  const std::vector<double> losses = test::losses_of(plans.front().plan, end.logs.ranks.front());
   const CheckResult result = check_against_reference(plan, {}, losses, end.logs.gradients);
   INFO(result.problem);
   CHECK(result.bitwise_equal);
@@ -168,7 +168,7 @@ TEST_CASE("ranks on two hosts take the devices of theirs, and their clocks are c
   const MembersEnd end = run_members(plans, nccl_session(), host, 2);
   CHECK(end.errors == std::vector<std::string>(4));
   REQUIRE(end.logs.ranks.size() == 1);
-  const std::vector<double> losses = test::losses_of(plans.front().lowered, end.logs.ranks.front());
+  const std::vector<double> losses = test::losses_of(plans.front().plan, end.logs.ranks.front());
   CHECK(check_against_reference(plan, {}, losses, end.logs.gradients).bitwise_equal);
   CHECK(end.logs.clock_uncertainty > Seconds{0});
   CHECK(end.logs.clock_uncertainty < Seconds{0.05});
@@ -202,7 +202,7 @@ TEST_CASE("plans that alternate share their communicators, and each trains to it
   REQUIRE(end.logs.ranks.size() == 2);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const test::TrainingRun alone = test::train(plans[i].plan, 3);
-    CHECK(test::losses_of(plans[i].lowered, end.logs.ranks[i]) == alone.losses);
+    CHECK(test::losses_of(plans[i].plan, end.logs.ranks[i]) == alone.losses);
   }
   CHECK(fake.counts().joined == 2 * 3);  // down, up and the first plan's tied table, on two ranks
   CHECK(fake.counts().mismatches == 0);

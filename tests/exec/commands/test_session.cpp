@@ -21,7 +21,7 @@ namespace {
 // Ranks from `ranks_here` on are on another host, as far as they know.
 SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& plans, const SessionOptions& options,
                   int ranks_here = 1 << 20) {
-  const int ranks = plans.front().lowered.ranks;
+  const int ranks = ranks_of(plans.front());
   RankWork work(plans, options);
   Watchdog watchdog(ranks, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
   SessionLogs logs;
@@ -45,10 +45,7 @@ SessionOptions two_checked_steps(const TransportKind& kind) {
 }
 
 std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared) {
-  std::vector<double> all;
-  const auto last = static_cast<std::size_t>(prepared.lowered.rank_of_stage.back());
-  for (const RankStep& step : logs.ranks.front()[last].steps) all.push_back(step.loss);
-  return all;
+  return losses_of(prepared, logs.ranks.front());
 }
 
 }  // namespace
@@ -96,6 +93,46 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   CHECK(check.bitwise_equal);
 }
 
+TEST_CASE("data-parallel pipelines on every transport pass the check, with equal copies of gradients and weights") {
+  const TransportKind kind = transport_kinds()[GENERATE(range(std::size_t{0}, transport_kinds().size()))];
+  const std::string schedule = GENERATE("1f1b", "interleaved-1f1b", "zb-h1");
+  const auto [ranks, data] = GENERATE(std::pair(1, 2), std::pair(1, 4), std::pair(2, 2));
+  CAPTURE(kind.name, schedule, ranks, data);
+  const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = true, .data = data});
+  const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+  SessionOptions options = two_checked_steps(kind);
+  options.gathers_weights = true;
+  const SessionLogs logs = train(kind, plans, options);
+  CHECK(logs.different_copy.empty());
+  REQUIRE(logs.ranks.front().size() == static_cast<std::size_t>(ranks * data));
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  INFO(check.problem);
+  CHECK(check.passed);
+  // What each rank receives of its replicas: their gradients, all but its own.
+  Bytes gradients;
+  for (const Event& event : logs.ranks.front().front().steps.back().events) {
+    if (event.action.kind == ActionKind::reduce_gradient) gradients += event.bytes;
+  }
+  CHECK(gradients > Bytes{});
+  if (ranks > 1) return;
+  CHECK(logs.ranks.front().front().steps.back().received_bytes == gradients * (data - 1));
+}
+
+TEST_CASE("ranks of two replicas whose copies differ are told by rank and tensor") {
+  const Plan plan = tiny_plan({.ranks = 1, .schedule = "1f1b", .data = 2});
+  Schedule unsummed = lowered_schedule(plan);
+  std::erase_if(unsummed.actions.front(), [](const Action& a) { return a.kind == ActionKind::reduce_gradient; });
+  const std::vector<PreparedPlan> plans{{plan, unsummed}};
+  const TransportKind kind = transport_kinds().front();
+  const SessionLogs logs = train(kind, plans, two_checked_steps(kind));
+  CHECK_THAT(logs.different_copy, ContainsSubstring("rank 1: its copy of ") && ContainsSubstring(" differs from"));
+  CHECK_FALSE(check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients).passed);
+  SessionOptions exporting = two_checked_steps(kind);
+  exporting.check = false;
+  exporting.gathers_weights = true;
+  CHECK_THROWS_WITH(train(kind, plans, exporting), ContainsSubstring("rank 1: its copy of "));
+}
+
 TEST_CASE("ranks on two hosts train to the same bits, and their times say within how much they agree") {
   for (const TransportKind& kind : transport_kinds()) {
     INFO(kind.name);
@@ -134,11 +171,14 @@ TEST_CASE("gradients survive as bytes, and bytes that are cut short are refused"
   const NamedGradients gradients{{"a", {1.5F, -0.0F, 3e-45F}}, {"b.c", {}}};
   const std::string bytes = to_bytes(gradients);
   NamedGradients read;
-  add_from_bytes(bytes, read);
+  CHECK(add_from_bytes(bytes, read).empty());
   CHECK(read == gradients);
+  CHECK(add_from_bytes(bytes, read).empty());
+  read["a"][1] = 0.0F;  // not the bits of -0.0
+  CHECK(add_from_bytes(bytes, read) == "a");
   for (std::size_t size = 1; size < bytes.size(); ++size) {
     if (size == 8 + 1 + 8 + 12) continue;  // after the first tensor
     NamedGradients partial;
-    CHECK_THROWS_AS(add_from_bytes(std::string_view(bytes).substr(0, size), partial), RunError);
+    CHECK_THROWS_AS((void)add_from_bytes(std::string_view(bytes).substr(0, size), partial), RunError);
   }
 }

@@ -64,3 +64,11 @@ TEST_CASE("plans that alternate need the states of both, and of what they hold b
   CHECK(one > states);
   CHECK(memory_of_ranks({&plan, &plan}, {0}) == one + states);
 }
+
+TEST_CASE("a rank of several pipelines holds what its place in its own pipeline does") {
+  const Plan one = tiny_plan({});
+  const Plan two = tiny_plan({.data = 2});
+  // By default ranks 0 and 1 are the first stage's.
+  for (const int rank : {0, 1, 2, 3}) CHECK(memory_of_ranks({&two}, {rank}) == memory_of_ranks({&one}, {rank / 2}));
+  CHECK(memory_of_ranks({&two}, {0, 1, 2, 3}) == memory_of_ranks({&one}, {0, 1}) * 2);
+}

@@ -1,12 +1,14 @@
 #include "exec/run/runner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "common/graph/evaluate.hpp"
 #include "common/graph/schedule_graph.hpp"
+#include "common/timeline/diff/replay.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/run/rank_log.hpp"
 #include "exec/run/watchdog.hpp"
@@ -23,8 +25,9 @@ namespace {
 using Logs = std::vector<RankLog>;
 
 Logs run_emulated(const Plan& plan, const Schedule& lowered, const RunOptions& options) {
-  Logs logs(static_cast<std::size_t>(lowered.ranks));
-  run_on_threads(make_local_transports(lowered.ranks), [&](Transport& transport) {
+  const int ranks = plumb::ranks(plan.layout);
+  Logs logs(static_cast<std::size_t>(ranks));
+  run_on_threads(make_local_transports(ranks), [&](Transport& transport) {
     const auto stages = make_emulated_stages(plan, transport.rank());
     logs[static_cast<std::size_t>(transport.rank())] = run_rank(plan, lowered, transport, stages, options);
   });
@@ -39,6 +42,64 @@ Action* find(Schedule& schedule, int rank, const Action& action) {
 }
 
 }  // namespace
+
+// By hand: F, I and W of 0.5 ms each, messages of 256 bytes, gradients of 400 bytes.
+TEST_CASE("ranks of two pipelines each perform their pipeline's list, and log themselves as ranks of the layout") {
+  const auto order =
+      GENERATE(std::array{MeshAxis::data, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::pipeline},
+               std::array{MeshAxis::pipeline, MeshAxis::data, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert});
+  const std::string schedule = GENERATE("1f1b", "zb-h1", "bpipe");
+  const int ranks = schedule == "bpipe" ? 4 : 2;
+  Plan plan = emulated_plan({.schedule = schedule, .shape = {.ranks = ranks, .microbatches = 8}});
+  plan.layout.order = order;
+  plan.layout.data.degree = 2;
+  for (ComputeCost& cost : plan.costs.stages) cost.gradient_bytes = {400};
+  const Schedule lowered = lowered_schedule(plan);
+  const Logs logs = run_emulated(plan, lowered, {.steps = 2});
+  REQUIRE(logs.size() == static_cast<std::size_t>(2 * ranks));
+  for (std::size_t rank = 0; rank < logs.size(); ++rank) {
+    const std::vector<int> lane = group(plan.layout, static_cast<int>(rank), MeshAxis::pipeline);
+    const auto place = static_cast<std::size_t>(std::ranges::find(lane, static_cast<int>(rank)) - lane.begin());
+    CHECK(logs[rank].rank == static_cast<int>(rank));
+    for (const RankStep& step : logs[rank].steps) {
+      REQUIRE(step.events.size() == lowered.actions[place].size());
+      Bytes received;
+      for (std::size_t i = 0; i < step.events.size(); ++i) {
+        const Event& event = step.events[i];
+        CHECK(event.action == lowered.actions[place][i]);
+        CHECK(event.rank == static_cast<int>(rank));
+        if (event.peer >= 0) CHECK(std::ranges::find(lane, event.peer) != lane.end());
+        if (is_receive(event.action.kind) || event.action.kind == ActionKind::reduce_gradient) received += event.bytes;
+      }
+      if (schedule != "bpipe") CHECK(step.received_bytes == received);
+    }
+  }
+  const Timeline timeline = merge_logs(plan, lowered, logs, "test");
+  REQUIRE(timeline.layout == plan.layout);
+  CHECK(timeline.ranks.size() == logs.size());
+  // All ranks of a sum see it from when the last one came.
+  for (const StepTimeline& step : timeline.steps) {
+    for (const Event& event : step.events) {
+      if (event.action.kind != ActionKind::reduce_gradient) continue;
+      for (const Event& other : step.events) {
+        if (other.action != event.action) continue;
+        CHECK(other.start == event.start);
+        CHECK(other.end == event.end);
+      }
+    }
+  }
+  CHECK(std::abs(replay(graph_of(timeline), median_step(timeline)).error_fraction) < 0.2);
+}
+
+TEST_CASE("a rank that fails is named as the layout counts it, with the place in its pipeline's list") {
+  Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 2, .microbatches = 2}});
+  plan.layout.data.degree = 2;
+  Schedule lowered = lowered_schedule(plan);
+  // F twice on the second stage: ranks 2 and 3.
+  *find(lowered, 1, {ActionKind::backward, 1, 1}) = {ActionKind::forward, 1, 1};
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}),
+                    ContainsSubstring("rank 2, step 0, 1F1") || ContainsSubstring("rank 3, step 0, 1F1"));
+}
 
 TEST_CASE("each rank performs exactly its list, in its order, every step") {
   const std::string name = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
@@ -112,7 +173,7 @@ TEST_CASE("a rank that waits for evicted activations ends at the deadline, and s
   options.deadline_floor = {1};
   options.watchdog = &watchdog;
   CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
-  CHECK_THAT(describe_waits(lowered, watchdog.positions()),
+  CHECK_THAT(describe_waits(lowered, plan.layout, watchdog.positions()),
              ContainsSubstring("rank 0: step 0, 0LOAD2 waits for rank 3's 0LOAD2") &&
                  ContainsSubstring("a cycle of waits: rank 0 -> 3"));
 

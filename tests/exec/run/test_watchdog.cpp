@@ -47,8 +47,9 @@ TEST_CASE("positions of ranks become who waits for whom") {
     return Position{.step = 3, .action = static_cast<std::int32_t>(found - actions.begin())};
   };
   const std::string text =
-      describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::forward, 1, 1}),
-                               at(2, {ActionKind::receive_forward, 2, 1})});
+      describe_waits(lowered, plan.layout,
+                     {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::forward, 1, 1}),
+                      at(2, {ActionKind::receive_forward, 2, 1})});
   CHECK_THAT(text, ContainsSubstring("rank 0: step 3, 0RECV_B0 waits for rank 1's 1SEND_B0, "));
   CHECK_THAT(text, ContainsSubstring("rank 1: step 3, 1F1\n"));
   CHECK_THAT(text, ContainsSubstring("rank 2: step 3, 2RECV_F1 waits for rank 1's 1SEND_F1, 1 actions later there"));
@@ -56,14 +57,16 @@ TEST_CASE("positions of ranks become who waits for whom") {
 
   // The action that is waited for is the one that its rank is at.
   const std::string meeting =
-      describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::send_backward, 1, 0}),
-                               at(2, {ActionKind::optimizer_step, 2, no_microbatch})});
+      describe_waits(lowered, plan.layout,
+                     {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::send_backward, 1, 0}),
+                      at(2, {ActionKind::optimizer_step, 2, no_microbatch})});
   CHECK_THAT(meeting, ContainsSubstring("0RECV_B0 waits for rank 1's 1SEND_B0, which it is at\n"));
 
   // What is on its way, or lost with a rank that ended, makes no cycle.
-  const std::string sent = describe_waits(lowered, {at(0, {ActionKind::receive_backward, 0, 0}),
-                                                    at(1, {ActionKind::receive_forward, 1, 1}),
-                                                    {.step = 2, .action = Position::after}});
+  const std::string sent = describe_waits(lowered, plan.layout,
+                                          {at(0, {ActionKind::receive_backward, 0, 0}),
+                                           at(1, {ActionKind::receive_forward, 1, 1}),
+                                           {.step = 2, .action = Position::after}});
   CHECK_THAT(sent, ContainsSubstring("1RECV_F1 waits for rank 0's 0SEND_F1, which is done there"));
   CHECK_THAT(sent, ContainsSubstring("rank 2: after step 2"));
   CHECK_THAT(sent, !ContainsSubstring("cycle"));
@@ -75,9 +78,37 @@ TEST_CASE("positions of ranks become who waits for whom") {
   const auto gradient = std::find(list.begin(), list.end(), Action{ActionKind::receive_backward, 0, 0});
   std::rotate(second, gradient, gradient + 1);
   const auto place = static_cast<std::int32_t>(second - list.begin());
-  const std::string cycle = describe_waits(crossed, {{.step = 3, .action = place},
-                                                     at(1, {ActionKind::receive_forward, 1, 1}),
-                                                     {.step = 2, .action = Position::after}});
+  const std::string cycle = describe_waits(crossed, plan.layout,
+                                           {{.step = 3, .action = place},
+                                            at(1, {ActionKind::receive_forward, 1, 1}),
+                                            {.step = 2, .action = Position::after}});
   CHECK_THAT(cycle, ContainsSubstring("1RECV_F1 waits for rank 0's 0SEND_F1, 1 actions later there"));
   CHECK_THAT(cycle, ContainsSubstring("a cycle of waits: rank 0 -> 1 -> 0"));
+}
+
+// Two pipelines of two ranks; by default data is nested inside the pipeline: lanes are ranks 0, 2 and 1, 3.
+TEST_CASE("waits stay in a rank's own lane, but for sums over all of them") {
+  Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 2, .microbatches = 2}});
+  plan.layout.data.degree = 2;
+  const Schedule lowered = lowered_schedule(plan);
+  const auto at = [&](int place, const Action& action) {
+    const auto& actions = lowered.actions[static_cast<std::size_t>(place)];
+    const auto found = std::find(actions.begin(), actions.end(), action);
+    REQUIRE(found != actions.end());
+    return Position{.step = 1, .action = static_cast<std::int32_t>(found - actions.begin())};
+  };
+  const Action sum{ActionKind::reduce_gradient, 0, no_microbatch};
+  const std::string text =
+      describe_waits(lowered, plan.layout,
+                     {at(0, sum), at(0, {ActionKind::receive_backward, 0, 1}),
+                      at(1, {ActionKind::reduce_gradient, 1, no_microbatch}), at(1, {ActionKind::forward, 1, 1})});
+  CHECK_THAT(text, ContainsSubstring("rank 0: step 1, 0REDUCE_GRAD waits for rank 1's 0REDUCE_GRAD, "));
+  CHECK_THAT(text, ContainsSubstring("rank 1: step 1, 0RECV_B1 waits for rank 3's 1SEND_B1, "));
+  CHECK_THAT(text, ContainsSubstring("rank 2: step 1, 1REDUCE_GRAD waits for rank 3's 1REDUCE_GRAD, "));
+  CHECK_THAT(text, ContainsSubstring("rank 3: step 1, 1F1\n"));
+  // Once all have come it is on its way.
+  const std::string all = describe_waits(
+      lowered, plan.layout,
+      {at(0, sum), at(0, sum), {.step = 1, .action = Position::after}, {.step = 1, .action = Position::after}});
+  CHECK_THAT(all, ContainsSubstring("rank 0: step 1, 0REDUCE_GRAD\n"));
 }

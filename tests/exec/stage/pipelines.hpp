@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/graph/memory.hpp"
+#include "common/layout/lane.hpp"
 #include "common/plan/plan.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "exec/device/device.hpp"
@@ -28,6 +29,7 @@ struct Wanted {
   ElementType precision = ElementType::fp32;
   bool recompute = false;
   int slices = 1;
+  int data = 1;  // degree
 };
 
 inline Plan training_plan(const Wanted& wanted) {
@@ -36,7 +38,7 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.model = wanted.model;
   plan.training.sequence = wanted.model.vision ? tokens(*wanted.model.vision) : 32;
   plan.training.microbatch = 2;
-  plan.training.global_batch = 2 * wanted.microbatches;
+  plan.training.global_batch = 2 * wanted.microbatches * wanted.data;
   plan.training.precision = wanted.precision;
   plan.schedule = generate_schedule(
       wanted.schedule,
@@ -47,8 +49,9 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.costs.boundary_bytes = {2 * plan.training.sequence / wanted.slices * wanted.model.hidden *
                                element_bytes(wanted.precision)};
   plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
-  plan.cluster.ranks = wanted.ranks;
+  plan.cluster.ranks = wanted.ranks * wanted.data;
   plan.layout.pipeline = wanted.ranks;
+  plan.layout.data.degree = wanted.data;
   plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
   return plan;
 }
@@ -64,20 +67,27 @@ inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeC
   return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
 }
 
-// Of each step: the last stage of each replica has a part. `logs` by rank.
-inline std::vector<double> losses_of(const Schedule& lowered, const std::vector<RankLog>& logs) {
+// Of each step: the last stage of each replica has a part, and of several lanes it is the mean. `logs` by rank.
+inline std::vector<double> losses_of(const Plan& plan, const std::vector<RankLog>& logs) {
   std::vector<double> losses(logs.front().steps.size(), 0);
-  for (int replica = 0; replica < replicas(lowered); ++replica) {
-    const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, plumb::stages(lowered) - 1));
-    for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += logs[last].steps[step].loss;
+  const std::vector<Lane> lanes = lanes_of(plan.layout);
+  for (const Lane& lane : lanes) {
+    for (int replica = 0; replica < replicas(plan.schedule); ++replica) {
+      const int last = rank_in_replica(plan.schedule, replica, plumb::stages(plan.schedule) - 1);
+      const RankLog& log = logs[static_cast<std::size_t>(lane.ranks[static_cast<std::size_t>(last)])];
+      for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += log.steps[step].loss;
+    }
   }
+  for (double& loss : losses) loss /= static_cast<double>(lanes.size());
   return losses;
 }
 
 struct TrainingRun {
-  std::vector<double> losses;
-  NamedGradients gradients;
-  std::vector<Bytes> peak;                    // per rank
+  std::vector<double> losses = {};
+  NamedGradients gradients = {};
+  std::vector<NamedGradients> by_rank;        // the gradients that each rank holds
+  std::vector<NamedGradients> weights;        // so too, after the last step
+  std::vector<Bytes> peak = {};               // per rank
   std::vector<std::int64_t> receives_beside;  // per rank, on devices: that found their slot of the arena held
 };
 
@@ -88,17 +98,18 @@ using Devices = std::vector<std::unique_ptr<Device>>;
 
 inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& transports = make_local_transports,
                          const Devices& devices = {}) {
-  const Schedule lowered = lower(plan.schedule, {.optimizer = true, .tied_embeddings = trains_tied_table(plan)});
-  const auto ranks = static_cast<std::size_t>(lowered.ranks);
+  const Schedule lowered = lowered_schedule(plan);
+  const auto ranks = static_cast<std::size_t>(plumb::ranks(plan.layout));
   RunOptions options;
   options.steps = steps;
   options.memory = {.moved = memory_moved, .reset_peak = reset_peak, .peak = peak_bytes};
   std::vector<RankLog> logs(ranks);
-  std::vector<NamedGradients> parts(ranks);
-  std::vector<std::int64_t> beside(ranks, 0);
+  TrainingRun run{.by_rank = std::vector<NamedGradients>(ranks),
+                  .weights = std::vector<NamedGradients>(ranks),
+                  .receives_beside = std::vector<std::int64_t>(ranks, 0)};
   std::vector<ReceiveSlots> slots(ranks);
   if (!devices.empty()) slots = plan_receive_arenas(lowered, plan.costs);
-  run_on_threads(transports(lowered.ranks), [&](Transport& transport) {
+  run_on_threads(transports(static_cast<int>(ranks)), [&](Transport& transport) {
     const int rank = transport.rank();
     begin_rank_thread(rank);
     RunOptions mine = options;
@@ -110,17 +121,17 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
       of_stages = {.data = {}, .deterministic = true, .device = mine.device->name()};
     }
     const auto stages = make_stages(plan, rank, of_stages);
-    const ReceiveArena arena(mine.device == nullptr ? *host : *mine.device, slots[static_cast<std::size_t>(rank)]);
+    const int place = lane_of(plan.layout, rank).pipeline_rank;
+    const ReceiveArena arena(mine.device == nullptr ? *host : *mine.device, slots[static_cast<std::size_t>(place)]);
     mine.arena = mine.device == nullptr ? nullptr : &arena;
     logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, mine);
-    beside[static_cast<std::size_t>(rank)] = arena.refused();
-    parts[static_cast<std::size_t>(rank)] = gradients(stages);
+    run.receives_beside[static_cast<std::size_t>(rank)] = arena.refused();
+    run.by_rank[static_cast<std::size_t>(rank)] = gradients(stages);
+    run.weights[static_cast<std::size_t>(rank)] = merged_weights(stages, plan.training);
   });
-  TrainingRun run;
-  run.receives_beside = beside;
-  run.losses = losses_of(lowered, logs);
+  run.losses = losses_of(plan, logs);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    for (auto& [name, values] : parts[rank]) run.gradients.insert_or_assign(name, std::move(values));
+    run.gradients.insert(run.by_rank[rank].begin(), run.by_rank[rank].end());
     run.peak.push_back(logs[rank].steps.back().peak_bytes);
   }
   return run;

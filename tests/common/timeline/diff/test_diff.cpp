@@ -1,6 +1,7 @@
 #include "common/timeline/diff/diff.hpp"
 
 #include "common/base/error.hpp"
+#include "common/timeline/diff/replay.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/graph_fixtures.hpp"
 
@@ -409,6 +410,40 @@ TEST_CASE("timelines of two plans, or in the wrong order, are refused") {
   measured = test::measured_of(made, durations(made.graph));
   measured.steps.clear();
   REQUIRE_THROWS_AS(diff(predicted, measured), InputError);
+}
+
+// Predicted of one pipeline, measured of two: the second lane computes twice as long.
+TEST_CASE("of a run of all ranks a straggler is named by its own rank, and the sum closes") {
+  Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4});
+  made.schedule = lower(without_messages(made.schedule), {.data_parallel = true});
+  for (ComputeCost& cost : made.costs.stages) cost.gradient_reduction = {1e-3};
+  made.graph = build_graph(made.schedule, made.costs);
+  const Timeline predicted = test::predicted_of(made);
+  Timeline measured = of_all_ranks(predicted, {.pipeline = 2, .tensor = {}, .data = {.degree = 2}});
+  measured.source = TimelineSource::measured;
+  CHECK(diff(predicted, measured).measured == predicted.steps.front().duration);
+
+  const ScheduleGraph graph = graph_of(measured);
+  const std::vector<Seconds> slow =
+      slowed(graph, 1.5, [](const Node& node) { return node.rank == 3 && node.kind == NodeKind::compute; });
+  const Evaluation evaluation = evaluate(graph, slow);
+  std::vector<Event> events;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    Event event{node.action, node.rank, node.peer, evaluation.start[id], evaluation.end[id], {}, {}};
+    const std::vector<int> alone{node.rank};
+    for (const int rank : node.group < 0 ? alone : graph.groups[static_cast<std::size_t>(node.group)]) {
+      event.rank = rank;
+      events.push_back(event);
+    }
+  }
+  measured.steps = {ordered_step(std::move(events))};
+  const TimelineDiff result = diff(predicted, measured);
+  CHECK(closes(result));
+  CHECK(result.replay.value == Approx(result.measured.value));
+  CHECK(std::ranges::any_of(result.causes, [](const DiffCause& cause) {
+    return cause.cause.find("of stage 1 (straggler: rank 3 takes 1.50 times") != std::string::npos;
+  }));
 }
 
 }  // namespace plumb

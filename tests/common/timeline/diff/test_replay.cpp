@@ -136,4 +136,57 @@ TEST_CASE("a step that lacks an action, or has it twice, is refused") {
   REQUIRE_THROWS_AS(replay(made.graph, StepTimeline{}), InputError);
 }
 
+// As a run measures them: each rank of a sum over data-parallel ranks has an event of its own.
+StepTimeline measured_step(const ScheduleGraph& graph, const Evaluation& evaluation) {
+  std::vector<Event> events;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    const bool transfer = node.kind == NodeKind::transfer;
+    Event event{node.action, node.rank, transfer ? node.peer : -1, evaluation.start[id], evaluation.end[id], {}, {}};
+    const std::vector<int> alone{node.rank};
+    for (const int rank : node.group < 0 ? alone : graph.groups[static_cast<std::size_t>(node.group)]) {
+      event.rank = rank;
+      events.push_back(event);
+    }
+  }
+  return ordered_step(std::move(events));
+}
+
+TEST_CASE("a step of all ranks of a layout replays to itself, whatever each lane takes") {
+  std::mt19937_64 random(5);
+  for (const int data : {2, 3}) {
+    Timeline timeline;
+    timeline.schedule = lower(generate_schedule("zb-h1", {.ranks = 3, .microbatches = 5}), {.data_parallel = true});
+    timeline.costs = test::some_costs(3);
+    timeline.layout = Layout{.pipeline = 3, .tensor = {}, .data = {.degree = data}};
+    const ScheduleGraph graph = graph_of(timeline);
+    REQUIRE(graph.ranks == 3 * data);
+    const std::vector<Seconds> durations = test::scaled(plumb::durations(graph), 0.3, 3, random);
+    const StepTimeline step = measured_step(graph, evaluate(graph, durations));
+    CHECK(std::abs(replay(graph, step).error_fraction) < 1e-12);
+    StepTimeline cut = step;
+    std::erase_if(cut.events, [](const Event& event) {
+      return event.rank == 1 && event.action.kind == ActionKind::reduce_gradient;
+    });
+    CHECK_THROWS_WITH(replay(graph, cut), ContainsSubstring("on rank 1"));
+  }
+}
+
+TEST_CASE("what is known of one pipeline is the same in every lane") {
+  const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4});
+  const Timeline one = test::predicted_of(made);
+  const Layout layout{.pipeline = 2, .tensor = {}, .data = {.degree = 2}};
+  const Timeline all = of_all_ranks(one, layout);
+  CHECK(ranks_of(all) == 4);
+  CHECK(all.ranks.size() == 4);
+  CHECK(all.steps.front().duration == one.steps.front().duration);
+  CHECK(all.steps.front().events.size() == 2 * one.steps.front().events.size());
+  // By default data is nested inside the pipeline: lanes are {0, 2} and {1, 3}.
+  for (const Event& event : all.steps.front().events) {
+    CHECK(pipeline_rank(all, event.rank) == event.rank / 2);
+    if (event.peer >= 0) CHECK(event.peer % 2 == event.rank % 2);
+  }
+  CHECK(of_all_ranks(all, layout) == all);
+}
+
 }  // namespace plumb

@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/timeline/diff/replay.hpp"
 #include "common/timeline/statistics.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/graph_fixtures.hpp"
@@ -104,7 +105,7 @@ TEST_CASE("one meaning of bubble on the whole page: with the optimizer, and idle
 TEST_CASE("the table has each plan's layout, split and MFU, where they are known") {
   Timeline timeline = test::predicted_of(test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1}));
   CHECK(count(html_report({timeline}), "<td>–</td><td>–</td><td>1f1b, 4 microbatches</td>") == 1);
-  timeline.layout = "pp2·tp4";
+  timeline.layout_name = "pp2·tp4";
   timeline.split = "[3, 1]";
   timeline.model_flops = {3e15};
   timeline.peak_flops = {8e15 / timeline.steps[0].duration.value};
@@ -278,6 +279,19 @@ TEST_CASE("a report needs a timeline with a step") {
   Timeline empty = test::random_gpipe(2, 3, 1, 1);
   empty.steps.clear();
   REQUIRE_THROWS_AS(html_report({empty}), InputError);
+}
+
+TEST_CASE("a run of all ranks of a layout is drawn rank by rank, beside the prediction of one pipeline") {
+  const test::Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4});
+  const Timeline predicted = test::predicted_of(made);
+  Timeline measured = of_all_ranks(predicted, {.pipeline = 2, .tensor = {}, .data = {.degree = 2}});
+  measured.source = TimelineSource::measured;
+  const std::string page = html_report({predicted, measured});
+  CHECK(nesting_problem(page).empty());
+  CHECK(page.find("4 ranks (pp2·dp2), 2 stages") != std::string::npos);
+  CHECK(count(page, ">rank 3</text>") == 1);
+  CHECK(count(page, ">rank 1</text>") == 2);
+  CHECK(count(page, "<tr><td>3</td><td>1</td>") == 1);  // rank 3 has stage 1
 }
 
 }  // namespace plumb

@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/timeline/diff/replay.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/timeline/fixtures.hpp"
 
@@ -141,11 +142,11 @@ TEST_CASE("the device's memory is read back, and not written where it is not kno
 TEST_CASE("the layout, the split and the devices' peak are read back, and not written where they are not known") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   CHECK(to_trace(timeline).find("peak_flops") == std::string::npos);
-  timeline.layout = "pp2·tp4";
+  timeline.layout_name = "pp2·tp4";
   timeline.split = "[3, 1]";
   timeline.peak_flops = {8e15};
   const Timeline again = read_back(to_trace(timeline));
-  CHECK(again.layout == "pp2·tp4");
+  CHECK(again.layout_name == "pp2·tp4");
   CHECK(again.split == "[3, 1]");
   CHECK(again.peak_flops == FlopsPerSecond{8e15});
 }
@@ -254,6 +255,23 @@ TEST_CASE("a time that is not finite is not written") {
   Timeline timeline = random_gpipe(1, 1, 1, 1);
   timeline.steps[0].events[0].end = {std::numeric_limits<double>::infinity()};
   REQUIRE_THROWS_AS(to_trace(timeline), InputError);
+}
+
+TEST_CASE("a timeline of all ranks of a layout survives its trace, and its ranks are checked against the layout") {
+  Timeline timeline = of_all_ranks(random_gpipe(2, 3, 1, 7), {.pipeline = 2, .tensor = {}, .data = {.degree = 3}});
+  timeline.clock_uncertainty = {1e-4};
+  timeline.clock_of_rank = {0, 1, 2, 3, 4, 5};
+  const std::string text = to_trace(timeline);
+  const Timeline again = read_back(text);
+  CHECK(again.layout == timeline.layout);
+  CHECK(again.steps == timeline.steps);
+  CHECK(again.ranks.size() == 6);
+  CHECK(again.clock_of_rank == timeline.clock_of_rank);
+  CHECK(text.find("\"name\":\"rank 5\"") != std::string::npos);
+  CHECK_THROWS_WITH(read_back(replaced(text, "\"degree\":3", "\"degree\":2")),
+                    ContainsSubstring("6 entries for 4 ranks"));
+  CHECK_THROWS_WITH(read_back(replaced(text, "\"pipeline\":2", "\"pipeline\":3")),
+                    ContainsSubstring("is 3, the schedule has 2 ranks"));
 }
 
 }  // namespace plumb

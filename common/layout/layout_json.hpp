@@ -1,0 +1,14 @@
+// A layout as JSON: in plans and in timelines of all ranks. Internal, like json.hpp.
+#pragma once
+
+#include "common/base/document/json.hpp"
+#include "common/layout/layout.hpp"
+
+namespace plumb {
+
+[[nodiscard]] Json to_json(const Layout& layout);
+
+// Throws InputError naming file and key for what is missing, unknown, of another type or inconsistent.
+[[nodiscard]] Layout layout_from_json(const JsonValue& value);
+
+}  // namespace plumb

@@ -1,0 +1,153 @@
+// Pipelines side by side, each on its share of the batch: against one device, and each copy against the others.
+#include <cstring>
+
+#include "exec/check/check.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/transport/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using test::Wanted;
+
+namespace {
+
+// Of what several ranks hold, all have the same bits.
+void require_equal_copies(const std::vector<NamedGradients>& by_rank) {
+  NamedGradients first;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (const auto& [name, values] : by_rank[rank]) {
+      const auto [held, added] = first.try_emplace(name, values);
+      INFO("rank " << rank << ": " << name);
+      REQUIRE(held->second.size() == values.size());
+      REQUIRE(std::memcmp(held->second.data(), values.data(), values.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+void require_passed(const Plan& plan, const test::TrainingRun& run) {
+  const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+  INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ")");
+  CHECK(result.passed);
+  require_equal_copies(run.by_rank);
+  require_equal_copies(run.weights);
+}
+
+struct Shape {
+  const char* schedule;
+  int ranks;
+  int data;
+};
+constexpr std::array shapes{Shape{"1f1b", 1, 2},
+                            Shape{"zb-h1", 1, 2},
+                            Shape{"1f1b", 1, 4},
+                            Shape{"zb-h1", 1, 4},
+                            Shape{"1f1b", 2, 2},
+                            Shape{"zb-h1", 2, 2},
+                            Shape{"interleaved-1f1b", 2, 2}};
+
+Plan plan_of(const Model& model, const Shape& shape, ElementType precision) {
+  return test::training_plan({.model = model,
+                              .schedule = shape.schedule,
+                              .ranks = shape.ranks,
+                              .chunks = std::string(shape.schedule) == "interleaved-1f1b" ? 2 : 1,
+                              .microbatches = 4,
+                              .precision = precision,
+                              .data = shape.data});
+}
+
+}  // namespace
+
+TEST_CASE("data-parallel pipelines train like one device, in both precisions, over both transports") {
+  const Model model = GENERATE(test::gpt2(4, true), test::llama(4), test::mixtral(4), test::hybrid());
+  for (const Shape& shape : shapes) {
+    for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
+      const Plan plan = plan_of(model, shape, precision);
+      INFO(plan.name << ", " << describe(plan.layout));
+      const test::TrainingRun first = test::train(plan, 2);
+      require_passed(plan, first);
+      for (const TransportKind& transport : transport_kinds()) {
+        INFO(transport.name);
+        const test::TrainingRun run = test::train(plan, 2, transport.make);
+        CHECK(run.losses == first.losses);
+        CHECK(run.by_rank == first.by_rank);
+        CHECK(run.weights == first.weights);
+      }
+    }
+  }
+}
+
+TEST_CASE("copies keep the same bits over ten steps, and the last still passes") {
+  for (const Model& model : {test::gpt2(4, true), test::hybrid()}) {
+    const Plan plan = plan_of(model, {"1f1b", 2, 2}, ElementType::bf16);
+    INFO(plan.name);
+    require_passed(plan, test::train(plan, 10));
+  }
+}
+
+// fp32 losses of some microbatches add up without rounding in fp64, whatever the order; 2 and 4 divide them exactly.
+TEST_CASE("the first step's loss has the same bits at every degree") {
+  const auto first_loss = [](int ranks, int data) {
+    return test::train(test::training_plan({.model = test::mixtral(4),
+                                            .schedule = "1f1b",
+                                            .ranks = ranks,
+                                            .microbatches = 8 / data,
+                                            .data = data}),
+                       1)
+        .losses.front();
+  };
+  const double alone = first_loss(1, 1);
+  for (const auto& [ranks, data] : std::vector<std::pair<int, int>>{{1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}) {
+    CAPTURE(ranks, data);
+    CHECK(first_loss(ranks, data) == alone);
+  }
+}
+
+TEST_CASE("it does not matter how the mesh is nested") {
+  Plan plan = plan_of(test::gpt2(4, true), {"interleaved-1f1b", 2, 4}, ElementType::fp32);
+  const test::TrainingRun inside = test::train(plan, 2);
+  plan.layout.order = {MeshAxis::pipeline, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data};
+  const test::TrainingRun outside = test::train(plan, 2);
+  CHECK(inside.losses == outside.losses);
+  CHECK(inside.gradients == outside.gradients);
+  require_passed(plan, outside);
+}
+
+TEST_CASE("schedules of every other kind have lanes, too") {
+  for (const auto& [schedule, chunks] : std::vector<std::pair<const char*, int>>{
+           {"gpipe", 1}, {"bpipe", 1}, {"zb-v", 2}, {"hanayo", 2}, {"interleaved-zb", 2}, {"breadth-first", 2}}) {
+    const Plan plan = test::training_plan({.model = test::gpt2(4, true),
+                                           .schedule = schedule,
+                                           .ranks = 2,
+                                           .chunks = chunks,
+                                           .microbatches = 4,
+                                           .data = 2});
+    INFO(schedule);
+    require_passed(plan, test::train(plan, 2));
+  }
+  Wanted sliced{.model = test::llama(4), .schedule = "seq-1f1b", .ranks = 2, .microbatches = 4, .slices = 2, .data = 2};
+  const Plan plan = test::training_plan(sliced);
+  require_passed(plan, test::train(plan, 2));
+}
+
+TEST_CASE("the check of data-parallel ranks fails for a lost share, a wrong scale and a wrong loss") {
+  const Plan plan = plan_of(test::llama(2), {"1f1b", 1, 2}, ElementType::fp32);
+  const test::TrainingRun run = test::train(plan, 2);
+  const auto passes = [&](const std::vector<double>& losses, const NamedGradients& gradients) {
+    return check_against_reference(plan, {}, losses, gradients).passed;
+  };
+  CHECK(passes(run.losses, run.gradients));
+  // Of half the batch alone, as if nothing had been summed.
+  Plan half = plan;
+  half.layout.data.degree = 1;
+  half.training.global_batch /= 2;
+  const test::TrainingRun lost = test::train(half, 1);
+  CHECK_FALSE(check_against_reference(plan, {}, {run.losses.front()}, lost.gradients).passed);
+  NamedGradients scaled = run.gradients;
+  for (float& value : scaled.begin()->second) value *= 1.001F;
+  CHECK_FALSE(passes(run.losses, scaled));
+  std::vector<double> losses = run.losses;
+  losses.front() *= 1 + 1e-5;
+  CHECK_FALSE(passes(losses, run.gradients));
+}
