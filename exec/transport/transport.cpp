@@ -1,6 +1,7 @@
 #include "exec/transport/transport.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 namespace plumb::exec {
@@ -11,8 +12,9 @@ MomentPtr Transport::collective(const CollectiveCall& /*call*/) {
 
 std::size_t position_in(std::span<const int> group, int rank) {
   const auto self = std::ranges::find(group, rank);
-  if (self == group.end() || !std::ranges::is_sorted(group)) {
-    throw RunError("rank " + std::to_string(rank), "a reduction's group must be ascending and hold this rank");
+  const bool ascending = std::ranges::adjacent_find(group, std::greater_equal<>{}) == group.end();
+  if (self == group.end() || !ascending) {
+    throw RunError("rank " + std::to_string(rank), "the group of a collective must be ascending and hold this rank");
   }
   return static_cast<std::size_t>(self - group.begin());
 }

@@ -18,9 +18,14 @@ namespace plumb::exec {
 struct CollectiveCall;  // exec/transport/launch_plan/communicators.hpp
 class ReceiveArena;     // exec/transport/receive_arena.hpp
 
-// The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. `control`: no
-// payload, from host to host whatever messages move on; in one order with barriers and gathers, between steps.
-enum class Channel : std::uint8_t { forward, backward, control };
+// The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. The others go
+// from host to host whatever messages move on. `control`: no payload; in one order with barriers and gathers, between
+// steps. `collective`: what exec/transport/collectives sends.
+enum class Channel : std::uint8_t { forward, backward, control, collective };
+
+[[nodiscard]] constexpr bool between_hosts(Channel channel) {
+  return channel == Channel::control || channel == Channel::collective;
+}
 
 struct Received {
   Payload payload;
@@ -76,7 +81,7 @@ class Transport {
   [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
 
   // Element-wise sum over `group` (ascending ranks, this one among them), in place, added in the order of the group:
-  // the same bits on every rank. fp32 only.
+  // the same bits on every rank. fp32 only. On hosts that of exec/transport/collectives/collectives.hpp.
   virtual void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) = 0;
 
   // All ranks leave together.
@@ -135,7 +140,8 @@ class Transport {
   [[nodiscard]] virtual MomentPtr collective(const CollectiveCall& call);
 };
 
-// Where `rank` stands in the group of a sum. Throws RunError for a group that is not ascending or does not hold it.
+// Where `rank` stands in the group of a collective. Throws RunError for a group that is not ascending (no rank twice)
+// or does not hold it.
 [[nodiscard]] std::size_t position_in(std::span<const int> group, int rank);
 
 }  // namespace plumb::exec

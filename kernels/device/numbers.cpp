@@ -7,15 +7,6 @@
 
 namespace plumb::kernels {
 
-std::uint16_t bf16_bits(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  const std::uint32_t odd = (bits >> 16) & 1;
-  return static_cast<std::uint16_t>((bits + 0x7fff + odd) >> 16);
-}
-
-float from_bf16_bits(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-
 std::uint16_t fp16_bits(float value) {
   const std::uint32_t sign = (std::bit_cast<std::uint32_t>(value) >> 16) & 0x8000;
   const float size = std::fabs(value);

@@ -13,6 +13,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/gloo/gloo_parcels.hpp"
 #include "exec/transport/gloo/gloo_queues.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
@@ -27,8 +28,17 @@ using Group = c10d::ProcessGroupGloo;
 constexpr auto drain_time = 5s;  // for the last sends when a rank leaves
 
 QueueKind kind_of(Channel channel) {
-  if (channel == Channel::control) return QueueKind::collective;
-  return channel == Channel::forward ? QueueKind::forward : QueueKind::backward;
+  switch (channel) {
+    case Channel::forward:
+      return QueueKind::forward;
+    case Channel::backward:
+      return QueueKind::backward;
+    case Channel::control:
+      return QueueKind::control;
+    case Channel::collective:
+      return QueueKind::collective;
+  }
+  return QueueKind::control;
 }
 
 // Soon: the store takes note of what is said without an answer.
@@ -133,36 +143,17 @@ class GlooTransport : public Transport {
     return received;
   }
 
-  // Everyone sends its values to everyone: fine for the groups of two that tied embeddings need.
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) override {
-    (void)position_in(group, rank());
-    std::vector<float> own(values.begin(), values.end());
-    for (const int peer : group) {
-      if (peer == rank()) continue;
-      announce(peer, QueueKind::collective, values.size_bytes(), 1);
-      Payload copy = plain_memory(values.size_bytes());
-      std::copy_n(reinterpret_cast<const std::byte*>(own.data()), copy.size, copy.data);
-      post(peer, QueueKind::collective, std::move(copy));
-    }
-    std::fill(values.begin(), values.end(), 0.0F);
-    bool first = true;
-    for (const int peer : group) {
-      Payload theirs;
-      if (peer != rank()) theirs = incoming(peer, QueueKind::collective).receive(deadline).payload;
-      const float* part = peer == rank() ? own.data() : reinterpret_cast<const float*>(theirs.data);
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = first ? part[i] : values[i] + part[i];
-      first = false;
-      received_ += Bytes{static_cast<std::int64_t>(theirs.size)};
-    }
+    Collectives(*this).all_reduce(group, std::as_writable_bytes(values), ElementType::fp32, deadline);
   }
 
   // Dissemination (Hensgen, Finkel and Manber 1988): after round k each rank knows of 2^(k+1) others.
   void barrier(Clock::time_point deadline) override {
     for (int distance = 1; distance < size(); distance *= 2) {
       const int from = (rank() + size() - distance) % size();
-      announce(from, QueueKind::collective, 0, 1);
-      post((rank() + distance) % size(), QueueKind::collective, {});
-      (void)incoming(from, QueueKind::collective).receive(deadline);
+      announce(from, QueueKind::control, 0, 1);
+      post((rank() + distance) % size(), QueueKind::control, {});
+      (void)incoming(from, QueueKind::control).receive(deadline);
     }
   }
 
@@ -217,7 +208,7 @@ class GlooTransport : public Transport {
     require_peer(peer);
     auto& queue = incoming_[{peer, kind}];
     if (!queue) {
-      const bool own = kind == QueueKind::collective || !options_.allocate;
+      const bool own = kind == QueueKind::control || kind == QueueKind::collective || !options_.allocate;
       queue = std::make_unique<Incoming>(fabric_, peer, kind, own ? plain_memory : options_.allocate);
     }
     return *queue;
@@ -260,19 +251,19 @@ class GlooTransport : public Transport {
     Payload size = plain_memory(sizeof(std::uint64_t));
     const std::uint64_t bytes = text.size();
     std::copy_n(reinterpret_cast<const std::byte*>(&bytes), sizeof bytes, size.data);
-    post(0, QueueKind::collective, std::move(size));
+    post(0, QueueKind::control, std::move(size));
     Payload payload = plain_memory(text.size());
     std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), payload.data);
-    post(0, QueueKind::collective, std::move(payload));
+    post(0, QueueKind::control, std::move(payload));
   }
 
   std::string receive_text(int peer, Clock::time_point deadline) {
-    announce(peer, QueueKind::collective, sizeof(std::uint64_t), 1);
-    const Payload size = incoming(peer, QueueKind::collective).receive(deadline).payload;
+    announce(peer, QueueKind::control, sizeof(std::uint64_t), 1);
+    const Payload size = incoming(peer, QueueKind::control).receive(deadline).payload;
     std::uint64_t bytes = 0;
     std::copy_n(size.data, sizeof bytes, reinterpret_cast<std::byte*>(&bytes));
-    announce(peer, QueueKind::collective, bytes, 1);
-    const Payload text = incoming(peer, QueueKind::collective).receive(deadline).payload;
+    announce(peer, QueueKind::control, bytes, 1);
+    const Payload text = incoming(peer, QueueKind::control).receive(deadline).payload;
     return {reinterpret_cast<const char*>(text.data), text.size};
   }
 

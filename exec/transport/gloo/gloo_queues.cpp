@@ -24,10 +24,12 @@ const char* name(QueueKind kind) {
       return "forward";
     case QueueKind::backward:
       return "backward";
-    case QueueKind::collective:
-      return "collective";
+    case QueueKind::control:
+      return "control";
     case QueueKind::parcel:
       return "eviction";
+    case QueueKind::collective:
+      return "collective";
   }
   return "";
 }
@@ -49,7 +51,7 @@ at::Tensor tensor_of(const Payload& payload, const TravellingGrant& empty) {
 
 int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
   constexpr std::uint64_t in_flight = 1U << 24U;  // far more than a queue ever holds
-  return static_cast<int>(8 * (sequence % in_flight)) + 2 * static_cast<int>(kind) + static_cast<int>(leg);
+  return static_cast<int>(16 * (sequence % in_flight)) + 2 * static_cast<int>(kind) + static_cast<int>(leg);
 }
 
 Payload plain_memory(std::size_t bytes) {

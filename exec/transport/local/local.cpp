@@ -8,6 +8,8 @@
 #include <mutex>
 #include <utility>
 
+#include "exec/transport/collectives/collectives.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -25,14 +27,6 @@ struct Mailbox {
   std::map<int, std::deque<Message<Parcel>>> parcels;
 };
 
-// A sum in which not all ranks of the group have taken part yet, or from which not all have taken the result.
-struct Reduction {
-  std::vector<std::span<float>> parts;  // by position in the group
-  std::size_t arrived = 0;
-  std::size_t left = 0;
-  bool done = false;
-};
-
 struct World {
   explicit World(int ranks) : mailboxes(static_cast<std::size_t>(ranks)), texts(static_cast<std::size_t>(ranks)) {}
 
@@ -45,7 +39,6 @@ struct World {
   std::uint64_t barriers = 0;
   std::size_t at_barrier = 0;
   std::vector<std::string> texts;
-  std::map<std::vector<int>, Reduction> reductions;
 
   void stop(const std::string& why) {
     {
@@ -69,8 +62,17 @@ struct World {
 };
 
 const char* name(Channel channel) {
-  if (channel == Channel::control) return "control";
-  return channel == Channel::forward ? "forward" : "backward";
+  switch (channel) {
+    case Channel::forward:
+      return "forward";
+    case Channel::backward:
+      return "backward";
+    case Channel::control:
+      return "control";
+    case Channel::collective:
+      return "collective";
+  }
+  return "";
 }
 
 class LocalTransport : public Transport {
@@ -130,24 +132,7 @@ class LocalTransport : public Transport {
   }
 
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) override {
-    const std::size_t position = position_in(group, rank_);
-    const std::vector<int> key(group.begin(), group.end());
-    std::unique_lock lock(world_->mutex);
-    // A result that is still being taken belongs to the previous reduction of this group.
-    wait(lock, deadline, "an earlier reduction to end", [&] { return !world_->reductions[key].done; });
-    Reduction& reduction = world_->reductions[key];
-    reduction.parts.resize(key.size());
-    reduction.parts[position] = values;
-    if (++reduction.arrived == key.size()) {
-      add_in_order(reduction);
-      world_->changed.notify_all();
-    }
-    wait(lock, deadline, "the other ranks of a reduction", [&] { return reduction.done; });
-    if (++reduction.left == key.size()) {
-      world_->reductions.erase(key);
-      world_->changed.notify_all();
-    }
-    received_ += Bytes{static_cast<std::int64_t>((key.size() - 1) * values.size_bytes())};
+    Collectives(*this).all_reduce(group, std::as_writable_bytes(values), ElementType::fp32, deadline);
   }
 
   void barrier(Clock::time_point deadline) override {
@@ -230,7 +215,7 @@ class LocalTransport : public Transport {
       if (world_->stopped) throw Stopped(world_->reason);
       if (world_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !condition()) {
         const RunError error = failure(fmt::format("waited for {} past the deadline", what));
-        // Others may hold a view of this rank's values: nobody may go on.
+        // A barrier that a rank has turned away from would let the others through too early: nobody may go on.
         lock.unlock();
         world_->stop(error.what());
         throw error;
@@ -247,22 +232,6 @@ class LocalTransport : public Transport {
       world_->changed.notify_all();
     }
     wait(lock, deadline, "the other ranks at a barrier", [&] { return world_->barriers != mine; });
-  }
-
-  // Every rank of the group waits meanwhile, so their values may be written here.
-  void add_in_order(Reduction& reduction) const {
-    const std::size_t count = reduction.parts.front().size();
-    for (const std::span<float> part : reduction.parts) {
-      if (part.size() != count) {
-        throw failure(fmt::format("a reduction of {} values here and {} there", count, part.size()));
-      }
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      float sum = reduction.parts.front()[i];
-      for (std::size_t part = 1; part < reduction.parts.size(); ++part) sum += reduction.parts[part][i];
-      for (const std::span<float> part : reduction.parts) part[i] = sum;
-    }
-    reduction.done = true;
   }
 
   std::shared_ptr<World> world_;

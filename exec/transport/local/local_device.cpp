@@ -91,7 +91,7 @@ class LocalDeviceTransport final : public Transport {
   int size() const override { return hosts_->size(); }
 
   void send(int peer, Channel channel, Payload payload) override {
-    hosts_->send(peer, channel, channel == Channel::control ? std::move(payload) : on_the_way(std::move(payload)));
+    hosts_->send(peer, channel, between_hosts(channel) ? std::move(payload) : on_the_way(std::move(payload)));
   }
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     hosts_->expect(peer, channel, bytes, count);
@@ -102,7 +102,7 @@ class LocalDeviceTransport final : public Transport {
   }
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
     Received received = hosts_->receive(peer, channel, deadline);
-    if (channel == Channel::control) return received;
+    if (between_hosts(channel)) return received;
     received.payload = copied(received.payload, buffers_.take(peer, channel, received.payload.size),
                               channel == Channel::forward ? *forward_ : *backward_);
     return received;

@@ -68,7 +68,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] int size() const override { return control_->size(); }
 
   void send(int peer, Channel channel, Payload payload) override {
-    if (channel == Channel::control) return control_->send(peer, channel, std::move(payload));
+    if (between_hosts(channel)) return control_->send(peer, channel, std::move(payload));
     if (std::ranges::find(options_.message_bytes, payload.size) == options_.message_bytes.end()) {
       throw failure(fmt::format("sends {} bytes to rank {}, and messages have {}", payload.size, peer,
                                 fmt::join(options_.message_bytes, " or ")));
@@ -78,13 +78,13 @@ class NcclTransport final : public Transport {
   }
 
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
-    if (channel == Channel::control) return control_->expect(peer, channel, bytes, count);
+    if (between_hosts(channel)) return control_->expect(peer, channel, bytes, count);
     require_peer(peer, channel);
     messages_.expect(peer, channel, bytes, count);
   }
 
   [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point deadline) override {
-    if (channel == Channel::control) return control_->receive(peer, channel, deadline);
+    if (between_hosts(channel)) return control_->receive(peer, channel, deadline);
     Payload payload = messages_.receive(peer, channel);
     received_ += Bytes{static_cast<std::int64_t>(payload.size)};
     return {std::move(payload), Clock::now()};

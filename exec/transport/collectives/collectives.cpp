@@ -1,0 +1,291 @@
+#include "exec/transport/collectives/collectives.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "exec/transport/collectives/blocks.hpp"
+#include "exec/transport/collectives/sum.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr std::size_t message_bytes = 512 << 10;  // of an all-reduce: measured, tests/bench/bench_collectives.cpp
+
+void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  if (!from.empty()) std::memmove(to.data(), from.data(), from.size());
+}
+
+Payload memory_of(std::size_t bytes) {
+  if (bytes == 0) return {};
+  std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+  return {.owner = memory, .data = memory.get(), .size = bytes};
+}
+
+std::span<std::byte> bytes_in(const Payload& payload) { return {payload.data, payload.size}; }
+
+// What is sent may be read when the caller has long changed its memory, or freed it after an error.
+Payload copy_of(std::span<const std::byte> values) {
+  Payload payload = memory_of(values.size());
+  copy(values, bytes_in(payload));
+  return payload;
+}
+
+// One collective of this rank, with its peers by their position in the group.
+class Call {
+ public:
+  Call(Transport& transport, std::span<const int> group, Clock::time_point deadline)
+      : transport_(transport),
+        group_(group),
+        deadline_(deadline),
+        position_(position_in(group, transport.rank())),
+        waits_for_(position_) {}
+
+  [[nodiscard]] std::size_t position() const { return position_; }
+  [[nodiscard]] std::size_t size() const { return group_.size(); }
+
+  // Others, from the next one around: so that not all talk to the same first.
+  [[nodiscard]] std::size_t after(std::size_t distance) const { return (position_ + distance) % size(); }
+  [[nodiscard]] std::size_t before(std::size_t distance) const { return (position_ + size() - distance) % size(); }
+
+  [[nodiscard]] std::size_t position_of(int rank) const {
+    const auto found = std::ranges::find(group_, rank);
+    if (found == group_.end()) throw failure(fmt::format("rank {} is not in the group", rank));
+    return static_cast<std::size_t>(found - group_.begin());
+  }
+
+  void expect(std::size_t from, std::size_t bytes) { transport_.expect(group_[from], Channel::collective, bytes, 1); }
+  void send(std::size_t to, Payload payload) { transport_.send(group_[to], Channel::collective, std::move(payload)); }
+  [[nodiscard]] Payload receive(std::size_t from, std::size_t bytes) {
+    waits_for_ = from;
+    bytes_ = bytes;
+    Payload payload = transport_.receive(group_[from], Channel::collective, deadline_).payload;
+    waits_for_ = position_;
+    received_ += Bytes{static_cast<std::int64_t>(payload.size)};
+    return payload;
+  }
+
+  [[nodiscard]] Bytes received() const { return received_; }
+
+  // For errors: "over ranks 0, 2, 3, waiting for 12 bytes from rank 2".
+  [[nodiscard]] std::string describe() const {
+    const std::string over = fmt::format("over ranks {}", fmt::join(group_, ", "));
+    if (waits_for_ == position_) return over;
+    return fmt::format("{}, waiting for {} bytes from rank {}", over, bytes_, group_[waits_for_]);
+  }
+
+  [[nodiscard]] RunError failure(const std::string& problem) const {
+    return RunError(fmt::format("rank {}", transport_.rank()), problem);
+  }
+
+  void require_one_each(std::size_t parts) const {
+    if (parts != size()) throw failure(fmt::format("{} parts for {} ranks", parts, size()));
+  }
+
+ private:
+  Transport& transport_;
+  std::span<const int> group_;
+  Clock::time_point deadline_;
+  std::size_t position_;
+  std::size_t waits_for_;  // itself: nobody
+  std::size_t bytes_ = 0;  // that it waits for
+  Bytes received_;
+};
+
+void expect_from_all(Call& call, std::size_t bytes) {
+  for (std::size_t distance = 1; distance < call.size(); ++distance) call.expect(call.before(distance), bytes);
+}
+
+template <class List>
+void send_to_each(Call& call, const List& parts) {
+  for (std::size_t distance = 1; distance < call.size(); ++distance) {
+    call.send(call.after(distance), copy_of(parts[call.after(distance)]));
+  }
+}
+
+// What all others have sent, by their position.
+std::vector<Payload> receive_from_all(Call& call, std::size_t bytes) {
+  std::vector<Payload> received(call.size());
+  for (std::size_t distance = 1; distance < call.size(); ++distance) {
+    received[call.before(distance)] = call.receive(call.before(distance), bytes);
+  }
+  return received;
+}
+
+// `own` and what was received of its size, into `sum`.
+void add_to(std::span<const std::byte> own, const Call& call, const std::vector<Payload>& received,
+            std::span<std::byte> sum, ElementType type) {
+  std::vector<const std::byte*> parts;
+  for (const Payload& payload : received) parts.push_back(payload.data);
+  parts[call.position()] = own.data();
+  add_in_order(parts, type, sum);
+}
+
+template <class List>
+void expect_around(Call& call, const List& parts) {
+  for (std::size_t distance = 1; distance < call.size(); ++distance) {
+    call.expect(call.before(1), parts[call.before(distance)].size());
+  }
+}
+
+void begin_ring(Call& call, Payload own) {
+  if (call.size() > 1) call.send(call.after(1), std::move(own));
+}
+
+// Each hands on what it gets, as it gets it.
+template <class List>
+void finish_ring(Call& call, const List& parts) {
+  for (std::size_t distance = 1; distance < call.size(); ++distance) {
+    const std::span<std::byte> part = parts[call.before(distance)];
+    const Payload received = call.receive(call.before(1), part.size());
+    if (distance + 1 < call.size()) call.send(call.after(1), received);
+    copy(bytes_in(received), part);
+  }
+}
+
+std::size_t width_of(ElementType type) { return static_cast<std::size_t>(element_bytes(type)); }
+
+using PartList = std::vector<std::span<std::byte>>;
+
+// The parts of each block.
+std::vector<PartList> cut_into_blocks(std::span<std::byte> values, std::size_t ranks, std::size_t width) {
+  std::vector<PartList> blocks;
+  for (const std::size_t elements : blocks_of(values.size() / width, ranks, message_bytes / width)) {
+    blocks.push_back(equal_parts(values.first(elements * width), ranks, width));
+    values = values.subspan(elements * width);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+// Throws with the collective's name and group what `body` throws, and counts what it has received.
+template <class Body>
+void Collectives::run(const char* name, std::span<const int> group, Clock::time_point deadline, const Body& body) {
+  Call call(transport_, group, deadline);
+  try {
+    body(call);
+  } catch (const Stopped&) {
+    throw;
+  } catch (const RunError& error) {
+    throw RunError(fmt::format("rank {}", transport_.rank()),
+                   fmt::format("{} {}: {}", name, call.describe(), error.problem()), error.hint());
+  }
+  received_[{group.begin(), group.end()}] += call.received();
+}
+
+void Collectives::all_reduce(std::span<const int> group, std::span<std::byte> values, ElementType type,
+                             Clock::time_point deadline) {
+  run("all-reduce", group, deadline, [&](Call& call) {
+    require_addable(values.size(), type);
+    const std::vector<PartList> blocks = cut_into_blocks(values, call.size(), width_of(type));
+    const auto own = [&](std::size_t block) { return blocks[block][call.position()]; };
+    // Blocks overlap by one: while a block's sums go around, the next one's values are under way.
+    expect_from_all(call, own(0).size());
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+      if (block + 1 < blocks.size()) expect_from_all(call, own(block + 1).size());
+      expect_around(call, blocks[block]);
+    }
+    send_to_each(call, blocks[0]);
+    std::vector<Payload> received = receive_from_all(call, own(0).size());
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+      const bool more = block + 1 < blocks.size();
+      if (more) send_to_each(call, blocks[block + 1]);
+      Payload sum = memory_of(own(block).size());
+      add_to(own(block), call, received, bytes_in(sum), type);
+      copy(bytes_in(sum), own(block));
+      begin_ring(call, std::move(sum));
+      if (more) received = receive_from_all(call, own(block + 1).size());
+      finish_ring(call, blocks[block]);
+    }
+  });
+}
+
+void Collectives::all_gather(std::span<const int> group, Parts parts, Clock::time_point deadline) {
+  run("all-gather", group, deadline, [&](Call& call) {
+    call.require_one_each(parts.size());
+    expect_around(call, parts);
+    begin_ring(call, copy_of(parts[call.position()]));
+    finish_ring(call, parts);
+  });
+}
+
+void Collectives::reduce_scatter(std::span<const int> group, ConstParts parts, std::span<std::byte> sum,
+                                 ElementType type, Clock::time_point deadline) {
+  run("reduce-scatter", group, deadline, [&](Call& call) {
+    call.require_one_each(parts.size());
+    require_addable(sum.size(), type);
+    const std::span<const std::byte> own = parts[call.position()];
+    if (own.size() != sum.size()) {
+      throw call.failure(fmt::format("a sum of {} bytes for a part of {}", sum.size(), own.size()));
+    }
+    expect_from_all(call, own.size());
+    send_to_each(call, parts);
+    add_to(own, call, receive_from_all(call, own.size()), sum, type);
+  });
+}
+
+void Collectives::broadcast(std::span<const int> group, int root, std::span<std::byte> values,
+                            Clock::time_point deadline) {
+  run("broadcast", group, deadline, [&](Call& call) {
+    const std::size_t from = call.position_of(root);
+    if (call.position() != from) {
+      call.expect(from, values.size());
+      copy(bytes_in(call.receive(from, values.size())), values);
+    } else if (call.size() > 1) {
+      const Payload sent = copy_of(values);
+      for (std::size_t distance = 1; distance < call.size(); ++distance) call.send(call.after(distance), sent);
+    }
+  });
+}
+
+void Collectives::reduce(std::span<const int> group, int root, std::span<std::byte> values, ElementType type,
+                         Clock::time_point deadline) {
+  run("reduce", group, deadline, [&](Call& call) {
+    require_addable(values.size(), type);
+    const std::size_t to = call.position_of(root);
+    if (call.position() != to) {
+      call.send(to, copy_of(values));
+    } else {
+      expect_from_all(call, values.size());
+      add_to(values, call, receive_from_all(call, values.size()), values, type);
+    }
+  });
+}
+
+void Collectives::all_to_all(std::span<const int> group, ConstParts give, Parts take, Clock::time_point deadline) {
+  run("all-to-all", group, deadline, [&](Call& call) {
+    call.require_one_each(give.size());
+    call.require_one_each(take.size());
+    const std::size_t own = call.position();
+    if (give[own].size() != take[own].size()) {
+      throw call.failure(fmt::format("gives itself {} bytes and takes {}", give[own].size(), take[own].size()));
+    }
+    for (std::size_t distance = 1; distance < call.size(); ++distance) {
+      call.expect(call.before(distance), take[call.before(distance)].size());
+    }
+    send_to_each(call, give);
+    copy(give[own], take[own]);
+    for (std::size_t distance = 1; distance < call.size(); ++distance) {
+      const std::span<std::byte> part = take[call.before(distance)];
+      copy(bytes_in(call.receive(call.before(distance), part.size())), part);
+    }
+  });
+}
+
+void Collectives::all_to_all(std::span<const int> group, std::span<const std::byte> give, std::span<std::byte> take,
+                             Clock::time_point deadline) {
+  (void)position_in(group, transport_.rank());
+  if (give.size() % group.size() != 0 || take.size() % group.size() != 0) {
+    throw RunError(fmt::format("rank {}", transport_.rank()),
+                   fmt::format("all-to-all over ranks {}: {} bytes given and {} taken are no equal parts",
+                               fmt::join(group, ", "), give.size(), take.size()));
+  }
+  all_to_all(group, equal_parts(give, group.size(), 1), equal_parts(take, group.size(), 1), deadline);
+}
+
+}  // namespace plumb::exec
