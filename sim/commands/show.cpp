@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,8 @@
 #include "common/base/command_line.hpp"
 #include "common/base/document/json.hpp"
 #include "common/base/document/number_check.hpp"
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/model/files/read_model.hpp"
@@ -23,6 +26,7 @@
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
 #include "sim/commands/profile_remark.hpp"
+#include "sim/commands/show_sites.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -31,6 +35,10 @@ struct ShowOptions {
   std::string input;
   std::int64_t sequence = 0;  // 0: the scenario's, or the model's default
   bool json = false;
+  std::string sites = {};    // the block whose sites are wanted; empty: none
+  TensorLayout tensor = {};  // of a model alone
+  std::int64_t microbatch = 1;
+  std::string svg = {};
 };
 
 // One decoder layer, per token.
@@ -295,8 +303,34 @@ void print(const Shown& shown) {
   if (scenario != nullptr) std::cout << noise_line(scenario->profile);
 }
 
+// Of a scenario or plan its own layout and microbatch; of a model alone what the options say.
+ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
+  const Training* training = shown.plan ? &shown.plan->training : shown.scenario ? &shown.scenario->training : nullptr;
+  if (!shown.plan && shown.scenario && layouts_of(*shown.scenario).size() > 1) {
+    throw InputError("--sites", options.input + " leaves its layout open", "the plan that plumb plan -o writes");
+  }
+  const Layout* layout = shown.plan ? &shown.plan->layout : shown.scenario ? &shown.scenario->layout : nullptr;
+  if (layout != nullptr && options.tensor.degree > 1) {
+    throw InputError("--tensor", "is for a model alone; " + options.input + " says its layout",
+                     "change its layout, or show the model");
+  }
+  const BlockView view = view_of(
+      shown.model, options.sites, layout != nullptr ? layout->tensor : options.tensor,
+      {.sequences = training != nullptr ? training->microbatch : options.microbatch, .sequence = shown.sequence},
+      training != nullptr ? training->precision : ElementType::bf16);
+  if (!options.svg.empty()) write_file(options.svg, sites_svg(view));
+  std::cout << (options.json ? to_text(sites_json(view)) : sites_text(view));
+  if (!options.svg.empty() && !options.json) std::cout << "  picture: " << options.svg << '\n';
+  return ExitStatus::done;
+}
+
 ExitStatus show(const ShowOptions& options) {
+  if (options.sites.empty() && (options.tensor.degree > 1 || !options.svg.empty())) {
+    throw InputError(options.svg.empty() ? "--tensor" : "--svg", "is of the sites of one block",
+                     "--sites 0, or --sites embedding or head");
+  }
   const Shown shown = gather(options);
+  if (!options.sites.empty()) return show_sites(shown, options);
   if (options.json) {
     std::cout << to_text(to_json(shown));
   } else {
@@ -314,6 +348,21 @@ void add_show(CLI::App& program, Body& body) {
   command.add_option("SCENARIO|MODEL", options->input, "YAML, a Hugging Face config.json, or a plan.")->required();
   command.add_option("--sequence", options->sequence, "Tokens per sequence, for the FLOPs.")
       ->check(whole_number(1, std::int64_t{1} << 30));
+  command.add_option("--sites", options->sites,
+                     "A layer's index, embedding or head: who holds what of it, and which collectives move how much.");
+  command.add_option("--tensor", options->tensor.degree, "With --sites, of a model alone: tensor-parallel ranks.")
+      ->check(whole_number(1, 1 << 20));
+  const std::map<std::string, TensorKind> kinds = {{"1d", TensorKind::one_d},
+                                                   {"2d", TensorKind::two_d},
+                                                   {"2.5d", TensorKind::two_and_half_d},
+                                                   {"3d", TensorKind::three_d}};
+  command.add_option("--tensor-kind", options->tensor.kind, "1d, 2d, 2.5d or 3d.")
+      ->transform(CLI::CheckedTransformer(kinds))
+      ->option_text("KIND");
+  command.add_option("--tensor-depth", options->tensor.depth, "Of 2.5d.")->check(whole_number(1, 1 << 10));
+  command.add_option("--microbatch", options->microbatch, "Its sequences.")->check(whole_number(1, 1 << 20));
+  command.add_flag("--sequence-parallel", options->tensor.sequence_parallel, "Tokens are divided between the matmuls.");
+  command.add_option("--svg", options->svg, "With --sites: also a picture, into this file.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] { body = [options] { return show(*options); }; });
 }

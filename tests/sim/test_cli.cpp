@@ -144,6 +144,23 @@ TEST_CASE("show has the keys that design names") {
   CHECK_THAT(run_plumb(folder, "show " + scenario("demo")).out, ContainsSubstring("0-4"));
 }
 
+TEST_CASE("show --sites says who holds what of a block and what moves, by the closed form of its layout") {
+  const Folder folder;
+  const std::string model = std::string(PLUMB_SOURCE_DIR) + "/tests/data/models/llama-3-8b.config.json";
+  const std::string asked = "show " + model + " --sites 0 --sequence 1024 --tensor 8 --sequence-parallel";
+  const Json shown = json_of(run_plumb(folder, asked + " --json"));
+  double received = 0;
+  for (const Json& move : shown["moves"]) received += move["received_bytes"].get<double>();
+  CHECK(received == 10 * 7.0 / 8 * 1024 * 4096 * 2);  // four gathers and scatters each way, two gathers again, in bf16
+  CHECK_THAT(run_plumb(folder, asked + " --svg " + folder.file("sites.svg")).out,
+             ContainsSubstring("Summed over tensor once a step"));
+  CHECK_THAT(plumb::read_file(folder.file("sites.svg")), ContainsSubstring("<svg") && ContainsSubstring("scatter"));
+  refuses(run_plumb(folder, "show " + model + " --sites 32"), {"--sites", "a layer from 0 to 31", "'32'"});
+  refuses(run_plumb(folder, "show " + model + " --sites 0 --tensor 3"), {"attention.q", "heads of 32"});
+  refuses(run_plumb(folder, "show " + model + " --tensor 8"), {"--tensor", "--sites 0"});
+  refuses(run_plumb(folder, "show " + scenario("gpt-3-175b-64-a100") + " --sites 0"), {"leaves its layout open"});
+}
+
 TEST_CASE("show tells models, Hugging Face configs, scenarios and plans apart") {
   const Folder folder;
   const std::string config = folder.file("config.json", R"({"architectures": ["LlamaForCausalLM"],
