@@ -9,6 +9,7 @@
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/shortfall.hpp"
+#include "common/planner/traffic.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/split/coupled.hpp"
 
@@ -188,6 +189,7 @@ Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const Sch
   timeline.ranks = std::move(predicted.ranks);
   timeline.steps.push_back(std::move(predicted.step));
   timeline.memory = std::move(predicted.memory);
+  count_received(timeline, plan);
   return timeline;
 }
 
@@ -203,9 +205,6 @@ PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs
                                .received_bytes = {},
                                .peak = memory.peak});
     predicted.memory.push_back(std::move(memory.over_time));
-  }
-  for (const Event& event : predicted.step.events) {
-    predicted.ranks[static_cast<std::size_t>(event.rank)].received_bytes += event.bytes;
   }
   return predicted;
 }

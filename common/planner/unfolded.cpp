@@ -9,6 +9,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/planner/traffic.hpp"
 #include "common/planner/unfolded_stages.hpp"
 
 namespace plumb {
@@ -114,6 +115,7 @@ Timeline unfolded_timeline(const Plan& plan, std::string_view engine,
     }
   }
   timeline.steps.push_back(ordered_step(std::move(events)));
+  count_received(timeline, plan);
   return timeline;
 }
 

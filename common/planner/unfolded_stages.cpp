@@ -7,6 +7,7 @@
 
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/planner/traffic.hpp"
 
 namespace plumb {
 namespace {
@@ -62,6 +63,7 @@ Timeline unfolded_stages_timeline(const Plan& plan, std::string_view engine, con
     }
   }
   timeline.steps.push_back(ordered_step(std::move(events)));
+  count_received(timeline, plan);
   return timeline;
 }
 

@@ -201,7 +201,7 @@ class RankRun {
       event.end = seconds_of(Clock::now());
     }
     step_.events.push_back(event);
-    if (options_.memory.held) step_.held.push_back(options_.memory.held(rank_));
+    if (options_.memory.held) step_.held.push_back(options_.memory.held(world_rank_));
     if (evictions_) evictions_->take_arrived();
   }
 

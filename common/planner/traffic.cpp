@@ -1,0 +1,86 @@
+#include "common/planner/traffic.hpp"
+
+#include <cmath>
+
+#include "common/block_cost/analytic_cost.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/schedule/reductions.hpp"
+
+namespace plumb {
+namespace {
+
+// Of one block.
+StageTraffic traffic_of(const PlacedBlock& placed, ElementType precision) {
+  StageTraffic traffic;
+  for (const PlacedMove& each : placed.moves) {
+    const ElementType type = each.role == Role::statistics ? ElementType::fp32 : precision;
+    const double bytes = received_elements(placed.mesh, each.move) * static_cast<double>(element_bytes(type));
+    (each.phase == Phase::forward          ? traffic.forward
+     : each.phase == Phase::input_gradient ? traffic.input_gradient
+                                           : traffic.weight_gradient) += bytes;
+  }
+  return traffic;
+}
+
+double of_action(const StageTraffic& traffic, ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+    case ActionKind::recompute:
+      return traffic.forward;
+    case ActionKind::input_gradient:
+      return traffic.input_gradient;
+    case ActionKind::weight_gradient:
+      return traffic.weight_gradient;
+    case ActionKind::backward:
+      return traffic.input_gradient + traffic.weight_gradient;
+    default:
+      return 0;
+  }
+}
+
+double of_message(const Event& event, const Plan& plan) {
+  const auto bytes = static_cast<double>(event.bytes.value);
+  // Two replicas of a pipeline have sums of two ranks: a ring's 2(P−1)/P is one.
+  if (event.action.kind != ActionKind::reduce_gradient || replicas(plan.schedule) == 2) return bytes;
+  const int stage = event.action.stage;
+  const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+  return 2.0 * (ranks - 1) / ranks * bytes;
+}
+
+}  // namespace
+
+std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
+  std::vector<StageTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
+  if (plan.layout.tensor.degree == 1) return all;
+  const Scenario scenario = scenario_of(plan);
+  const Tokens tokens{.sequences = plan.training.microbatch, .sequence = plan.training.sequence / plan.schedule.slices};
+  const std::vector<bool> redone = layers_redone_inside(plan);
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    const BlockRange range = blocks_of_stage(plan.split, stage);
+    StageTraffic& sum = all[static_cast<std::size_t>(stage)];
+    for (int block = range.first; block < range.last; ++block) {
+      const auto number = static_cast<std::size_t>(block);
+      const StageTraffic of_block =
+          traffic_of(place_block(plan.model, number, plan.layout.tensor, tokens), plan.training.precision);
+      const bool again = number > 0 && number <= redone.size() && redone[number - 1];
+      sum.forward += of_block.forward;
+      sum.input_gradient += of_block.input_gradient + (again ? of_block.forward : 0);
+      sum.weight_gradient += of_block.weight_gradient;
+    }
+  }
+  return all;
+}
+
+void count_received(Timeline& timeline, const Plan& plan) {
+  const std::vector<StageTraffic> traffic = tensor_traffic(plan);
+  std::vector<double> received(timeline.ranks.size());
+  for (const Event& event : timeline.steps.front().events) {
+    const StageTraffic& of_stage = traffic[static_cast<std::size_t>(event.action.stage)];
+    received[static_cast<std::size_t>(event.rank)] += of_message(event, plan) + of_action(of_stage, event.action.kind);
+  }
+  for (std::size_t rank = 0; rank < received.size(); ++rank) {
+    timeline.ranks[rank].received_bytes = {std::llround(received[rank])};
+  }
+}
+
+}  // namespace plumb

@@ -1,0 +1,51 @@
+// What a rank receives, against closed forms: 8(P−1)/P·bsh a layer of 1d (arXiv 1909.08053), messages, and a ring's
+// 2(P−1)/P of the gradients.
+#include "common/planner/traffic.hpp"
+
+#include "common/planner/planner.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/plan/layouts.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr double bsh = 512.0 * 1024 * 2;  // bytes of a microbatch's hidden states
+
+// Of rank 0: the embedding and four layers; messages come back from stage 1.
+double received(const LayoutCase& c) {
+  const Plan plan = plan_of(c);
+  const Timeline predicted = predict_by_path(plan);
+  return static_cast<double>(predicted.ranks.front().received_bytes.value);
+}
+
+double gradients(const LayoutCase& c) {
+  return static_cast<double>(plan_of(c).costs.stages.front().gradient_bytes.value);
+}
+
+}  // namespace
+
+TEST_CASE("pipelines receive messages alone, and nothing is moved inside their layers") {
+  CHECK(received({}) == 16 * bsh);
+  for (const StageTraffic& traffic : tensor_traffic(plan_of({}))) CHECK(traffic == StageTraffic{});
+}
+
+TEST_CASE("1d tensor parallelism: eight parts of each layer's hidden states, and two of the embedding's") {
+  const double part = 3.0 / 4 * bsh;
+  CHECK(received({.tensor = 4}) == 16 * (bsh + (4 * 8 + 2) * part));
+  // All of F again, in actions of its own or inside the backward.
+  CHECK(received({.tensor = 4, .recompute = "full"}) == 16 * (bsh + (4 * 8 + 2 + 4 * 4 + 2) * part));
+  CHECK(received({.tensor = 4, .software = "megatron-2021", .recompute = "full"}) ==
+        16 * (bsh + (4 * 8 + 2 + 4 * 4) * part));
+}
+
+TEST_CASE("sequence parallelism gathers two more in each backward and sends its part of the tokens") {
+  const double part = 3.0 / 4 * bsh;
+  CHECK(received({.tensor = 4, .sequence_parallel = true}) == 16 * (bsh / 4 + (4 * 10 + 2) * part));
+}
+
+TEST_CASE("data-parallel ranks sum their gradients around a ring") {
+  const LayoutCase c{.nodes = 2, .data = 4};
+  CHECK(received(c) == 16 * bsh + 2.0 * 3 / 4 * gradients(c));
+}
