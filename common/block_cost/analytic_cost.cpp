@@ -140,7 +140,6 @@ KernelContext kernel_context(const Scenario& scenario, Slice slice) {
 ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, Slice slice) {
   const Training& training = scenario.training;
   const Machine machine = machine_in_training(scenario);
-  const int tensor = scenario.layout.tensor.degree;
   const KernelContext context = kernel_context(scenario, slice);
   const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
   const PhaseTimes times = phase_times(block_kernels(shapes.operations, context, shapes.placed), machine, group);
@@ -164,8 +163,8 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   require_countable_block(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
-    if (parameter.role != ParameterRole::lookup && !parameter.frozen)
-      largest_parameter = std::max(largest_parameter, elements(parameter));
+    if (parameter.role == ParameterRole::lookup || parameter.frozen) continue;
+    largest_parameter = std::max(largest_parameter, elements(parameter) / ways_of(parameter, shapes.placed));
   }
   const Bytes boundary = boundary_of_rank(scenario) / slice.of;
 
@@ -180,7 +179,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   cost.kept_for_weight_bytes = whole(kept_for_weight);
   cost.forward_workspace_bytes = boundary + whole(largest_kept);
   cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
-  cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter / tensor};
+  cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter};
   redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
   cost.optimizer = optimizer_time(parameters, scenario);
   return cost;

@@ -95,8 +95,12 @@ class KernelList {
   }
 
   [[nodiscard]] bool reads_same(const Operation& a, const Operation& b) const {
-    return b.kind == OperationKind::matmul && makes_inner(b) && b.shape.inputs == a.shape.inputs &&
+    return b.kind == OperationKind::matmul && makes_inner(b) && input_of(a) == input_of(b) &&
            b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
+  }
+
+  [[nodiscard]] const std::string& input_of(const Operation& operation) const {
+    return site(operation).inputs.front().whole.name;
   }
 
   // A column-parallel matmul of the 1d layout.
@@ -249,6 +253,20 @@ class KernelList {
     };
     move(".reduce", Phase::forward, Role::output);
     if (has_backward(operation)) move(".gather_gradient", Phase::input_gradient, Role::output_gradient);
+    if (!is_matmul(operation.kind)) move_inputs(operation);
+  }
+
+  // What sites other than matmuls read and give back: Mamba's B and C, an expert's share.
+  void move_inputs(const Operation& operation) {
+    const PlacedSite& at = site(operation);
+    for (const PlacedMove& moved : placed_.moves) {
+      const bool gathers = moved.phase == Phase::forward && moved.role == Role::input;
+      const bool reduces = moved.role == Role::input_gradient && has_backward(operation);
+      if (moved.site != at.name || !moved.move.collective || !(gathers || reduces)) continue;
+      const auto value = std::ranges::find(at.inputs, moved.tensor, [](const PlacedTensor& x) { return x.whole.name; });
+      collective(operation.name + (gathers ? ".gather" : ".reduce_gradient"), moved.phase, *moved.move.collective,
+                 bytes_of(moved, value->whole.shape, operation));
+    }
   }
 
   void add_attention_matmul(const Operation& operation) {

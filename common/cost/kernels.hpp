@@ -47,9 +47,9 @@ struct KernelContext {
 // over all keys up to its end.
 [[nodiscard]] OperationContext operation_context(const KernelContext& context);
 
-// Of one block's operations as a layout divides them, and with the collectives that follow from it, but those of
-// statistics. With `tensor_overlap` the reduction of an input's gradient runs beside the weight gradients of the
-// matmuls that made it, and what I gathers again beside their input gradients (arXiv 2205.05198, section 4.2.2).
+// Of one block's operations as a layout divides them, and the collectives of each microbatch that follow from it, but
+// those of statistics. With `tensor_overlap` the reduction of an input's gradient runs beside the weight gradients of
+// the matmuls that made it, and what I gathers again beside their input gradients (arXiv 2205.05198, section 4.2.2).
 [[nodiscard]] std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context,
                                                 const PlacedBlock& placed);
 

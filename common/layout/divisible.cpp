@@ -31,7 +31,10 @@ class Divisor {
   void operator()(const ChannelGatedDelta& mixer) const { require(mixer.heads, "heads"); }
   void operator()(const Lightning& mixer) const { require(mixer.heads, "heads"); }
   void operator()(const Mamba& mixer) const { require(mixer.inner, "inner channels"); }
-  void operator()(const Mamba2& mixer) const { require(mixer.heads, "heads"); }
+  void operator()(const Mamba2& mixer) const {
+    require(mixer.heads, "heads");
+    require(mixer.groups, "groups of B and C");
+  }
   void operator()(const DenseMlp& mlp) const { require(mlp.width, "columns of an MLP (ffn)"); }
   void operator()(const MoeMlp& mlp) const { require(mlp.width, "columns of an expert (ffn)"); }
 

@@ -67,6 +67,8 @@ NamedShape add(SiteList& list, const LatentAttention& attention, const NamedShap
     const NamedShape low = list.matmul(name, x, {{Dim::low_rank, out}}).outputs.front();
     Site site{.name = norm, .kind = OperationKind::norm, .inputs = {{low}}};
     site.outputs = {{norm, list.of_tokens({{Dim::low_rank, normed}})}};
+    // The part of the keys that all heads share and that is rotated is not normed.
+    if (out > normed) site.outputs.push_back({"attention.k_rope", list.of_tokens({{Dim::low_rank, out - normed}})});
     site.weights = {{norm + ".weight", {{Dim::low_rank, normed}}}};
     return list.add(std::move(site)).outputs.front();
   };
@@ -83,7 +85,7 @@ NamedShape add(SiteList& list, const LatentAttention& attention, const NamedShap
   std::vector<NamedShape> rotated{query, both};
   pass_of(list, "attention.rotary", OperationKind::elementwise, rotated);
   Site core{.name = "attention.core", .kind = OperationKind::attention};
-  core.inputs = {{rotated[0]}, {rotated[1], true}};
+  core.inputs = {{rotated[0]}, {rotated[1], true}, {list.made_by("attention.k_rope"), true}};
   core.outputs = {{"attention.core", list.of_tokens({heads, {Dim::channels, attention.value_dim}})}};
   return out_projection(list, "attention.out", list.add(std::move(core)).outputs.front());
 }

@@ -1,6 +1,7 @@
 #include "common/placement/moves.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "common/base/error.hpp"
 
@@ -42,8 +43,14 @@ class Way {
     }
     for (const Extent& extent : whole_.shape) exchange(extent.dim);
     add_up(without(at_.partial, to_.partial));
-    for (const Extent& extent : whole_.shape) gather(extent.dim);
+    for (const Extent& extent : whole_.shape) {
+      while (!removed(extent.dim).empty()) {
+        gather(extent.dim);
+        fill_up(extent.dim);
+      }
+    }
     for (const Extent& extent : whole_.shape) append(extent.dim);
+    if (at_ != to_) throw std::logic_error(whole_.name + ": no way from one placement to the other");
     return std::move(moves_);
   }
 
@@ -91,11 +98,21 @@ class Way {
     return placement;
   }
 
-  // What is split and wanted partial: the mirror of taking a part of copies.
+  // Of the axes that a dimension gives up, the minor ones that are wanted partial, or those that are not.
+  [[nodiscard]] std::vector<Axis> minor_removed(Dim dim, bool partial) const {
+    const std::vector<Axis> all = removed(dim);
+    std::size_t first = all.size();
+    while (first > 0 && contains(to_.partial, all[first - 1]) == partial) --first;
+    return behind(all, first);
+  }
+
+  // What is split and wanted partial is padded with zeros: the mirror of taking a part of copies.
   void fill_up(Dim dim) {
-    std::vector<Axis> last = removed(dim);
-    std::erase_if(last, [&](Axis axis) { return !contains(to_.partial, axis); });
-    if (last.empty() || last != removed(dim)) return;
+    const std::vector<Axis> last = minor_removed(dim, true);
+    if (last.empty()) return;
+    if (is_zigzag(at_, dim) && last != removed(dim)) {
+      throw InputError(whole_.name, "a zigzag split cannot become partial over some of its axes");
+    }
     go(std::nullopt, last, with_partial(shortened(at_, dim, last.size()), set_of(last)));
   }
 
@@ -139,8 +156,12 @@ class Way {
   }
 
   void gather(Dim dim) {
-    const std::vector<Axis> leaving = removed(dim);
-    if (!leaving.empty()) go(Collective::all_gather, leaving, shortened(at_, dim, leaving.size()));
+    const std::vector<Axis> leaving = minor_removed(dim, false);
+    if (leaving.empty()) return;
+    if (is_zigzag(at_, dim) && leaving != removed(dim)) {
+      throw InputError(whole_.name, "a zigzag split cannot become partial over some of its axes");
+    }
+    go(Collective::all_gather, leaving, shortened(at_, dim, leaving.size()));
   }
 
   const Mesh& mesh_;

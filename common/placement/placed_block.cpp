@@ -9,6 +9,7 @@
 namespace plumb {
 namespace {
 
+constexpr const char* data_input = "tokens";  // each rank reads what it needs of it
 constexpr const char* undeclared_hint = "declare it in the layout's table, or place the tensor where it is needed";
 
 Placement needed(const Placement& compute, const SiteInput& input) {
@@ -55,9 +56,18 @@ class Placing {
     return compute;
   }
   [[nodiscard]] const Placement& stored(const NamedShape& value) const { return table_.values.at(value.name); }
+  // What a weight's use iterates over: its site's work; of what a matmul adds behind its sum, such as a bias, its
+  // output as it is kept.
+  [[nodiscard]] Placement use_of(const Site& site, const NamedShape& weight) const {
+    const bool added = is_matmul(site.kind) && weight.name != site.weights.front().name;
+    return added ? stored_gradient(site.outputs.front()) : compute_of(site);
+  }
+  [[nodiscard]] Placement needed_weight(const Site& site, const NamedShape& weight) const {
+    return restricted(use_of(site, weight), weight.shape);
+  }
   [[nodiscard]] Placement stored_weight(const Site& site, const NamedShape& weight) const {
     const auto found = table_.weights.find(weight.name);
-    return found != table_.weights.end() ? found->second : restricted(compute_of(site), weight.shape);
+    return found != table_.weights.end() ? found->second : needed_weight(site, weight);
   }
 
   // Summands that the site's first input is stored as, and that go through it.
@@ -87,7 +97,7 @@ class Placing {
       move_input(site, input, Phase::forward);
     }
     for (const NamedShape& weight : site.weights) {
-      placed.weights.push_back(tensor(weight, restricted(compute, weight.shape)));
+      placed.weights.push_back(tensor(weight, needed_weight(site, weight)));
       move_weight(site, weight, Phase::forward);
     }
     move_statistics(site, Phase::forward);
@@ -100,6 +110,7 @@ class Placing {
   }
 
   void move_input(const Site& site, const SiteInput& input, Phase phase) {
+    if (input.value.name == data_input) return;
     const Placement want = needed_input(site, input);
     std::vector<Placement>& known = gathered_[{input.value.name, phase}];
     if (std::ranges::find(known, want) != known.end()) return;
@@ -108,7 +119,7 @@ class Placing {
   }
 
   void move_weight(const Site& site, const NamedShape& weight, Phase phase) {
-    move(site, weight, {phase, Role::weight}, stored_weight(site, weight), restricted(compute_of(site), weight.shape));
+    move(site, weight, {phase, Role::weight}, stored_weight(site, weight), needed_weight(site, weight));
   }
 
   // Sums of a norm's gradient go over what its F summed over; those of the loss are kept.
@@ -170,18 +181,17 @@ class Placing {
   }
 
   void reduce_gradient(const Site& site, const SiteInput& input) {
-    if (input.value.name == "tokens") return;
+    if (input.value.name == data_input) return;
     const Placement partial = with_partial(needed(compute_of(site), input), partial_gradient(site, input));
     move(site, input.value, {Phase::input_gradient, Role::input_gradient}, partial, stored_gradient(input.value));
   }
 
   // What the stored weight splits further is scattered at once; the rest stays in the accumulators.
   void weight_gradient(const Site& site) {
-    const Placement compute = compute_of(site);
     for (const NamedShape& weight : site.weights) {
-      const Placement as_needed = restricted(compute, weight.shape);
+      const Placement as_needed = needed_weight(site, weight);
       const Placement kept = stored_weight(site, weight);
-      const Axes partial = without(split_axes(compute), split_axes(as_needed));
+      const Axes partial = without(split_axes(use_of(site, weight)), split_axes(as_needed));
       const Axes left = without(partial, split_axes(kept));
       move(site, weight, {Phase::weight_gradient, Role::weight_gradient}, with_partial(as_needed, partial),
            with_partial(kept, left));
@@ -295,12 +305,9 @@ const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, st
   return found == block.moves.end() ? nullptr : &*found;
 }
 
-double received_elements(const PlacedBlock& block, Phase phase) {
-  double sum = 0;
-  for (const PlacedMove& each : block.moves) {
-    if (each.phase == phase) sum += received_elements(block.mesh, each.move);
-  }
-  return sum;
+double received_bytes(const PlacedBlock& block, const PlacedMove& each, ElementType precision) {
+  const ElementType type = each.role == Role::statistics ? ElementType::fp32 : precision;
+  return received_elements(block.mesh, each.move) * static_cast<double>(element_bytes(type));
 }
 
 }  // namespace plumb

@@ -75,7 +75,7 @@ struct MatmulWays {
 // Throws std::logic_error for a name that the block has not.
 [[nodiscard]] const PlacedSite& site_of(const PlacedBlock& block, std::string_view name);
 
-// Elements that a rank receives in one phase of one microbatch.
-[[nodiscard]] double received_elements(const PlacedBlock& block, Phase phase);
+// What a move brings to a rank in one microbatch; statistics are fp32, all else is of the training's precision.
+[[nodiscard]] double received_bytes(const PlacedBlock& block, const PlacedMove& each, ElementType precision);
 
 }  // namespace plumb

@@ -122,9 +122,9 @@ std::vector<IndexRange> owned(const Mesh& mesh, const Extent& whole, const Place
       ranges.push_back({first, first + segment});
     } else {
       const std::int64_t parts = parts_of(mesh, *split);
-      const std::int64_t each = segment / parts;
+      const std::int64_t each = (segment + parts - 1) / parts;
       const std::int64_t at = position(mesh, rank, split->by);
-      ranges.push_back({first + at * each, first + (at + 1) * each});
+      ranges.push_back({first + std::min(at * each, segment), first + std::min((at + 1) * each, segment)});
       if (split->zigzag) ranges.push_back({first + (parts - 1 - at) * each, first + (parts - at) * each});
     }
     first += segment;

@@ -86,7 +86,8 @@ struct IndexRange {
   std::int64_t end = 0;
   bool operator==(const IndexRange&) const = default;
 };
-// Which of a whole dimension a rank holds, in the order in which it holds them; of a dimension that the axes divide.
+// Which of a whole dimension a rank holds, in the order in which it holds them. Where parts are
+// uneven the last ones are shorter, or empty.
 [[nodiscard]] std::vector<IndexRange> owned(const Mesh& mesh, const Extent& whole, const Placement& placement,
                                             int rank);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "common/placement/table.hpp"
 
@@ -91,7 +92,10 @@ LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequenc
     table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, over});
     table.declared.push_back({Phase::input_gradient, Role::input, Collective::all_gather, over});
     table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, over});
-    table.declared.push_back({Phase::forward, Role::output, Collective::all_reduce, over});  // of a class token
+    for (const auto& [phase, role] :
+         {std::pair(Phase::forward, Role::output), std::pair(Phase::input_gradient, Role::input_gradient)}) {
+      table.declared.push_back({phase, role, Collective::all_reduce, over});  // of a class token
+    }
   }
   return table;
 }

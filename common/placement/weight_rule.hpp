@@ -9,7 +9,7 @@
 namespace plumb {
 
 enum class When : std::uint8_t {
-  use,              // at each F and I that needs the weight
+  use,              // whenever it is needed or made: a weight at each F and I, a gradient at each W
   last_microbatch,  // once a step, behind the last microbatch's W, or beside it
   step,             // once a step, with the optimizer
 };

@@ -4,20 +4,27 @@
 
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/plan/plan_costs.hpp"
-#include "common/schedule/reductions.hpp"
+#include "common/schedule/action.hpp"
+#include "common/schedule/schedule.hpp"
 
 namespace plumb {
 namespace {
 
 // Of one block.
-StageTraffic traffic_of(const PlacedBlock& placed, ElementType precision) {
+StageTraffic traffic_of(const PlacedBlock& placed, const Plan& plan) {
   StageTraffic traffic;
   for (const PlacedMove& each : placed.moves) {
-    const ElementType type = each.role == Role::statistics ? ElementType::fp32 : precision;
-    const double bytes = received_elements(placed.mesh, each.move) * static_cast<double>(element_bytes(type));
+    const double bytes = received_bytes(placed, each, plan.training.precision);
     (each.phase == Phase::forward          ? traffic.forward
      : each.phase == Phase::input_gradient ? traffic.input_gradient
                                            : traffic.weight_gradient) += bytes;
+  }
+  if (plan.training.lora) return traffic;  // what is trained of it, adapters, has no norms
+  for (const PlacedWeight& weight : placed.weights) {
+    const PlacedTensor& stored = weight.stored;
+    const std::vector<Move> sums =
+        moves(placed.mesh, stored.whole, with_partial(stored.placement, weight.gradient_partial), stored.placement);
+    traffic.step += received_elements(placed.mesh, sums) * static_cast<double>(element_bytes(plan.software.gradients));
   }
   return traffic;
 }
@@ -33,6 +40,8 @@ double of_action(const StageTraffic& traffic, ActionKind kind) {
       return traffic.weight_gradient;
     case ActionKind::backward:
       return traffic.input_gradient + traffic.weight_gradient;
+    case ActionKind::optimizer_step:
+      return traffic.step;
     default:
       return 0;
   }
@@ -40,10 +49,14 @@ double of_action(const StageTraffic& traffic, ActionKind kind) {
 
 double of_message(const Event& event, const Plan& plan) {
   const auto bytes = static_cast<double>(event.bytes.value);
-  // Two replicas of a pipeline have sums of two ranks: a ring's 2(P−1)/P is one.
-  if (event.action.kind != ActionKind::reduce_gradient || replicas(plan.schedule) == 2) return bytes;
-  const int stage = event.action.stage;
-  const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+  const TensorLayout& tensor = plan.layout.tensor;
+  if (is_receive(event.action.kind)) {
+    const bool scattered = plan.software.scattered_messages && !divides_tokens(tensor);
+    return scattered ? tensor.degree * bytes : bytes;  // its own part, and those of the others of its tensor group
+  }
+  if (event.action.kind != ActionKind::reduce_gradient) return bytes;
+  const auto stage = static_cast<std::size_t>(event.action.stage);
+  const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
   return 2.0 * (ranks - 1) / ranks * bytes;
 }
 
@@ -52,7 +65,6 @@ double of_message(const Event& event, const Plan& plan) {
 std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
   std::vector<StageTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
   if (plan.layout.tensor.degree == 1) return all;
-  const Scenario scenario = scenario_of(plan);
   const Tokens tokens{.sequences = plan.training.microbatch, .sequence = plan.training.sequence / plan.schedule.slices};
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
@@ -60,12 +72,12 @@ std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
     StageTraffic& sum = all[static_cast<std::size_t>(stage)];
     for (int block = range.first; block < range.last; ++block) {
       const auto number = static_cast<std::size_t>(block);
-      const StageTraffic of_block =
-          traffic_of(place_block(plan.model, number, plan.layout.tensor, tokens), plan.training.precision);
+      const StageTraffic of_block = traffic_of(place_block(plan.model, number, plan.layout.tensor, tokens), plan);
       const bool again = number > 0 && number <= redone.size() && redone[number - 1];
       sum.forward += of_block.forward;
       sum.input_gradient += of_block.input_gradient + (again ? of_block.forward : 0);
       sum.weight_gradient += of_block.weight_gradient;
+      sum.step += of_block.step;
     }
   }
   return all;

@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "exec/transport/host_lanes.hpp"
+#include "exec/transport/host_links.hpp"
 
 namespace plumb::exec {
 
-// Shared by the threads of one rank's transport. Whoever waits for a message waits on `changed`, at a lane with `over`.
+// Shared by the threads of one rank's transport. Whoever waits for a message waits on `changed`, at a link with `over`.
 struct Ending {
   int rank = 0;
   std::mutex mutex = {};

@@ -38,6 +38,7 @@ struct ShowOptions {
   std::string sites = {};    // the block whose sites are wanted; empty: none
   TensorLayout tensor = {};  // of a model alone
   std::int64_t microbatch = 1;
+  std::string of_model = {};  // the first given option that only a model alone takes
   std::string svg = {};
 };
 
@@ -310,9 +311,9 @@ ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
     throw InputError("--sites", options.input + " leaves its layout open", "the plan that plumb plan -o writes");
   }
   const Layout* layout = shown.plan ? &shown.plan->layout : shown.scenario ? &shown.scenario->layout : nullptr;
-  if (layout != nullptr && options.tensor.degree > 1) {
-    throw InputError("--tensor", "is for a model alone; " + options.input + " says its layout",
-                     "change its layout, or show the model");
+  if (layout != nullptr && !options.of_model.empty()) {
+    throw InputError(options.of_model, "is for a model alone; " + options.input + " says its layout and microbatch",
+                     "change it there, or show the model");
   }
   const BlockView view = view_of(
       shown.model, options.sites, layout != nullptr ? layout->tensor : options.tensor,
@@ -325,9 +326,13 @@ ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
 }
 
 ExitStatus show(const ShowOptions& options) {
-  if (options.sites.empty() && (options.tensor.degree > 1 || !options.svg.empty())) {
-    throw InputError(options.svg.empty() ? "--tensor" : "--svg", "is of the sites of one block",
+  if (options.sites.empty() && !(options.of_model.empty() && options.svg.empty())) {
+    throw InputError(options.svg.empty() ? options.of_model : "--svg", "is of the sites of one block",
                      "--sites 0, or --sites embedding or head");
+  }
+  if (options.tensor.degree == 1 && (options.of_model == "--tensor-kind" || options.of_model == "--tensor-depth" ||
+                                     options.of_model == "--sequence-parallel")) {
+    throw InputError(options.of_model, "needs more than one rank to divide a layer", "--tensor RANKS");
   }
   const Shown shown = gather(options);
   if (!options.sites.empty()) return show_sites(shown, options);
@@ -364,7 +369,12 @@ void add_show(CLI::App& program, Body& body) {
   command.add_flag("--sequence-parallel", options->tensor.sequence_parallel, "Tokens are divided between the matmuls.");
   command.add_option("--svg", options->svg, "With --sites: also a picture, into this file.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
-  command.callback([&body, options] { body = [options] { return show(*options); }; });
+  command.callback([&body, &command, options] {
+    for (const char* name : {"--tensor", "--tensor-kind", "--tensor-depth", "--sequence-parallel", "--microbatch"}) {
+      if (options->of_model.empty() && command.count(name) > 0) options->of_model = name;
+    }
+    body = [options] { return show(*options); };
+  });
 }
 
 }  // namespace plumb::sim

@@ -9,7 +9,6 @@
 #include "common/base/error.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "sim/commands/moved_bytes.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -21,8 +20,9 @@ std::size_t block_of(const Model& model, const std::string& name) {
   const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), index);
   const bool whole = problem == std::errc() && end == name.data() + name.size();
   if (whole && index < model.layers.size()) return index + 1;
-  throw InputError("--sites", "expected embedding, head or a layer from 0 to " +
-                                  std::to_string(model.layers.size() - 1) + ", found '" + name + "'");
+  const std::string layers =
+      model.layers.empty() ? "" : " or a layer from 0 to " + std::to_string(model.layers.size() - 1);
+  throw InputError("--sites", "expected embedding, head" + layers + ", found '" + name + "'");
 }
 
 std::string weights_text(const BlockView& view, const PlacedSite& site) {
@@ -57,7 +57,7 @@ std::string moves_text(const BlockView& view) {
                           each.tensor + (each.role == Role::statistics ? "" : ", " + std::string(name_of(each.role))),
                           describe(view.placed.mesh, each.move.over),
                           std::to_string(size(view.placed.mesh, each.move.over)),
-                          to_text(Bytes{std::llround(received_bytes(view, each))})});
+                          to_text(Bytes{std::llround(received_bytes(view.placed, each, view.precision))})});
   }
   if (table.rows.empty()) return "  No collective: one rank holds all of it.\n";
   return to_text(table, colour_allowed(Stream::out));
@@ -90,11 +90,6 @@ Json json_of(const Mesh& mesh, const PlacedTensor& tensor) {
 
 }  // namespace
 
-double received_bytes(const BlockView& view, const PlacedMove& each) {
-  const ElementType type = each.role == Role::statistics ? ElementType::fp32 : view.precision;
-  return received_elements(view.placed.mesh, each.move) * static_cast<double>(element_bytes(type));
-}
-
 BlockView view_of(const Model& model, const std::string& block, const TensorLayout& tensor, const Tokens& tokens,
                   ElementType precision) {
   const std::size_t number = block_of(model, block);
@@ -118,7 +113,8 @@ std::string sites_text(const BlockView& view) {
   text += table_of_sites(view) + "\n" + moves_text(view) + sums_text(view);
   const auto of = [&](Phase phase) {
     double sum = 0;
-    for (const PlacedMove& each : view.placed.moves) sum += each.phase == phase ? received_bytes(view, each) : 0;
+    for (const PlacedMove& each : view.placed.moves)
+      sum += each.phase == phase ? received_bytes(view.placed, each, view.precision) : 0;
     return to_text(Bytes{std::llround(sum)});
   };
   return text + fmt::format("  A rank receives {} in F, {} in I and {} in W of each microbatch.\n", of(Phase::forward),
@@ -147,7 +143,7 @@ Json sites_json(const BlockView& view) {
                      {"collective", name_of(*each.move.collective)},
                      {"over", describe(view.placed.mesh, each.move.over)},
                      {"ranks", size(view.placed.mesh, each.move.over)},
-                     {"received_bytes", received_bytes(view, each)}});
+                     {"received_bytes", received_bytes(view.placed, each, view.precision)}});
   }
   return {{"block", view.title},
           {"layout", view.layout},

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/base/text.hpp"
 #include "common/timeline/chart/markup.hpp"
-#include "sim/commands/moved_bytes.hpp"
 #include "sim/commands/show_sites.hpp"
 
 namespace plumb::sim {
@@ -13,7 +13,7 @@ namespace {
 constexpr int box_width = 480;
 constexpr int box_height = 40;
 constexpr int left = 24;
-constexpr int move_height = 26;
+constexpr int line_height = 16;
 constexpr int picture_width = 1160;
 
 constexpr const char* style = R"(<style>
@@ -30,7 +30,7 @@ std::string line_of(const BlockView& view, const PlacedMove& each, int y) {
                      left + box_width + 24, y, name_of(each.phase), name_of(each.phase), name_of(*each.move.collective),
                      html::escaped(each.tensor), name_of(each.role),
                      html::escaped(describe(view.placed.mesh, each.move.over)), size(view.placed.mesh, each.move.over),
-                     to_text(Bytes{std::llround(received_bytes(view, each))}));
+                     to_text(Bytes{std::llround(received_bytes(view.placed, each, view.precision))}));
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ std::string sites_svg(const BlockView& view) {
     for (const PlacedMove& each : view.placed.moves) {
       if (!each.move.collective || each.site != site.name) continue;
       body += line_of(view, each, beside);
-      beside += move_height - 10;
+      beside += line_height;
     }
     body += fmt::format("<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", left, y,
                         box_width, box_height);

@@ -57,27 +57,27 @@ bool says_gone(RunStore& store, int peer) {
 std::string sockets_name(int rank) { return fmt::format("sockets/{}", rank); }
 
 // Before the ranks have found each other, so that each finds there what the others say.
-std::unique_ptr<HostLanes> make_lanes(const GlooOptions& options, RunStore& store) {
-  std::unique_ptr<HostLanes> lanes;
+std::unique_ptr<HostLinks> make_links(const GlooOptions& options, RunStore& store) {
+  std::unique_ptr<HostLinks> links;
   try {
     if (!options.sockets.empty()) {
-      lanes = std::make_unique<HostLanes>(fmt::format("{}/{}", options.port, options.attempt), options.rank);
+      links = std::make_unique<HostLinks>(fmt::format("{}/{}", options.port, options.attempt), options.rank);
     }
   } catch (const RunError&) {  // all goes by Gloo then
   }
-  store.put(sockets_name(options.rank), lanes ? options.sockets : "");
-  return lanes;
+  store.put(sockets_name(options.rank), links ? options.sockets : "");
+  return links;
 }
 
 class GlooTransport : public Transport {
  public:
   GlooTransport(const GlooOptions& options, std::shared_ptr<RunStore> store, c10::intrusive_ptr<Group> group,
-                std::unique_ptr<HostLanes> lanes)
+                std::unique_ptr<HostLinks> links)
       : options_(options) {
     fabric_.group = std::move(group);
     fabric_.ending.rank = options.rank;
     fabric_.has_left = [store](int peer) { return says_gone(*store, peer); };
-    fabric_.lanes = std::move(lanes);
+    fabric_.links = std::move(links);
     fabric_.is_near = [this, store](int peer) { return is_near(*store, peer); };
     keep_alive_.emplace(KeepAliveOptions{.rank = options.rank,
                                          .size = options.size,
@@ -193,7 +193,7 @@ class GlooTransport : public Transport {
 
   // On the rank's own thread.
   bool is_near(RunStore& store, int peer) {
-    if (!fabric_.lanes) return false;
+    if (!fabric_.links) return false;
     const auto [known, is_new] = near_.try_emplace(peer, false);
     if (is_new) known->second = store.find(sockets_name(peer)) == options_.sockets;
     return known->second;
@@ -304,11 +304,11 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
     auto group_store =
         c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt),
                                                c10::make_intrusive<c10d::TCPStore>(options.address, store_options));
-    std::unique_ptr<HostLanes> lanes = make_lanes(options, *store);
+    std::unique_ptr<HostLinks> links = make_links(options, *store);
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));
     auto group = c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);
-    return std::make_unique<GlooTransport>(options, std::move(store), std::move(group), std::move(lanes));
+    return std::make_unique<GlooTransport>(options, std::move(store), std::move(group), std::move(links));
   } catch (const std::exception& error) {
     throw RunError(fmt::format("rank {}", options.rank),
                    fmt::format("could not connect to the other {} ranks: {}", options.size - 1, first_line(error)),

@@ -19,7 +19,7 @@ struct GlooOptions {
   int attempt = 0;            // at the run: what others have left in the store is not seen
   Seconds start_timeout{60};  // for all ranks to come
   Seconds silence_limit{5};   // without a sign of life a peer counts as hung
-  // Ranks that have the same one pass small messages by lanes of their host (exec/transport/host_lanes.hpp); empty:
+  // Ranks that have the same one pass small messages by links of their host (exec/transport/host_links.hpp); empty:
   // none do.
   std::string sockets = sockets_id();
   std::function<Payload(std::size_t bytes)> allocate = {};  // buffers of receives; empty: plain memory

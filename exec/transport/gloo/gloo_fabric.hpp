@@ -11,7 +11,7 @@
 
 #include "exec/device/payload.hpp"
 #include "exec/transport/ending.hpp"
-#include "exec/transport/host_lanes.hpp"
+#include "exec/transport/host_links.hpp"
 
 namespace plumb::exec {
 
@@ -21,7 +21,7 @@ enum class QueueKind : int { forward, backward, control, parcel, collective };
 // grants what it expects, and the sender sends only what was granted: expected at the start of a step, all messages of
 // a queue need one grant. That there is a buffer for a granted message is Gloo's to see to: it holds a send back until
 // the matching receive is posted. One grant is under way at a time; what is expected meanwhile shares the next one.
-// Between ranks of one host a small message goes another way, once it is granted: on a lane, straight from rank to
+// Between ranks of one host a small message goes another way, once it is granted: on a link, straight from rank to
 // rank, where Gloo wakes three threads for each.
 enum class Leg : int { grant, payload };
 [[nodiscard]] int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence);
@@ -37,8 +37,8 @@ struct GlooFabric {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
   Ending ending;
   std::function<bool(int peer)> has_left = {};  // and was not lost: it has said that it has gone; empty: nobody knows
-  std::unique_ptr<HostLanes> lanes = {};
-  std::function<bool(int peer)> is_near = {};  // `lanes` leads there, and the peer says so, too; empty: nobody is
+  std::unique_ptr<HostLinks> links = {};
+  std::function<bool(int peer)> is_near = {};  // `links` leads there, and the peer says so, too; empty: nobody is
   [[nodiscard]] GlooWork post(const at::Tensor& tensor, int peer, int tag, bool send) const;
 };
 

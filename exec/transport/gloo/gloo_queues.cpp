@@ -16,7 +16,7 @@ constexpr std::size_t unreaped_messages = 16;
 constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arrive before they are needed
 
 // Between ranks of one host. The same at both ends of a queue.
-bool goes_by_lane(std::int64_t bytes) { return bytes <= static_cast<std::int64_t>(small_message); }
+bool goes_by_link(std::int64_t bytes) { return bytes <= static_cast<std::int64_t>(small_message); }
 
 const char* name(QueueKind kind) {
   switch (kind) {
@@ -75,7 +75,7 @@ Outgoing::~Outgoing() {
     closing_ = true;
     if (asking_) asking_->abort();
     for (const Sending& message : sending_) message.work->abort();
-    if (no_room_) lane_.close_sends();
+    if (no_room_) link_.close_sends();
   }
   changed_.notify_all();
   thread_.join();
@@ -133,7 +133,7 @@ void Outgoing::ask() {
   asking_ = fabric_.post(answer_.tensor, peer_, tag_of(kind_, Leg::grant, asked_++), false);
 }
 
-// Waits for one thing: that the peer has the oldest message, or else for room on the lane, or else, when there is no
+// Waits for one thing: that the peer has the oldest message, or else for room on the link, or else, when there is no
 // grant left, for the next.
 bool Outgoing::proceed() {
   std::unique_lock lock(mutex_);
@@ -163,9 +163,9 @@ bool Outgoing::proceed() {
 }
 
 void Outgoing::await_room(std::unique_lock<std::mutex>& lock) {
-  if (lane_closed_) throw RunError("", "connection closed by peer");
+  if (link_closed_) throw RunError("", "connection closed by peer");
   lock.unlock();
-  lane_.await_room();
+  link_.await_room();
   lock.lock();
   no_room_ = false;
   send_what_is_granted();
@@ -173,18 +173,18 @@ void Outgoing::await_room(std::unique_lock<std::mutex>& lock) {
 }
 
 // Of the caller: the lock. False: there is no room, or the peer has gone, and the queue's thread sees to that.
-bool Outgoing::send_by_lane(const Payload& payload) {
+bool Outgoing::send_by_link(const Payload& payload) {
   if (no_room_) return false;
-  if (!lane_) {
-    std::optional<HostLane> opened = fabric_.lanes->opened_by(peer_, static_cast<int>(kind_));
+  if (!link_) {
+    std::optional<HostLink> opened = fabric_.links->opened_by(peer_, static_cast<int>(kind_));
     if (!opened) {
       throw RunError(fmt::format("rank {}", fabric_.ending.rank),
-                     fmt::format("rank {} has opened no lane for what it expects", peer_));
+                     fmt::format("rank {} has opened no link for what it expects", peer_));
     }
-    lane_ = std::move(*opened);
+    link_ = std::move(*opened);
   }
-  const Sent sent = lane_.send({payload.data, payload.size});
-  lane_closed_ = sent == Sent::closed;
+  const Sent sent = link_.send({payload.data, payload.size});
+  link_closed_ = sent == Sent::closed;
   no_room_ = sent != Sent::yes;
   return !no_room_;
 }
@@ -199,8 +199,8 @@ void Outgoing::send_what_is_granted() {
                                       name(kind_), granted_.bytes));
       return;
     }
-    if (near_ && goes_by_lane(bytes)) {
-      if (!send_by_lane(waiting_.front())) return;
+    if (near_ && goes_by_link(bytes)) {
+      if (!send_by_link(waiting_.front())) return;
       delivered_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
       --granted_.count;
@@ -221,8 +221,8 @@ Incoming::Incoming(GlooFabric& fabric, int peer, QueueKind kind, std::function<P
       peer_(peer),
       kind_(kind),
       allocate_(std::move(allocate)),
-      lane_(fabric.is_near && fabric.is_near(peer) ? fabric.lanes->open_from(peer, static_cast<int>(kind))
-                                                   : HostLane()),
+      link_(fabric.is_near && fabric.is_near(peer) ? fabric.links->open_from(peer, static_cast<int>(kind))
+                                                   : HostLink()),
       arrivals_(fabric.ending),
       thread_([this] { run(); }) {}
 
@@ -255,7 +255,7 @@ void Incoming::expect(std::size_t bytes, int count) {
 void Incoming::post_buffers() {
   bool posted = false;
   while (!expected_.empty() && posted_ever_ - received_ < buffers_ahead) {
-    if (lane_ && goes_by_lane(expected_.front().bytes)) break;
+    if (link_ && goes_by_link(expected_.front().bytes)) break;
     Posted message{
         .payload = allocate_(static_cast<std::size_t>(expected_.front().bytes)), .empty = travelling({}), .work = {}};
     if (--expected_.front().count == 0) expected_.pop_front();
@@ -286,10 +286,10 @@ std::string Incoming::late() const {
 }
 
 // Of a message that is there: when it was sent.
-std::optional<Clock::time_point> Incoming::look_at_lane(const Payload& into) {
+std::optional<Clock::time_point> Incoming::look_at_link(const Payload& into) {
   std::string problem;
   try {
-    const std::optional<Clock::time_point> sent = lane_.receive({into.data, into.size});
+    const std::optional<Clock::time_point> sent = link_.receive({into.data, into.size});
     if (sent) return sent;
   } catch (const RunError& error) {
     problem = error.problem();
@@ -303,13 +303,13 @@ std::optional<Clock::time_point> Incoming::look_at_lane(const Payload& into) {
 }
 
 // The rank itself takes it from the socket. On a host a message is there as soon as it has been sent.
-Received Incoming::receive_by_lane(Clock::time_point deadline) {
+Received Incoming::receive_by_link(Clock::time_point deadline) {
   Payload payload = allocate_(static_cast<std::size_t>(expected_.front().bytes));
-  std::optional<Clock::time_point> arrived = look_at_lane(payload);
+  std::optional<Clock::time_point> arrived = look_at_link(payload);
   while (!arrived) {
-    lane_.await_message(fabric_.ending.over, deadline);
+    link_.await_message(fabric_.ending.over, deadline);
     const Clock::time_point now = Clock::now();
-    if (look_at_lane(payload)) {
+    if (look_at_link(payload)) {
       arrived = now;
     } else if (now >= deadline) {
       throw RunError(fmt::format("rank {}", fabric_.ending.rank), late());
@@ -318,12 +318,12 @@ Received Incoming::receive_by_lane(Clock::time_point deadline) {
   if (--expected_.front().count == 0) expected_.pop_front();
   ++posted_ever_;
   ++received_;
-  grant_after_lane();
+  grant_after_link();
   post_buffers();
   return {std::move(payload), *arrived};
 }
 
-void Incoming::grant_after_lane() {
+void Incoming::grant_after_link() {
   const std::scoped_lock lock(mutex_);
   if (--granted_ > 0) return;
   try {
@@ -334,7 +334,7 @@ void Incoming::grant_after_lane() {
 }
 
 Received Incoming::receive(Clock::time_point deadline) {
-  if (received_ == posted_ever_ && !expected_.empty()) return receive_by_lane(deadline);
+  if (received_ == posted_ever_ && !expected_.empty()) return receive_by_link(deadline);
   if (received_ == posted_ever_) {
     throw RunError(fmt::format("rank {}", fabric_.ending.rank),
                    fmt::format("receives from rank {} without expecting a message", peer_));

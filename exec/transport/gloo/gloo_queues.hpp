@@ -14,13 +14,13 @@
 
 #include "exec/transport/gloo/arrivals.hpp"
 #include "exec/transport/gloo/gloo_fabric.hpp"
-#include "exec/transport/host_lanes.hpp"
+#include "exec/transport/host_links.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
 
 // Messages to one peer: the rank never waits for a peer that is not ready. What is granted already leaves on the rank's
-// own thread, the rest on the queue's, which also waits for room on the lane.
+// own thread, the rest on the queue's, which also waits for room on the link.
 class Outgoing {
  public:
   Outgoing(GlooFabric& fabric, int peer, QueueKind kind);
@@ -48,7 +48,7 @@ class Outgoing {
   bool proceed();
   void await_room(std::unique_lock<std::mutex>& lock);
   void send_what_is_granted();
-  [[nodiscard]] bool send_by_lane(const Payload& payload);
+  [[nodiscard]] bool send_by_link(const Payload& payload);
   void fail(const std::string& reason);
 
   GlooFabric& fabric_;
@@ -65,9 +65,9 @@ class Outgoing {
   GlooWork asking_;
   Grant granted_;
   std::deque<Payload> waiting_;
-  HostLane lane_;         // none until a message goes there
-  bool no_room_ = false;  // on the lane
-  bool lane_closed_ = false;
+  HostLink link_;         // none until a message goes there
+  bool no_room_ = false;  // on the link
+  bool link_closed_ = false;
   std::deque<Sending> sending_;
   std::vector<Payload> delivered_;
   std::thread thread_;
@@ -94,9 +94,9 @@ class Incoming {
   void run();
   bool take_next();
   void post_buffers();
-  [[nodiscard]] Received receive_by_lane(Clock::time_point deadline);
-  [[nodiscard]] std::optional<Clock::time_point> look_at_lane(const Payload& into);
-  void grant_after_lane();
+  [[nodiscard]] Received receive_by_link(Clock::time_point deadline);
+  [[nodiscard]] std::optional<Clock::time_point> look_at_link(const Payload& into);
+  void grant_after_link();
   [[nodiscard]] std::string lost() const;
   [[nodiscard]] std::string late() const;
   void grant();
@@ -105,7 +105,7 @@ class Incoming {
   int peer_;
   QueueKind kind_;
   std::function<Payload(std::size_t bytes)> allocate_;
-  HostLane lane_;  // none: the peer is on another host
+  HostLink link_;  // none: the peer is on another host
   // Of the rank's thread alone: expected messages that have no buffer yet, how many have had one, how many were taken.
   std::deque<Grant> expected_;
   std::uint64_t posted_ever_ = 0;

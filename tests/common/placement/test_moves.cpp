@@ -159,6 +159,39 @@ TEST_CASE("what moves is what the next placement holds", "[placement]") {
   }
 }
 
+TEST_CASE("what moves into partial sums adds up to the whole", "[placement]") {
+  std::mt19937 random(12);
+  int moved = 0;
+  for (int round = 0; round < 300; ++round) {
+    const Case of = random_case(random);
+    Placement from = random_placement(random, of, true);
+    for (DimSplit& split : from.splits) split.zigzag = false;
+    const Placement to = random_placement(random, of, true);
+    if (copies_become_sums(of, from, to)) continue;
+    Placement whole = to;
+    whole.partial = {};
+    std::vector<Held> held = carried_out(of, moves(of.mesh, of.whole, from, to), placed(of, from, value_of));
+    held = carried_out(of, moves(of.mesh, of.whole, to, whole), held);
+    INFO(describe(of.mesh, from) << " -> " << describe(of.mesh, to));
+    REQUIRE(held == placed(of, whole, value_of));
+    ++moved;
+  }
+  CHECK(moved > 50);
+}
+
+TEST_CASE("ranks together hold every index once, also of uneven parts", "[placement]") {
+  const Mesh mesh{{{"tensor", 6}}};
+  const Extent vocabulary{Dim::vocabulary, 50257};
+  std::int64_t next = 0;
+  for (int rank = 0; rank < 6; ++rank) {
+    for (const IndexRange& range : owned(mesh, vocabulary, with_split({}, Dim::vocabulary, {Axis{0}}), rank)) {
+      CHECK(range.begin == next);
+      next = range.end;
+    }
+  }
+  CHECK(next == 50257);
+}
+
 TEST_CASE("each move is the adjoint of its mirror", "[placement]") {
   std::mt19937 random(3);
   int compared = 0;

@@ -86,6 +86,51 @@ TEST_CASE("gradients that no rank has whole: norms of divided heads, and all nor
       std::vector<std::string>{"attention.k_norm.weight", "attention.q_norm.weight", "norm_1.weight", "norm_2.weight"});
 }
 
+TEST_CASE("a bias behind a sum is added once: whole on every rank, and partial only where tokens are divided",
+          "[placement]") {
+  Model gpt{.name = "gpt", .vocabulary = 512, .hidden = h, .positions = Positions::learned, .max_positions = s};
+  const SoftmaxAttention attention{
+      .heads = a, .kv_heads = a, .head_dim = h / a, .value_dim = h / a, .qkv_bias = true, .out_bias = true};
+  gpt.layers = {{.mixer = attention,
+                 .mlp = DenseMlp{.width = width, .activation = Activation::gelu, .bias = true},
+                 .norm = NormKind::layernorm}};
+  const auto partial = [&](const TensorLayout& tensor) {
+    std::vector<std::string> names;
+    for (const PlacedWeight& weight : place_block(gpt, 1, tensor, microbatch).weights) {
+      if (!is_empty(weight.gradient_partial)) names.push_back(weight.stored.whole.name);
+    }
+    std::ranges::sort(names);
+    return names;
+  };
+  CHECK(partial({.degree = 4}).empty());
+  CHECK(partial({.degree = 4, .sequence_parallel = true}) ==
+        std::vector<std::string>{"attention.out.bias", "mlp.down.bias", "norm_1.bias", "norm_1.weight", "norm_2.bias",
+                                 "norm_2.weight"});
+}
+
+TEST_CASE("sequence parallel: token ids stay where they are; rows of the table are scattered", "[placement]") {
+  CHECK(lines(placed({.degree = 4, .sequence_parallel = true}, 0)) ==
+        std::vector<std::string>{"F embedding output reduce-scatter", "I embedding output gradient all-gather"});
+  CHECK(lines(placed({.degree = 4, .sequence_parallel = true}, 2)) ==
+        std::vector<std::string>{"F final_norm input all-gather", "F loss.statistics statistics all-reduce",
+                                 "I final_norm input all-gather", "I final_norm input gradient reduce-scatter"});
+}
+
+TEST_CASE("latent attention: the rotated key that all heads share is summed back over them (arXiv 2405.04434, 2.1.2)",
+          "[placement]") {
+  Model model{.name = "latent", .vocabulary = 512, .hidden = h};
+  model.layers = {
+      {.mixer = LatentAttention{.heads = a, .kv_lora_rank = 24, .nope_dim = 8, .rope_dim = 4, .value_dim = 8},
+       .mlp = DenseMlp{.width = width}}};
+  const PlacedBlock placed = place_block(model, 1, {.degree = 4}, microbatch);
+  const PlacedMove* const sum = find_move(placed, Phase::input_gradient, Role::input_gradient, "attention.k_rope");
+  REQUIRE(sum != nullptr);
+  CHECK(sum->move.collective == Collective::all_reduce);
+  CHECK(sum->move.elements_from == b * s * 4);
+  const PlacedBlock divided = place_block(model, 1, {.degree = 4, .sequence_parallel = true}, microbatch);
+  REQUIRE(find_move(divided, Phase::forward, Role::input, "attention.k_rope") != nullptr);
+}
+
 TEST_CASE("one rank moves nothing", "[placement]") {
   const Placed alone = placed({});
   CHECK(alone.block.moves.empty());

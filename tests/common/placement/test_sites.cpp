@@ -30,7 +30,7 @@ std::vector<Model> models() {
   recurrent.layers = {
       {.mixer = Mamba{.inner = 128, .state = 16, .dt_rank = 8, .inner_norms = true}, .mlp = mlp},
       {.mixer = Mamba{.inner = 128, .state = 16, .dt_rank = 8, .proj_bias = true}, .mlp = mlp},
-      {.mixer = Mamba2{.heads = 8, .head_dim = 16, .groups = 2, .state = 16}, .norms = 1},
+      {.mixer = Mamba2{.heads = 8, .head_dim = 16, .groups = 8, .state = 16}, .norms = 1},
       {.mixer = ChannelGatedDelta{.heads = 4, .head_dim = 16}, .mlp = mlp},
       {.mixer = Lightning{.heads = 4, .head_dim = 16}, .mlp = mlp},
       {.mixer = SoftmaxAttention{.heads = 8,

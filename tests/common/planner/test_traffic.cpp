@@ -42,7 +42,13 @@ TEST_CASE("1d tensor parallelism: eight parts of each layer's hidden states, and
 
 TEST_CASE("sequence parallelism gathers two more in each backward and sends its part of the tokens") {
   const double part = 3.0 / 4 * bsh;
-  CHECK(received({.tensor = 4, .sequence_parallel = true}) == 16 * (bsh / 4 + (4 * 10 + 2) * part));
+  const double norms = 2 * 3.0 / 4 * 4 * 2 * 1024 * 4;  // once a step, two of each layer in fp32
+  CHECK(received({.tensor = 4, .sequence_parallel = true}) == 16 * (bsh / 4 + (4 * 10 + 2) * part) + norms);
+}
+
+TEST_CASE("a message that was scattered over a tensor group is gathered on arrival") {
+  const LayoutCase whole{.tensor = 4};
+  CHECK(received({.tensor = 4, .software = "{like: plumb, scattered_messages: true}"}) == received(whole));
 }
 
 TEST_CASE("data-parallel ranks sum their gradients around a ring") {

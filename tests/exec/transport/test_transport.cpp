@@ -154,7 +154,7 @@ TEST_CASE("all ranks talk to all others at once") {
   CHECK(wrong == 0);
 }
 
-// More than a socket takes; what goes by lanes of a host and what does not keep their order.
+// More than a socket takes; what goes by links of a host and what does not keep their order.
 TEST_CASE("a rank never waits for one that does not receive yet, however much it sends, large and small") {
   const TransportKind& kind = each_kind();
   const auto transports = kind.make(2);

@@ -30,7 +30,7 @@ class Descriptor {
   int number_;
 };
 
-// Rung once, it stays so: whoever awaits a lane with it does not sleep any more.
+// Rung once, it stays so: whoever awaits a link with it does not sleep any more.
 class Bell {
  public:
   Bell();
@@ -45,15 +45,15 @@ enum class Sent : std::uint8_t { yes, full, closed };
 
 // One way, from one rank to another: whole messages, in order, each with the time at which it was sent. The kernel
 // holds what was not received yet, as long as there is room.
-class HostLane {
+class HostLink {
  public:
-  explicit HostLane(Descriptor socket = Descriptor()) : socket_(std::move(socket)) {}
+  explicit HostLink(Descriptor socket = Descriptor()) : socket_(std::move(socket)) {}
 
   explicit operator bool() const { return static_cast<bool>(socket_); }
 
   // Never waits.
   [[nodiscard]] Sent send(std::span<const std::byte> message) const;
-  // Waits for room; returns when the lane is closed, too.
+  // Waits for room; returns when the link is closed, too.
   void await_room() const;
   // Lets `await_room` return, now and later; what was sent still arrives.
   void close_sends() const;
@@ -68,17 +68,17 @@ class HostLane {
   Descriptor socket_;
 };
 
-// Where the lanes of a rank begin. The receiver opens a lane, by the sender's name, before it lets the sender know that
-// it expects something: so the sender finds the lane there, and the receiver notices at once when the sender goes.
-class HostLanes {
+// Where the links of a rank begin. The receiver opens a link, by the sender's name, before it lets the sender know that
+// it expects something: so the sender finds the link there, and the receiver notices at once when the sender goes.
+class HostLinks {
  public:
   // `run` is of this run alone on the host, and the same for its ranks. Throws RunError where the system refuses.
-  HostLanes(std::string run, int rank);
+  HostLinks(std::string run, int rank);
 
-  // On which `sender` sends from now on. `queue`: any number, of one lane alone. Throws RunError when it has gone.
-  [[nodiscard]] HostLane open_from(int sender, int queue) const;
+  // On which `sender` sends from now on. `queue`: any number, of one link alone. Throws RunError when it has gone.
+  [[nodiscard]] HostLink open_from(int sender, int queue) const;
   // That `receiver` has opened; nothing: it has not.
-  [[nodiscard]] std::optional<HostLane> opened_by(int receiver, int queue);
+  [[nodiscard]] std::optional<HostLink> opened_by(int receiver, int queue);
 
  private:
   struct Opened {

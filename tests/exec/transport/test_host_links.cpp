@@ -1,4 +1,4 @@
-#include "exec/transport/host_lanes.hpp"
+#include "exec/transport/host_links.hpp"
 
 #include <unistd.h>
 
@@ -22,10 +22,10 @@ std::string this_run() {
 
 struct Pair {
   std::string run = this_run();
-  HostLanes sender{run, 0};
-  HostLanes receiver{run, 1};
-  HostLane in = receiver.open_from(0, 2);
-  HostLane out = sender.opened_by(1, 2).value();
+  HostLinks sender{run, 0};
+  HostLinks receiver{run, 1};
+  HostLink in = receiver.open_from(0, 2);
+  HostLink out = sender.opened_by(1, 2).value();
 };
 
 using Message = std::array<std::byte, 3>;
@@ -34,7 +34,7 @@ Message message(int number) { return {std::byte(number), std::byte(number >> 8),
 
 }  // namespace
 
-TEST_CASE("messages on a lane of a host arrive whole, in order, with when they were sent") {
+TEST_CASE("messages on a link of a host arrive whole, in order, with when they were sent") {
   const Pair pair;
   Message got{};
   CHECK_FALSE(pair.in.receive(got));
@@ -60,7 +60,7 @@ TEST_CASE("an empty message is one, too") {
   CHECK_FALSE(pair.in.receive({}));
 }
 
-TEST_CASE("a full lane of a host says so, and that there is room again") {
+TEST_CASE("a full link of a host says so, and that there is room again") {
   const Pair pair;
   int sent = 0;
   while (pair.out.send(message(sent)) == Sent::yes) ++sent;
@@ -90,7 +90,7 @@ TEST_CASE("whoever waits for room leaves when sends are closed, and what was sen
   CHECK_THROWS_AS(pair.in.receive(got), RunError);
 }
 
-TEST_CASE("who sleeps at a lane wakes by a message, a bell, the deadline, and when the sender goes") {
+TEST_CASE("who sleeps at a link wakes by a message, a bell, the deadline, and when the sender goes") {
   Pair pair;
   const Bell quiet;
   const auto later = Clock::now() + 20s;
@@ -116,24 +116,24 @@ TEST_CASE("who sleeps at a lane wakes by a message, a bell, the deadline, and wh
   pair.in.await_message(bell, later);  // it has rung
   ringer.join();
 
-  pair.out = HostLane();
+  pair.out = HostLink();
   pair.in.await_message(quiet, later);
   CHECK_THROWS_WITH(pair.in.receive(got), ContainsSubstring("closed by peer"));
   CHECK(Clock::now() < later);
 }
 
-TEST_CASE("a lane whose receiver has gone is closed") {
+TEST_CASE("a link whose receiver has gone is closed") {
   Pair pair;
-  pair.in = HostLane();
+  pair.in = HostLink();
   CHECK(pair.out.send(message(1)) == Sent::closed);
 }
 
-TEST_CASE("a rank that has gone is lost by whoever opens a lane from it, or has opened one") {
+TEST_CASE("a rank that has gone is lost by whoever opens a link from it, or has opened one") {
   const std::string run = this_run();
-  const HostLanes receiver(run, 1);
-  HostLane open;
+  const HostLinks receiver(run, 1);
+  HostLink open;
   {
-    const HostLanes sender(run, 0);
+    const HostLinks sender(run, 0);
     open = receiver.open_from(0, 0);
   }
   Message got{};
@@ -141,14 +141,14 @@ TEST_CASE("a rank that has gone is lost by whoever opens a lane from it, or has 
   CHECK_THROWS_WITH(receiver.open_from(0, 0), ContainsSubstring("rank 1: lost rank 0"));
 }
 
-TEST_CASE("lanes are told apart by receiver and queue, and there only once they are opened") {
+TEST_CASE("links are told apart by receiver and queue, and there only once they are opened") {
   const std::string run = this_run();
-  HostLanes sender(run, 0);
-  const HostLanes first(run, 1);
-  const HostLanes second(run, 2);
+  HostLinks sender(run, 0);
+  const HostLinks first(run, 1);
+  const HostLinks second(run, 2);
   CHECK_FALSE(sender.opened_by(1, 0));
-  const HostLane of_second = second.open_from(0, 1);
-  const HostLane of_first = first.open_from(0, 1);
+  const HostLink of_second = second.open_from(0, 1);
+  const HostLink of_first = first.open_from(0, 1);
   CHECK_FALSE(sender.opened_by(1, 0));
   const auto to_first = sender.opened_by(1, 1);
   const auto to_second = sender.opened_by(2, 1);
@@ -175,7 +175,7 @@ TEST_CASE("a message of another size than its receiver expects is refused") {
 
 TEST_CASE("two runs of a host, or two ranks, cannot have one name") {
   const std::string run = this_run();
-  const HostLanes one(run, 0);
-  CHECK_THROWS_WITH(HostLanes(run, 0), ContainsSubstring("rank 0: no socket on this host"));
-  CHECK_NOTHROW(HostLanes(run, 1));
+  const HostLinks one(run, 0);
+  CHECK_THROWS_WITH(HostLinks(run, 0), ContainsSubstring("rank 0: no socket on this host"));
+  CHECK_NOTHROW(HostLinks(run, 1));
 }

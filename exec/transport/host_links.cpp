@@ -1,4 +1,4 @@
-#include "exec/transport/host_lanes.hpp"
+#include "exec/transport/host_links.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -73,7 +73,7 @@ void Bell::ring() noexcept {
   (void)!::write(descriptor_.number(), &once, sizeof once);
 }
 
-Sent HostLane::send(std::span<const std::byte> message) const {
+Sent HostLink::send(std::span<const std::byte> message) const {
   Stamp stamp = Clock::now().time_since_epoch().count();
   std::array<iovec, 2> parts{iovec{.iov_base = &stamp, .iov_len = sizeof stamp},
                              iovec{.iov_base = const_cast<std::byte*>(message.data()), .iov_len = message.size()}};
@@ -84,15 +84,15 @@ Sent HostLane::send(std::span<const std::byte> message) const {
   return would_wait(errno) ? Sent::full : Sent::closed;
 }
 
-void HostLane::await_room() const {
+void HostLink::await_room() const {
   pollfd waited{.fd = socket_.number(), .events = POLLOUT, .revents = 0};
   (void)::poll(&waited, 1, -1);
 }
 
 // Both ways: sends alone leave a poll for room asleep.
-void HostLane::close_sends() const { (void)::shutdown(socket_.number(), SHUT_RDWR); }
+void HostLink::close_sends() const { (void)::shutdown(socket_.number(), SHUT_RDWR); }
 
-std::optional<Clock::time_point> HostLane::receive(std::span<std::byte> into) const {
+std::optional<Clock::time_point> HostLink::receive(std::span<std::byte> into) const {
   Stamp stamp = 0;
   std::byte beyond{};  // to notice a message that is too long
   std::array<iovec, 3> parts{iovec{.iov_base = &stamp, .iov_len = sizeof stamp},
@@ -110,14 +110,14 @@ std::optional<Clock::time_point> HostLane::receive(std::span<std::byte> into) co
   return Clock::time_point(Clock::duration(stamp));
 }
 
-void HostLane::await_message(const Bell& bell, Clock::time_point deadline) const {
+void HostLink::await_message(const Bell& bell, Clock::time_point deadline) const {
   std::array<pollfd, 2> waited{pollfd{.fd = socket_.number(), .events = POLLIN, .revents = 0},
                                pollfd{.fd = bell.descriptor().number(), .events = POLLIN, .revents = 0}};
   const timespec left = until(deadline);
   (void)::ppoll(waited.data(), waited.size(), &left, nullptr);
 }
 
-HostLanes::HostLanes(std::string run, int rank) : run_(std::move(run)), rank_(rank), listener_(new_socket()) {
+HostLinks::HostLinks(std::string run, int rank) : run_(std::move(run)), rank_(rank), listener_(new_socket()) {
   const Address address(run_, rank_);
   if (!listener_ || ::bind(listener_.number(), address.generic(), address.length) != 0 ||
       ::listen(listener_.number(), SOMAXCONN) != 0) {
@@ -125,7 +125,7 @@ HostLanes::HostLanes(std::string run, int rank) : run_(std::move(run)), rank_(ra
   }
 }
 
-HostLane HostLanes::open_from(int sender, int queue) const {
+HostLink HostLinks::open_from(int sender, int queue) const {
   Descriptor socket = new_socket();
   const Address address(run_, sender);
   const Hello hello{.receiver = rank_, .queue = queue};
@@ -133,10 +133,10 @@ HostLane HostLanes::open_from(int sender, int queue) const {
       !is_of_this_user(socket.number()) || ::send(socket.number(), &hello, sizeof hello, MSG_NOSIGNAL) < 0) {
     throw RunError(fmt::format("rank {}", rank_), fmt::format("lost rank {} ({})", sender, std::strerror(errno)));
   }
-  return HostLane(std::move(socket));
+  return HostLink(std::move(socket));
 }
 
-std::optional<HostLane> HostLanes::opened_by(int receiver, int queue) {
+std::optional<HostLink> HostLinks::opened_by(int receiver, int queue) {
   const std::scoped_lock lock(mutex_);
   while (true) {
     pollfd pending{.fd = listener_.number(), .events = POLLIN, .revents = 0};
@@ -158,9 +158,9 @@ std::optional<HostLane> HostLanes::opened_by(int receiver, int queue) {
     return opened.receiver == receiver && opened.queue == queue;
   });
   if (found == opened_.end()) return std::nullopt;
-  HostLane lane(std::move(found->socket));
+  HostLink link(std::move(found->socket));
   opened_.erase(found);
-  return lane;
+  return link;
 }
 
 }  // namespace plumb::exec
