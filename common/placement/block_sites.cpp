@@ -46,6 +46,7 @@ NamedShape add_mlp(SiteList& list, const MoeMlp& moe, const NamedShape& x) {
   const NamedShape choice = list.pass("mlp.route", OperationKind::routing, scores).outputs.front();
   Site dispatch{.name = "mlp.dispatch", .kind = OperationKind::routing, .inputs = {{x}, {choice}}};
   dispatch.outputs = {{dispatch.name, {rows, hidden}}};
+  dispatch.passes_sums = true;
   const NamedShape given = list.add(std::move(dispatch)).outputs.front();
   Site activation{.name = "mlp.experts.activation", .kind = OperationKind::elementwise};
   if (is_gated(moe.activation)) {

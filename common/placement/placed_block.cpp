@@ -60,7 +60,9 @@ class Placing {
   // output as it is kept.
   [[nodiscard]] Placement use_of(const Site& site, const NamedShape& weight) const {
     const bool added = is_matmul(site.kind) && weight.name != site.weights.front().name;
-    return added ? stored_gradient(site.outputs.front()) : compute_of(site);
+    Placement use = added ? stored(site.outputs.front()) : compute_of(site);
+    use.partial = {};
+    return use;
   }
   [[nodiscard]] Placement needed_weight(const Site& site, const NamedShape& weight) const {
     return restricted(use_of(site, weight), weight.shape);
@@ -74,11 +76,15 @@ class Placing {
   [[nodiscard]] Axes passed(const Site& site) const {
     return site.passes_sums ? stored(site.inputs.front().value).partial : Axes{};
   }
-  // Gradients are never kept as summands.
+  // Gradients are not kept as summands, unless the table says so.
   [[nodiscard]] Placement stored_gradient(const NamedShape& value) const {
     Placement placement = stored(value);
-    placement.partial = {};
+    placement.partial = gradient_sums(value);
     return placement;
+  }
+  [[nodiscard]] Axes gradient_sums(const NamedShape& value) const {
+    const auto found = table_.gradient_sums.find(value.name);
+    return found == table_.gradient_sums.end() ? Axes{} : found->second;
   }
   [[nodiscard]] Placement needed_input(const Site& site, const SiteInput& input) const {
     const Placement placement = needed(compute_of(site), input);
@@ -139,7 +145,7 @@ class Placing {
     const Placement compute = compute_of(site);
     for (const NamedShape& output : site.outputs) {
       Placement want = made(site, compute, output.shape);
-      want.partial = {};
+      want.partial = site.passes_sums ? gradient_sums(output) : Axes{};
       move(site, output, {Phase::input_gradient, Role::output_gradient}, stored_gradient(output), want);
     }
     if (!table_.keeps_gathered) {
@@ -173,11 +179,16 @@ class Placing {
     return true;
   }
 
-  // Over the axes that divide what the input has not; and where the first input comes as summands, over theirs.
+  // Over the axes that divide what the input has not; where the first input comes as summands, over theirs for the
+  // others; and for it over those of the output's gradient.
   [[nodiscard]] Axes partial_gradient(const Site& site, const SiteInput& input) const {
     const Placement compute = compute_of(site);
     const bool first = input.value.name == site.inputs.front().value.name;
-    return without(split_axes(compute), split_axes(needed(compute, input))) | (first ? Axes{} : passed(site));
+    return without(split_axes(compute), split_axes(needed(compute, input))) |
+           (first ? passed_back(site) : passed(site));
+  }
+  [[nodiscard]] Axes passed_back(const Site& site) const {
+    return site.passes_sums ? gradient_sums(site.outputs.front()) : Axes{};
   }
 
   void reduce_gradient(const Site& site, const SiteInput& input) {

@@ -27,6 +27,16 @@ void require_divides(const Mesh& mesh, const std::string& name, const Extent& wh
   for (const std::int64_t segment : whole.segments) require(segment);
 }
 
+// Appends a range, to the last one where that ends there.
+void append(std::vector<IndexRange>& ranges, const IndexRange& range) {
+  if (range.begin >= range.end) return;
+  if (!ranges.empty() && ranges.back().end == range.begin) {
+    ranges.back().end = range.end;
+  } else {
+    ranges.push_back(range);
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(Dim dim) { return dim_names[static_cast<std::size_t>(dim)]; }
@@ -130,14 +140,28 @@ std::vector<IndexRange> owned(const Mesh& mesh, const Extent& whole, const Place
     first += segment;
   }
   std::vector<IndexRange> joined;
-  for (const IndexRange& range : ranges) {
-    if (!joined.empty() && joined.back().end == range.begin) {
-      joined.back().end = range.end;
-    } else if (range.begin < range.end) {
-      joined.push_back(range);
-    }
-  }
+  for (const IndexRange& range : ranges) append(joined, range);
   return joined;
+}
+
+std::vector<IndexRange> owned_elements(const Mesh& mesh, const Shape& whole, const Placement& placement, int rank) {
+  std::vector<IndexRange> ranges{{0, 1}};  // of the dimensions so far, as if they were all
+  for (const Extent& extent : whole) {
+    const std::vector<IndexRange> mine = owned(mesh, extent, placement, rank);
+    const bool all = mine.size() == 1 && mine.front() == IndexRange{0, extent.size};
+    std::vector<IndexRange> next;
+    for (const IndexRange& range : ranges) {
+      if (all) {
+        append(next, {range.begin * extent.size, range.end * extent.size});
+        continue;
+      }
+      for (std::int64_t at = range.begin; at < range.end; ++at) {
+        for (const IndexRange& part : mine) append(next, {at * extent.size + part.begin, at * extent.size + part.end});
+      }
+    }
+    ranges = std::move(next);
+  }
+  return ranges;
 }
 
 std::string describe(const Mesh& mesh, const Placement& placement) {

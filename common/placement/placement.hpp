@@ -91,6 +91,10 @@ struct IndexRange {
 [[nodiscard]] std::vector<IndexRange> owned(const Mesh& mesh, const Extent& whole, const Placement& placement,
                                             int rank);
 
+// The same of all elements of a whole tensor, in the order of its memory: the last dimension is the innermost.
+[[nodiscard]] std::vector<IndexRange> owned_elements(const Mesh& mesh, const Shape& whole, const Placement& placement,
+                                                     int rank);
+
 // "sequence by tensor; partial over data", "copies".
 [[nodiscard]] std::string describe(const Mesh& mesh, const Placement& placement);
 // "batch 2 × sequence 4096 × hidden 512".

@@ -36,7 +36,7 @@ struct Site {
   // Sums inside the operation over a dimension that its outputs have: a norm's over hidden, the loss's over the
   // vocabulary (maximum, sum and the target's logit); in fp32.
   Shape statistics = {};
-  bool passes_sums = false;  // linear in its first input: of partial sums it makes partial sums
+  bool passes_sums = false;  // linear in its first input: of partial sums it makes partial sums, in I, too
 };
 
 // A block's input is the value "input", of the embedding "tokens"; its output is that of its last site. Names are those

@@ -38,6 +38,8 @@ struct LayoutTable {
   std::string name;                               // "1d, sp"
   std::map<std::string, Placement> values = {};   // as they are kept between sites
   std::map<std::string, Placement> weights = {};  // as they are stored
+  // Values whose gradients stay summands over these axes: the site that makes them, which passes sums, passes them on.
+  std::map<std::string, Axes> gradient_sums = {};
   // Of each site its iteration space: which axes divide which of its dimensions. One axis may divide several that no
   // tensor of the site has together (query heads and heads of keys).
   std::map<std::string, Placement> sites = {};

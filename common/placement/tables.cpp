@@ -58,6 +58,11 @@ void place_values(LayoutTable& table, const std::vector<Site>& sites, const Plac
   }
 }
 
+// Of experts.
+bool has_rows(const Site& site) {
+  return has(site.inputs.front().value.shape, Dim::rows) || has(site.outputs.front().shape, Dim::rows);
+}
+
 // A look-up is a product with the rows' indicators.
 bool multiplies(const Site& site) { return is_matmul(site.kind) || site.kind == OperationKind::lookup; }
 bool reads_inner(const Site& site) { return is_inner(site.inputs.front().value.shape); }
@@ -77,12 +82,26 @@ LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequenc
   const Placement outside = placement_of({.batch = data, .tokens = tokens});
   LayoutTable table{.name = sequence_parallel ? "1d, sp" : "1d", .keeps_gathered = !sequence_parallel};
   place_values(table, sites, inside, outside);
-  for (const Site& site : sites) table.sites[site.name] = is_inner(site) ? inside : outside;
+  for (const Site& site : sites) {
+    table.sites[site.name] = is_inner(site) || has_rows(site) ? inside : outside;
+    for (const NamedShape& output : site.outputs) {
+      if (has(output.shape, Dim::rows)) table.values[output.name] = restricted(inside, output.shape);
+    }
+    if (site.kind != OperationKind::lookup) continue;  // which reads the tokens' ids, and every rank has all of them
+    const NamedShape& ids = site.inputs.front().value;
+    table.values[ids.name] = restricted(inside, ids.shape);
+  }
   const Axes over = set_of(tensor);
-  for (const Site& site : sites) {  // experts' sums are added up once they are combined: of tokens, not of rows
-    if (!site.passes_sums || sequence_parallel) continue;
-    Placement& summands = table.values[site.inputs.front().value.name];
-    summands = with_partial(summands, over);
+  // Experts' sums are added up once they are combined, and those of their input's gradient once these are: of tokens,
+  // not of rows.
+  for (const Site& site : sites) {
+    if (!site.passes_sums) continue;
+    const NamedShape& input = site.inputs.front().value;
+    if (has(input.shape, Dim::rows)) {
+      table.values[input.name] = with_partial(table.values[input.name], over);
+    } else {
+      table.gradient_sums[site.outputs.front().name] = over;
+    }
   }
   const Collective reduce = sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce;
   table.declared = {{Phase::forward, Role::output, reduce, over},

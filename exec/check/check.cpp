@@ -13,6 +13,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/program.hpp"
+#include "exec/check/replayed_routing.hpp"
 #include "exec/stage/factory.hpp"
 #include "exec/stage/torch_stage.hpp"
 
@@ -20,6 +21,7 @@ namespace plumb::exec {
 namespace {
 
 constexpr double most_error_ratio = 1.5;
+constexpr double most_gap = 16;  // of replayed experts, in units of the last place
 
 // Of all that one device does: its steps are as long as those of all ranks together.
 class CheckProgress {
@@ -158,14 +160,15 @@ std::vector<std::string> differing(const std::vector<WeightPtr>& weights, const 
 
 class Comparison {
  public:
-  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device, std::size_t steps,
+  Comparison(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device, const Trained& run,
              const Progress::Clock& clock)
       : plan_(plan),
         corpus_(corpus),
         device_(device),
         all_{.end = plan.schedule.microbatches * plan.layout.data.degree, .slices = plan.schedule.slices},
-        progress_((static_cast<std::int64_t>(steps) + 1) * all_.end, clock),  // and one step in fp64
-        steps_(steps),
+        progress_((static_cast<std::int64_t>(run.losses.size()) + 1) * all_.end, clock),  // and one step in fp64
+        run_(run),
+        steps_(run.losses.size()),
         reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
     reference_.log_routing(&routing_);
     if (replicas(plan.schedule) == 2) {
@@ -183,9 +186,22 @@ class Comparison {
         reference_.optimizer_step();
         if (second_) second_->optimizer_step();
       }
-      losses.push_back(run(static_cast<std::int64_t>(step)));
+      if (step + 1 == steps_) take_over();
+      losses.push_back(train_step(static_cast<std::int64_t>(step)));
     }
     return losses;
+  }
+  // Of what the run has from itself; empty: nothing.
+  [[nodiscard]] std::string problem() const {
+    std::ostringstream text;
+    if (!other_start_.empty()) text << "the run began with other values of " << other_start_;
+    if (!text.str().empty()) return text.str();
+    const double allowed = most_gap * epsilon_of(plan_.training.precision);
+    if (!run_.routing.empty() && !(routing_gap_ <= allowed)) {
+      text << "tokens went to experts that are less likely than others by a part of " << routing_gap_
+           << ", expected at most " << allowed;
+    }
+    return text.str();
   }
 
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return reference_.trained_weights(); }
@@ -196,6 +212,7 @@ class Comparison {
     for (std::size_t index = 0; index < exact.weights().size(); ++index) {
       exact.weights()[index]->value.copy_(reference_.weights()[index]->value);
     }
+    routing_gap_ = routing_.worst_gap;
     routing_.replay = true;
     exact.log_routing(&routing_);
     run_step(exact, static_cast<std::int64_t>(steps_) - 1, all_, progress_);
@@ -214,7 +231,22 @@ class Comparison {
   }
 
  private:
-  double run(std::int64_t step) {
+  // The run's weights and experts of its last step. Of its only one the weights must be those that the seed gives.
+  void take_over() {
+    if (!run_.routing.empty()) {
+      routing_ = replayed(plan_, run_.routing);
+    }
+    if (run_.weights.empty()) return;
+    for (const WeightPtr& weight : reference_.weights()) {
+      const auto found = run_.weights.find(weight->name);
+      if (found == run_.weights.end()) throw RunError("check", "the run has no weights of " + weight->name);
+      const at::Tensor value = wide(found->second).view(weight->value.sizes()).to(weight->value.options());
+      if (steps_ == 1 && !at::equal(value, weight->value) && other_start_.empty()) other_start_ = weight->name;
+      weight->value.copy_(value);
+    }
+  }
+
+  double train_step(std::int64_t step) {
     const bool last = step + 1 == static_cast<std::int64_t>(steps_);
     if (plan_.layout.data.degree > 1 && !last) return run_by_shares(step);
     if (!second_) {
@@ -260,8 +292,11 @@ class Comparison {
   c10::Device device_;
   Microbatches all_;
   CheckProgress progress_;  // from before the model is made
+  const Trained& run_;
   std::size_t steps_;
   RoutingLog routing_;
+  double routing_gap_ = 0;
+  std::string other_start_;
   TorchStage reference_;
   std::unique_ptr<TorchStage> second_;  // the second replica, if the plan has one
 };
@@ -270,12 +305,13 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
-// Of losses, which are means of fp32 values.
-bool near(double a, double b) {
+// Of losses, which are means of fp32 values; where the logits are of another precision, of values as exact as these.
+bool near(double a, double b, double epsilon) {
   constexpr double most_ulps = 8;
   const auto size = static_cast<float>(std::abs(b));
   const double ulp = static_cast<double>(std::nextafter(size, std::numeric_limits<float>::infinity()) - size);
-  return same_bits(a, b) || std::abs(a - b) <= most_ulps * ulp;
+  const double wider = epsilon / static_cast<double>(std::numeric_limits<float>::epsilon());
+  return same_bits(a, b) || std::abs(a - b) <= most_ulps * ulp * wider;
 }
 
 std::string describe(const std::vector<double>& losses, const std::vector<double>& expected, std::size_t step) {
@@ -294,8 +330,9 @@ std::string describe(const CheckResult& result) {
 
 }  // namespace
 
-CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const std::vector<double>& losses,
-                  const NamedGradients& gradients, const std::string& device, const Progress::Clock& clock) {
+CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& run,
+                  const std::string& device, const Progress::Clock& clock) {
+  const std::vector<double>& losses = run.losses;
   if (losses.empty()) {
     throw RunError("check", "there is no step to check");
   }
@@ -306,37 +343,45 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   if (plan.schedule.update_every > 0) {
     UpdatesReference reference(plan, corpus, c10::Device(device));
     expected = reference.train(losses.size(), clock);
-    different_gradients = differing(reference.weights(), gradients);
+    different_gradients = differing(reference.weights(), run.gradients);
   } else {
-    Comparison comparison(plan, corpus, c10::Device(device), losses.size(), clock);
+    Comparison comparison(plan, corpus, c10::Device(device), run, clock);
     expected = comparison.train();
-    different_gradients = differing(comparison.weights(), gradients);
-    comparison.weigh_errors(gradients, result);
+    different_gradients = differing(comparison.weights(), run.gradients);
+    comparison.weigh_errors(run.gradients, result);
+    result.problem = comparison.problem();
   }
-  const bool one_order = plan.layout.data.degree == 1;  // else sums are in another order than on one device
-  const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), one_order ? same_bits : near);
+  const bool divided = plan.layout.tensor.degree > 1;
+  const bool one_order = plan.layout.data.degree == 1 && !divided;  // else sums are in another order than on one device
+  const double epsilon = epsilon_of(divided ? plan.training.precision : ElementType::fp32);
+  const auto same = [&](double a, double b) { return one_order ? same_bits(a, b) : near(a, b, epsilon); };
+  const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), same);
   const bool same_losses = different.first == losses.end();
   result.bitwise_equal =
       different_gradients.empty() && std::equal(losses.begin(), losses.end(), expected.begin(), same_bits);
   result.passed = one_order ? result.bitwise_equal : same_losses && result.worst_error_ratio <= most_error_ratio;
+  result.passed = result.passed && result.problem.empty();
   if (result.passed) return result;
-  if (!same_losses) {
-    result.problem = describe(losses, expected, static_cast<std::size_t>(different.first - losses.begin()));
-  }
-  const std::string separator = result.problem.empty() ? "" : "; ";
+  const auto add = [&](const std::string& problem) {
+    result.problem += (result.problem.empty() ? "" : "; ") + problem;
+  };
+  if (!same_losses) add(describe(losses, expected, static_cast<std::size_t>(different.first - losses.begin())));
   if (one_order && !different_gradients.empty()) {
-    result.problem += separator + std::to_string(different_gradients.size()) +
-                      " gradients differ from the single device's, the first is " + different_gradients.front();
+    add(std::to_string(different_gradients.size()) + " gradients differ from the single device's, the first is " +
+        different_gradients.front());
   }
-  if (!one_order && !(result.worst_error_ratio <= most_error_ratio)) {
-    result.problem += separator + describe(result);
-  }
+  if (!one_order && !(result.worst_error_ratio <= most_error_ratio)) add(describe(result));
   return result;
+}
+
+CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const Trained& run,
+                                    const Progress::Clock& clock) {
+  return check(plan, corpus_of(plan, options), run, options.device, clock);
 }
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
                                     const NamedGradients& gradients, const Progress::Clock& clock) {
-  return check(plan, corpus_of(plan, options), losses, gradients, options.device, clock);
+  return check_against_reference(plan, options, {.losses = losses, .gradients = gradients}, clock);
 }
 
 }  // namespace plumb::exec

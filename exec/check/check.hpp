@@ -25,6 +25,16 @@ struct CheckResult {
   std::string problem;
 };
 
+// What of a run is compared. Ranks of a tensor group round otherwise than one device, of which an optimizer makes much
+// where a gradient is near nothing, and near ties of experts turn: so of such a run the single device makes the last
+// step from the run's weights, and its tokens go to the run's experts, which must be its own choice but for near ties.
+struct Trained {
+  std::vector<double> losses;   // of each step
+  NamedGradients gradients;     // of the last one, whole
+  NamedGradients weights = {};  // before the last one; empty: those that the single device has come to
+  NamedGradients routing = {};  // of the last one, by routing_name; empty: the single device's own
+};
+
 // Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they
 // differ by CheckResult's ratio of errors against fp64, routing of experts replayed. Slices of a sequence are slices on
 // the single device, too: F of one after the other, I and W in reverse. Of two replicas the single device
@@ -33,12 +43,13 @@ struct CheckResult {
 // is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its
 // weights that the schedule states (bitwise, gradients of the last update; fp64 has no optimizer, so no ratio).
 // `device` is where the run was: "cpu", "cuda:0". `clock` is that of the progress.
-[[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
-                                const std::vector<double>& losses, const NamedGradients& gradients,
+[[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& run,
                                 const std::string& device, const Progress::Clock& clock);
 
 // Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
 // gradients of the last step, which must be complete. `clock` is that of the progress which is shown meanwhile.
+[[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const Trained& run,
+                                                  const Progress::Clock& clock = std::chrono::steady_clock::now);
 [[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options,
                                                   const std::vector<double>& losses, const NamedGradients& gradients,
                                                   const Progress::Clock& clock = std::chrono::steady_clock::now);

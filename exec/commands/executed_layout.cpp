@@ -1,7 +1,15 @@
 #include "exec/commands/executed_layout.hpp"
 
+#include <algorithm>
+#include <array>
+#include <variant>
+
+#include "common/layout/divisible.hpp"
+
 namespace plumb::exec {
 namespace {
+
+constexpr int largest_named_degree = 64;
 
 void require_plain_gradients(const Plan& plan) {
   if (plan.layout.data.sharding == Sharding::none) return;
@@ -11,44 +19,130 @@ void require_plain_gradients(const Plan& plan) {
                    "plan with data: {sharding: none}");
 }
 
-// With a data degree above 1.
+// With a data or a tensor degree above 1.
 void require_one_sum(const Plan& plan) {
+  const std::string alone = plan.layout.data.degree > 1 ? "data: {degree: 1}" : "tensor: {degree: 1}";
   if (replicas(plan.schedule) > 1) {
     throw InputError(plan.name,
                      "its schedule, " + plan.schedule.name +
-                         ", trains two replicas in one pipeline: so far with a data degree of 1 only",
-                     "plan with data: {degree: 1}, or with a schedule that trains one, such as zb-h1");
+                         ", trains two replicas in one pipeline: so far with data and tensor degrees of 1 only",
+                     "plan with " + alone + ", or with a schedule that trains one, such as zb-h1");
   }
   if (plan.schedule.update_every > 0) {
     throw InputError(plan.name,
                      "its schedule, " + plan.schedule.name +
-                         ", updates weights within a step, where gradients of data-parallel ranks are not summed",
-                     "plan with data: {degree: 1}, or with a schedule that updates once a step, such as 1f1b");
+                         ", updates weights within a step, where gradients of several ranks are not summed",
+                     "plan with " + alone + ", or with a schedule that updates once a step, such as 1f1b");
   }
+}
+
+void require_on_host(const Plan& plan, const SessionOptions& options) {
+  if (options.transport != "nccl" && options.device == "cpu") return;
+  throw InputError(
+      plan.name,
+      "its layout is " + describe(plan.layout) + ": data and tensor parallelism are executed on the host only so far",
+      "--device cpu with --transport local or gloo, or plan with data and tensor degrees of 1");
+}
+
+// Throws InputError that names the first shape that the tensor degree does not divide.
+void require_divided(const Plan& plan, int degree) {
+  Layout layout = plan.layout;
+  layout.tensor.degree = degree;
+  require_divisible(plan.model, layout);
+  const auto require = [&](std::int64_t shape, const char* name) {
+    if (shape % degree == 0) return;
+    throw InputError("layout", "a tensor degree of " + std::to_string(degree) + " does not divide " +
+                                   std::to_string(shape) + " " + name);
+  };
+  require(plan.model.vocabulary, "tokens of the vocabulary");
+  if (plan.layout.tensor.sequence_parallel) require(plan.training.sequence, "tokens of a sequence");
+  for (const Layer& layer : plan.model.layers) {
+    const auto* const moe = std::get_if<MoeMlp>(&layer.mlp);
+    if (moe != nullptr) require(moe->shared_width, "columns of a shared expert");
+  }
+}
+
+bool divides(const Plan& plan, int degree) {
+  try {
+    require_divided(plan, degree);
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
+}
+
+void require_divisible_parts(const Plan& plan) {
+  try {
+    require_divided(plan, plan.layout.tensor.degree);
+  } catch (const InputError& error) {
+    std::string allowed;
+    for (int degree = 1; degree <= largest_named_degree; ++degree) {
+      if (divides(plan, degree)) allowed += (allowed.empty() ? "" : ", ") + std::to_string(degree);
+    }
+    throw InputError(plan.name, error.problem(), "executed: tensor degrees of " + allowed);
+  }
+}
+
+// What of a plan a tensor group does not execute, and what it does instead.
+struct Missing {
+  bool is = false;
+  const char* what = "";
+  const char* hint = "";
+};
+
+bool has_parallel_experts(const Model& model) {
+  return std::ranges::any_of(
+      model.layers, [](const Layer& layer) { return layer.parallel && std::holds_alternative<MoeMlp>(layer.mlp); });
+}
+
+void require_executed_tensor(const Plan& plan) {
+  const TensorLayout& tensor = plan.layout.tensor;
+  const bool scattered = plan.software.scattered_messages && !tensor.sequence_parallel;
+  const std::array all{
+      Missing{tensor.kind != TensorKind::one_d, "a 2d, 2.5d or 3d tensor layout", "tensor: {kind: 1d}"},
+      Missing{tensor.asynchronous, "asynchronous tensor parallelism", "tensor: {asynchronous: false}"},
+      Missing{plan.training.lora.has_value(), "LoRA with a tensor degree", "tensor: {degree: 1}, or without lora"},
+      Missing{plan.model.vision.has_value(), "a model of images with a tensor degree", "tensor: {degree: 1}"},
+      Missing{has_parallel_experts(plan.model), "experts beside attention with a tensor degree", "tensor: {degree: 1}"},
+      Missing{plan.schedule.slices > 1, "a schedule of slices with a tensor degree",
+              "tensor: {degree: 1}, or a schedule of whole sequences, such as 1f1b"},
+      Missing{evicts(plan.schedule), "a schedule that evicts activations with a tensor degree",
+              "tensor: {degree: 1}, or a schedule without evictions, such as 1f1b"},
+      Missing{scattered, "messages that a tensor group scatters and gathers",
+              "software without scattered_messages, such as plumb, or tensor: {sequence_parallel: true}"}};
+  for (const Missing& missing : all) {
+    if (!missing.is) continue;
+    throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": " + missing.what + " is not executed yet",
+                     std::string("plan with ") + missing.hint);
+  }
+  require_divisible_parts(plan);
 }
 
 }  // namespace
 
 void require_executed_layout(const Plan& plan, const SessionOptions& options) {
   const Layout& layout = plan.layout;
-  for (const MeshAxis axis : {MeshAxis::tensor, MeshAxis::context, MeshAxis::expert}) {
+  for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;
-    throw InputError(plan.name,
-                     "its layout is " + describe(layout) + ": so far only pipelines and data parallelism are executed",
-                     "plan with tensor, context and expert degrees of 1");
+    throw InputError(
+        plan.name, "its layout is " + describe(layout) + ": so far pipelines, data and tensor parallelism are executed",
+        "plan with context and expert degrees of 1");
   }
-  if (layout.data.degree == 1) return;
+  if (layout.tensor.sequence_parallel && layout.tensor.degree == 1) {
+    throw InputError(plan.name,
+                     "sequence parallelism divides tokens among the ranks of a tensor group, and its tensor "
+                     "degree is 1",
+                     "plan with sequence_parallel: false, or a tensor degree of at least 2");
+  }
+  if (layout.data.degree == 1 && layout.tensor.degree == 1) return;
   if (has_stage_data(layout)) {
     throw InputError(plan.name, "its layout is " + describe(layout) + ": so far all stages have one data degree",
                      "plan with data: {degree: " + std::to_string(layout.data.degree) + "}");
   }
-  require_plain_gradients(plan);
+  if (layout.data.degree > 1) require_plain_gradients(plan);
   require_one_sum(plan);
-  if (options.transport == "nccl" || options.device != "cpu") {
-    throw InputError(plan.name,
-                     "its layout is " + describe(layout) + ": data parallelism is executed on the host only so far",
-                     "--device cpu with --transport local or gloo, or plan with data: {degree: 1}");
-  }
+  require_on_host(plan, options);
+  if (layout.tensor.degree > 1) require_executed_tensor(plan);
 }
 
 }  // namespace plumb::exec

@@ -5,7 +5,8 @@
 
 namespace plumb::exec {
 
-// Throws InputError that says what is allowed: so far pipelines, and on the host plain data parallelism around them.
+// Throws InputError that says what is allowed: pipelines, and on the host plain data parallelism
+// and 1d tensor parallelism, with and without sequence parallelism, around and in them.
 void require_executed_layout(const Plan& plan, const SessionOptions& options);
 
 }  // namespace plumb::exec

@@ -8,15 +8,18 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "common/base/digest.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/layout/lane.hpp"
+#include "exec/check/shards.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/data/data.hpp"
 #include "exec/device/torch_error.hpp"
 #include "exec/launch/clock_exchange.hpp"
+#include "exec/run/patience.hpp"
 #include "exec/run/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
 
@@ -100,6 +103,9 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   const int rank = transport.rank();
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();
+  of_stages.transport = &transport;
+  const bool divided = plans_.front().plan.layout.tensor.degree > 1;
+  of_stages.logs_routing = options_.check && divided;
   require_same_plans(transport);
   std::vector<Stages> stages;
   std::vector<ReceiveArena> arenas;  // by plan, as its stages
@@ -109,6 +115,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     const PreparedPlan& prepared = plans_[i];
     if (!options_.emulate) count_memory_as(account(i, rank));
+    of_stages.patience = patience(prepared.plan, {.deadline_floor = options_.deadline});
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
                                       : make_stages(prepared.plan, rank, of_stages));
     const bool planned = !prepared.slots.empty();
@@ -135,6 +142,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   Progress progress("steps");
   Clock::time_point told = Clock::now();
   const int steps = options_.warm_up + options_.steps;
+  NamedGradients before_last;
   const int between_clocks = std::max(1, steps / clock_measurements);
   for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
     const Clock::time_point begun = Clock::now();
@@ -146,6 +154,10 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       run.launches = launches.empty() ? nullptr : &launches[place(prepared, rank)];
       run.arena = prepared.slots.empty() ? nullptr : &arenas[running];
       if (!options_.emulate) count_memory_as(account(running, rank));
+      const bool last = run.first_step + 1 == steps;
+      if (options_.check && divided && last && running == 0) {
+        before_last = merged_weights(stages.front(), prepared.plan.training);
+      }
       RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
       logs[running].steps.push_back(std::move(step.steps.front()));
       logs[running].receives_beside = arenas[running].refused();
@@ -160,7 +172,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
 
   clocks.measure(Clock::now() + start_time);
 
-  SessionLogs all = gathered(transport, clocks, logs, stages.front());
+  SessionLogs all = gathered(transport, clocks, logs, stages.front(), before_last);
   all.device = device.name();
   return all;
 }
@@ -216,7 +228,7 @@ SessionLogs RankWork::logs_so_far() const {
 }
 
 SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, const std::vector<RankLog>& logs,
-                               const Stages& first) const {
+                               const Stages& first, const NamedGradients& before) const {
   SessionLogs all{.clock_uncertainty = clocks.uncertainty(),
                   .clock_of_rank = clocks.clock_of_rank(),
                   .clock_warnings = clocks.warnings()};
@@ -229,20 +241,30 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
     }
     all.ranks.push_back(std::move(of_plan));
   }
-  // The first rank whose copy of something has other bits than one before it.
-  const auto gather_into = [&](NamedGradients& named, const NamedGradients& mine) {
-    std::string different;
+  // Rank 0 gets them whole. In `different` the first rank whose copy of something has other bits than one before it.
+  std::string different;
+  const auto gather = [&](const NamedGradients& mine) {
+    Shards shards(plans_.front().plan);
     const std::vector<std::string> parts = transport.gather(to_bytes(mine), Clock::now() + start_time);
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      const std::string name = add_from_bytes(parts[rank], named);
+      NamedGradients of_rank;
+      (void)add_from_bytes(parts[rank], of_rank);
+      const std::string name = shards.add(static_cast<int>(rank), of_rank);
       if (name.empty() || !different.empty()) continue;
       different = fmt::format("rank {}: its copy of {} differs from that of a rank before it", rank, name);
     }
-    return different;
+    return parts.empty() ? NamedGradients() : std::move(shards).whole();
   };
-  if (options_.check) all.different_copy = gather_into(all.gradients, gradients(first));
+  if (options_.check) {
+    all.checked.gradients = gather(gradients(first));
+    if (plans_.front().plan.layout.tensor.degree > 1) {
+      all.checked.weights = gather(before);
+      all.checked.routing = gather(chosen_experts(first));
+    }
+    all.different_copy = std::exchange(different, "");
+  }
   if (options_.gathers_weights) {
-    const std::string different = gather_into(all.weights, merged_weights(first, plans_.front().plan.training));
+    all.weights = gather(merged_weights(first, plans_.front().plan.training));
     if (!different.empty()) throw RunError("", different);
   }
   return all;

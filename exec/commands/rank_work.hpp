@@ -32,7 +32,7 @@ struct PreparedPlan {
 struct SessionLogs {
   std::vector<std::vector<RankLog>> ranks = {};
   std::string device = {};                       // of rank 0
-  NamedGradients gradients = {};                 // of the first plan's last step, with `check`
+  Trained checked = {};                          // of the first plan, with `check`; without losses
   NamedGradients weights = {};                   // of the first plan, where they are gathered
   std::string different_copy = {};               // of the gradients: which rank's copy of what has other bits
   Seconds clock_uncertainty = {};                // as Timeline has it
@@ -78,8 +78,9 @@ class RankWork {
   void require_same_plans(Transport& transport) const;
   using Stages = std::vector<std::unique_ptr<Stage>>;
   // The logs of all ranks on rank 0's clock, with what was asked for of the first plan's stages.
+  // `before`: its weights before the last step, where the check wants them.
   [[nodiscard]] SessionLogs gathered(Transport& transport, ClockExchange& clocks, const std::vector<RankLog>& logs,
-                                     const Stages& first) const;
+                                     const Stages& first, const NamedGradients& before) const;
 
   const std::vector<PreparedPlan>& plans_;
   const SessionOptions& options_;

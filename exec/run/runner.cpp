@@ -17,6 +17,7 @@
 #include "exec/run/evictions.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
+#include "exec/run/patience.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
 #include "exec/run/step_moments.hpp"
@@ -33,16 +34,6 @@ Clock::time_point after(Clock::time_point time, Seconds delay) {
   // Beyond a year nobody waits; the clock's own range ends not much later.
   const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
   return time + std::chrono::duration_cast<Clock::duration>(bounded);
-}
-
-Seconds serial_time(const Plan& plan) {
-  Seconds microbatch{0};
-  Seconds optimizer{0};
-  for (const ComputeCost& cost : plan.costs.stages) {
-    microbatch += microbatch_time(cost, true);  // whether it is redone or not: an upper bound
-    optimizer += cost.optimizer;
-  }
-  return microbatch * plan.schedule.microbatches + optimizer;
 }
 
 // Goes through the list of its pipeline rank: `rank_`, peers and `transport_` are the pipeline's. What others hear of
@@ -333,7 +324,8 @@ class RankRun {
   [[nodiscard]] ActionMoments& here() { return moments_[static_cast<std::size_t>(position_.action)]; }
 
   [[nodiscard]] Seconds predicted(const Action& action) const {
-    if (!is_compute(action.kind) && action.kind != ActionKind::optimizer_step) return waiting_time_;
+    const bool computes = is_compute(action.kind) || action.kind == ActionKind::optimizer_step;
+    if (!computes || plan_.layout.tensor.degree > 1) return waiting_time_;  // ranks of a tensor group wait in all
     const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(action.stage)];
     return action.kind == ActionKind::optimizer_step ? cost.optimizer : microbatch_time(cost, false);
   }

@@ -58,16 +58,36 @@ void begin_rank_thread(int rank) {
 
 void count_memory_as(int rank) { track_memory_of_thread(rank); }
 
+namespace {
+
+// Null where a rank has its blocks alone.
+TensorGroupPtr tensor_group(const Plan& plan, int rank, const StageOptions& options) {
+  if (plan.layout.tensor.degree == 1) return {};
+  if (options.transport == nullptr)
+    throw RunError("rank " + std::to_string(rank), "a tensor group without a transport");
+  return c10::make_intrusive<TensorGroup>(
+      std::make_shared<Collectives>(*options.transport),
+      TensorGroup::Place{.layout = plan.layout.tensor,
+                         .ranks = group(plan.layout, rank, MeshAxis::tensor),
+                         .position = coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor)),
+                         .patience = options.patience});
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
   const std::shared_ptr<const Corpus> corpus = corpus_of(plan, options);
   const Schedule& schedule = plan.schedule;
   const int place = lane_of(plan.layout, rank).pipeline_rank;
+  const TensorGroupPtr group = tensor_group(plan, rank, options);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < stages(schedule); ++stage) {
       if (rank_in_replica(schedule, replica, stage) != place) continue;
       TorchStageSettings settings = stage_settings(plan, stage, c10::Device(options.device));
       settings.share.index = data_replica(plan.layout, rank);
+      settings.group = group;
+      settings.logs_routing = options.logs_routing;
       made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(std::move(settings), corpus);
     }
   }
@@ -123,6 +143,33 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
     }
   }
   return named;
+}
+
+std::string routing_name(std::int64_t layer, int microbatch) {
+  return "experts of layer " + std::to_string(layer) + ", microbatch " + std::to_string(microbatch);
+}
+
+NamedGradients chosen_experts(const std::vector<std::unique_ptr<Stage>>& stages) {
+  NamedGradients named;
+  for (const TorchStage* stage : torch_stages(stages)) {
+    if (stage->routing() == nullptr) continue;
+    const BatchShare& share = stage->settings().share;
+    for (const auto& [of, chosen] : stage->routing()->chosen) {
+      put(named, routing_name(of.first, of.second * share.count + share.index), chosen);
+    }
+  }
+  return named;
+}
+
+Bytes received_in_tensor_group(const std::vector<std::unique_ptr<Stage>>& stages) {
+  Bytes all;
+  for (const TorchStage* stage : torch_stages(stages)) {
+    const TensorGroupPtr& group = stage->settings().group;
+    if (!group) continue;
+    for (const auto& [ranks, bytes] : group->collectives().received()) all += bytes;
+    break;  // the rank's stages share them
+  }
+  return all;
 }
 
 Payload allocate_payload(std::size_t bytes) {

@@ -18,6 +18,10 @@ struct StageOptions {
   std::filesystem::path data;  // text to train on; empty: texts that every Debian has
   bool deterministic = false;  // only operations whose result does not depend on timing
   std::string device = "cpu";  // as Device::name says
+  // Of all ranks, for stages that a tensor group shares out: it must outlive them. How long these wait for each other.
+  Transport* transport = nullptr;
+  Seconds patience{60};
+  bool logs_routing = false;
 };
 
 // On a thread whose results must be those of the ranks by bits: one intra-op thread, as each rank has. A thread that
@@ -47,6 +51,14 @@ using NamedGradients = std::map<std::string, std::vector<float>>;
 // their sum (W + alpha / rank · B · A), and A and B under their own. Only for stages of make_stages.
 [[nodiscard]] NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
                                             const Training& training);
+
+// Which experts each token of the last step chose, of each layer and microbatch of the whole batch by `routing_name`,
+// [tokens, top_k]. Only for stages of make_stages with logs_routing.
+[[nodiscard]] NamedGradients chosen_experts(const std::vector<std::unique_ptr<Stage>>& stages);
+[[nodiscard]] std::string routing_name(std::int64_t layer, int microbatch);
+
+// Payload bytes that this rank has received in collectives of its tensor group; none without one.
+[[nodiscard]] Bytes received_in_tensor_group(const std::vector<std::unique_ptr<Stage>>& stages);
 
 // Memory that LibTorch reports. A buffer counts as its allocating rank's until `memory_moved` says that it was handed
 // over; data it does not know are ignored.

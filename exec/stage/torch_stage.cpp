@@ -6,61 +6,8 @@
 #include <cstdint>
 
 #include "common/base/error.hpp"
-#include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
-Numerics numerics_of(ElementType precision, c10::Device device) {
-  switch (precision) {
-    case ElementType::fp32:
-      return {.device = device};
-    case ElementType::bf16:
-      return {.compute = at::kBFloat16, .gradient = at::kFloat, .rounding = at::kBFloat16, .device = device};
-    case ElementType::fp64:
-      return {.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kDouble, .device = device};
-    case ElementType::fp16:
-    case ElementType::int64:
-      break;
-  }
-  throw InputError("training.precision", "expected fp32 or bf16; this type is not executed yet");
-}
-
-namespace {
-
-std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage) {
-  if (schedule.update_every == 0) return {};
-  const std::vector<std::int32_t> all = weight_versions(schedule);
-  const auto first = all.begin() + static_cast<std::ptrdiff_t>(stage) * schedule.microbatches;
-  return {first, first + schedule.microbatches};
-}
-
-}  // namespace
-
-TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device) {
-  return {.model = plan.model,
-          .training = plan.training,
-          .blocks = blocks_of_stage(plan.split, stage),
-          .stage = stage,
-          .microbatches = plan.schedule.microbatches,
-          .slices = plan.schedule.slices,
-          .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
-          .evicts = evicts(plan.schedule),
-          .numerics = numerics_of(plan.training.precision, device),
-          .update_every = plan.schedule.update_every,
-          .versions = versions_of_stage(plan.schedule, stage),
-          .share = {.index = 0, .count = plan.layout.data.degree}};
-}
-
-TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {
-  return {.model = plan.model,
-          .training = plan.training,
-          .blocks = {.first = 0, .last = head_block(plan.model) + 1},
-          .stage = 0,
-          .microbatches = plan.schedule.microbatches * plan.layout.data.degree,
-          .slices = plan.schedule.slices,
-          .recomputed = false,
-          .evicts = false,
-          .numerics = numerics};
-}
 
 Payload to_payload(at::Tensor tensor) {
   auto owner = std::make_shared<at::Tensor>(std::move(tensor));
@@ -71,8 +18,10 @@ Payload to_payload(at::Tensor tensor) {
 
 TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
     : settings_(std::move(settings)), corpus_(std::move(corpus)) {
+  if (settings_.logs_routing) routing_ = &own_routing_;
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
-    blocks_.push_back(std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics));
+    blocks_.push_back(
+        std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics, settings_.group));
   }
   if (settings_.model.tied_embeddings && is_first()) {
     tied_embedding_ = blocks_.front()->weights().front();
@@ -88,6 +37,7 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
         }
       }
       weights_.push_back(weight);
+      if (weight->is_trained() && block->is_partial(*weight)) partial_.push_back(weight);
     }
   }
   trained_ = trained(weights_);
@@ -136,6 +86,7 @@ at::Tensor TorchStage::targets_of(int microbatch) const {
 
 void TorchStage::zero_gradients() {
   tied_summed_ = false;
+  partial_summed_ = false;
   for (const WeightPtr& weight : trained_) {
     weight->gradient.zero_();
   }
@@ -177,7 +128,9 @@ TokenRange TorchStage::tokens_of(int microbatch) const {
 
 std::vector<std::int64_t> TorchStage::boundary_shape() const {
   const Training& training = settings_.training;
-  return {training.microbatch, training.sequence / settings_.slices, settings_.model.hidden};
+  const bool divided = settings_.group && divides_tokens(settings_.group->layout());
+  const std::int64_t tokens = training.sequence / settings_.slices;
+  return {training.microbatch, divided ? tokens / settings_.group->size() : tokens, settings_.model.hidden};
 }
 
 at::TensorOptions TorchStage::boundary_options() const {
@@ -319,6 +272,7 @@ DeviceFloats floats_of(const at::Tensor& gradient) {
 
 std::vector<DeviceFloats> TorchStage::gradients() {
   sum_tied_gradients();  // what is summed then is the whole gradient of the table
+  sum_partial_gradients();
   std::vector<DeviceFloats> all;
   for (const WeightPtr& weight : trained_) {
     all.push_back(floats_of(weight->gradient));
@@ -340,6 +294,13 @@ void TorchStage::sum_tied_gradients() {
   }
 }
 
+// Once a step, before replicas' gradients are summed or the optimizer applies them.
+void TorchStage::sum_partial_gradients() {
+  if (partial_summed_) return;
+  for (const WeightPtr& weight : partial_) settings_.group->sum_in_place(weight->gradient);
+  partial_summed_ = true;
+}
+
 void TorchStage::sum_with_replica(TorchStage& replica) {
   if (tied_embedding_ && tied_head_ && tied_head_->is_trained()) {
     tied_embedding_->gradient.add_(replica.tied_head_->gradient);
@@ -354,6 +315,7 @@ void TorchStage::sum_with_replica(TorchStage& replica) {
 
 void TorchStage::optimizer_step() {
   sum_tied_gradients();
+  sum_partial_gradients();
   if (!optimizer_) {
     throw RunError("stage " + std::to_string(settings_.stage), "fp64 stages are references and have no optimizer");
   }

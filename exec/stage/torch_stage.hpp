@@ -9,35 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/plan/plan.hpp"
 #include "exec/data/data.hpp"
-#include "exec/stage/batch.hpp"
 #include "exec/stage/modules/block.hpp"
 #include "exec/stage/primitives/weight_optimizer.hpp"
 #include "exec/stage/stage.hpp"
+#include "exec/stage/stage_settings.hpp"
 
 namespace plumb::exec {
-
-struct TorchStageSettings {
-  Model model;
-  Training training;
-  BlockRange blocks;
-  int stage = 0;         // for errors
-  int microbatches = 1;  // of sliced sequences each slice is one, as in the schedule
-  int slices = 1;
-  bool recomputed = false;
-  bool evicts = false;  // some microbatch's activations
-  Numerics numerics;
-  int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
-  std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
-  BatchShare share = {};
-};
-
-[[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);
-// Stage `stage` of a plan, with the first share of its batch.
-[[nodiscard]] TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device = at::kCPU);
-// All blocks as one stage, on one device, with the whole batch.
-[[nodiscard]] TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics);
 
 // On a device that is not the host (`numerics.device`) all it puts there goes to the thread's current stream.
 class TorchStage final : public Stage {
@@ -69,6 +47,8 @@ class TorchStage final : public Stage {
   // Of the step that ended last, per microbatch.
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   void log_routing(RoutingLog* routing) { routing_ = routing; }
+  [[nodiscard]] const RoutingLog* routing() const { return routing_; }
+  [[nodiscard]] const TorchStageSettings& settings() const { return settings_; }
 
  private:
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
@@ -81,6 +61,7 @@ class TorchStage final : public Stage {
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
   void zero_gradients();
+  void sum_partial_gradients();
   void put_batch_on_device();
   [[nodiscard]] at::Tensor inputs_of(int microbatch) const;
   [[nodiscard]] at::Tensor targets_of(int microbatch) const;
@@ -92,7 +73,8 @@ class TorchStage final : public Stage {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<WeightPtr> weights_;
   std::vector<WeightPtr> trained_;
-  WeightPtr tied_embedding_;  // each null unless its block stands here and the model is tied
+  std::vector<WeightPtr> partial_;  // of these, whose gradients are summed over the tensor group
+  WeightPtr tied_embedding_;        // each null unless its block stands here and the model is tied
   WeightPtr tied_head_;
   std::unique_ptr<WeightOptimizer> optimizer_;  // of trained_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
@@ -102,8 +84,10 @@ class TorchStage final : public Stage {
   std::map<int, at::Tensor> targets_;    // … of the last stage, where these are not on the host
   std::vector<at::Tensor> made_losses_;  // there, too: read when the step has ended
   RoutingLog* routing_ = nullptr;
+  RoutingLog own_routing_;  // where the settings want one
   std::int64_t step_ = 0;
   bool tied_summed_ = false;
+  bool partial_summed_ = false;
 
   // With several updates a step. Version v is what v of its updates made.
   struct Version {

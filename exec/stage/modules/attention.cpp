@@ -63,7 +63,7 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const Module query = make_linear(context, "attention.q", width, hidden, attention.qkv_bias);
   const Module key = make_linear(context, "attention.k", kv_width, hidden, attention.qkv_bias);
   const Module value = make_linear(context, "attention.v", kv_width, hidden, attention.qkv_bias);
-  const Module out = make_linear(context, "attention.out", hidden, width, attention.out_bias);
+  const Module out = make_leaving_linear(context, "attention.out", hidden, width, attention.out_bias);
   const WeightPtr query_norm = attention.qk_norm ? weight_of(context, "attention.q_norm", {size}) : WeightPtr();
   const WeightPtr key_norm = attention.qk_norm ? weight_of(context, "attention.k_norm", {size}) : WeightPtr();
   const Module gate = attention.output_gate ? make_linear(context, "attention.gate", width, hidden) : Module();

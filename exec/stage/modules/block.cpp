@@ -16,21 +16,54 @@
 namespace plumb::exec {
 namespace {
 
-Module make_module(const Model& model, int block, const Training& training, WeightStore& store,
-                   const Numerics& numerics) {
-  const bool is_layer = block > 0 && block < head_block(model);
+// With the layers of the model as they are, and its vocabulary as this rank has it.
+Model local_model(Model model, const Divided* divided, bool is_layer) {
+  if (divided != nullptr && !is_layer) model.vocabulary = divided->of.vocabulary();
+  return model;
+}
+
+Module make_module(const Model& whole, int block, const Training& training, WeightStore& store,
+                   const Numerics& numerics, const Divided* divided) {
+  const bool is_layer = block > 0 && block < head_block(whole);
+  const Model model = local_model(whole, divided, is_layer);
   const ModuleContext context{.model = model,
                               .weights = store,
                               .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
                               .layer = block - 1,
                               .sequence = training.sequence,
                               .numerics = numerics,
-                              .lora_scale = training.lora ? scale_of(*training.lora) : 1};
-  Module module = block == 0 ? make_embedding(context)
-                  : is_layer ? make_layer(context, model.layers[static_cast<std::size_t>(block - 1)])
-                             : make_head(context);
+                              .lora_scale = training.lora ? scale_of(*training.lora) : 1,
+                              .divided = divided};
+  const auto layer = [&] {
+    const Layer& all = model.layers[static_cast<std::size_t>(block - 1)];
+    return divided == nullptr ? all : divided->of.local(all);
+  };
+  Module module = block == 0 ? make_embedding(context) : is_layer ? make_layer(context, layer()) : make_head(context);
   store.require_all_taken();
   return module;
+}
+
+std::unique_ptr<Divided> divided_block(const Model& model, int block, const Training& training, TensorGroupPtr group) {
+  if (!group) return nullptr;
+  Division division(model, block, group->layout(), training, group->position());
+  return std::make_unique<Divided>(Divided{.of = std::move(division), .group = std::move(group)});
+}
+
+// Weights are drawn whole, so that the model is the same however it is divided.
+Cut cut_of(const Divided* divided) {
+  if (divided == nullptr) return {};
+  return [divided](const Parameter& parameter, const at::Tensor& whole) {
+    at::Tensor part = at::empty(divided->of.local_shape(parameter), whole.options());
+    const at::Tensor to = part.view({-1});
+    const at::Tensor from = whole.reshape({-1});
+    std::int64_t at = 0;
+    for (const IndexRange& range : divided->of.owned(parameter.name)) {
+      const std::int64_t count = range.end - range.begin;
+      to.narrow(0, at, count).copy_(from.narrow(0, range.begin, count));
+      at += count;
+    }
+    return part;
+  };
 }
 
 // A view of something larger keeps that alive: where no graph needs it, only the view's own part is kept.
@@ -62,9 +95,11 @@ std::vector<Parameter> block_parameters(const Model& model, int block) {
   return parameters;
 }
 
-Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics)
-    : store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics),
-      module_(make_module(model, block, training, store_, numerics)),
+Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group)
+    : divided_(divided_block(model, block, training, std::move(group))),
+      store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics,
+             cut_of(divided_.get())),
+      module_(make_module(model, block, training, store_, numerics, divided_.get())),
       has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block))),
       has_backward_(has_input_gradient_ ||
                     std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}

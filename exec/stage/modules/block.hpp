@@ -19,8 +19,9 @@ namespace plumb::exec {
 class Block {
  public:
   // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
-  // Of the training count sequence, seed and LoRA.
-  Block(const Model& model, int block, const Training& training, const Numerics& numerics);
+  // Of the training count sequence, seed and LoRA; where the ranks of a tensor group share the block out, its
+  // microbatch.
+  Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group = {});
 
   // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
   // sequence come in ascending order here, and in descending order in I.
@@ -36,6 +37,8 @@ class Block {
   // No microbatch's I or W is still to come.
   [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty() && carried_.empty(); }
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
+  // Whether each rank of the tensor group has a summand of the weight's gradient.
+  [[nodiscard]] bool is_partial(const Weight& weight) const { return divided_ && divided_->of.is_partial(weight.name); }
 
  private:
   struct Graph {
@@ -50,6 +53,7 @@ class Block {
   [[nodiscard]] std::vector<Carried> carried_before(const Pass& pass) const;
   [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
 
+  std::unique_ptr<Divided> divided_;  // null: it is whole
   WeightStore store_;
   Module module_;
   bool has_input_gradient_;

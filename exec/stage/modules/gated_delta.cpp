@@ -39,7 +39,7 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
   const WeightPtr a_log = context.weights.take(context.prefix + "linear.a_log", {delta.value_heads});
   const WeightPtr dt_bias = context.weights.take(context.prefix + "linear.dt_bias", {delta.value_heads});
   const WeightPtr norm = weight_of(context, "linear.norm", {delta.value_dim});
-  const Module out = make_linear(context, "linear.out", hidden, values);
+  const Module out = make_leaving_linear(context, "linear.out", hidden, values);
   const auto type = wide_type(context.numerics.compute);
   const std::int64_t repeats = delta.value_heads / delta.key_heads;
 

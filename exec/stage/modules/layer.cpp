@@ -9,6 +9,7 @@
 #include "exec/stage/modules/module.hpp"
 #include "exec/stage/primitives/functions.hpp"
 #include "exec/stage/primitives/operations.hpp"
+#include "exec/stage/tensor/vocabulary.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -61,7 +62,35 @@ Module make_linear(const ModuleContext& context, const std::string& name, std::i
     return
         [=](const at::Tensor& x, const Pass& pass) { return adapted_linear(x, weight, offset, adapter, pass.queue); };
   }
-  return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, offset, pass.queue); };
+  return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, offset, pass.queue, pass.part_of(x)); };
+}
+
+Module make_leaving_linear(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
+                           bool bias) {
+  const CrossingPtr exit = exit_of(context.divided, name);
+  if (!exit) return make_linear(context, name, out, in, bias);
+  const Module product = make_linear(context, name, out, in);
+  const WeightPtr offset = bias ? context.weights.take(context.prefix + name + ".bias", {out}) : WeightPtr();
+  return [=](const at::Tensor& x, const Pass& pass) {
+    const at::Tensor sum = crossed(product(x, pass), exit);
+    return offset ? add_bias(sum, offset, pass.queue) : sum;
+  };
+}
+
+Pass entered(const at::Tensor& x, const Pass& pass, const CrossingPtr& entry) {
+  Pass inside = pass;
+  inside.gathered = crossed(x, entry);
+  inside.part = kept_part(x, entry);
+  return inside;
+}
+
+Module entering(const ModuleContext& context, const std::string& value, Module inner) {
+  const CrossingPtr entry = entry_of(context.divided, value);
+  if (!entry || !inner) return inner;
+  return [=](const at::Tensor& x, const Pass& pass) {
+    const Pass inside = entered(x, pass, entry);
+    return inner(inside.gathered, inside);
+  };
 }
 
 ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name, at::IntArrayRef shape) {
@@ -94,6 +123,20 @@ Norm make_norm(const ModuleContext& context, const std::string& name, NormKind k
               }};
 }
 
+namespace {
+
+// With sequence parallelism each rank goes on with its own tokens.
+Module make_divided_embedding(const Divided& divided, const WeightPtr& table, const WeightPtr& positions) {
+  const CrossingPtr exit = exit_of(&divided, "embedding");
+  const int position = divided.group->position();
+  return [=](const at::Tensor& tokens, const Pass& pass) {
+    const at::Tensor y = crossed(embed_part(tokens, table, position * table->value.size(0), pass.queue), exit);
+    return positions ? add_positions(y, positions, position * y.size(1) % tokens.size(1), pass.queue) : y;
+  };
+}
+
+}  // namespace
+
 Module make_embedding(const ModuleContext& context) {
   const Model& model = context.model;
   if (model.vision) {
@@ -103,6 +146,7 @@ Module make_embedding(const ModuleContext& context) {
   const WeightPtr positions = model.positions == Positions::learned
                                   ? context.weights.take("embedding.positions", {model.max_positions, model.hidden})
                                   : WeightPtr();
+  if (context.divided != nullptr) return make_divided_embedding(*context.divided, table, positions);
   return [=](const at::Tensor& tokens, const Pass& pass) {
     return embed(tokens, table, positions, pass.slice.first_token, pass.queue);
   };
@@ -110,15 +154,19 @@ Module make_embedding(const ModuleContext& context) {
 
 Module make_layer(const ModuleContext& context, const Layer& layer) {
   const Norm mixer_norm = make_norm(context, "norm_1", layer.norm);
-  const Module mixer = make_mixer(context, layer.mixer);
+  const Module inner_mixer = make_mixer(context, layer.mixer);
   const Norm mlp_norm = layer.norms == 2 ? make_norm(context, "norm_2", layer.norm) : mixer_norm;
-  const Module mlp = make_mlp(context, layer.mlp);
+  const Module inner_mlp = make_mlp(context, layer.mlp);
   if (layer.parallel) {
+    const CrossingPtr entry = entry_of(context.divided, "norm_1");
     return [=](const at::Tensor& x, const Pass& pass) {
-      const at::Tensor normal = mixer_norm.of(x, pass);
-      return x + mixer(normal, pass) + mlp(normal, pass);
+      const Pass inside = entered(mixer_norm.of(x, pass), pass, entry);
+      return x + inner_mixer(inside.gathered, inside) + inner_mlp(inside.gathered, inside);
     };
   }
+  const Module mixer = entering(context, "norm_1", inner_mixer);
+  const bool routes = std::holds_alternative<MoeMlp>(layer.mlp);  // its router reads the value as it is
+  const Module mlp = routes ? inner_mlp : entering(context, layer.norms == 2 ? "norm_2" : "norm_1", inner_mlp);
   return [=](const at::Tensor& x, const Pass& pass) {
     if (!mixer) return mlp ? x + mlp(mlp_norm.of(x, pass), pass) : x;
     if (!mlp) return x + mixer(mixer_norm.of(x, pass), pass);
@@ -137,9 +185,13 @@ Module make_head(const ModuleContext& context) {
   const WeightPtr table =
       weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
   const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();
-  const auto logits = [=](const at::Tensor& x, const Pass& pass) { return linear(x, table, bias, pass.queue); };
-  return
-      [=](const at::Tensor& x, const Pass& pass) { return cross_entropy(logits(norm(x, pass), pass), pass.targets); };
+  const TensorGroupPtr group = context.divided == nullptr ? TensorGroupPtr() : context.divided->group;
+  const Module loss = entering(context, "final_norm", [=](const at::Tensor& x, const Pass& pass) {
+    const at::Tensor logits = linear(x, table, bias, pass.queue, pass.part_of(x));
+    if (!group) return cross_entropy(logits, pass.targets);
+    return divided_cross_entropy(logits, pass.targets, group->position() * logits.size(-1), group);
+  });
+  return [=](const at::Tensor& x, const Pass& pass) { return loss(norm(x, pass), pass); };
 }
 
 }  // namespace plumb::exec

@@ -9,7 +9,7 @@ namespace plumb::exec {
 Module make_dense_mlp(const ModuleContext& context, const DenseMlp& mlp) {
   const std::int64_t hidden = context.model.hidden;
   const Module up = make_linear(context, "mlp.up", mlp.width, hidden, mlp.bias);
-  const Module down = make_linear(context, "mlp.down", hidden, mlp.width, mlp.bias);
+  const Module down = make_leaving_linear(context, "mlp.down", hidden, mlp.width, mlp.bias);
   if (mlp.activation == Activation::swiglu) {
     const Module gate = make_linear(context, "mlp.gate", mlp.width, hidden, mlp.bias);
     return [=](const at::Tensor& x, const Pass& pass) { return down(swiglu(gate(x, pass), up(x, pass)), pass); };

@@ -12,6 +12,7 @@
 #include "common/model/model.hpp"
 #include "exec/stage/primitives/expert_rows.hpp"
 #include "exec/stage/primitives/weights.hpp"
+#include "exec/stage/tensor/crossing.hpp"
 
 namespace plumb::exec {
 
@@ -19,6 +20,9 @@ namespace plumb::exec {
 // run that it is compared with: near ties flip otherwise.
 struct RoutingLog {
   bool replay = false;
+  // Of replayed choices: how much less likely than the one that it has taken the place of a chosen expert was, at most,
+  // in parts of that. Near ties alone are small.
+  double worst_gap = 0;
   std::map<std::pair<std::int64_t, int>, at::Tensor> chosen;
 };
 
@@ -42,11 +46,19 @@ struct Pass {
   Slice slice = {};
   std::vector<Carried> earlier = {};  // by slice, of those before this one
   Carried* carried = nullptr;         // what this one hands on; null: no slice comes after
+  // Of a part that ranks share out: what it reads, and with sequence parallelism what its products keep of that.
+  at::Tensor gathered = {};
+  KeptPartPtr part = {};
+
+  // Of an input of a product; null: the product keeps it as it is.
+  [[nodiscard]] KeptPartPtr part_of(const at::Tensor& x) const {
+    return part && x.is_same(gathered) ? part : KeptPartPtr();
+  }
 };
 
 using Module = std::function<at::Tensor(const at::Tensor& input, const Pass& pass)>;
 
-// What a module is made of.
+// What a module is made of. Of a divided block the model and its layer have this rank's heads, widths and vocabulary.
 struct ModuleContext {
   const Model& model;
   WeightStore& weights;
@@ -54,14 +66,23 @@ struct ModuleContext {
   std::int64_t layer = 0;  // index of the decoder layer
   std::int64_t sequence = 0;
   Numerics numerics;
-  double lora_scale = 1;  // of adapters, alpha / rank
+  double lora_scale = 1;             // of adapters, alpha / rank
+  const Divided* divided = nullptr;  // as the block is, among the ranks of a tensor group; null: it is whole
 };
+
+// x as divided sites read it, with the pass that they go on with: x is `gathered` there.
+[[nodiscard]] Pass entered(const at::Tensor& x, const Pass& pass, const CrossingPtr& entry);
+// `inner` reads the value of this name so; where nothing moves, `inner` itself.
+[[nodiscard]] Module entering(const ModuleContext& context, const std::string& value, Module inner);
 
 // Both kinds of linear with an adapter beside it where the weights have one. `name`.weight of `shape`; with a bias,
 // `name`.bias of shape[0].
 [[nodiscard]] WeightPtr weight_of(const ModuleContext& context, const std::string& name, at::IntArrayRef shape);
 [[nodiscard]] Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out,
                                  std::int64_t in, bool bias = false);
+// So too, out of a divided part: the ranks' products are summed, then the bias is added.
+[[nodiscard]] Module make_leaving_linear(const ModuleContext& context, const std::string& name, std::int64_t out,
+                                         std::int64_t in, bool bias = false);
 // `name`.weight of [experts, out, in]; of rows sorted by expert, as expert_linear.
 using ExpertModule = std::function<at::Tensor(const at::Tensor& x, const ExpertRowsPtr& rows, const Pass&)>;
 [[nodiscard]] ExpertModule make_expert_linear(const ModuleContext& context, const std::string& name,

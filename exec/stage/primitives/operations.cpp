@@ -17,10 +17,15 @@ void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor 
   queue->push([weight, part = std::move(part)] { accumulate(*weight, part); });
 }
 
+void add_rows(const Weight& bias, const at::Tensor& dy) {
+  bias.gradient.add_(rows(dy).sum(0, false, bias.gradient.scalar_type()));
+}
+
 struct Linear : Function<Linear> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
-                          const WeightQueuePtr& queue) {
-    if (weight->is_trained()) context->save_for_backward({x});
+                          const WeightQueuePtr& queue, const KeptPartPtr& part) {
+    if (weight->is_trained() && !part) context->save_for_backward({x});
+    keep(context, "part", part);
     keep(context, "weight", weight);
     keep(context, "bias", bias);
     keep(context, "queue", queue);
@@ -31,15 +36,31 @@ struct Linear : Function<Linear> {
     const auto weight = kept<Weight>(context, "weight");
     const auto bias = kept<Weight>(context, "bias");
     const at::Tensor dy = output_gradients[0].contiguous();
-    if (!weight->is_trained()) return {at::matmul(dy, weight->value), Variable(), Variable(), Variable()};
-    const at::Tensor x = without_history(context->get_saved_variables()[0]);
-    kept<WeightQueue>(context, "queue")->push([x, dy, weight, bias] {
-      accumulate_product(weight->gradient, rows(dy), rows(x));
-      if (bias) {
-        bias->gradient.add_(rows(dy).sum(0, false, bias->gradient.scalar_type()));
-      }
-    });
-    return {at::matmul(dy, weight->value), Variable(), Variable(), Variable()};
+    if (weight->is_trained()) {
+      const auto part = kept<KeptPart>(context, "part");
+      const at::Tensor x = part ? part->gathered_again() : without_history(context->get_saved_variables()[0]);
+      kept<WeightQueue>(context, "queue")->push([x, dy, weight, bias] {
+        accumulate_product(weight->gradient, rows(dy), rows(x));
+        if (bias) add_rows(*bias, dy);
+      });
+    }
+    return {at::matmul(dy, weight->value), Variable(), Variable(), Variable(), Variable()};
+  }
+};
+
+struct AddBias : Function<AddBias> {
+  static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& bias,
+                          const WeightQueuePtr& queue) {
+    keep(context, "bias", bias);
+    keep(context, "queue", queue);
+    return x + bias->value;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const auto bias = kept<Weight>(context, "bias");
+    const at::Tensor& dy = output_gradients[0];
+    if (bias->is_trained()) kept<WeightQueue>(context, "queue")->push([bias, dy] { add_rows(*bias, dy); });
+    return {dy, Variable(), Variable()};
   }
 };
 
@@ -243,8 +264,13 @@ struct Embed : Function<Embed> {
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias, const WeightQueuePtr& queue) {
-  return Linear::apply(x, weight, bias, queue);
+at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias, const WeightQueuePtr& queue,
+                  const KeptPartPtr& part) {
+  return Linear::apply(x, weight, bias, queue, part);
+}
+
+at::Tensor add_bias(const at::Tensor& x, const WeightPtr& bias, const WeightQueuePtr& queue) {
+  return AddBias::apply(x, bias, queue);
 }
 
 at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const ExpertRowsPtr& rows,

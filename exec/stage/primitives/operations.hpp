@@ -4,13 +4,18 @@
 #include <ATen/core/Tensor.h>
 
 #include "exec/stage/primitives/expert_rows.hpp"
+#include "exec/stage/primitives/kept_part.hpp"
 #include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec {
 
-// x [..., in] · weight [out, in]ᵀ + bias. W needs x and the output's gradient.
+// x [..., in] · weight [out, in]ᵀ + bias. W needs x and the output's gradient; of an x with a `part` that alone is
+// kept.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
-                                const WeightQueuePtr& queue);
+                                const WeightQueuePtr& queue, const KeptPartPtr& part = {});
+
+// x [..., n] + bias [n], of a product that has been summed over ranks.
+[[nodiscard]] at::Tensor add_bias(const at::Tensor& x, const WeightPtr& bias, const WeightQueuePtr& queue);
 
 // Rows sorted by expert: each meets its expert's matrix of weight [experts, out, in].
 [[nodiscard]] at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const ExpertRowsPtr& rows,

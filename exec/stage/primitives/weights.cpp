@@ -80,16 +80,18 @@ at::Tensor anchor_of(const Weight& weight, bool trained) {
   return at::empty({0}, weight.value.options()).requires_grad_(trained && c10::GradMode::is_enabled());
 }
 
-WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics) {
+WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics,
+                         const Cut& cut) {
   const c10::NoGradGuard no_grad;
   for (const Parameter& parameter : parameters) {
     auto weight = c10::make_intrusive<Weight>();
     weight->name = parameter.name;
     // Drawn on the host: the same values on every device.
-    weight->value = initial_value(parameter, seed).to(numerics.rounding).to(numerics.compute).to(numerics.device);
+    const at::Tensor whole = initial_value(parameter, seed);
+    const at::Tensor mine = cut ? cut(parameter, whole) : whole;
+    weight->value = mine.to(numerics.rounding).to(numerics.compute).to(numerics.device);
     if (!parameter.frozen) {
-      weight->gradient =
-          at::zeros(parameter.shape, at::TensorOptions().dtype(numerics.gradient).device(numerics.device));
+      weight->gradient = at::zeros(mine.sizes(), at::TensorOptions().dtype(numerics.gradient).device(numerics.device));
     }
     weights_.push_back(std::move(weight));
   }

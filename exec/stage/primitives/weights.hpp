@@ -72,10 +72,14 @@ void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, 
 // under NoGradGuard.
 [[nodiscard]] at::Tensor anchor_of(const Weight& weight, bool trained = true);
 
+// The part of a whole value that a rank holds; empty: all of it.
+using Cut = std::function<at::Tensor(const Parameter& parameter, const at::Tensor& whole)>;
+
 // The weights of some blocks by name. A module takes each one by name and shape; none may be left over.
 class WeightStore {
  public:
-  WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics);
+  WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics,
+              const Cut& cut = {});
 
   [[nodiscard]] WeightPtr take(const std::string& name, at::IntArrayRef shape);
   // Of any shape; null if the list has none of this name.

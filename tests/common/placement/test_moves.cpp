@@ -146,6 +146,29 @@ bool copies_become_sums(const Case& of, const Placement& from, const Placement& 
 
 }  // namespace
 
+TEST_CASE("elements of a rank: those whose indices it owns, in the order of memory", "[placement]") {
+  const Mesh mesh{{{"a", 2}, {"b", 3}}};
+  const Shape whole{{Dim::heads, 6}, {Dim::channels, 5}, {Dim::width, 18, {6, 12}}, {Dim::features, 2}};
+  for (const Placement& placement :
+       {Placement{}, with_split({}, Dim::heads, {Axis{1}}), with_split({}, Dim::width, {Axis{1}}),
+        with_split(with_split({}, Dim::heads, {Axis{0}}), Dim::width, {Axis{1}})}) {
+    std::vector<int> owners(static_cast<std::size_t>(elements(whole)), 0);
+    for (int rank = 0; rank < ranks(mesh); ++rank) {
+      const std::vector<IndexRange> heads = owned(mesh, whole[0], placement, rank);
+      const std::vector<IndexRange> width = owned(mesh, whole[2], placement, rank);
+      const std::vector<IndexRange> mine = owned_elements(mesh, whole, placement, rank);
+      for (std::int64_t i = 0; i < elements(whole); ++i) {
+        const bool is_mine = holds(heads, i / (5 * 18 * 2)) && holds(width, i / 2 % 18);
+        REQUIRE(holds(mine, i) == is_mine);
+        owners[static_cast<std::size_t>(i)] += is_mine ? 1 : 0;
+      }
+      CHECK(std::ranges::is_sorted(mine, {}, &IndexRange::begin));
+    }
+    const int copies = ranks(mesh) / size(mesh, split_axes(placement));
+    CHECK(std::ranges::all_of(owners, [&](int count) { return count == copies; }));
+  }
+}
+
 TEST_CASE("what moves is what the next placement holds", "[placement]") {
   std::mt19937 random(2);
   for (int round = 0; round < 150; ++round) {

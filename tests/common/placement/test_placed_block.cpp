@@ -25,11 +25,11 @@ struct Placed {
   Mesh mesh;
   PlacedBlock block;
 };
-Placed placed(const TensorLayout& tensor, std::size_t block = 1) {
+Placed placed(const TensorLayout& tensor, std::size_t block = 1, const Model& model = llama()) {
   Layout layout;
   layout.tensor = tensor;
   Placed made{.mesh = mesh_of(layout), .block = {}};
-  const std::vector<Site> sites = block_sites(llama(), block, microbatch);
+  const std::vector<Site> sites = block_sites(model, block, microbatch);
   made.block = place_block(made.mesh, layout_table(made.mesh, tensor, sites), sites);
   return made;
 }
@@ -73,6 +73,8 @@ TEST_CASE("sequence parallel: gathers and scatters in their place, and gathers a
 
 TEST_CASE("embedding and head: partial rows are added, and three numbers of a token for the loss", "[placement]") {
   CHECK(lines(placed({.degree = 4}, 0)) == std::vector<std::string>{"F embedding output all-reduce"});
+  CHECK(lines(placed({.degree = 4, .sequence_parallel = true}, 0)) ==
+        std::vector<std::string>{"F embedding output reduce-scatter", "I embedding output gradient all-gather"});
   CHECK(lines(placed({.degree = 4}, 2)) ==
         std::vector<std::string>{"F loss.statistics statistics all-reduce", "I final_norm input gradient all-reduce"});
 }
@@ -129,6 +131,28 @@ TEST_CASE("latent attention: the rotated key that all heads share is summed back
   CHECK(sum->move.elements_from == b * s * 4);
   const PlacedBlock divided = place_block(model, 1, {.degree = 4, .sequence_parallel = true}, microbatch);
   REQUIRE(find_move(divided, Phase::forward, Role::input, "attention.k_rope") != nullptr);
+}
+
+// What moves is tokens, not the rows of their experts; with the shares, whose gradient each rank has a summand of.
+TEST_CASE("experts: sums go through the combination, and in I through the dispatch", "[placement]") {
+  Model model = llama();
+  model.layers.front().mixer = std::monostate{};
+  model.layers.front().norms = 1;
+  model.layers.front().mlp = MoeMlp{.experts = 4, .top_k = 2, .width = width, .shared_width = width};
+  CHECK(lines(placed({.degree = 4}, 1, model)) ==
+        std::vector<std::string>{"F mlp.combine output all-reduce", "F mlp.shared.down output all-reduce",
+                                 "I mlp.route input gradient all-reduce", "I norm_1 input gradient all-reduce"});
+  const Placed by_tokens = placed({.degree = 4, .sequence_parallel = true}, 1, model);
+  CHECK(lines(by_tokens) == std::vector<std::string>{
+                                "F norm_1 input all-gather", "F mlp.route input all-gather",
+                                "F mlp.combine output reduce-scatter", "F mlp.shared.down output reduce-scatter",
+                                "I mlp.shared.down output gradient all-gather", "I norm_1 input all-gather",
+                                "I mlp.combine output gradient all-gather", "I mlp.route input gradient reduce-scatter",
+                                "I norm_1 input gradient reduce-scatter"});
+  CHECK(partial_weights(by_tokens) == std::vector<std::string>{"mlp.router.weight", "norm_1.weight"});
+  CHECK(received_elements(by_tokens.mesh,
+                          find_move(by_tokens.block, Phase::input_gradient, Role::input_gradient, "norm_1")->move) ==
+        0.75 * b * s * h);
 }
 
 TEST_CASE("one rank moves nothing", "[placement]") {

@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
 #include "tests/exec/tiny_plan.hpp"
 
 using namespace plumb;
@@ -43,9 +44,9 @@ TEST_CASE("pipelines and plain data parallelism are executed on the host, and wh
   Plan by_stage = plan;
   by_stage.layout.stage_data = {2, 1};
   CHECK_THAT(refusal(by_stage), ContainsSubstring("all stages have one data degree"));
-  Plan tensor = plan;
-  tensor.layout.tensor.degree = 2;
-  CHECK_THAT(refusal(tensor), ContainsSubstring("tensor, context and expert degrees of 1"));
+  Plan experts = plan;
+  experts.layout.expert = 2;
+  CHECK_THAT(refusal(experts), ContainsSubstring("context and expert degrees of 1"));
 
   for (const std::string schedule : {"dualpipe", "chimera"}) {
     const Plan both_ways = tiny_plan({.schedule = schedule, .data = 2});
@@ -55,4 +56,70 @@ TEST_CASE("pipelines and plain data parallelism are executed on the host, and wh
   for (const std::string schedule : {"pipedream", "pipedream-2bw"}) {
     CHECK_THAT(refusal(tiny_plan({.schedule = schedule, .data = 2})), ContainsSubstring("such as 1f1b"));
   }
+}
+
+namespace {
+
+// A plan in a tensor group of two, changed.
+template <class Change>
+std::string refusal_of(const Change& change, const TinyPlan& wanted = {}) {
+  Plan plan = tiny_plan(wanted);
+  plan.layout.tensor.degree = 2;
+  change(plan);
+  return refusal(plan);
+}
+
+}  // namespace
+
+TEST_CASE("1d tensor parallelism is executed on the host, and what else there is says what is") {
+  CHECK(refusal_of([](Plan&) {}).empty());
+  CHECK(refusal_of([](Plan& plan) { plan.layout.tensor.sequence_parallel = true; }).empty());
+  for (const TensorKind kind : {TensorKind::two_d, TensorKind::two_and_half_d, TensorKind::three_d}) {
+    CHECK_THAT(refusal_of([&](Plan& plan) { plan.layout.tensor.kind = kind; }),
+               ContainsSubstring("tensor: {kind: 1d}"));
+  }
+  CHECK_THAT(refusal_of([](Plan& plan) { plan.layout.tensor.asynchronous = true; }),
+             ContainsSubstring("asynchronous: false"));
+  CHECK_THAT(refusal_of([](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA"));
+  CHECK_THAT(refusal_of([](Plan& plan) { plan.model.vision = Vision{}; }), ContainsSubstring("model of images"));
+  CHECK_THAT(refusal_of([](Plan& plan) { plan.software.scattered_messages = true; }),
+             ContainsSubstring("without scattered_messages"));
+  CHECK_THAT(refusal_of([](Plan& plan) { plan.layout.tensor = {.degree = 1, .sequence_parallel = true}; }),
+             ContainsSubstring("sequence_parallel: false"));
+  for (const std::string schedule : {"dualpipe", "chimera"}) {
+    CHECK_THAT(refusal_of([](Plan&) {}, {.schedule = schedule}), ContainsSubstring("such as zb-h1"));
+  }
+  CHECK_THAT(refusal_of([](Plan&) {}, {.schedule = "pipedream"}), ContainsSubstring("such as 1f1b"));
+  CHECK_THAT(refusal_of([](Plan&) {}, {.schedule = "bpipe"}), ContainsSubstring("evicts"));
+  CHECK_THAT(refusal_of([](Plan& plan) { plan.schedule.slices = 2; }), ContainsSubstring("slices"));
+  SessionOptions cuda;
+  cuda.device = "cuda";
+  Plan plan = tiny_plan({});
+  plan.layout.tensor.degree = 2;
+  CHECK_THAT(refusal(plan, cuda), ContainsSubstring("on the host only so far"));
+}
+
+TEST_CASE("a shape that the tensor degree does not divide is named, with the degrees that divide all") {
+  const auto of = [](const auto& change, int degree = 4) {
+    return refusal_of([&](Plan& plan) {
+      plan.model = test::mixtral(2);
+      auto& layer = plan.model.layers.front();
+      std::get<SoftmaxAttention>(layer.mixer).kv_heads = 4;
+      std::get<SoftmaxAttention>(plan.model.layers.back().mixer).kv_heads = 4;
+      plan.layout.tensor = {.degree = degree, .sequence_parallel = true};
+      plan.training.sequence = 32;
+      change(plan, layer);
+    });
+  };
+  CHECK(of([](Plan&, Layer&) {}).empty());
+  CHECK_THAT(of([](Plan&, Layer& layer) { std::get<SoftmaxAttention>(layer.mixer).kv_heads = 2; }),
+             ContainsSubstring("does not divide 2 kv_heads") && ContainsSubstring("tensor degrees of 1, 2"));
+  CHECK_THAT(of([](Plan&, Layer& layer) { std::get<SoftmaxAttention>(layer.mixer).heads = 6; }),
+             ContainsSubstring("6 heads"));
+  CHECK_THAT(of([](Plan& plan, Layer&) { plan.model.hidden = 30; }), ContainsSubstring("30 hidden"));
+  CHECK_THAT(of([](Plan&, Layer& layer) { std::get<MoeMlp>(layer.mlp).width = 26; }), ContainsSubstring("26 columns"));
+  CHECK_THAT(of([](Plan&, Layer& layer) { std::get<MoeMlp>(layer.mlp).shared_width = 2; }),
+             ContainsSubstring("2 columns of a shared expert"));
+  CHECK_THAT(of([](Plan& plan, Layer&) { plan.model.vocabulary = 50257; }), ContainsSubstring("50257 tokens"));
+  CHECK_THAT(of([](Plan& plan, Layer&) { plan.training.sequence = 30; }), ContainsSubstring("30 tokens of a sequence"));
 }

@@ -129,7 +129,7 @@ void require_trained(const Plan& plan) {
   CHECK(end.errors == std::vector<std::string>(end.errors.size()));
   REQUIRE(end.logs.ranks.size() == 1);
   const std::vector<double> losses = test::losses_of(plans.front().plan, end.logs.ranks.front());
-  const CheckResult result = check_against_reference(plan, {}, losses, end.logs.gradients);
+  const CheckResult result = check_against_reference(plan, {}, losses, end.logs.checked.gradients);
   INFO(result.problem);
   CHECK(result.bitwise_equal);
   for (const RankLog& log : end.logs.ranks.front()) {
@@ -169,7 +169,7 @@ TEST_CASE("ranks on two hosts take the devices of theirs, and their clocks are c
   CHECK(end.errors == std::vector<std::string>(4));
   REQUIRE(end.logs.ranks.size() == 1);
   const std::vector<double> losses = test::losses_of(plans.front().plan, end.logs.ranks.front());
-  CHECK(check_against_reference(plan, {}, losses, end.logs.gradients).bitwise_equal);
+  CHECK(check_against_reference(plan, {}, losses, end.logs.checked.gradients).bitwise_equal);
   CHECK(end.logs.clock_uncertainty > Seconds{0});
   CHECK(end.logs.clock_uncertainty < Seconds{0.05});
 }

@@ -87,7 +87,7 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   const SessionOptions options = two_checked_steps(kind);
   const SessionLogs logs = train(kind, plans, options);
-  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients);
   INFO(check.problem);
   CHECK(check.passed);
   CHECK(check.bitwise_equal);
@@ -105,7 +105,7 @@ TEST_CASE("data-parallel pipelines on every transport pass the check, with equal
   const SessionLogs logs = train(kind, plans, options);
   CHECK(logs.different_copy.empty());
   REQUIRE(logs.ranks.front().size() == static_cast<std::size_t>(ranks * data));
-  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients);
   INFO(check.problem);
   CHECK(check.passed);
   // All ranks together: each gradient's parts from all others, and the other parts' sums (a ring's 2(P−1)/P each).
@@ -128,7 +128,7 @@ TEST_CASE("ranks of two replicas whose copies differ are told by rank and tensor
   const TransportKind kind = transport_kinds().front();
   const SessionLogs logs = train(kind, plans, two_checked_steps(kind));
   CHECK_THAT(logs.different_copy, ContainsSubstring("rank 1: its copy of ") && ContainsSubstring(" differs from"));
-  CHECK_FALSE(check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients).passed);
+  CHECK_FALSE(check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients).passed);
   SessionOptions exporting = two_checked_steps(kind);
   exporting.check = false;
   exporting.gathers_weights = true;
@@ -142,7 +142,7 @@ TEST_CASE("ranks on two hosts train to the same bits, and their times say within
     const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
     const SessionOptions options = two_checked_steps(kind);
     const SessionLogs logs = train(kind, plans, options, 2);
-    CHECK(check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients).bitwise_equal);
+    CHECK(check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients).bitwise_equal);
     CHECK(logs.clock_uncertainty > Seconds{0});
     CHECK(logs.clock_uncertainty < Seconds{0.05});
     CHECK(logs.clock_warnings.empty());
@@ -164,7 +164,7 @@ TEST_CASE("a wrong schedule is refused before it runs, and where forced, the che
     return;
   }
   const SessionLogs logs = train(transport_kinds().front(), plans, options);
-  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.gradients);
+  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients);
   CHECK_FALSE(check.passed);
   CHECK_FALSE(check.problem.empty());
 }

@@ -1,4 +1,4 @@
-// Small plans that train, and their runs on threads.
+// Runs of small plans, on threads.
 #pragma once
 
 #include <functional>
@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/graph/memory.hpp"
 #include "common/layout/lane.hpp"
 #include "common/plan/plan.hpp"
-#include "common/schedule/generators/registry.hpp"
 #include "exec/device/device.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/launch/launch.hpp"
@@ -17,55 +15,9 @@
 #include "exec/stage/factory.hpp"
 #include "exec/transport/local/local.hpp"
 #include "exec/transport/receive_arena.hpp"
+#include "tests/exec/stage/training_plan.hpp"
 
 namespace plumb::exec::test {
-
-struct Wanted {
-  Model model;
-  std::string schedule = "1f1b";
-  int ranks = 1;
-  int chunks = 1;
-  int microbatches = 4;
-  ElementType precision = ElementType::fp32;
-  bool recompute = false;
-  int slices = 1;
-  int data = 1;  // degree
-};
-
-inline Plan training_plan(const Wanted& wanted) {
-  Plan plan;
-  plan.name = wanted.model.name + " " + wanted.schedule;
-  plan.model = wanted.model;
-  plan.training.sequence = wanted.model.vision ? tokens(*wanted.model.vision) : 32;
-  plan.training.microbatch = 2;
-  plan.training.global_batch = 2 * wanted.microbatches * wanted.data;
-  plan.training.precision = wanted.precision;
-  plan.schedule = generate_schedule(
-      wanted.schedule,
-      {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks, .slices = wanted.slices});
-  const int count = stages(plan.schedule);
-  plan.costs = even_costs(
-      count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
-  plan.costs.boundary_bytes = {2 * plan.training.sequence / wanted.slices * wanted.model.hidden *
-                               element_bytes(wanted.precision)};
-  plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
-  plan.cluster.ranks = wanted.ranks * wanted.data;
-  plan.layout.pipeline = wanted.ranks;
-  plan.layout.data.degree = wanted.data;
-  plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
-  return plan;
-}
-
-// Gives the plan's stages the costs of these blocks; what each rank then needs.
-inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeCost> blocks) {
-  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
-  }
-  const Schedule lowered = lower(plan.schedule, {});
-  const ScheduleGraph graph = build_graph(lowered, plan.costs);
-  return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
-}
 
 // Of each step: the last stage of each replica has a part, and of several lanes it is the mean. `logs` by rank.
 inline std::vector<double> losses_of(const Plan& plan, const std::vector<RankLog>& logs) {
@@ -85,9 +37,12 @@ inline std::vector<double> losses_of(const Plan& plan, const std::vector<RankLog
 struct TrainingRun {
   std::vector<double> losses = {};
   NamedGradients gradients = {};
-  std::vector<NamedGradients> by_rank;        // the gradients that each rank holds
-  std::vector<NamedGradients> weights;        // so too, after the last step
-  std::vector<Bytes> peak = {};               // per rank
+  std::vector<NamedGradients> by_rank;       // the gradients that each rank holds
+  std::vector<NamedGradients> weights;       // so too, after the last step
+  std::vector<Bytes> peak = {};              // per rank
+  std::vector<NamedGradients> before = {};   // of a tensor group: the weights that each rank held before the last step,
+  std::vector<NamedGradients> routing = {};  // which experts its tokens chose in that,
+  std::vector<Bytes> in_group = {};          // and what it received of its tensor group in all steps
   std::vector<std::int64_t> receives_beside;  // per rank, on devices: that found their slot of the arena held
 };
 
@@ -106,6 +61,9 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
   std::vector<RankLog> logs(ranks);
   TrainingRun run{.by_rank = std::vector<NamedGradients>(ranks),
                   .weights = std::vector<NamedGradients>(ranks),
+                  .before = std::vector<NamedGradients>(ranks),
+                  .routing = std::vector<NamedGradients>(ranks),
+                  .in_group = std::vector<Bytes>(ranks),
                   .receives_beside = std::vector<std::int64_t>(ranks, 0)};
   std::vector<ReceiveSlots> slots(ranks);
   if (!devices.empty()) slots = plan_receive_arenas(lowered, plan.costs);
@@ -120,18 +78,33 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
       mine.device->enter();
       of_stages = {.data = {}, .deterministic = true, .device = mine.device->name()};
     }
+    const bool divided = plan.layout.tensor.degree > 1;
+    of_stages.transport = &transport;
+    of_stages.logs_routing = divided;
     const auto stages = make_stages(plan, rank, of_stages);
     const int place = lane_of(plan.layout, rank).pipeline_rank;
     const ReceiveArena arena(mine.device == nullptr ? *host : *mine.device, slots[static_cast<std::size_t>(place)]);
     mine.arena = mine.device == nullptr ? nullptr : &arena;
-    logs[static_cast<std::size_t>(rank)] = run_rank(plan, lowered, transport, stages, mine);
+    RankLog& log = logs[static_cast<std::size_t>(rank)];
+    log.rank = rank;
+    if (divided) {  // all but the last step first
+      mine.steps = steps - 1;
+      if (steps > 1) log = run_rank(plan, lowered, transport, stages, mine);
+      run.before[static_cast<std::size_t>(rank)] = merged_weights(stages, plan.training);
+      mine.first_step = steps - 1;
+      mine.steps = 1;
+    }
+    const RankLog last = run_rank(plan, lowered, transport, stages, mine);
+    log.steps.insert(log.steps.end(), last.steps.begin(), last.steps.end());
+    run.routing[static_cast<std::size_t>(rank)] = chosen_experts(stages);
+    run.in_group[static_cast<std::size_t>(rank)] = received_in_tensor_group(stages);
     run.receives_beside[static_cast<std::size_t>(rank)] = arena.refused();
     run.by_rank[static_cast<std::size_t>(rank)] = gradients(stages);
     run.weights[static_cast<std::size_t>(rank)] = merged_weights(stages, plan.training);
   });
   run.losses = losses_of(plan, logs);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    run.gradients.insert(run.by_rank[rank].begin(), run.by_rank[rank].end());
+    if (plan.layout.tensor.degree == 1) run.gradients.insert(run.by_rank[rank].begin(), run.by_rank[rank].end());
     run.peak.push_back(logs[rank].steps.back().peak_bytes);
   }
   return run;

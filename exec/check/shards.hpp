@@ -1,0 +1,43 @@
+// Whole tensors from what each rank of a run holds of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/placement/placement.hpp"
+#include "common/plan/plan.hpp"
+#include "exec/stage/factory.hpp"
+
+namespace plumb::exec {
+
+// Which elements a rank holds follows from the placement of the plan's tensor layout; of names that no block has, all.
+// Elements that several ranks hold are copies: they must have the same bits.
+class Shards {
+ public:
+  explicit Shards(const Plan& plan);
+
+  // What `rank` of the plan's layout holds. The first name of which an element has other bits than a rank before had,
+  // or nothing. Throws RunError for a part of another size than its placement says.
+  [[nodiscard]] std::string add(int rank, const NamedGradients& mine);
+
+  // Throws RunError that names a tensor of which no rank had some element.
+  [[nodiscard]] NamedGradients whole() &&;
+
+ private:
+  struct Part {
+    std::int64_t of = 0;  // elements of the whole
+    std::vector<IndexRange> ranges;
+  };
+  struct Whole {
+    std::vector<float> values;
+    std::vector<bool> there;
+  };
+
+  const Plan& plan_;
+  std::vector<std::map<std::string, Part>> parts_;  // by position in the tensor group
+  std::map<std::string, Whole> found_;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,19 @@
+// How long ranks wait for each other.
+#pragma once
+
+#include <algorithm>
+
+#include "common/plan/plan.hpp"
+#include "exec/run/runner.hpp"
+
+namespace plumb::exec {
+
+// The predicted time of all of a step's compute, as if one rank did it: a peer may have that to do before it answers.
+[[nodiscard]] Seconds serial_time(const Plan& plan);
+
+// The deadline of what needs a peer, from when a rank begins to wait.
+[[nodiscard]] inline Seconds patience(const Plan& plan, const RunOptions& options) {
+  return std::max(options.deadline_floor, serial_time(plan) * options.deadline_factor);
+}
+
+}  // namespace plumb::exec

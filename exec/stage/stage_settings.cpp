@@ -1,0 +1,61 @@
+#include "exec/stage/stage_settings.hpp"
+
+#include "common/base/error.hpp"
+#include "common/schedule/weight_versions.hpp"
+
+namespace plumb::exec {
+
+Numerics numerics_of(ElementType precision, c10::Device device) {
+  switch (precision) {
+    case ElementType::fp32:
+      return {.device = device};
+    case ElementType::bf16:
+      return {.compute = at::kBFloat16, .gradient = at::kFloat, .rounding = at::kBFloat16, .device = device};
+    case ElementType::fp64:
+      return {.compute = at::kDouble, .gradient = at::kDouble, .rounding = at::kDouble, .device = device};
+    case ElementType::fp16:
+    case ElementType::int64:
+      break;
+  }
+  throw InputError("training.precision", "expected fp32 or bf16; this type is not executed yet");
+}
+
+namespace {
+
+std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage) {
+  if (schedule.update_every == 0) return {};
+  const std::vector<std::int32_t> all = weight_versions(schedule);
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(stage) * schedule.microbatches;
+  return {first, first + schedule.microbatches};
+}
+
+}  // namespace
+
+TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device) {
+  return {.model = plan.model,
+          .training = plan.training,
+          .blocks = blocks_of_stage(plan.split, stage),
+          .stage = stage,
+          .microbatches = plan.schedule.microbatches,
+          .slices = plan.schedule.slices,
+          .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
+          .evicts = evicts(plan.schedule),
+          .numerics = numerics_of(plan.training.precision, device),
+          .update_every = plan.schedule.update_every,
+          .versions = versions_of_stage(plan.schedule, stage),
+          .share = {.index = 0, .count = plan.layout.data.degree}};
+}
+
+TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {
+  return {.model = plan.model,
+          .training = plan.training,
+          .blocks = {.first = 0, .last = head_block(plan.model) + 1},
+          .stage = 0,
+          .microbatches = plan.schedule.microbatches * plan.layout.data.degree,
+          .slices = plan.schedule.slices,
+          .recomputed = false,
+          .evicts = false,
+          .numerics = numerics};
+}
+
+}  // namespace plumb::exec

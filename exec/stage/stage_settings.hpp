@@ -1,0 +1,37 @@
+// What a stage on LibTorch is made of.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "exec/stage/batch.hpp"
+#include "exec/stage/primitives/weights.hpp"
+#include "exec/stage/tensor/tensor_group.hpp"
+
+namespace plumb::exec {
+
+struct TorchStageSettings {
+  Model model;
+  Training training;
+  BlockRange blocks;
+  int stage = 0;         // for errors
+  int microbatches = 1;  // of sliced sequences each slice is one, as in the schedule
+  int slices = 1;
+  bool recomputed = false;
+  bool evicts = false;  // some microbatch's activations
+  Numerics numerics;
+  int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
+  std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
+  BatchShare share = {};
+  bool logs_routing = false;  // of its experts, of the step that ended last
+  TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
+};
+
+[[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);
+// Stage `stage` of a plan, with the first share of its batch.
+[[nodiscard]] TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device = at::kCPU);
+// All blocks as one stage, on one device, with the whole batch.
+[[nodiscard]] TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics);
+
+}  // namespace plumb::exec

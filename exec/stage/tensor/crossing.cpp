@@ -1,0 +1,90 @@
+#include "exec/stage/tensor/crossing.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "common/base/error.hpp"
+#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/weights.hpp"
+
+namespace plumb::exec {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+at::Tensor moved(const at::Tensor& x, const std::optional<Collective>& collective, TensorGroup& group) {
+  if (!collective) return x;
+  switch (*collective) {
+    case Collective::all_reduce:
+      return group.summed(x);
+    case Collective::all_gather:
+      return group.gathered(x);
+    case Collective::reduce_scatter:
+      return group.summed_part(x);
+    case Collective::all_to_all:
+      break;
+  }
+  throw RunError("tensor group", "this collective is not executed");
+}
+
+struct Cross : Function<Cross> {
+  static Variable forward(AutogradContext* context, const Variable& x, const CrossingPtr& crossing) {
+    keep(context, "crossing", crossing);
+    return moved(x, crossing->forward, *crossing->group);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
+    const auto crossing = kept<Crossing>(context, "crossing");
+    return {moved(output_gradients[0], crossing->backward, *crossing->group), Variable()};
+  }
+};
+
+struct MoveOf {
+  Phase phase;
+  Role role;
+};
+
+CrossingPtr crossing_of(const Divided& divided, std::string_view tensor, MoveOf forward, MoveOf backward) {
+  const PlacedBlock& block = divided.of.placed();
+  const PlacedMove* const there = find_move(block, forward.phase, forward.role, tensor);
+  const PlacedMove* const back = find_move(block, backward.phase, backward.role, tensor);
+  if (there == nullptr && back == nullptr) return {};
+  auto crossing = c10::make_intrusive<Crossing>();
+  crossing->group = divided.group;
+  if (there != nullptr) crossing->forward = there->move.collective;
+  if (back != nullptr) crossing->backward = back->move.collective;
+  crossing->again = find_move(block, Phase::input_gradient, Role::input, tensor) != nullptr;
+  return crossing;
+}
+
+}  // namespace
+
+CrossingPtr entry_of(const Divided* divided, std::string_view value) {
+  if (divided == nullptr) return {};
+  return crossing_of(*divided, value, {Phase::forward, Role::input}, {Phase::input_gradient, Role::input_gradient});
+}
+
+CrossingPtr entry_into(const Divided* divided, std::string_view site) {
+  if (divided == nullptr) return {};
+  return entry_of(divided, site_of(divided->of.placed(), site).inputs.front().whole.name);
+}
+
+CrossingPtr exit_of(const Divided* divided, std::string_view site) {
+  if (divided == nullptr) return {};
+  return crossing_of(*divided, site, {Phase::forward, Role::output}, {Phase::input_gradient, Role::output_gradient});
+}
+
+at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing) {
+  return crossing ? Cross::apply(x, crossing) : x;
+}
+
+KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing) {
+  if (!crossing || !crossing->again) return {};
+  return c10::make_intrusive<KeptPart>(
+      [part = without_history(x), group = crossing->group] { return group->gathered(part); });
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,41 @@
+// Where a block's value goes from one placement to another: a collective in F, and its mirror in I.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string_view>
+
+#include "common/placement/collective.hpp"
+#include "exec/stage/primitives/kept_part.hpp"
+#include "exec/stage/tensor/division.hpp"
+#include "exec/stage/tensor/tensor_group.hpp"
+
+namespace plumb::exec {
+
+// Of one value, as the placed block has its moves. Reference-counted by LibTorch, because autograd nodes hold it.
+struct Crossing final : torch::CustomClassHolder {
+  TensorGroupPtr group;
+  std::optional<Collective> forward;
+  std::optional<Collective> backward;
+  bool again = false;  // gathered again in I
+};
+using CrossingPtr = c10::intrusive_ptr<Crossing>;
+
+// A block as one rank of a tensor group has it; none: it is whole.
+struct Divided {
+  Division of;
+  TensorGroupPtr group;
+};
+
+// Of a value that divided sites read, and of what a site makes: null where nothing moves.
+[[nodiscard]] CrossingPtr entry_of(const Divided* divided, std::string_view value);
+[[nodiscard]] CrossingPtr entry_into(const Divided* divided, std::string_view site);  // of its first input
+[[nodiscard]] CrossingPtr exit_of(const Divided* divided, std::string_view site);
+
+// x as it is on the other side, differentiable; of null x itself.
+[[nodiscard]] at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing);
+// Null where what was gathered is kept, or nothing was.
+[[nodiscard]] KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing);
+
+}  // namespace plumb::exec

@@ -1,0 +1,102 @@
+#include "exec/stage/tensor/division.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+std::int64_t size_in(const Shape& shape, Dim dim) {
+  const auto found = std::ranges::find(shape, dim, &Extent::dim);
+  if (found == shape.end()) throw RunError("placement", "a shape without the dimension " + std::string(name_of(dim)));
+  return found->size;
+}
+
+}  // namespace
+
+Division::Division(const Model& model, int block, const TensorLayout& tensor, const Training& training, int position)
+    : placed_(place_block(model, static_cast<std::size_t>(block), tensor,
+                          {.sequences = training.microbatch, .sequence = training.sequence})),
+      position_(position) {
+  const bool is_layer = block > 0 && block <= static_cast<int>(model.layers.size());
+  const std::string prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "";
+  for (const PlacedWeight& weight : placed_.weights) {
+    const std::string& name = weight.stored.whole.name;
+    const bool shared = model.tied_embeddings && name == "head.weight";
+    weights_.emplace(shared ? "embedding.weight" : prefix + name, weight);
+  }
+}
+
+const PlacedWeight& Division::weight(const std::string& name) const {
+  const auto found = weights_.find(name);
+  if (found == weights_.end()) throw RunError("parameter " + name, "no site of its block has it");
+  return found->second;
+}
+
+// A parameter's dimension may hold several of the placement's: [heads · channels, hidden].
+std::vector<std::int64_t> Division::local_shape(const Parameter& whole) const {
+  const PlacedTensor& stored = weight(whole.name).stored;
+  std::vector<std::int64_t> local;
+  std::size_t at = 0;
+  for (const std::int64_t size : whole.shape) {
+    std::int64_t all = 1;
+    std::int64_t mine = 1;
+    for (; all < size && at < stored.local.size(); ++at) {
+      all *= stored.whole.shape[at].size;
+      mine *= stored.local[at].size;
+    }
+    if (all != size)
+      throw RunError("parameter " + whole.name, "its site has the shape " + describe(stored.whole.shape));
+    local.push_back(mine);
+  }
+  return local;
+}
+
+std::vector<IndexRange> Division::owned(const std::string& name) const {
+  const PlacedTensor& stored = weight(name).stored;
+  return owned_elements(placed_.mesh, stored.whole.shape, stored.placement, position_);
+}
+
+std::int64_t Division::elements(const std::string& name) const {
+  return plumb::elements(weight(name).stored.whole.shape);
+}
+
+std::vector<std::string> Division::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, weight] : weights_) all.push_back(name);
+  return all;
+}
+
+bool Division::is_partial(const std::string& name) const { return !is_empty(weight(name).gradient_partial); }
+
+std::int64_t Division::local_size(std::string_view site, Dim dim) const {
+  return size_in(site_of(placed_, site).outputs.front().local, dim);
+}
+
+std::int64_t Division::vocabulary() const {
+  for (const PlacedWeight& weight : placed_.weights) {
+    if (has(weight.stored.local, Dim::vocabulary)) return size_in(weight.stored.local, Dim::vocabulary);
+  }
+  throw RunError("placement", "a block without a vocabulary");
+}
+
+Layer Division::local(Layer layer) const {
+  if (auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer)) {
+    attention->heads = local_size("attention.q", Dim::heads);
+    attention->kv_heads = local_size("attention.k", Dim::kv_heads);
+  }
+  if (auto* delta = std::get_if<GatedDelta>(&layer.mixer)) {
+    delta->key_heads = local_size("linear.k", Dim::kv_heads);
+    delta->value_heads = local_size("linear.v", Dim::heads);
+  }
+  if (auto* dense = std::get_if<DenseMlp>(&layer.mlp)) dense->width = local_size("mlp.up", Dim::width);
+  if (auto* moe = std::get_if<MoeMlp>(&layer.mlp)) {
+    moe->width = local_size("mlp.experts.up", Dim::width);
+    if (moe->shared_width > 0) moe->shared_width = local_size("mlp.shared.up", Dim::width);
+  }
+  return layer;
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,46 @@
+// What one rank of a tensor-parallel group holds of a block: the shapes of its part, and which part of each weight.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/model/model.hpp"
+#include "common/model/parameters.hpp"
+#include "common/placement/placed_block.hpp"
+#include "common/scenario/scenario.hpp"
+
+namespace plumb::exec {
+
+// All of it follows from the layout's table (common/placement): nothing else knows what is divided.
+class Division {
+ public:
+  // Of block `block` in a tensor layout; `position` is that of the rank in its group. Throws InputError as place_block.
+  Division(const Model& model, int block, const TensorLayout& tensor, const Training& training, int position = 0);
+
+  [[nodiscard]] const PlacedBlock& placed() const { return placed_; }
+
+  // Parameters by their global names; RunError for one that no site has.
+  // The part of `whole` that this rank holds: its shape, and which of the elements, in the order of their memory.
+  [[nodiscard]] std::vector<std::int64_t> local_shape(const Parameter& whole) const;
+  [[nodiscard]] std::vector<IndexRange> owned(const std::string& name) const;
+  [[nodiscard]] std::int64_t elements(const std::string& name) const;  // of the whole
+  [[nodiscard]] std::vector<std::string> names() const;                // of all that its sites have
+  // Each rank of the group has a summand of its gradient.
+  [[nodiscard]] bool is_partial(const std::string& name) const;
+
+  // The block as it is from this rank: local heads, widths and rows of the vocabulary.
+  [[nodiscard]] Layer local(Layer layer) const;
+  [[nodiscard]] std::int64_t vocabulary() const;  // of an embedding or a head
+
+ private:
+  [[nodiscard]] const PlacedWeight& weight(const std::string& name) const;
+  [[nodiscard]] std::int64_t local_size(std::string_view site, Dim dim) const;
+
+  PlacedBlock placed_;
+  std::map<std::string, PlacedWeight> weights_;  // by global name
+  int position_;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,114 @@
+#include "exec/stage/tensor/tensor_group.hpp"
+
+#include <ATen/ATen.h>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+ElementType element_type(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return ElementType::fp32;
+    case at::kDouble:
+      return ElementType::fp64;
+    case at::kBFloat16:
+      return ElementType::bf16;
+    default:
+      throw RunError("tensor group", std::string("does not add values of type ") + at::toString(x.scalar_type()));
+  }
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& x) {
+  return {static_cast<std::byte*>(x.mutable_data_ptr()), x.nbytes()};
+}
+
+// Whole parts of a contiguous tensor along its first dimension.
+std::vector<std::span<std::byte>> parts_of(const at::Tensor& x) {
+  return equal_parts(bytes_of(x), static_cast<std::size_t>(x.size(0)),
+                     x.nbytes() / static_cast<std::size_t>(x.size(0)));
+}
+
+std::vector<std::span<const std::byte>> const_parts(const std::vector<std::span<std::byte>>& parts) {
+  return {parts.begin(), parts.end()};
+}
+
+// [ranks, batch, tokens, …] to [batch, ranks · tokens, …].
+at::Tensor side_by_side(const at::Tensor& x) {
+  std::vector<std::int64_t> sizes = x.sizes().slice(1).vec();
+  sizes[1] *= x.size(0);
+  return x.transpose(0, 1).reshape(sizes);
+}
+
+// Rows [n, 3] of each rank, in their order.
+at::Tensor joined(const at::Tensor& of_ranks) {
+  const at::Tensor largest = std::get<0>(of_ranks.select(-1, 0).max(0));
+  at::Tensor sum = at::zeros_like(largest);
+  at::Tensor target = at::zeros_like(largest);
+  for (const at::Tensor& rows : of_ranks.unbind(0)) {
+    sum.add_((rows.select(-1, 0) - largest).exp_().mul_(rows.select(-1, 1)));
+    target.add_(rows.select(-1, 2));
+  }
+  return at::stack({largest, sum, target}, -1);
+}
+
+}  // namespace
+
+Clock::time_point TensorGroup::deadline() const {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place_.patience.value));
+}
+
+void TensorGroup::sum_in_place(const at::Tensor& x) {
+  if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
+  collectives_->all_reduce(place_.ranks, bytes_of(x), element_type(x), deadline());
+}
+
+at::Tensor TensorGroup::summed(const at::Tensor& x) {
+  at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
+  sum_in_place(sum);
+  return sum;
+}
+
+at::Tensor TensorGroup::gathered(const at::Tensor& x) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), size());
+  const at::Tensor all = at::empty(sizes, x.options().requires_grad(false));
+  all[place_.position].copy_(x.detach());
+  collectives_->all_gather(place_.ranks, parts_of(all), deadline());
+  return side_by_side(all);
+}
+
+at::Tensor TensorGroup::summed_part(const at::Tensor& x) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  if (sizes[1] % size() != 0) throw RunError("tensor group", "tokens that its ranks do not divide");
+  sizes[1] /= size();
+  sizes.insert(sizes.begin() + 1, size());
+  const at::Tensor parts = x.detach().reshape(sizes).transpose(0, 1).contiguous();
+  at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
+  collectives_->reduce_scatter(place_.ranks, const_parts(parts_of(parts)), bytes_of(sum), element_type(x), deadline());
+  return sum;
+}
+
+at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows) {
+  const at::Tensor mine = rows.detach().contiguous();
+  const std::size_t width = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
+  const auto give = equal_parts(bytes_of(mine), place_.ranks.size(), width);
+  const auto count = static_cast<std::int64_t>(give[static_cast<std::size_t>(place_.position)].size() / width);
+  const at::Tensor of_ranks = at::empty({size(), count, mine.size(1)}, mine.options());
+  std::vector<std::span<std::byte>> take(place_.ranks.size());
+  if (count > 0) take = parts_of(of_ranks);
+  collectives_->all_to_all(place_.ranks, const_parts(give), take, deadline());
+  at::Tensor all = at::empty_like(mine);
+  const auto parts = equal_parts(bytes_of(all), place_.ranks.size(), width);
+  std::int64_t first = 0;
+  for (int before = 0; before < place_.position; ++before) {
+    first += static_cast<std::int64_t>(parts[static_cast<std::size_t>(before)].size() / width);
+  }
+  all.narrow(0, first, count).copy_(joined(of_ranks));
+  collectives_->all_gather(place_.ranks, parts, deadline());
+  return all;
+}
+
+}  // namespace plumb::exec

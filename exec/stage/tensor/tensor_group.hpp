@@ -1,0 +1,54 @@
+// The ranks that share out each block of a stage, and the collectives between them, on tensors of the host.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/layout/layout.hpp"
+#include "exec/transport/collectives/collectives.hpp"
+
+namespace plumb::exec {
+
+// All ranks of a group go through the same actions in the same order, and autograd's backward runs on the thread that
+// calls it: so each collective is made where a module meets it, on the rank's own thread. Reference-counted by
+// LibTorch, because autograd nodes hold it.
+class TensorGroup final : public torch::CustomClassHolder {
+ public:
+  struct Place {
+    TensorLayout layout;
+    std::vector<int> ranks;  // of the run, ascending
+    int position = 0;        // of this rank among them
+    Seconds patience{60};    // how long a collective waits for its peers
+  };
+  TensorGroup(std::shared_ptr<Collectives> collectives, Place place)
+      : collectives_(std::move(collectives)), place_(std::move(place)) {}
+
+  [[nodiscard]] const TensorLayout& layout() const { return place_.layout; }
+  [[nodiscard]] int position() const { return place_.position; }
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(place_.ranks.size()); }
+  [[nodiscard]] const Collectives& collectives() const { return *collectives_; }
+
+  // The sum, in memory of its own; and in place, of contiguous values.
+  [[nodiscard]] at::Tensor summed(const at::Tensor& x);
+  void sum_in_place(const at::Tensor& x);
+  // x [batch, tokens, …]: the tokens of all ranks, in their order; and of a sum over all ranks this rank's tokens.
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x);
+  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x);
+
+  // Of logits whose columns the ranks share out: rows [n, 3] of each token's maximum, its sum of exponentials less that
+  // maximum, and the target's logit (0 where another rank has it), in fp32 or fp64; then of all columns, in the order
+  // of the group, the same bits on every rank. Each rank joins some of the rows: received as by an all-reduce.
+  [[nodiscard]] at::Tensor joined_statistics(const at::Tensor& rows);
+
+ private:
+  [[nodiscard]] Clock::time_point deadline() const;
+
+  std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it
+  Place place_;
+};
+using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
+
+}  // namespace plumb::exec

@@ -1,0 +1,25 @@
+// Embedding and loss over a vocabulary that the ranks of a tensor group share out (arXiv 1909.08053, section 3).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "exec/stage/primitives/weights.hpp"
+#include "exec/stage/tensor/tensor_group.hpp"
+
+namespace plumb::exec {
+
+// Rows of a table whose rows are those from `first_row` on; zeros for tokens of other ranks: the ranks' sum is what a
+// whole table gives, by bits.
+[[nodiscard]] at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row,
+                                    const WeightQueuePtr& queue);
+
+// x [batch, tokens, hidden] + the rows of `positions` from `first_token` on.
+[[nodiscard]] at::Tensor add_positions(const at::Tensor& x, const WeightPtr& positions, std::int64_t first_token,
+                                       const WeightQueuePtr& queue);
+
+// Mean of −log softmax over the logits of all ranks at the targets, whose columns here are those from `first_column`
+// on; the same bits on every rank. Kept for I: what cross_entropy keeps of as many columns.
+[[nodiscard]] at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                                               std::int64_t first_column, const TensorGroupPtr& group);
+
+}  // namespace plumb::exec

@@ -1,0 +1,240 @@
+// Blocks that several ranks share out, in pipelines and beside data parallelism: against one device.
+#include <cmath>
+
+#include "exec/check/check.hpp"
+#include "exec/check/shards.hpp"
+#include "exec/stage/tensor/division.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/transport/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using test::Wanted;
+
+namespace {
+
+// Four key-value heads, so that four ranks can share them out.
+Model of_four(Model model) {
+  for (Layer& layer : model.layers) {
+    if (auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer)) attention->kv_heads = 4;
+    if (auto* delta = std::get_if<GatedDelta>(&layer.mixer)) delta->key_heads = 4;
+  }
+  return model;
+}
+
+NamedGradients whole(const Plan& plan, const std::vector<NamedGradients>& by_rank) {
+  Shards shards(plan);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    INFO("rank " << rank);
+    CHECK(shards.add(static_cast<int>(rank), by_rank[rank]) == "");
+  }
+  return std::move(shards).whole();
+}
+
+CheckResult checked(const Plan& plan, const test::TrainingRun& run) {
+  return check_against_reference(plan, {},
+                                 {.losses = run.losses,
+                                  .gradients = whole(plan, run.by_rank),
+                                  .weights = whole(plan, run.before),
+                                  .routing = whole(plan, run.routing)});
+}
+
+void require_passed(const Plan& plan, const test::TrainingRun& run) {
+  const CheckResult result = checked(plan, run);
+  INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ")");
+  CHECK(result.passed);
+  (void)whole(plan, run.weights);  // copies are equal
+}
+
+struct Case {
+  const char* schedule;
+  int ranks;
+  int tensor;
+  bool sequence_parallel = false;
+  int data = 1;
+};
+
+Plan plan_of(const Model& model, const Case& shape, ElementType precision = ElementType::fp32) {
+  return test::training_plan({.model = model,
+                              .schedule = shape.schedule,
+                              .ranks = shape.ranks,
+                              .chunks = std::string(shape.schedule) == "interleaved-1f1b" ? 2 : 1,
+                              .microbatches = 4,
+                              .precision = precision,
+                              .data = shape.data,
+                              .tensor = shape.tensor,
+                              .sequence_parallel = shape.sequence_parallel});
+}
+
+std::vector<Model> models() {
+  return {of_four(test::gpt2(4, true)), of_four(test::llama(4)), of_four(test::mixtral(4)), of_four(test::hybrid())};
+}
+
+}  // namespace
+
+TEST_CASE("tensor-parallel pipelines train like one device, in both precisions") {
+  const Model model = GENERATE(from_range(models()));
+  std::vector<Case> cases;
+  for (const int tensor : {2, 4}) {
+    for (const bool by_tokens : {false, true}) {
+      for (const char* const schedule : {"1f1b", "zb-h1"}) cases.push_back({schedule, 1, tensor, by_tokens});
+      cases.push_back({"interleaved-1f1b", 2, tensor, by_tokens});
+    }
+  }
+  for (const Case& shape : cases) {
+    for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
+      const Plan plan = plan_of(model, shape, precision);
+      INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
+      require_passed(plan, test::train(plan, 2));
+    }
+  }
+}
+
+TEST_CASE("pipeline, tensor and data parallelism together train like one device") {
+  const Model model = GENERATE(from_range(models()));
+  for (const Case& shape : std::vector<Case>{{"1f1b", 2, 2, false, 2},
+                                             {"zb-h1", 2, 2, true, 2},
+                                             {"interleaved-1f1b", 2, 2, false, 2},
+                                             {"interleaved-1f1b", 2, 2, true, 2}}) {
+    const ElementType precision = shape.sequence_parallel ? ElementType::bf16 : ElementType::fp32;
+    const Plan plan = plan_of(model, shape, precision);
+    INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
+    require_passed(plan, test::train(plan, 2));
+  }
+}
+
+TEST_CASE("tensor groups give the same bits over gloo, and whatever the nesting of the mesh") {
+  for (const Model& model : {of_four(test::gpt2(4, true)), of_four(test::hybrid())}) {
+    for (const bool by_tokens : {false, true}) {
+      Plan plan = plan_of(model, {"1f1b", 2, 2, by_tokens}, ElementType::bf16);
+      INFO(plan.name << (by_tokens ? ", sp" : ""));
+      const test::TrainingRun first = test::train(plan, 2);
+      const test::TrainingRun over_gloo = test::train(plan, 2, transport_kinds().back().make);
+      CHECK(over_gloo.losses == first.losses);
+      CHECK(over_gloo.by_rank == first.by_rank);
+      plan.layout.order = {MeshAxis::pipeline, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert, MeshAxis::data};
+      const test::TrainingRun outside = test::train(plan, 2);
+      CHECK(outside.losses == first.losses);
+      CHECK(whole(plan, outside.by_rank) == whole(plan_of(model, {"1f1b", 2, 2, by_tokens}), first.by_rank));
+    }
+  }
+}
+
+TEST_CASE("stages of a tensor group are recomputed, and schedules of every other kind have such groups, too") {
+  for (const bool by_tokens : {false, true}) {
+    Wanted wanted{.model = of_four(test::hybrid()), .ranks = 2, .recompute = true};
+    wanted.tensor = 2;
+    wanted.sequence_parallel = by_tokens;
+    const Plan plan = test::training_plan(wanted);
+    require_passed(plan, test::train(plan, 2));
+  }
+  for (const auto& [schedule, chunks] : std::vector<std::pair<const char*, int>>{
+           {"gpipe", 1}, {"zb-v", 2}, {"hanayo", 2}, {"interleaved-zb", 2}, {"breadth-first", 2}}) {
+    INFO(schedule);
+    Wanted wanted{.model = of_four(test::gpt2(4, true)), .schedule = schedule, .ranks = 2, .chunks = chunks};
+    wanted.tensor = 2;
+    wanted.sequence_parallel = true;
+    const Plan plan = test::training_plan(wanted);
+    require_passed(plan, test::train(plan, 2));
+  }
+}
+
+TEST_CASE("the model and its first loss are the same at every tensor degree") {
+  for (const Model& model : models()) {
+    const Plan alone = plan_of(model, {"1f1b", 1, 1});
+    const NamedGradients weights = merged_weights(make_stages(alone, 0, {}), alone.training);
+    const double loss = test::train(alone, 1).losses.front();
+    for (const Case& shape : std::vector<Case>{{"1f1b", 1, 2}, {"1f1b", 1, 4, true}, {"zb-h1", 2, 2, true}}) {
+      const Plan plan = plan_of(model, shape);
+      INFO(plan.name << ", " << describe(plan.layout));
+      const test::TrainingRun run = test::train(plan, 1);
+      CHECK(whole(plan, run.before) == weights);
+      CHECK(std::abs(run.losses.front() - loss) <= 1e-6 * loss);
+    }
+  }
+}
+
+namespace {
+
+// Routing and the loss's statistics are in fp32.
+double bytes_of(const PlacedMove& move, ElementType precision) {
+  const bool wide = move.role == Role::statistics || move.tensor == "mlp.route";
+  return static_cast<double>(element_bytes(wide ? ElementType::fp32 : precision));
+}
+
+// What a rank receives of its tensor group in a step, from the moves of the blocks that it holds.
+double predicted_bytes(const Plan& plan, int rank) {
+  double bytes = 0;
+  const int place = lane_of(plan.layout, rank).pipeline_rank;
+  for (const int stage : stages_of_rank(plan.schedule, place)) {
+    const bool redone = recomputed_stages(plan.schedule)[static_cast<std::size_t>(stage)];
+    const BlockRange blocks = blocks_of_stage(plan.split, stage);
+    for (int block = blocks.first; block < blocks.last; ++block) {
+      const PlacedBlock placed = Division(plan.model, block, plan.layout.tensor, plan.training).placed();
+      for (const PlacedMove& move : placed.moves) {
+        const int times = plan.schedule.microbatches * (redone && move.phase == Phase::forward ? 2 : 1);
+        bytes += received_elements(placed.mesh, move.move) * bytes_of(move, plan.training.precision) * times;
+      }
+      for (const PlacedWeight& weight : placed.weights) {
+        for (const Move& move :
+             moves(placed.mesh, weight.stored.whole, with_partial(weight.stored.placement, weight.gradient_partial),
+                   weight.stored.placement)) {
+          bytes += received_elements(placed.mesh, move) * 4;
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a rank receives of its tensor group what the moves of its blocks say, to the byte") {
+  for (const Model& model : models()) {
+    for (Case shape : std::vector<Case>{{"1f1b", 1, 2}, {"1f1b", 1, 4}, {"zb-h1", 2, 2}, {"1f1b", 2, 2, false, 2}}) {
+      for (const bool by_tokens : {false, true}) {
+        shape.sequence_parallel = by_tokens;
+        const Plan plan = plan_of(model, shape, ElementType::bf16);
+        INFO(plan.name << ", " << describe(plan.layout) << (by_tokens ? ", sp" : ""));
+        const test::TrainingRun run = test::train(plan, 2);
+        for (std::size_t rank = 0; rank < run.in_group.size(); ++rank) {
+          INFO("rank " << rank);
+          CHECK(static_cast<double>(run.in_group[rank].value) == 2 * predicted_bytes(plan, static_cast<int>(rank)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the check of a tensor group fails for lost sums, other copies, another model and bent routing") {
+  const Plan plan = plan_of(of_four(test::mixtral(2)), {"1f1b", 1, 2, true});
+  const test::TrainingRun run = test::train(plan, 1);
+  CHECK(checked(plan, run).passed);
+  const auto with = [&](const auto& change) {
+    test::TrainingRun changed = run;
+    for (std::size_t rank = 0; rank < 2; ++rank) change(changed, rank);
+    return checked(plan, changed);
+  };
+  // As if each rank's part of the tokens were all: the half of a norm's gradient.
+  CHECK_FALSE(with([](test::TrainingRun& of, std::size_t rank) {
+                for (float& value : of.by_rank[rank]["layers.0.norm_1.weight"]) value /= 2;
+              }).passed);
+  CHECK_THAT(with([](test::TrainingRun& of, std::size_t rank) {
+               of.before[rank]["layers.1.attention.q.weight"][3] *= 1.0001F;
+             }).problem,
+             ContainsSubstring("began with other values of layers.1.attention.q.weight"));
+  CHECK_THAT(with([](test::TrainingRun& of, std::size_t rank) {
+               for (float& expert : of.routing[rank][routing_name(0, 1)]) expert = 3 - expert;
+             }).problem,
+             ContainsSubstring("experts that are less likely"));
+  Shards shards(plan);
+  NamedGradients other = run.by_rank[1];
+  other["layers.1.norm_2.weight"][5] += 1e-6F;
+  CHECK(shards.add(0, run.by_rank[0]).empty());
+  CHECK(shards.add(1, other) == "layers.1.norm_2.weight");
+  Shards half(plan);
+  CHECK(half.add(0, run.by_rank[0]).empty());
+  CHECK_THROWS_WITH(std::move(half).whole(), ContainsSubstring("no rank has some elements of"));
+}

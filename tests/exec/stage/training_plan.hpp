@@ -1,0 +1,63 @@
+// Small plans that train.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/graph/memory.hpp"
+#include "common/plan/plan.hpp"
+#include "common/schedule/generators/registry.hpp"
+
+namespace plumb::exec::test {
+
+struct Wanted {
+  Model model;
+  std::string schedule = "1f1b";
+  int ranks = 1;
+  int chunks = 1;
+  int microbatches = 4;
+  ElementType precision = ElementType::fp32;
+  bool recompute = false;
+  int slices = 1;
+  int data = 1;  // degree
+  int tensor = 1;
+  bool sequence_parallel = false;
+};
+
+inline Plan training_plan(const Wanted& wanted) {
+  Plan plan;
+  plan.name = wanted.model.name + " " + wanted.schedule;
+  plan.model = wanted.model;
+  plan.training.sequence = wanted.model.vision ? tokens(*wanted.model.vision) : 32;
+  plan.training.microbatch = 2;
+  plan.training.global_batch = 2 * wanted.microbatches * wanted.data;
+  plan.training.precision = wanted.precision;
+  plan.schedule = generate_schedule(
+      wanted.schedule,
+      {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks, .slices = wanted.slices});
+  const int count = stages(plan.schedule);
+  plan.costs = even_costs(
+      count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
+  plan.costs.boundary_bytes = {2 * plan.training.sequence / wanted.slices * wanted.model.hidden *
+                               element_bytes(wanted.precision) / (wanted.sequence_parallel ? wanted.tensor : 1)};
+  plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
+  plan.cluster.ranks = wanted.ranks * wanted.data * wanted.tensor;
+  plan.layout.pipeline = wanted.ranks;
+  plan.layout.data.degree = wanted.data;
+  plan.layout.tensor = {.degree = wanted.tensor, .sequence_parallel = wanted.sequence_parallel};
+  plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
+  return plan;
+}
+
+// Gives the plan's stages the costs of these blocks; what each rank then needs.
+inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeCost> blocks) {
+  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
+  }
+  const Schedule lowered = lower(plan.schedule, {});
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+}
+
+}  // namespace plumb::exec::test
