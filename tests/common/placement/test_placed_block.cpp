@@ -110,7 +110,7 @@ TEST_CASE("a bias behind a sum is added once: whole on every rank, and partial o
                                  "norm_2.weight"});
 }
 
-TEST_CASE("sequence parallel: token ids stay where they are; rows of the table are scattered", "[placement]") {
+TEST_CASE("sequence parallel: token ids stay where they are, rows of the table are scattered", "[placement]") {
   CHECK(lines(placed({.degree = 4, .sequence_parallel = true}, 0)) ==
         std::vector<std::string>{"F embedding output reduce-scatter", "I embedding output gradient all-gather"});
   CHECK(lines(placed({.degree = 4, .sequence_parallel = true}, 2)) ==

@@ -74,6 +74,15 @@ bool is_repeated(const Model& model, std::size_t block) {
   return std::find(model.layers.begin(), here, *here) != here;
 }
 
+// Mamba's B and C, and the key that all heads of latent attention share, are read where neither of the matmuls before
+// and behind stands.
+bool has_no_place_in_3d(const Model& model, std::size_t block) {
+  const bool is_layer = block >= 1 && block <= model.layers.size();
+  if (!is_layer && (block == 0 || model.mtp_modules == 0)) return false;
+  const Mixer& mixer = is_layer ? model.layers[block - 1].mixer : model.layers.back().mixer;
+  return std::holds_alternative<Mamba>(mixer) || std::holds_alternative<LatentAttention>(mixer);
+}
+
 std::string without_layer(const std::string& name) {
   return name.starts_with("layers.") ? name.substr(name.find('.', 7) + 1) : name;
 }
@@ -175,9 +184,7 @@ TEST_CASE("every layout places every model whose shapes it divides, without a mo
         if (is_repeated(model, block)) continue;
         const std::vector<Site> sites = block_sites(model, block, microbatch);
         INFO(model.name << ", block " << block);
-        const bool mamba =
-            block >= 1 && block <= model.layers.size() && std::holds_alternative<Mamba>(model.layers[block - 1].mixer);
-        if (mamba && tensor.kind == TensorKind::three_d) {  // B and C stand where neither of its matmuls needs them
+        if (tensor.kind == TensorKind::three_d && has_no_place_in_3d(model, block)) {
           CHECK_THROWS_AS(place_block(mesh, layout_table(mesh, tensor, sites), sites), InputError);
         } else {
           CHECK_NOTHROW(place_block(mesh, layout_table(mesh, tensor, sites), sites));

@@ -66,7 +66,7 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
   Family family(const std::vector<std::string>& schedules) {
     Family family;
     family.layout.pipeline = number(1, 8);
-    family.layout.tensor.degree = one_of<int>({1, 2, 4});
+    family.layout.tensor.degree = one_of<int>({1, 2, 2});  // of two heads of keys
     family.layout.tensor.sequence_parallel = coin();
     family.layout.data.degree = one_of<int>({1, 1, 2, 4});
     if (coin()) std::swap(family.layout.order[3], family.layout.order[4]);
