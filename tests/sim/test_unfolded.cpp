@@ -54,7 +54,7 @@ TEST_CASE("ranks of one stage that share NICs and uplinks have what their folded
 
 TEST_CASE("a reduction of all devices over two machines takes what its NICs or switches pass, folded or not") {
   for (const std::string& machine : {std::string("dgx-a100"), std::string("dgx-a100-4nic"), pcie_box}) {
-    const Plan plan = plan_of({.machine = machine, .nodes = 2, .pipeline = 1, .tensor = {}, .data = 16, .batch = 1});
+    const Plan plan = plan_of({.machine = machine, .nodes = 2, .pipeline = 1, .tensor = 1, .data = 16, .batch = 1});
     INFO(machine);
     CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
   }

@@ -90,7 +90,7 @@ TEST_CASE("1d tensor parallelism is executed on the host, and what else there is
     CHECK_THAT(refusal_of([](Plan&) {}, {.schedule = schedule}), ContainsSubstring("such as zb-h1"));
   }
   CHECK_THAT(refusal_of([](Plan&) {}, {.schedule = "pipedream"}), ContainsSubstring("such as 1f1b"));
-  CHECK_THAT(refusal_of([](Plan&) {}, {.schedule = "bpipe"}), ContainsSubstring("evicts"));
+  CHECK_THAT(refusal_of([](Plan&) {}, {.ranks = 4, .schedule = "bpipe"}), ContainsSubstring("evicts"));
   CHECK_THAT(refusal_of([](Plan& plan) { plan.schedule.slices = 2; }), ContainsSubstring("slices"));
   SessionOptions cuda;
   cuda.device = "cuda";
