@@ -1,19 +1,11 @@
 #include "exec/stage/tensor/crossing.hpp"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include "common/base/error.hpp"
-#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 at::Tensor moved(const at::Tensor& x, const std::optional<Collective>& collective, TensorGroup& group) {
   if (!collective) return x;

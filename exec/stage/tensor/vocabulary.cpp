@@ -1,17 +1,9 @@
 #include "exec/stage/tensor/vocabulary.hpp"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
-#include "exec/stage/primitives/capsules.hpp"
+#include "exec/stage/primitives/autograd.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 // Indices into this rank's part of the vocabulary; those of other ranks are 0, and `mine` is false.
 struct LocalIndices {
