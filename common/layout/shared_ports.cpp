@@ -249,7 +249,7 @@ GroupLinks group_links(const Layout& layout, MeshAxis axis, const Cluster& clust
   }
   if (machine.devices_per_switch > 0) links.uplink_passes = busiest_uplink(layout, axis, machine, together, stage);
   const auto border = [&](int nodes) {
-    return nodes > 0 ? busiest_border(layout, axis, nodes * machine.devices, together, stage) : 0.0;
+    return nodes > 0 ? busiest_border(layout, axis, std::int64_t{nodes} * machine.devices, together, stage) : 0.0;
   };
   links.leaf_passes = border(cluster.nodes_per_leaf);
   links.site_passes = border(cluster.nodes_per_site);

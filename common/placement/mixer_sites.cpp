@@ -121,8 +121,8 @@ NamedShape add(SiteList& list, const GatedDelta& delta, const NamedShape& x) {
   const Extent key_size{Dim::channels, delta.key_dim};
   const Extent value_size{Dim::channels, delta.value_dim};
   std::vector<NamedShape> made;
-  const auto project = [&](const char* name, Shape out) {
-    made.push_back(list.matmul(name, x, std::move(out)).outputs.front());
+  const auto project = [&](const char* name, const Shape& out) {
+    made.push_back(list.matmul(name, x, out).outputs.front());
   };
   project("linear.q", {key_heads, key_size});
   project("linear.k", {key_heads, key_size});

@@ -22,9 +22,10 @@ Placement needed(const Placement& compute, const SiteInput& input) {
 
 // Of what a site makes, before its sums are added up.
 Placement made(const Site& site, const Placement& compute, const Shape& shape) {
-  const Placement placement = restricted(compute, shape);
+  Placement placement = restricted(compute, shape);
   if (!site.statistics.empty()) return placement;
-  return with_partial(placement, without(split_axes(compute), split_axes(placement)));
+  const Axes contracted = without(split_axes(compute), split_axes(placement));
+  return with_partial(std::move(placement), contracted);
 }
 
 bool iterates_over(const Site& site, Dim dim) {

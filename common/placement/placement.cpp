@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 13> dim_names = {"batch",    "sequence", 
                                                         "low_rank", "features", "elements"};
 
 std::int64_t parts_of(const Mesh& mesh, const DimSplit& split) {
-  return size(mesh, set_of(split.by)) * (split.zigzag ? 2 : 1);
+  return std::int64_t{size(mesh, set_of(split.by))} * (split.zigzag ? 2 : 1);
 }
 
 void require_divides(const Mesh& mesh, const std::string& name, const Extent& whole, const DimSplit& split) {

@@ -24,7 +24,7 @@ Shape part_of(const Shape& shape, bool of_tokens) {
 
 }  // namespace
 
-Shape SiteList::of_tokens(Shape behind) const {
+Shape SiteList::of_tokens(const Shape& behind) const {
   return joined({{Dim::batch, tokens_.sequences}, {Dim::sequence, tokens_.sequence}}, behind);
 }
 

@@ -19,7 +19,7 @@ class SiteList {
   [[nodiscard]] std::int64_t hidden() const { return model_.hidden; }
 
   // A value of every token: [batch, sequence, …].
-  [[nodiscard]] Shape of_tokens(Shape behind) const;
+  [[nodiscard]] Shape of_tokens(const Shape& behind) const;
   [[nodiscard]] Shape hidden_of_tokens() const { return of_tokens({{Dim::hidden, hidden()}}); }
   // What the site of this name has made.
   [[nodiscard]] NamedShape made_by(const std::string& name) const;

@@ -279,17 +279,24 @@ Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverride
   return scenario;
 }
 
-Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {
-  const std::string& path = file.place().file;
-  if (file.is_map() && file.find("format")) {
+namespace {
+
+void refuse_other_files(const YamlValue& file, const std::string& path) {
+  if (file.find("format")) {
     throw InputError(path, "is not a scenario: it looks like a plan",
                      "plumb simulate " + path + ", or plumb-exec run " + path);
   }
-  if (file.is_map() && !file.find("model") && looks_like_model(file)) {
-    throw InputError(path, "is not a scenario: it looks like a model",
-                     "write model: " + std::filesystem::path(path).filename().string() +
-                         " in a scenario beside it; plumb show " + path + " tells what it is");
-  }
+  if (file.find("model") || !looks_like_model(file)) return;
+  throw InputError(path, "is not a scenario: it looks like a model",
+                   "write model: " + std::filesystem::path(path).filename().string() +
+                       " in a scenario beside it; plumb show " + path + " tells what it is");
+}
+
+}  // namespace
+
+Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {
+  const std::string& path = file.place().file;
+  if (file.is_map()) refuse_other_files(file, path);
   InputErrors errors;
   errors.attempt([&] {
     file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});

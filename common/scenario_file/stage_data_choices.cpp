@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -113,6 +114,26 @@ Layout layout_with(const Layout& base, const std::vector<int>& degrees) {
   return with_stage_data(layout, degrees);
 }
 
+namespace {
+
+// How long a message between stages of two degrees takes; `at` has the whole microbatch.
+std::function<Seconds(int, int)> message_of(const Scenario& at, const Layout& base) {
+  const Machine& machine = at.cluster.machine;
+  const bool one_machine = at.cluster.ranks <= machine.devices;
+  const Link& link = one_machine ? machine.inside : machine.outside;
+  const TransferCost way{.latency = link.latency.value, .bandwidth = link.bandwidth.value};
+  const Bytes states = bytes(boundary_manifest(at.model, at.training)) /
+                       (base.tensor.sequence_parallel || at.software.scattered_messages ? base.tensor.degree : 1);
+  // All ranks of a stage that share a NIC send at once.
+  const int shared_by = one_machine ? 1 : devices_per_nic(machine);
+  return [way, states, shared_by](int from, int to) {
+    const auto through_port = [&](int degree) { return states * std::min(degree, shared_by) / degree; };
+    return transfer_time(way, std::max(through_port(from), through_port(to)));
+  };
+}
+
+}  // namespace
+
 ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int replicas, std::int64_t microbatch,
                                int widest) {
   const Machine& machine = scenario.cluster.machine;
@@ -150,17 +171,7 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
     }
   }
   at.training.microbatch = whole;
-  const bool one_machine = scenario.cluster.ranks <= machine.devices;
-  const Link& link = one_machine ? machine.inside : machine.outside;
-  const TransferCost way{.latency = link.latency.value, .bandwidth = link.bandwidth.value};
-  const Bytes states = bytes(boundary_manifest(scenario.model, at.training)) /
-                       (base.tensor.sequence_parallel || scenario.software.scattered_messages ? base.tensor.degree : 1);
-  // All ranks of a stage that share a NIC send at once.
-  const int shared_by = one_machine ? 1 : devices_per_nic(machine);
-  problem.message = [way, states, shared_by](int from, int to) {
-    const auto through_port = [&](int degree) { return states * std::min(degree, shared_by) / degree; };
-    return transfer_time(way, std::max(through_port(from), through_port(to)));
-  };
+  problem.message = message_of(at, base);
   problem.working = [workspaces = std::move(workspaces), redone](int degree, int first, int last) {
     const StageWorkspaces& own = workspaces.at(degree);
     return redone ? own.with_kept(first, last) : own.of(first, last);

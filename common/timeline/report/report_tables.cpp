@@ -152,7 +152,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
 
 namespace {
 
-std::string or_dash(std::string text) { return text.empty() ? "–" : text; }
+std::string or_dash(const std::string& text) { return text.empty() ? "–" : text; }
 
 // Of the model's FLOPs over what the devices could do meanwhile.
 std::string utilisation_text(const Timeline& timeline, Seconds step) {
