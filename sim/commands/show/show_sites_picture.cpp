@@ -5,7 +5,7 @@
 
 #include "common/base/text.hpp"
 #include "common/timeline/chart/markup.hpp"
-#include "sim/commands/show_sites.hpp"
+#include "sim/commands/show/show_sites.hpp"
 
 namespace plumb::sim {
 namespace {

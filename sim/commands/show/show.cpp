@@ -26,7 +26,7 @@
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
 #include "sim/commands/profile_remark.hpp"
-#include "sim/commands/show_sites.hpp"
+#include "sim/commands/show/show_sites.hpp"
 
 namespace plumb::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "sim/commands/show_sites.hpp"
+#include "sim/commands/show/show_sites.hpp"
 
 #include <fmt/format.h>
 
