@@ -217,6 +217,7 @@ class Placing {
 
   void move(const Site& site, const NamedShape& whole, std::pair<Phase, Role> what, const Placement& from,
             const Placement& to) {
+    if (from == to) return;
     for (Move& each : moves(mesh_, whole, from, to)) {
       if (each.collective) require_declared(site, whole, what, each);
       block_.moves.push_back(
