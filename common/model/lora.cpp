@@ -93,10 +93,6 @@ std::array<Parameter, 2> adapters_of(const Parameter& matrix, std::int64_t rank)
   return pair;
 }
 
-bool is_weight_matmul(const Operation& operation) {
-  return operation.kind == OperationKind::matmul || operation.kind == OperationKind::expert_matmul;
-}
-
 // Through one block in the order of F: does an operation's input depend on an adapter?
 class Reach {
  public:
@@ -105,7 +101,7 @@ class Reach {
   [[nodiscard]] bool input(const Operation& operation) const {
     if (is_block_norm(operation)) return stream_;
     if (operation.kind == OperationKind::residual) return stream_ || branch_;
-    if (!is_weight_matmul(operation)) return branch_;
+    if (!is_matmul(operation.kind)) return branch_;
     const auto found = outputs_.find(operation.input);
     return found == outputs_.end() ? stream_ : found->second;
   }
@@ -246,7 +242,7 @@ bool gradient_goes_below(const Model& model, const std::optional<Lora>& lora, st
 
 std::vector<Operation> with_adapters(std::vector<Operation> operations, const Lora& lora, double element, bool below) {
   const auto adapted = [&](const Operation& operation) {
-    return is_weight_matmul(operation) && adapts(lora, operation.name);
+    return is_matmul(operation.kind) && adapts(lora, operation.name);
   };
   std::set<std::string> read;  // whose output an adapter multiplies
   for (const Operation& operation : operations) {
@@ -257,7 +253,7 @@ std::vector<Operation> with_adapters(std::vector<Operation> operations, const Lo
     const bool input = reach.input(operation);
     const bool has_adapter = adapted(operation);
     reach.pass(operation, has_adapter);
-    if (is_weight_matmul(operation)) {
+    if (is_matmul(operation.kind)) {
       freeze_matmul(operation, has_adapter ? lora.rank : 0, element, input);
     } else {
       freeze_other(operation, read.contains(operation.name), input);

@@ -22,8 +22,7 @@ OperationList::OperationList(const Model& model, const OperationContext& context
       parameters_(std::move(parameters)) {}
 
 Operation& OperationList::add(Operation operation) {
-  const bool has_weights = operation.kind == OperationKind::matmul || operation.kind == OperationKind::expert_matmul;
-  if (!has_weights) latest_ = operation.name;
+  if (!is_matmul(operation.kind)) latest_ = operation.name;
   operations_.push_back(std::move(operation));
   return operations_.back();
 }

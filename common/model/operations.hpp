@@ -25,6 +25,11 @@ enum class OperationKind : std::uint8_t {
   loss
 };
 
+// Weights that multiply tokens.
+[[nodiscard]] constexpr bool is_matmul(OperationKind kind) {
+  return kind == OperationKind::matmul || kind == OperationKind::expert_matmul;
+}
+
 // Of a matmul: `matrices` of outputs × inputs (experts), each token multiplied by `times` of them; of a class head,
 // which sees one token of a sequence, `times` is below 1. Of attention without flash: the `matrices` are the heads of
 // one sequence, outputs and inputs the keys and the head's size.

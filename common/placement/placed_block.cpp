@@ -36,10 +36,19 @@ bool iterates_over(const Site& site, Dim dim) {
          std::ranges::any_of(site.inputs, [&](const SiteInput& input) { return has(input.value.shape, dim); });
 }
 
+// The table's iteration space of a site, of the dimensions that the site has.
+Placement compute_in(const LayoutTable& table, const Site& site) {
+  Placement compute = table.sites.at(site.name);
+  std::erase_if(compute.splits, [&](const DimSplit& split) { return !iterates_over(site, split.dim); });
+  return compute;
+}
+
 class Placing {
  public:
   Placing(const Mesh& mesh, const LayoutTable& table, const std::vector<Site>& sites)
-      : mesh_(mesh), table_(table), sites_(sites) {}
+      : mesh_(mesh), table_(table), sites_(sites) {
+    for (const Site& site : sites) computes_.push_back(compute_in(table, site));
+  }
 
   PlacedBlock block() && {
     block_.mesh = mesh_;
@@ -50,11 +59,9 @@ class Placing {
   }
 
  private:
-  // Of the dimensions that the site has.
-  [[nodiscard]] Placement compute_of(const Site& site) const {
-    Placement compute = table_.sites.at(site.name);
-    std::erase_if(compute.splits, [&](const DimSplit& split) { return !iterates_over(site, split.dim); });
-    return compute;
+  // `site` is one of `sites_`.
+  [[nodiscard]] const Placement& compute_of(const Site& site) const {
+    return computes_[static_cast<std::size_t>(&site - sites_.data())];
   }
   [[nodiscard]] const Placement& stored(const NamedShape& value) const { return table_.values.at(value.name); }
   // What a weight's use iterates over: its site's work; of what a matmul adds behind its sum, such as a bias, its
@@ -97,7 +104,7 @@ class Placing {
   }
 
   void forward(const Site& site) {
-    const Placement compute = compute_of(site);
+    const Placement& compute = compute_of(site);
     PlacedSite placed{.name = site.name, .kind = site.kind, .ways = size(mesh_, split_axes(compute))};
     for (const SiteInput& input : site.inputs) {
       placed.inputs.push_back(tensor(input.value, needed_input(site, input)));
@@ -132,7 +139,7 @@ class Placing {
   // Sums of a norm's gradient go over what its F summed over; those of the loss are kept.
   void move_statistics(const Site& site, Phase phase) {
     if (site.statistics.empty() || (phase != Phase::forward && site.kind != OperationKind::norm)) return;
-    const Placement compute = compute_of(site);
+    const Placement& compute = compute_of(site);
     const Placement whole = restricted(compute, site.statistics);
     Axes of_site;
     for (const SiteInput& input : site.inputs) of_site = of_site | split_axes(needed(compute, input));
@@ -143,15 +150,16 @@ class Placing {
 
   void input_gradient(std::size_t at) {
     const Site& site = sites_[at];
-    const Placement compute = compute_of(site);
+    const Placement& compute = compute_of(site);
     for (const NamedShape& output : site.outputs) {
       Placement want = made(site, compute, output.shape);
       want.partial = site.passes_sums ? gradient_sums(output) : Axes{};
       move(site, output, {Phase::input_gradient, Role::output_gradient}, stored_gradient(output), want);
     }
     if (!table_.keeps_gathered) {
+      // W needs its input; I of the first matmul that needs it fetches it for all.
       for (const SiteInput& input : site.inputs) {
-        if (!site.weights.empty()) move_input_again(site, input);
+        if (is_matmul(site.kind)) move_input(site, input, Phase::input_gradient);
       }
       for (const NamedShape& weight : site.weights) move_weight(site, weight, Phase::input_gradient);
     }
@@ -159,11 +167,6 @@ class Placing {
     for (const SiteInput& input : site.inputs) {
       if (is_first_reader(at, input)) reduce_gradient(site, input);
     }
-  }
-
-  // W needs it; where the table keeps nothing gathered, I of the first site that needs it fetches it for all.
-  void move_input_again(const Site& site, const SiteInput& input) {
-    if (is_matmul(site.kind)) move_input(site, input, Phase::input_gradient);
   }
 
   // Sites that need a value alike add up their gradients before one reduction, behind the I of the first of them.
@@ -183,7 +186,7 @@ class Placing {
   // Over the axes that divide what the input has not; where the first input comes as summands, over theirs for the
   // others; and for it over those of the output's gradient.
   [[nodiscard]] Axes partial_gradient(const Site& site, const SiteInput& input) const {
-    const Placement compute = compute_of(site);
+    const Placement& compute = compute_of(site);
     const bool first = input.value.name == site.inputs.front().value.name;
     return without(split_axes(compute), split_axes(needed(compute, input))) |
            (first ? passed_back(site) : passed(site));
@@ -240,6 +243,7 @@ class Placing {
   const Mesh& mesh_;
   const LayoutTable& table_;
   const std::vector<Site>& sites_;
+  std::vector<Placement> computes_;                                           // by site
   std::map<std::pair<std::string, Phase>, std::vector<Placement>> gathered_;  // by value: as what it has been
   PlacedBlock block_;
 };

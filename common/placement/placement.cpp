@@ -50,7 +50,7 @@ std::int64_t elements(const Shape& shape) {
 std::int64_t rows_of(const Shape& shape) {
   std::int64_t product = 1;
   for (const Extent& extent : shape) {
-    if (extent.dim == Dim::batch || extent.dim == Dim::sequence || extent.dim == Dim::rows) product *= extent.size;
+    if (counts_tokens(extent.dim)) product *= extent.size;
   }
   return product;
 }

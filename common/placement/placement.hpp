@@ -27,6 +27,9 @@ enum class Dim : std::uint8_t {
   elements,  // of a weight, in the order of its memory
 };
 [[nodiscard]] std::string_view name_of(Dim dim);
+[[nodiscard]] constexpr bool counts_tokens(Dim dim) {
+  return dim == Dim::batch || dim == Dim::sequence || dim == Dim::rows;
+}
 
 // A whole dimension. Where several tensors stand one after the other in it (q, k, v in one convolution), `segments` are
 // their sizes: each is split on its own.

@@ -47,9 +47,4 @@ struct Site {
 // 0 the embedding, 1…n the layers, n+1 the head.
 [[nodiscard]] std::vector<Site> block_sites(const Model& model, std::size_t block, const Tokens& tokens);
 
-// Matrices that multiply tokens.
-[[nodiscard]] constexpr bool is_matmul(OperationKind kind) {
-  return kind == OperationKind::matmul || kind == OperationKind::expert_matmul;
-}
-
 }  // namespace plumb

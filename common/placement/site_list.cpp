@@ -11,8 +11,6 @@ Shape joined(Shape a, const Shape& b) {
   return a;
 }
 
-bool counts_tokens(Dim dim) { return dim == Dim::batch || dim == Dim::sequence || dim == Dim::rows; }
-
 // Of a value, the dimensions that count tokens, or those that do not.
 Shape part_of(const Shape& shape, bool of_tokens) {
   Shape part;

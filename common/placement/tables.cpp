@@ -208,7 +208,7 @@ LayoutTable layout_table(const Mesh& mesh, const TensorLayout& tensor, const std
     case TensorKind::three_d:
       return three_d(mesh, sites);
   }
-  return one_d(mesh, sites, tensor.sequence_parallel && tensor.degree > 1);
+  return one_d(mesh, sites, divides_tokens(tensor));
 }
 
 }  // namespace plumb

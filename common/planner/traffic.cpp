@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "common/block_cost/analytic_cost.hpp"
+#include "common/model/first_equal.hpp"
+#include "common/placement/placed_block.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/action.hpp"
 #include "common/schedule/schedule.hpp"
@@ -66,13 +67,20 @@ std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
   std::vector<StageTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
   if (plan.layout.tensor.degree == 1) return all;
   const Tokens tokens{.sequences = plan.training.microbatch, .sequence = plan.training.sequence / plan.schedule.slices};
+  std::vector<StageTraffic> blocks;
+  const std::vector<std::size_t> first = first_equal(plan.model.layers, [](std::size_t, std::size_t) { return true; });
+  for (std::size_t block = 0; block < first.size(); ++block) {
+    blocks.push_back(first[block] < block
+                         ? blocks[first[block]]
+                         : traffic_of(place_block(plan.model, block, plan.layout.tensor, tokens), plan));
+  }
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const BlockRange range = blocks_of_stage(plan.split, stage);
     StageTraffic& sum = all[static_cast<std::size_t>(stage)];
     for (int block = range.first; block < range.last; ++block) {
       const auto number = static_cast<std::size_t>(block);
-      const StageTraffic of_block = traffic_of(place_block(plan.model, number, plan.layout.tensor, tokens), plan);
+      const StageTraffic& of_block = blocks[number];
       const bool again = number > 0 && number <= redone.size() && redone[number - 1];
       sum.forward += of_block.forward;
       sum.input_gradient += of_block.input_gradient + (again ? of_block.forward : 0);
