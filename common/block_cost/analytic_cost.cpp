@@ -11,17 +11,10 @@ namespace {
 
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
 
-// The parameter's name within its block.
-std::string_view without_layer(std::string_view name) {
-  if (!name.starts_with("layers.")) return name;
-  name.remove_prefix(std::string_view("layers.").size());
-  return name.substr(name.find('.') + 1);
-}
-
 // Among how many ranks a parameter is divided: as the weight of its name in the block's sites. Of an adapter's matrices
 // that are whole but for the dimension that they share with theirs: A for the inputs, B for the outputs.
 int ways_of(const Parameter& parameter, const PlacedBlock& placed) {
-  const std::string_view name = without_layer(parameter.name);
+  const std::string_view name = without_layer_prefix(parameter.name);
   const bool a = name.ends_with(".lora_a.weight");
   const bool b = name.ends_with(".lora_b.weight");
   const std::string_view owner = name.substr(0, name.rfind('.', name.rfind('.') - 1));

@@ -6,17 +6,19 @@
 #include "common/base/error.hpp"
 
 namespace plumb {
+void require_divides(int tensor_degree, std::int64_t shape, const char* name) {
+  if (shape % tensor_degree == 0) return;
+  throw InputError("layout", "a tensor degree of " + std::to_string(tensor_degree) + " does not divide " +
+                                 std::to_string(shape) + " " + name);
+}
+
 namespace {
 
 class Divisor {
  public:
   explicit Divisor(int degree) : degree_(degree) {}
 
-  void require(std::int64_t shape, const char* name) const {
-    if (shape % degree_ == 0) return;
-    throw InputError("layout", "a tensor degree of " + std::to_string(degree_) + " does not divide " +
-                                   std::to_string(shape) + " " + name);
-  }
+  void require(std::int64_t shape, const char* name) const { require_divides(degree_, shape, name); }
 
   void operator()(std::monostate) const {}
   void operator()(const SoftmaxAttention& attention) const {

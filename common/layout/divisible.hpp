@@ -14,6 +14,9 @@ namespace plumb {
 // Costs of such a layout would count parts of heads.
 void require_divisible(const Model& model, const Layout& layout);
 
+// Throws the same for one shape, such as 8 "heads".
+void require_divides(int tensor_degree, std::int64_t shape, const char* name);
+
 // Whether it does not throw.
 [[nodiscard]] bool is_divisible(const Model& model, const Layout& layout);
 

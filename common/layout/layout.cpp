@@ -45,6 +45,11 @@ void require_stage_data(const Layout& layout) {
 
 }  // namespace
 
+const std::vector<std::string>& tensor_kind_names() {
+  static const std::vector<std::string> names = {"1d", "2d", "2.5d", "3d"};
+  return names;
+}
+
 std::string_view axis_name(MeshAxis axis) {
   switch (axis) {
     case MeshAxis::tensor:

@@ -12,6 +12,8 @@ namespace plumb {
 enum class MeshAxis : std::uint8_t { tensor, context, expert, data, pipeline };
 
 enum class TensorKind : std::uint8_t { one_d, two_d, two_and_half_d, three_d };
+// By kind: "1d", "2d", "2.5d", "3d".
+[[nodiscard]] const std::vector<std::string>& tensor_kind_names();
 enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, hsdp };
 
 struct TensorLayout {

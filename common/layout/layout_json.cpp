@@ -5,7 +5,7 @@
 namespace plumb {
 
 static std::vector<std::string> enum_names(MeshAxis) { return {"tensor", "context", "expert", "data", "pipeline"}; }
-static std::vector<std::string> enum_names(TensorKind) { return {"1d", "2d", "2.5d", "3d"}; }
+static std::vector<std::string> enum_names(TensorKind) { return tensor_kind_names(); }
 static std::vector<std::string> enum_names(Sharding) { return {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}; }
 
 template <class Archive>

@@ -72,12 +72,10 @@ const std::vector<std::string_view>& operations_of(LoraTarget target) {
 
 // "attention.q" of "layers.3.attention.q.weight"; empty for what is no matrix of a decoder layer.
 std::string_view matrix_of_layer(const Parameter& parameter) {
-  constexpr std::string_view begin = "layers.";
   constexpr std::string_view end = ".weight";
-  std::string_view name = parameter.name;
-  if (!is_matmul(parameter.role) || !name.starts_with(begin) || !name.ends_with(end)) return {};
-  name.remove_prefix(begin.size());
-  name.remove_prefix(name.find('.') + 1);
+  std::string_view name = without_layer_prefix(parameter.name);
+  const bool of_layer = name.size() < parameter.name.size();
+  if (!is_matmul(parameter.role) || !of_layer || !name.ends_with(end)) return {};
   name.remove_suffix(end.size());
   return name;
 }

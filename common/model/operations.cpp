@@ -73,7 +73,7 @@ std::vector<Operation> embedding_operations(const Model& model, const OperationC
 
 std::vector<Operation> layer_operations(const Model& model, std::size_t index, const OperationContext& context) {
   require_sequence(context);
-  OperationList list(model, context, "layers." + std::to_string(index) + ".", layer_parameters(model, index));
+  OperationList list(model, context, layer_prefix(index), layer_parameters(model, index));
   add_layer(list, model.layers.at(index));
   return std::move(list).take();
 }

@@ -5,9 +5,16 @@
 namespace plumb {
 namespace {
 
-std::string layer_prefix(std::size_t index) { return "layers." + std::to_string(index) + "."; }
+constexpr std::string_view of_layers = "layers.";
 
 }  // namespace
+
+std::string layer_prefix(std::size_t index) { return std::string(of_layers) + std::to_string(index) + "."; }
+
+std::string_view without_layer_prefix(std::string_view name) {
+  if (!name.starts_with(of_layers)) return name;
+  return name.substr(name.find('.', of_layers.size()) + 1);
+}
 
 std::int64_t elements(const Parameter& parameter) {
   std::int64_t product = 1;

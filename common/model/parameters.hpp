@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/model/model.hpp"
@@ -26,6 +27,10 @@ struct Parameter {
   bool frozen = false;  // has neither gradient nor optimizer states
   bool operator==(const Parameter&) const = default;
 };
+
+// "layers.3.": how names of a decoder layer's parameters begin; and a name without that, of others the name itself.
+[[nodiscard]] std::string layer_prefix(std::size_t index);
+[[nodiscard]] std::string_view without_layer_prefix(std::string_view name);
 
 [[nodiscard]] std::int64_t elements(const Parameter& parameter);
 // Of these, the ones that a token meets: all, or those of top_k experts of `mlp`.

@@ -104,7 +104,7 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     result.tensor = read_degrees(*degree, tensor.degree);
     result.tensor_place = degree;
   }
-  if (const auto kind = block.find("kind"); kind && kind->choice({"1d", "2d", "2.5d", "3d"}) > 0) {
+  if (const auto kind = block.find("kind"); kind && kind->choice(tensor_kind_names()) > 0) {
     fail_planned(*kind, "tensor parallelism of kind " + kind->text(), "kind: 1d");
   }
   if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {

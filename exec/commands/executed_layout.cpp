@@ -49,16 +49,11 @@ void require_divided(const Plan& plan, int degree) {
   Layout layout = plan.layout;
   layout.tensor.degree = degree;
   require_divisible(plan.model, layout);
-  const auto require = [&](std::int64_t shape, const char* name) {
-    if (shape % degree == 0) return;
-    throw InputError("layout", "a tensor degree of " + std::to_string(degree) + " does not divide " +
-                                   std::to_string(shape) + " " + name);
-  };
-  require(plan.model.vocabulary, "tokens of the vocabulary");
-  if (plan.layout.tensor.sequence_parallel) require(plan.training.sequence, "tokens of a sequence");
+  require_divides(degree, plan.model.vocabulary, "tokens of the vocabulary");
+  if (plan.layout.tensor.sequence_parallel) require_divides(degree, plan.training.sequence, "tokens of a sequence");
   for (const Layer& layer : plan.model.layers) {
     const auto* const moe = std::get_if<MoeMlp>(&layer.mlp);
-    if (moe != nullptr) require(moe->shared_width, "columns of a shared expert");
+    if (moe != nullptr) require_divides(degree, moe->shared_width, "columns of a shared expert");
   }
 }
 

@@ -28,7 +28,7 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
   const Model model = local_model(whole, divided, is_layer);
   const ModuleContext context{.model = model,
                               .weights = store,
-                              .prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "",
+                              .prefix = is_layer ? layer_prefix(static_cast<std::size_t>(block) - 1) : "",
                               .layer = block - 1,
                               .sequence = training.sequence,
                               .numerics = numerics,

@@ -21,7 +21,7 @@ Division::Division(const Model& model, int block, const TensorLayout& tensor, co
                           {.sequences = training.microbatch, .sequence = training.sequence})),
       position_(position) {
   const bool is_layer = block > 0 && block <= static_cast<int>(model.layers.size());
-  const std::string prefix = is_layer ? "layers." + std::to_string(block - 1) + "." : "";
+  const std::string prefix = is_layer ? layer_prefix(static_cast<std::size_t>(block) - 1) : "";
   for (const PlacedWeight& weight : placed_.weights) {
     const std::string& name = weight.stored.whole.name;
     const bool shared = model.tied_embeddings && name == "head.weight";

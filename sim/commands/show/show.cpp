@@ -357,10 +357,9 @@ void add_show(CLI::App& program, Body& body) {
                      "A layer's index, embedding or head: who holds what of it, and which collectives move how much.");
   command.add_option("--tensor", options->tensor.degree, "With --sites, of a model alone: tensor-parallel ranks.")
       ->check(whole_number(1, 1 << 20));
-  const std::map<std::string, TensorKind> kinds = {{"1d", TensorKind::one_d},
-                                                   {"2d", TensorKind::two_d},
-                                                   {"2.5d", TensorKind::two_and_half_d},
-                                                   {"3d", TensorKind::three_d}};
+  std::map<std::string, TensorKind> kinds;
+  for (std::size_t i = 0; i < tensor_kind_names().size(); ++i)
+    kinds[tensor_kind_names()[i]] = static_cast<TensorKind>(i);
   command.add_option("--tensor-kind", options->tensor.kind, "1d, 2d, 2.5d or 3d.")
       ->transform(CLI::CheckedTransformer(kinds))
       ->option_text("KIND");

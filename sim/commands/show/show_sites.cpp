@@ -100,8 +100,7 @@ BlockView view_of(const Model& model, const std::string& block, const TensorLayo
                  .precision = precision,
                  .placed = place_block(model, number, tensor, tokens)};
   if (tensor.degree > 1) {
-    constexpr const char* names[] = {"1d", "2d", "2.5d", "3d"};
-    view.layout = fmt::format("{}{} over {} ranks", names[static_cast<std::size_t>(tensor.kind)],
+    view.layout = fmt::format("{}{} over {} ranks", tensor_kind_names()[static_cast<std::size_t>(tensor.kind)],
                               divides_tokens(tensor) ? ", sp" : "", tensor.degree);
   }
   return view;
