@@ -244,8 +244,9 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   // Rank 0 gets them whole. In `different` the first rank whose copy of something has other bits than one before it.
   std::string different;
   const auto gather = [&](const NamedGradients& mine) {
-    Shards shards(plans_.front().plan);
     const std::vector<std::string> parts = transport.gather(to_bytes(mine), Clock::now() + start_time);
+    if (parts.empty()) return NamedGradients();
+    Shards shards(plans_.front().plan);
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       NamedGradients of_rank;
       (void)add_from_bytes(parts[rank], of_rank);
@@ -253,7 +254,7 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
       if (name.empty() || !different.empty()) continue;
       different = fmt::format("rank {}: its copy of {} differs from that of a rank before it", rank, name);
     }
-    return parts.empty() ? NamedGradients() : std::move(shards).whole();
+    return std::move(shards).whole();
   };
   if (options_.check) {
     all.checked.gradients = gather(gradients(first));
