@@ -157,6 +157,7 @@ bool Outgoing::proceed() {
   }
   granted_ = *answer_.grant;
   send_what_is_granted();
+  changed_.notify_all();  // what went by link is out, and `drain` may wait for that
   lock.unlock();
   ask();
   return true;
