@@ -13,6 +13,7 @@
 #include "tests/common/plan/steps.hpp"
 #include "tests/common/search/random_families.hpp"
 #include "tests/common/split/all_splits.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -65,7 +66,7 @@ const std::vector<std::string> with_one_stage = {"gpipe", "1f1b", "eager-1f1b", 
 TEST_CASE("of few splits the dynamic one is the fastest that fits, however near the limit, and fits if any does") {
   int limited = 0;
   int impossible = 0;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(120); ++seed) {
     RandomFamilies random(seed + 7000);
     Small small = small_family(random, with_one_stage);
     Scenario& scenario = small.scenario;
@@ -92,13 +93,13 @@ TEST_CASE("of few splits the dynamic one is the fastest that fits, however near 
       }
     }
   }
-  CHECK(limited > 200);
-  CHECK(impossible > 30);
+  CHECK(limited > static_cast<int>(cases(200)));
+  CHECK(impossible > static_cast<int>(cases(30)));
 }
 
 TEST_CASE("no dynamic plan is slower than the uniform split or a published planner's cuts that fit") {
   int compared = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(60); ++seed) {
     RandomFamilies random(seed + 8000);
     const Scenario scenario = random.scenario();
     Family family = random.family({"gpipe", "1f1b", "eager-1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe"});
@@ -123,7 +124,7 @@ TEST_CASE("no dynamic plan is slower than the uniform split or a published plann
     CHECK(chosen.time.value <= quick.time.value * (1 + 1e-9));
     CHECK((quick.peak <= limit) == (chosen.peak <= limit));
   }
-  CHECK(compared > 100);
+  CHECK(compared > static_cast<int>(cases(100)));
 }
 
 // The head's logits need a workspace of several layers, on the last rank alone.

@@ -39,13 +39,8 @@ struct Shape {
   int ranks;
   int data;
 };
-constexpr std::array shapes{Shape{"1f1b", 1, 2},
-                            Shape{"zb-h1", 1, 2},
-                            Shape{"1f1b", 1, 4},
-                            Shape{"zb-h1", 1, 4},
-                            Shape{"1f1b", 2, 2},
-                            Shape{"zb-h1", 2, 2},
-                            Shape{"interleaved-1f1b", 2, 2}};
+constexpr std::array shapes{Shape{"1f1b", 1, 2}, Shape{"zb-h1", 1, 2}, Shape{"1f1b", 1, 4},
+                            Shape{"1f1b", 2, 2}, Shape{"zb-h1", 2, 2}, Shape{"interleaved-1f1b", 2, 2}};
 
 Plan plan_of(const Model& model, const Shape& shape, ElementType precision) {
   return test::training_plan({.model = model,
@@ -67,13 +62,12 @@ TEST_CASE("data-parallel pipelines train like one device, in both precisions, ov
       INFO(plan.name << ", " << describe(plan.layout));
       const test::TrainingRun first = test::train(plan, 2);
       require_passed(plan, first);
-      for (const TransportKind& transport : transport_kinds()) {
-        INFO(transport.name);
-        const test::TrainingRun run = test::train(plan, 2, transport.make);
-        CHECK(run.losses == first.losses);
-        CHECK(run.by_rank == first.by_rank);
-        CHECK(run.weights == first.weights);
-      }
+      // A sum's bits do not depend on the transport: test_collectives. Here once for all that is sent around it.
+      if (precision == ElementType::fp32) continue;
+      const test::TrainingRun over_gloo = test::train(plan, 2, transport_kinds().back().make);
+      CHECK(over_gloo.losses == first.losses);
+      CHECK(over_gloo.by_rank == first.by_rank);
+      CHECK(over_gloo.weights == first.weights);
     }
   }
 }

@@ -96,8 +96,7 @@ Result by_kernels(const Problem& p, Type type) {
 // fp32 no operand is rounded, but log_decay's gradient is a sum of larger numbers that cancel.
 TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundings of fp64") {
   need_device();
-  const std::vector<GatedDeltaShape> shapes = {
-      {1, 1, 64, 32}, {1, 63, 64, 32}, {2, 64, 128, 32}, {1, 65, 64, 64}, {1, 200, 128, 64}};
+  const std::vector<GatedDeltaShape> shapes = {{1, 1, 64, 32}, {1, 63, 64, 32}, {2, 64, 128, 32}, {1, 130, 64, 64}};
   for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
       for (const bool states : {false, true}) {
