@@ -103,6 +103,27 @@ TEST_CASE("what a rank has sent arrives although it leaves at once") {
   }
 }
 
+// Ranks of one host: what is small goes by a link, as soon as its receiver has said that it expects it.
+TEST_CASE("a rank that leaves stays until its last message has gone, and no longer") {
+  const std::vector<TransportKind> kinds = transport_kinds();
+  const auto gloo = std::ranges::find(kinds, "gloo", &TransportKind::name);
+  REQUIRE(gloo != kinds.end());
+  auto transports = gloo->make(2);
+  transports[0]->send(1, Channel::forward, pattern(0, Channel::forward, 1, 64));
+  Clock::duration took{};
+  std::thread leaves([&] {
+    const Clock::time_point start = Clock::now();
+    transports[0].reset();
+    took = Clock::now() - start;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  transports[1]->expect(0, Channel::forward, 64, 1);
+  const Received got = transports[1]->receive(0, Channel::forward, in_seconds(20));
+  leaves.join();
+  CHECK(same_bytes(got.payload, pattern(0, Channel::forward, 1, 64)));
+  CHECK(took < std::chrono::seconds(4));  // it would give up after five
+}
+
 TEST_CASE("a peer that leaves with messages still to come is lost, not in good order") {
   const auto store = RunStore::host(0);
   auto transports = two_ranks(store, {});
