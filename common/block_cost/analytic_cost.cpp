@@ -5,6 +5,8 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/program/program_memory.hpp"
+#include "common/program/program_time.hpp"
 
 namespace plumb {
 namespace {
@@ -48,18 +50,6 @@ void require_countable_block(double bytes, const Scenario& scenario) {
                        std::to_string(training.sequence) + " tokens, are larger than 8 PiB",
                    std::string("a shorter sequence") + (training.microbatch > 1 ? ", a smaller microbatch" : "") +
                        (scenario.software.flash_attention ? "" : ", or software with flash attention"));
-}
-
-// Among how many ranks what an operation keeps is divided: its work, of products their output; and what waits for W.
-double kept_ways(const Operation& operation, const PlacedBlock& placed) {
-  const PlacedSite& site = site_of(placed, site_name(operation));
-  const bool product = is_matmul(operation.kind) || operation.kind == OperationKind::lookup;
-  return product ? ways_of(placed.mesh, site.kept.front()) : site.ways;
-}
-
-// x·A of an adapter's matmul, whole on every rank unless its tokens are divided.
-double adapter_bytes(const Operation& operation) {
-  return operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
 }
 
 // The gradient of a table is made dense: cleared, written, added to the main one.
@@ -135,25 +125,12 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const Machine machine = machine_in_training(scenario);
   const KernelContext context = kernel_context(scenario, slice);
   const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
-  const PhaseTimes times = phase_times(block_kernels(shapes.operations, context, shapes.placed), machine, group);
-
-  const double tokens = static_cast<double>(training.microbatch) * static_cast<double>(tokens_of(context));
-  double kept = 0;
-  double kept_for_weight = 0;
-  double kept_of_redone = 0;
-  double largest_kept = 0;
-  for (const Operation& operation : shapes.operations) {
-    const double adapter = adapter_bytes(operation);  // W also has its gradient
-    const double share = 1.0 / kept_ways(operation, shapes.placed);
-    const double bytes = tokens * ((operation.kept_bytes - adapter) * share + adapter);
-    kept += bytes;
-    kept_for_weight += tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * share + 2 * adapter);
-    if (makes_probabilities(operation)) kept_of_redone += bytes;
-  }
-  for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
-    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * (1.0 / kept_ways(operation, shapes.placed)));
-  }
-  require_countable_block(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
+  const BlockProgram program = block_program(shapes.operations, context, shapes.placed);
+  const PhaseTimes times = phase_times(program, machine, group);
+  const ProgramMemory memory = program_memory(program);
+  const double largest =
+      largest_kept(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, shapes.placed));
+  require_countable_block(std::max({memory.kept, memory.kept_for_weight, largest}) * slice.of, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role == ParameterRole::lookup || parameter.frozen) continue;
@@ -164,16 +141,17 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   ComputeCost cost;
   const ParameterShare parameters = count_of_rank(shapes);
   set_states(cost, parameters, training, scenario.software.gradients);
+  for (const StepMove& sum : program.once) cost.tensor_gradient_bytes += whole(sum.bytes);
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
   cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario);
   cost.hidden_in_backward = times.hidden;
-  cost.kept_bytes = whole(kept);
-  cost.kept_for_weight_bytes = whole(kept_for_weight);
-  cost.forward_workspace_bytes = boundary + whole(largest_kept);
-  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
+  cost.kept_bytes = whole(memory.kept);
+  cost.kept_for_weight_bytes = whole(memory.kept_for_weight);
+  cost.forward_workspace_bytes = boundary + whole(largest);
+  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest);
   cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter};
-  redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
+  redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario);
   return cost;
 }

@@ -6,7 +6,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/block_shapes.hpp"
 #include "common/cost/costs.hpp"
-#include "common/cost/kernels.hpp"
+#include "common/program/block_program.hpp"
 #include "common/scenario/scenario.hpp"
 
 namespace plumb {

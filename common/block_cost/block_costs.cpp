@@ -85,10 +85,10 @@ Machine machine_in_training(const Scenario& scenario) {
   return machine;
 }
 
-std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
+BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
   const KernelContext context = kernel_context(scenario, slice);
   const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(context));
-  return block_kernels(shapes.operations, context, shapes.placed);
+  return block_program(shapes.operations, context, shapes.placed);
 }
 
 StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {

@@ -7,8 +7,8 @@
 
 #include "common/cost/collective_time.hpp"
 #include "common/cost/costs.hpp"
-#include "common/cost/kernels.hpp"
 #include "common/layout/shared_ports.hpp"
+#include "common/program/block_program.hpp"
 #include "common/scenario/scenario.hpp"
 
 namespace plumb {
@@ -18,8 +18,8 @@ namespace plumb {
 //
 // With a profile: its medians. Throws InputError when it was measured at other shapes, naming both.
 //
-// Analytic, of one rank of a tensor group: the sum over the block's kernels (common/cost/kernels.hpp) on the scenario's
-// device, with its software; recompute inside the backward counts as I. The optimizer streams its states.
+// Analytic, of one rank of a tensor group: what the block's program (common/program) takes on the scenario's device,
+// with its software; recompute inside the backward counts as I. The optimizer streams its states.
 // Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
 // that an operation keeps, of W its largest gradient in fp32 before it is added.
 //
@@ -43,9 +43,9 @@ namespace plumb {
 // which is added to the embedding's before the optimizer steps.
 [[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
 
-// What the analytic costs of a block are sums over, and the machine on which they are: messages beside matmuls take
-// some of its multiprocessors.
-[[nodiscard]] std::vector<Kernel> kernels_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});
+// What the analytic costs of a block are evaluations of, and the machine on which they are: messages beside matmuls
+// take some of its multiprocessors.
+[[nodiscard]] BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});
 [[nodiscard]] Machine machine_in_training(const Scenario& scenario);
 
 // "profile of HOST, 15 rounds of one rank, gloo transport" (or "of 2 ranks at once"), or "peak (datasheet) × efficiency

@@ -16,8 +16,8 @@ bool runs_cores(const Scenario& scenario) {
   Scenario at = scenario;
   if (!scenario.microbatches.empty()) at.training.microbatch = scenario.microbatches.front();
   for (std::size_t block = 0; block < scenario.model.layers.size() + 2; ++block) {
-    const auto is_core = [](const Kernel& kernel) { return kernel.kind == KernelKind::core; };
-    if (std::ranges::any_of(kernels_of_block(at, block), is_core)) return true;
+    const auto is_core = [](const ProgramStep& step) { return step.kind == StepKind::core; };
+    if (std::ranges::any_of(program_of_block(at, block).steps, is_core)) return true;
   }
   return false;
 }

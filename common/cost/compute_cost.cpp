@@ -36,6 +36,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.parameters += block.parameters;
   sum.parameter_bytes += block.parameter_bytes;
   sum.gradient_bytes += block.gradient_bytes;
+  sum.tensor_gradient_bytes += block.tensor_gradient_bytes;
   sum.optimizer_bytes += block.optimizer_bytes;
 }
 

@@ -36,6 +36,7 @@ struct ComputeCost {
   std::int64_t parameters = 0;
   Bytes parameter_bytes = {};
   Bytes gradient_bytes = {};
+  Bytes tensor_gradient_bytes = {};  // of these, what ranks of a tensor group have summands of: added up once per step
   Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
   Bytes kept_bytes = {};             // after F, until I

@@ -34,6 +34,10 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_workspace_bytes", x.forward_workspace_bytes);
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
+  std::optional<Bytes> summands;  // a key that only stages have whose gradients tensor parallelism adds up
+  if (x.tensor_gradient_bytes > Bytes{}) summands = x.tensor_gradient_bytes;
+  archive("tensor_gradient_bytes", summands);
+  if (summands) x.tensor_gradient_bytes = *summands;
   std::optional<std::vector<ActionTimes>> slices;  // a key that only stages of unlike slices have
   if (!x.slices.empty()) slices = x.slices;
   archive("slices", slices);

@@ -134,7 +134,7 @@ class Unfolder {
   void add_node(NodeId id) {
     const Node& node = folded_.nodes[id];
     if (is_folded(node)) return add_reduction(id);
-    if (node.kind == NodeKind::compute) {
+    if (occupies_rank(node)) {
       const std::vector<ActionPart>& parts = parts_of(node.action);
       if (layout_.tensor.degree > 1 && !parts.empty() && node.duration.value > 0) {
         const double factor = factor_of(node.duration, time_of(parts, details_.collectives));
@@ -174,6 +174,8 @@ class Unfolder {
         return stage.weight_gradient;
       case ActionKind::backward:
         return stage.backward;
+      case ActionKind::optimizer_step:
+        return stage.optimizer;
       default:
         return stage.forward;
     }

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "common/cost/action_parts.hpp"
 #include "common/graph/evaluate.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/layout/layout.hpp"
+#include "common/program/program_parts.hpp"
 
 namespace plumb {
 
@@ -16,6 +16,7 @@ struct StageParts {
   std::vector<ActionPart> input_gradient = {};
   std::vector<ActionPart> weight_gradient = {};
   std::vector<ActionPart> backward = {};
+  std::vector<ActionPart> optimizer = {};
   CollectivePlan reduction = {};  // of its gradients over the data-parallel ranks
 };
 

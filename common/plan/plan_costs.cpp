@@ -148,9 +148,18 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   return costs;
 }
 
-ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const GroupPlacement& reduction) {
+StageGroups stage_groups(const Plan& plan, int rank) {
+  return {.tensor = placement(as_all(plan.layout, rank), MeshAxis::tensor, plan.cluster),
+          .data = reduction_placement(plan, rank)};
+}
+
+ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const StageGroups& groups) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
-  blocks.gradient_reduction = gradient_reduction(plan, blocks, reduction);
+  blocks.gradient_reduction = gradient_reduction(plan, blocks, groups.data);
+  if (blocks.tensor_gradient_bytes > Bytes{}) {
+    blocks.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
+                                        static_cast<double>(blocks.tensor_gradient_bytes.value), groups.tensor);
+  }
   // Every rank has it once; its steps follow one another.
   blocks.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
   return blocks;
@@ -158,10 +167,10 @@ ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
   const std::vector<ComputeCost> run = as_split(plan, blocks, bytes(plan.boundary));
-  const GroupPlacement reduction = reduction_placement(plan, 0);
+  const StageGroups groups = stage_groups(plan, 0);
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage, reduction));
+    costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage, groups));
   }
   return costs;
 }
@@ -213,15 +222,15 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   costs.boundaries = boundaries(plan);
   RankBlocks run;
-  std::vector<GroupPlacement> reductions;
+  std::vector<StageGroups> groups;
   for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
-    reductions.push_back(reduction_placement(plan, rank));
+    groups.push_back(stage_groups(plan, rank));
     run.push_back(as_split(plan, blocks[static_cast<std::size_t>(rank)], boundary_of_rank(plan, rank)));
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto rank = static_cast<std::size_t>(plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
     const ComputeCost blocks_of_stage = stage_cost(run[rank], plan.split, stage);
-    costs.stages.push_back(cost_of_stage(plan, blocks_of_stage, stage, reductions[rank]));
+    costs.stages.push_back(cost_of_stage(plan, blocks_of_stage, stage, groups[rank]));
   }
   return costs;
 }

@@ -43,11 +43,20 @@ using RankBlocks = std::vector<std::vector<ComputeCost>>;
 // made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 
-// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step.
-// `reduction`: the placement of its rank, see below. Of the plan's schedule the placement counts.
+// Where the groups of a pipeline rank's ranks stand: of tensor parallelism, and those that reduce gradients.
+struct StageGroups {
+  GroupPlacement tensor;
+  GroupPlacement data;
+};
+[[nodiscard]] StageGroups stage_groups(const Plan& plan, int rank);
+
+// A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step: gradients
+// that ranks of a tensor group have summands of are added up by one all-reduce before the optimizer, as part of it
+// (`_allreduce_non_tensor_model_parallel_grads` in github.com/NVIDIA/Megatron-LM,
+// megatron/core/distributed/finalize_model_grads.py). `groups`: of its rank. Of the plan's schedule the placement
+// counts.
 [[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
-[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage,
-                                        const GroupPlacement& reduction);
+[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const StageGroups& groups);
 
 // How the ranks of a pipeline rank's stage that reduce their gradients stand. The reductions of other stages that share
 // ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data degrees

@@ -1,36 +1,16 @@
 #include "common/planner/traffic.hpp"
 
 #include <cmath>
+#include <map>
 
-#include "common/model/first_equal.hpp"
-#include "common/placement/placed_block.hpp"
-#include "common/plan/plan_costs.hpp"
+#include "common/planner/stage_programs.hpp"
 #include "common/schedule/action.hpp"
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
 namespace {
 
-// Of one block.
-StageTraffic traffic_of(const PlacedBlock& placed, const Plan& plan) {
-  StageTraffic traffic;
-  for (const PlacedMove& each : placed.moves) {
-    const double bytes = received_bytes(placed, each, plan.training.precision);
-    (each.phase == Phase::forward          ? traffic.forward
-     : each.phase == Phase::input_gradient ? traffic.input_gradient
-                                           : traffic.weight_gradient) += bytes;
-  }
-  if (plan.training.lora) return traffic;  // what is trained of it, adapters, has no norms
-  for (const PlacedWeight& weight : placed.weights) {
-    const PlacedTensor& stored = weight.stored;
-    const std::vector<Move> sums =
-        moves(placed.mesh, stored.whole, with_partial(stored.placement, weight.gradient_partial), stored.placement);
-    traffic.step += received_elements(placed.mesh, sums) * static_cast<double>(element_bytes(plan.software.gradients));
-  }
-  return traffic;
-}
-
-double of_action(const StageTraffic& traffic, ActionKind kind) {
+double of_action(const ProgramTraffic& traffic, ActionKind kind) {
   switch (kind) {
     case ActionKind::forward:
     case ActionKind::recompute:
@@ -42,7 +22,7 @@ double of_action(const StageTraffic& traffic, ActionKind kind) {
     case ActionKind::backward:
       return traffic.input_gradient + traffic.weight_gradient;
     case ActionKind::optimizer_step:
-      return traffic.step;
+      return traffic.once;
     default:
       return 0;
   }
@@ -63,39 +43,40 @@ double of_message(const Event& event, const Plan& plan) {
 
 }  // namespace
 
-std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
-  std::vector<StageTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
+std::vector<ProgramTraffic> tensor_traffic(const Plan& plan, Slice slice) {
+  std::vector<ProgramTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
   if (plan.layout.tensor.degree == 1) return all;
-  const Tokens tokens{.sequences = plan.training.microbatch, .sequence = plan.training.sequence / plan.schedule.slices};
-  std::vector<StageTraffic> blocks;
-  const std::vector<std::size_t> first = first_equal(plan.model.layers, [](std::size_t, std::size_t) { return true; });
-  for (std::size_t block = 0; block < first.size(); ++block) {
-    blocks.push_back(first[block] < block
-                         ? blocks[first[block]]
-                         : traffic_of(place_block(plan.model, block, plan.layout.tensor, tokens), plan));
-  }
-  const std::vector<bool> redone = layers_redone_inside(plan);
+  const StagePrograms programs(plan, slice);
+  std::map<const BlockProgram*, ProgramTraffic> known;
+  const auto of_phase = [&](const BlockProgram* program, Phase phase) {
+    const auto [found, is_new] = known.try_emplace(program);
+    if (is_new) found->second = program_traffic(*program);
+    return phase == Phase::forward          ? found->second.forward
+           : phase == Phase::input_gradient ? found->second.input_gradient
+                                            : found->second.weight_gradient;
+  };
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    const BlockRange range = blocks_of_stage(plan.split, stage);
-    StageTraffic& sum = all[static_cast<std::size_t>(stage)];
-    for (int block = range.first; block < range.last; ++block) {
-      const auto number = static_cast<std::size_t>(block);
-      const StageTraffic& of_block = blocks[number];
-      const bool again = number > 0 && number <= redone.size() && redone[number - 1];
-      sum.forward += of_block.forward;
-      sum.input_gradient += of_block.input_gradient + (again ? of_block.forward : 0);
-      sum.weight_gradient += of_block.weight_gradient;
-      sum.step += of_block.step;
-    }
+    ProgramTraffic& sum = all[static_cast<std::size_t>(stage)];
+    const auto of_kind = [&](ActionKind kind) {
+      double received = 0;
+      for (const BlockPass& pass : programs.passes(stage, kind)) {
+        for (const Phase phase : pass.phases) received += of_phase(pass.program, phase);
+      }
+      return received;
+    };
+    sum = {.forward = of_kind(ActionKind::forward),
+           .input_gradient = of_kind(ActionKind::input_gradient),
+           .weight_gradient = of_kind(ActionKind::weight_gradient)};
+    for (const BlockProgram* program : programs.blocks(stage)) sum.once += program_traffic(*program).once;
   }
   return all;
 }
 
 void count_received(Timeline& timeline, const Plan& plan) {
-  const std::vector<StageTraffic> traffic = tensor_traffic(plan);
+  const std::vector<ProgramTraffic> traffic = tensor_traffic(plan, {0, plan.schedule.slices});
   std::vector<double> received(timeline.ranks.size());
   for (const Event& event : timeline.steps.front().events) {
-    const StageTraffic& of_stage = traffic[static_cast<std::size_t>(event.action.stage)];
+    const ProgramTraffic& of_stage = traffic[static_cast<std::size_t>(event.action.stage)];
     received[static_cast<std::size_t>(event.rank)] += of_message(event, plan) + of_action(of_stage, event.action.kind);
   }
   for (std::size_t rank = 0; rank < received.size(); ++rank) {

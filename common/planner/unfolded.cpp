@@ -9,73 +9,56 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/planner/stage_programs.hpp"
 #include "common/planner/traffic.hpp"
 #include "common/planner/unfolded_stages.hpp"
 
 namespace plumb {
 namespace {
 
-// The blocks of one stage, forward in order, backward against it.
-class StageWriter {
- public:
-  // `redone`: by layer, those whose forward is redone inside the backward.
-  StageWriter(const Plan& plan, const Scenario& scenario, const std::vector<bool>& redone, CollectiveTable& table)
-      : plan_(plan), scenario_(scenario), redone_(redone), table_(table) {}
-
-  StageParts write(int stage, Slice slice) {
-    const BlockRange range = blocks_of_stage(plan_.split, stage);
-    std::vector<bool> redone;  // by block of the stage
-    for (int block = range.first; block < range.last; ++block) {
-      const auto number = static_cast<std::size_t>(block);
-      kernels_.push_back(kernels_of_block(scenario_, number, slice));
-      redone.push_back(number > 0 && number <= redone_.size() && redone_[number - 1]);
+// What the plan's costs have more than the parts is shared out over them.
+StageParts parts_of_stage(const Plan& plan, const StagePrograms& programs, int stage, int slice,
+                          CollectiveTable& table) {
+  const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+  const ActionTimes times = times_of(cost, slice);
+  const auto parts = [&](ActionKind kind, Seconds whole) {
+    std::vector<ActionPart> all;
+    for (const BlockPass& pass : programs.passes(stage, kind)) {
+      append_parts(all, action_parts(pass.program->steps, pass.phases, table));
     }
-    StageParts parts;
-    for (const std::vector<Kernel>& kernels : kernels_) add(parts.forward, kernels, {Phase::forward});
-    for (std::size_t i = kernels_.size(); i-- > 0;) {
-      if (redone[i]) add(parts.input_gradient, kernels_[i], {Phase::forward});
-      if (redone[i]) add(parts.backward, kernels_[i], {Phase::forward});
-      add(parts.input_gradient, kernels_[i], {Phase::input_gradient});
-      add(parts.weight_gradient, kernels_[i], {Phase::weight_gradient});
-      add(parts.backward, kernels_[i], {Phase::input_gradient, Phase::weight_gradient});
-    }
-    const ActionTimes times = times_of(plan_.costs.stages[static_cast<std::size_t>(stage)], slice.index);
-    stretch(parts.forward, times.forward - time_of(parts.forward, table_));
-    stretch(parts.input_gradient, times.input_gradient - time_of(parts.input_gradient, table_));
-    stretch(parts.weight_gradient, times.weight_gradient - time_of(parts.weight_gradient, table_));
-    stretch(parts.backward, backward_time(times) - time_of(parts.backward, table_));
-    return parts;
+    stretch(all, whole - time_of(all, table));
+    return all;
+  };
+  StageParts all{.forward = parts(ActionKind::forward, times.forward),
+                 .input_gradient = parts(ActionKind::input_gradient, times.input_gradient),
+                 .weight_gradient = parts(ActionKind::weight_gradient, times.weight_gradient),
+                 .backward = parts(ActionKind::backward, backward_time(times))};
+  if (cost.tensor_gradient_bytes > Bytes{}) {
+    const std::int32_t sum = table.index(Collective::all_reduce, static_cast<double>(cost.tensor_gradient_bytes.value));
+    all.optimizer = {{.collective = sum}, {.compute = cost.optimizer - time_of(table.at(sum))}};
   }
-
- private:
-  void add(std::vector<ActionPart>& parts, const std::vector<Kernel>& kernels, const std::vector<Phase>& phases) {
-    append_parts(parts, action_parts(kernels, phases, table_));
-  }
-
-  const Plan& plan_;
-  const Scenario& scenario_;
-  const std::vector<bool>& redone_;
-  CollectiveTable& table_;
-  std::vector<std::vector<Kernel>> kernels_;
-};
+  return all;
+}
 
 }  // namespace
 
 UnfoldingDetails unfolding_details(const Plan& plan) {
-  const Scenario scenario = scenario_of(plan);
   const Machine& machine = plan.cluster.machine;
   UnfoldingDetails details{.stages = {},
-                           .collectives = CollectiveTable(machine_in_training(scenario),
+                           .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
                                                           placement(plan.layout, MeshAxis::tensor, plan.cluster)),
                            .slices = plan.schedule.slices};
   const GroupPlacement data = reduction_placement(plan, 0);
-  const std::vector<bool> redone = layers_redone_inside(plan);
+  std::vector<StagePrograms> programs;  // by slice
+  for (int slice = 0; slice < details.slices && plan.layout.tensor.degree > 1; ++slice) {
+    programs.emplace_back(plan, Slice{slice, details.slices});
+  }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;
     for (int slice = 0; slice < details.slices; ++slice) {
       StageParts parts;
-      if (plan.layout.tensor.degree > 1) {
-        parts = StageWriter(plan, scenario, redone, details.collectives).write(stage, {slice, details.slices});
+      if (!programs.empty()) {
+        parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
       }
       parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
       details.stages.push_back(std::move(parts));

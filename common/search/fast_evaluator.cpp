@@ -57,7 +57,7 @@ class FastEvaluator::Impl {
   const Stop* stop_;
   Plan plan_;  // the same, without actions
   PipelineCosts costs_;
-  GroupPlacement reduction_;  // of all stages
+  StageGroups groups_;  // of all stages
   BlockCache blocks_;
   StructureCache structures_;
   std::optional<Family> family_;
@@ -96,7 +96,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   plan_.software.exchange = scenario_.software.exchange;
   runs_ = &blocks_.blocks(scenario_, plan_, structure_->splits_backward);
   costs_ = costs_beside_stages(plan_, scenario_);
-  reduction_ = reduction_placement(plan_, 0);
+  groups_ = stage_groups(plan_, 0);
   stage_costs_.clear();
   weighed_.clear();
   family_ = family;
@@ -135,7 +135,7 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
     const auto rank = static_cast<std::size_t>(compiled.rank_of_stage[stage]);
     const std::pair key{runs_->number(first, last), compiled.stages_of_rank[rank].size()};
     const auto [found, is_new] = stage_costs_.try_emplace(key);
-    if (is_new) found->second = cost_of_stage(plan_, runs_->run(first, last), static_cast<int>(stage), reduction_);
+    if (is_new) found->second = cost_of_stage(plan_, runs_->run(first, last), static_cast<int>(stage), groups_);
     costs_.stages[stage] = found->second;
     first = last;
   }

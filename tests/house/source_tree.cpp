@@ -46,9 +46,9 @@ const std::vector<Library> libraries = {
 };
 
 // The rooms of common in the order in which the data flow: each may include those before it.
-const std::vector<std::string> rooms = {"base",          "model", "cluster", "layout",   "placement", "split",
-                                        "schedule",      "cost",  "graph",   "timeline", "scenario",  "block_cost",
-                                        "scenario_file", "plan",  "planner", "study",    "search"};
+const std::vector<std::string> rooms = {"base",       "model",         "cluster", "layout",  "placement", "split",
+                                        "schedule",   "cost",          "program", "graph",   "timeline",  "scenario",
+                                        "block_cost", "scenario_file", "plan",    "planner", "study",     "search"};
 
 constexpr std::size_t most_sources = 32;  // of one folder, those below it apart
 

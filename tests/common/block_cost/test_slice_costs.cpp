@@ -2,7 +2,6 @@
 #include <array>
 
 #include "common/block_cost/block_costs.hpp"
-#include "common/cost/kernels.hpp"
 #include "common/graph/evaluate.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/planner.hpp"
@@ -35,11 +34,11 @@ struct Work {
 
 Work work_of(const Scenario& scenario, Slice slice, Phase phase) {
   Work work;
-  for (const Kernel& kernel : kernels_of_block(scenario, 1, slice)) {
-    if (kernel.phase != phase) continue;
-    if (kernel.kind == KernelKind::core) work.cores += kernel.flops.value;
-    const MatmulSizes& sizes = kernel.matmul;
-    if (kernel.kind == KernelKind::matmul) work.matmuls += 2 * sizes.batch * sizes.m * sizes.n * sizes.k;
+  for (const ProgramStep& step : program_of_block(scenario, 1, slice).steps) {
+    if (step.phase != phase) continue;
+    if (step.kind == StepKind::core) work.cores += step.flops.value;
+    const MatmulSizes& sizes = step.matmul;
+    if (step.kind == StepKind::matmul) work.matmuls += 2 * sizes.batch * sizes.m * sizes.n * sizes.k;
   }
   return work;
 }

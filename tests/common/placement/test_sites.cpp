@@ -1,51 +1,20 @@
 // Sites are the operations, and their weights the parameters, of every model of tests/data/models and of the kinds that
 // none of these has: by name and by size.
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
 #include "common/base/error.hpp"
-#include "common/model/files/read_model.hpp"
 #include "common/model/operations.hpp"
 #include "common/model/parameters.hpp"
 #include "common/placement/placed_block.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/placement/all_models.hpp"
 
 using namespace plumb;
+using namespace plumb::testing;
 
 namespace {
-
-std::vector<Model> models() {
-  std::vector<Model> all;
-  const auto folder = std::filesystem::path(PLUMB_SOURCE_DIR) / "tests/data/models";
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().string().ends_with(".config.json")) paths.push_back(entry.path());
-  }
-  std::ranges::sort(paths);
-  for (const auto& path : paths) all.push_back(read_model(path));
-  Model recurrent{.name = "recurrent", .vocabulary = 96, .hidden = 64};
-  const DenseMlp mlp{.width = 128, .activation = Activation::gelu, .bias = true};
-  recurrent.layers = {
-      {.mixer = Mamba{.inner = 128, .state = 16, .dt_rank = 8, .inner_norms = true}, .mlp = mlp},
-      {.mixer = Mamba{.inner = 128, .state = 16, .dt_rank = 8, .proj_bias = true}, .mlp = mlp},
-      {.mixer = Mamba2{.heads = 8, .head_dim = 16, .groups = 8, .state = 16}, .norms = 1},
-      {.mixer = ChannelGatedDelta{.heads = 4, .head_dim = 16}, .mlp = mlp},
-      {.mixer = Lightning{.heads = 4, .head_dim = 16}, .mlp = mlp},
-      {.mixer = SoftmaxAttention{.heads = 8,
-                                 .kv_heads = 4,
-                                 .head_dim = 8,
-                                 .value_dim = 8,
-                                 .qkv_bias = true,
-                                 .qk_norm = true,
-                                 .output_gate = true,
-                                 .sinks = true},
-       .mlp = MoeMlp{.experts = 4, .top_k = 2, .width = 32, .shared_width = 32, .shared_gate = true}},
-  };
-  all.push_back(recurrent);
-  return all;
-}
 
 constexpr Tokens microbatch{.sequences = 4, .sequence = 64};
 
@@ -65,13 +34,6 @@ std::vector<Parameter> parameters_of(const Model& model, std::size_t block) {
   for (Parameter& parameter : head_parameters(model)) all.push_back(std::move(parameter));
   for (Parameter& parameter : mtp_parameters(model)) all.push_back(std::move(parameter));
   return all;
-}
-
-// A layer like one before it.
-bool is_repeated(const Model& model, std::size_t block) {
-  if (block == 0 || block > model.layers.size()) return false;
-  const auto here = model.layers.begin() + static_cast<std::ptrdiff_t>(block) - 1;
-  return std::find(model.layers.begin(), here, *here) != here;
 }
 
 // Mamba's B and C, and the key that all heads of latent attention share, are read where neither of the matmuls before
@@ -170,15 +132,7 @@ TEST_CASE("every layout places every model whose shapes it divides, without a mo
     Layout layout;
     layout.tensor = tensor;
     const Mesh mesh = mesh_of(layout);
-    for (Model model : models()) {
-      if (model.vision && tensor.sequence_parallel) continue;   // 197 tokens
-      if (model.name == "mingpt-gpt-mini") continue;            // six heads
-      if (model.vocabulary == 50257) model.vocabulary = 50304;  // padded, as Megatron-LM does
-      if (model.name == "qwen3-next-80b-a3b") {                 // two heads of keys
-        for (Layer& layer : model.layers) {
-          if (auto* const attention = std::get_if<SoftmaxAttention>(&layer.mixer)) attention->kv_heads = 4;
-        }
-      }
+    for (const Model& model : models_divided_by(tensor)) {
       for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
         if (model.vision && block > model.layers.size()) continue;  // 1000 classes
         if (is_repeated(model, block)) continue;

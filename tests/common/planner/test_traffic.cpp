@@ -28,7 +28,7 @@ double gradients(const LayoutCase& c) {
 
 TEST_CASE("pipelines receive messages alone, and nothing is moved inside their layers") {
   CHECK(received({}) == 16 * bsh);
-  for (const StageTraffic& traffic : tensor_traffic(plan_of({}))) CHECK(traffic == StageTraffic{});
+  for (const ProgramTraffic& traffic : tensor_traffic(plan_of({}))) CHECK(traffic == ProgramTraffic{});
 }
 
 TEST_CASE("1d tensor parallelism: eight parts of each layer's hidden states, and two of the embedding's") {

@@ -1,35 +1,33 @@
-#include "common/cost/kernels.hpp"
+#include "common/program/block_program.hpp"
 
 #include <algorithm>
-#include <array>
-#include <map>
+#include <utility>
+
+#include "common/program/block_moves.hpp"
+#include "common/program/program_memory.hpp"
 
 namespace plumb {
 namespace {
 
-constexpr std::size_t none = static_cast<std::size_t>(-1);
-
-// Its I or W does something: of a frozen operation before all adapters neither does.
-bool has_backward(const Operation& operation) {
-  return operation.input_gradient.value > 0 || operation.weight_gradient.value > 0 ||
-         operation.streamed.input_gradient > 0 || operation.streamed.weight_gradient > 0;
-}
-
-bool is_trained(const Operation& operation) { return !operation.tuning.frozen || operation.tuning.adapter_rank > 0; }
-
 // Goes over the operations once; a matmul's three kernels are written together.
-class KernelList {
+class ProgramWriter {
  public:
-  KernelList(const KernelContext& context, const PlacedBlock& placed)
+  ProgramWriter(const KernelContext& context, const PlacedBlock& placed)
       : context_(context),
         placed_(placed),
         rows_(static_cast<double>(tokens_of(context))),
         tokens_(rows_ * static_cast<double>(context.microbatch)),
         element_(static_cast<double>(element_bytes(context.precision))) {}
 
-  std::vector<Kernel> build(const std::vector<Operation>& operations) {
+  BlockProgram write(const std::vector<Operation>& operations) && {
+    bool trains_all = true;
+    program_.steps.reserve(5 * operations.size());
+    moves_.name_sites(operations);
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const Operation& operation = operations[i];
+      trains_all = trains_all && !operation.tuning.frozen;
+      moves_.pass_sites_before(operation);
+      if (!is_matmul(operation.kind)) moves_.enter_others(operation);
       switch (operation.kind) {
         case OperationKind::matmul:
           i += add_matmuls(operations, i) - 1;
@@ -48,9 +46,12 @@ class KernelList {
         default:
           add_streams(operation);
       }
-      leave(operations[i]);
+      moves_.leave(operations[i]);
     }
-    return std::move(kernels_);
+    moves_.pass_sites_behind(operations.back());
+    if (trains_all) moves_.sum_once();
+    program_.kept = kept_values(operations, context_, placed_);
+    return std::move(program_);
   }
 
  private:
@@ -59,18 +60,14 @@ class KernelList {
   }
   [[nodiscard]] double ways(const Operation& operation) const { return site(operation).ways; }
 
-  std::size_t add(Kernel kernel) {
-    kernels_.push_back(std::move(kernel));
-    return kernels_.size() - 1;
+  std::size_t add(ProgramStep step) {
+    program_.steps.push_back(std::move(step));
+    return program_.steps.size() - 1;
   }
 
   void stream(const std::string& name, Phase phase, double bytes, bool redone = false) {
     if (bytes <= 0) return;
-    add({.name = name, .phase = phase, .kind = KernelKind::stream, .bytes = bytes, .redone = redone});
-  }
-
-  std::size_t collective(const std::string& name, Phase phase, Collective kind, double bytes) {
-    return add({.name = name, .phase = phase, .kind = KernelKind::collective, .bytes = bytes, .collective = kind});
+    add({.name = name, .phase = phase, .kind = StepKind::stream, .bytes = bytes, .redone = redone});
   }
 
   // Matmuls that directly follow one another and read the same input, as one where the software fuses them; returns how
@@ -88,19 +85,19 @@ class KernelList {
     }
     add_matmul(name, operation, outputs);
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0 && enters(operations[first + i])) enter(operations[first + i]);
+      if (i > 0) moves_.enter_matmul(operations[first + i]);
       add_adapter(operations[first + i]);
     }
     return count;
   }
 
   [[nodiscard]] bool reads_same(const Operation& a, const Operation& b) const {
-    return b.kind == OperationKind::matmul && makes_inner(b) && input_of(a) == input_of(b) &&
+    return b.kind == OperationKind::matmul && makes_inner(b) && input_of(a).name == input_of(b).name &&
            b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
   }
 
-  [[nodiscard]] const std::string& input_of(const Operation& operation) const {
-    return site(operation).inputs.front().whole.name;
+  [[nodiscard]] const NamedShape& input_of(const Operation& operation) const {
+    return site(operation).inputs.front().whole;
   }
 
   // A column-parallel matmul of the 1d layout.
@@ -129,12 +126,12 @@ class KernelList {
 
   void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
     const Part part = part_of(operation, all_outputs);
-    Entry* entry = enters(operation) ? &enter(operation) : nullptr;
+    const BlockMoves::Entry entry = moves_.enter_matmul(operation);
     const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
       sizes.batch = part.matrices;
       sizes.element_bytes = element_;
       if (sizes.output_bytes == 0) sizes.output_bytes = element_;
-      return add({.name = name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
+      return add({.name = name + suffix, .phase = phase, .kind = StepKind::matmul, .matmul = sizes});
     };
     product("", Phase::forward, {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0});
     if (operation.shape.bias && !operation.tuning.frozen) {
@@ -144,7 +141,7 @@ class KernelList {
     if (operation.input_gradient.value > 0 && operation.tuning.gradient_below) {
       const std::size_t at = product(".input_gradient", Phase::input_gradient,
                                      {.m = part.rows, .n = part.inputs, .k = part.outputs, .output_bytes = 0});
-      if (entry != nullptr) beside(entry->gather, at);
+      moves_.beside(entry.again, at);
     }
     if (operation.tuning.frozen) return;
     const bool fused = context_.software.fused_weight_gradient;
@@ -155,7 +152,7 @@ class KernelList {
                                     .k = part.rows,
                                     .output_bytes = fused ? gradient : element_,
                                     .accumulates = fused});
-    if (entry != nullptr) beside(entry->reduction, at);
+    moves_.beside(entry.reduction, at);
     if (!fused) {
       stream(name + ".accumulate", Phase::weight_gradient,
              (element_ + 2 * gradient) * part.matrices * part.outputs * part.inputs);
@@ -178,10 +175,10 @@ class KernelList {
       sizes.batch = part.matrices;
       sizes.element_bytes = element_;
       sizes.output_bytes = phase == Phase::weight_gradient ? gradient : element_;
-      add({.name = operation.name + suffix, .phase = phase, .kind = KernelKind::matmul, .matmul = sizes});
+      add({.name = operation.name + suffix, .phase = phase, .kind = StepKind::matmul, .matmul = sizes});
     };
     const auto reduce = [&](const char* suffix, Phase phase) {
-      collective(operation.name + suffix, phase, Collective::all_reduce, element_ * part.rows * part.matrices * rank);
+      moves_.add_sum(operation.name + suffix, phase, site_name(operation), element_ * part.rows * part.matrices * rank);
     };
     product(".lora_a", Phase::forward, {.m = part.rows, .n = rank, .k = part.inputs});
     if (by_inputs) reduce(".lora_a.reduce", Phase::forward);
@@ -196,76 +193,8 @@ class KernelList {
             {.m = rank, .n = part.inputs, .k = part.rows, .accumulates = true});
     product(".lora_b.weight_gradient", Phase::weight_gradient,
             {.m = part.outputs, .n = rank, .k = own, .accumulates = true});
-  }
-
-  void beside(std::size_t collective, std::size_t kernel) {
-    if (collective != none && context_.software.tensor_overlap) kernels_[collective].beside.push_back(kernel);
-  }
-
-  // What a move carries: its larger side, of as many tokens as the operation sees.
-  [[nodiscard]] double bytes_of(const PlacedMove& moved, const Shape& value, const Operation& operation) const {
-    const auto elements = static_cast<double>(std::max(moved.move.elements_from, moved.move.elements_to));
-    return element_ * elements * (tokens_ * operation.shape.times / static_cast<double>(rows_of(value)));
-  }
-
-  // Its input is gathered, or its input's gradient is partial.
-  [[nodiscard]] bool enters(const Operation& operation) const {
-    const PlacedSite& at = site(operation);
-    const PlacedTensor& input = at.inputs.front();
-    if (ways_of(placed_.mesh, input) != at.ways) return true;
-    const PlacedMove* const gather = find_move(placed_, Phase::forward, Role::input, input.whole.name);
-    return gather != nullptr && gather->move.to == input.placement;
-  }
-
-  // Where a divided part begins: once for each value that its matmuls read. W alone needs it gathered again.
-  struct Entry {
-    std::size_t gather = none;
-    std::size_t reduction = none;
-  };
-  Entry& enter(const Operation& operation) {
-    const NamedShape& value = site(operation).inputs.front().whole;
-    const auto [found, is_new] = entered_.try_emplace(value.name);
-    Entry& entry = found->second;
-    const auto move = [&](const char* suffix, Phase phase, Role role) {
-      const PlacedMove* const moved = find_move(placed_, phase, role, value.name);
-      if (moved == nullptr) return none;
-      return collective(operation.name + suffix, phase, *moved->move.collective,
-                        bytes_of(*moved, value.shape, operation));
-    };
-    if (is_new) move(".gather", Phase::forward, Role::input);
-    if (entry.gather == none && is_trained(operation)) {
-      entry.gather = move(".gather_again", Phase::input_gradient, Role::input);
-    }
-    if (entry.reduction == none && operation.tuning.gradient_below) {
-      entry.reduction = move(".reduce_gradient", Phase::input_gradient, Role::input_gradient);
-    }
-    return entry;
-  }
-
-  // Where it ends: what is partial is added up.
-  void leave(const Operation& operation) {
-    if (!operation.site.empty()) return;
-    const NamedShape& output = site(operation).outputs.front().whole;
-    const auto move = [&](const char* suffix, Phase phase, Role role) {
-      const PlacedMove* const moved = find_move(placed_, phase, role, output.name);
-      if (moved == nullptr) return;
-      collective(operation.name + suffix, phase, *moved->move.collective, bytes_of(*moved, output.shape, operation));
-    };
-    move(".reduce", Phase::forward, Role::output);
-    if (has_backward(operation)) move(".gather_gradient", Phase::input_gradient, Role::output_gradient);
-    if (!is_matmul(operation.kind)) move_inputs(operation);
-  }
-
-  // What sites other than matmuls read and give back: Mamba's B and C, an expert's share.
-  void move_inputs(const Operation& operation) {
-    const PlacedSite& at = site(operation);
-    for (const PlacedMove& moved : placed_.moves) {
-      const bool gathers = moved.phase == Phase::forward && moved.role == Role::input;
-      const bool reduces = moved.role == Role::input_gradient && has_backward(operation);
-      if (moved.site != at.name || !moved.move.collective || !(gathers || reduces)) continue;
-      const auto value = std::ranges::find(at.inputs, moved.tensor, [](const PlacedTensor& x) { return x.whole.name; });
-      collective(operation.name + (gathers ? ".gather" : ".reduce_gradient"), moved.phase, *moved.move.collective,
-                 bytes_of(moved, value->whole.shape, operation));
+    if (by_inputs && part.spread > 1) {  // each rank has B, of its own tokens
+      moves_.sum_once(operation.name + ".lora_b", part.matrices * part.outputs * rank * gradient);
     }
   }
 
@@ -277,7 +206,7 @@ class KernelList {
     const auto product = [&](const char* suffix, Phase phase, double m, double n, double k, bool redone) {
       add({.name = operation.name + suffix,
            .phase = phase,
-           .kind = KernelKind::matmul,
+           .kind = StepKind::matmul,
            .matmul = {.m = m, .n = n, .k = k, .batch = heads, .element_bytes = element_, .output_bytes = element_},
            .redone = redone});
     };
@@ -291,14 +220,14 @@ class KernelList {
     const double part = tokens_ / ways(operation);
     add({.name = operation.name,
          .phase = Phase::forward,
-         .kind = KernelKind::core,
+         .kind = StepKind::core,
          .flops = operation.forward * part,
          .bytes = operation.streamed.forward * part,
          .redone = operation.kind == OperationKind::attention && has_backward(operation)});
     if (!has_backward(operation)) return;
     add({.name = operation.name + ".gradient",
          .phase = Phase::input_gradient,
-         .kind = KernelKind::core,
+         .kind = StepKind::core,
          .flops = operation.input_gradient * part,
          .bytes = operation.streamed.input_gradient * part});
   }
@@ -317,8 +246,8 @@ class KernelList {
   double rows_;  // tokens of one sequence, or of a slice of it
   double tokens_;
   double element_;
-  std::vector<Kernel> kernels_;
-  std::map<std::string, Entry> entered_;  // by the value that is read
+  BlockProgram program_;
+  BlockMoves moves_{context_, placed_, program_};
 };
 
 }  // namespace
@@ -336,52 +265,9 @@ OperationContext operation_context(const KernelContext& context) {
           .dropout = context.software.dropout};
 }
 
-std::vector<Kernel> block_kernels(const std::vector<Operation>& operations, const KernelContext& context,
-                                  const PlacedBlock& placed) {
-  return KernelList(context, placed).build(operations);
-}
-
-Seconds kernel_time(const Kernel& kernel, const Machine& machine, const GroupPlacement& group) {
-  switch (kernel.kind) {
-    case KernelKind::matmul:
-      return matmul_time(machine.device, kernel.matmul);
-    case KernelKind::core:
-      return core_time(machine.device, kernel.flops, kernel.bytes);
-    case KernelKind::collective:
-      return collective_time(machine, kernel.collective, kernel.bytes, group);
-    default:
-      return stream_time(machine.device, kernel.bytes);
-  }
-}
-
-PhaseTimes phase_times(const std::vector<Kernel>& kernels, const Machine& machine, const GroupPlacement& group) {
-  std::vector<Seconds> times;
-  times.reserve(kernels.size());
-  for (const Kernel& kernel : kernels) times.push_back(kernel_time(kernel, machine, group));
-  std::array<Seconds, 3> sums;
-  std::array<int, 3> counts{};
-  PhaseTimes result;
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    const Kernel& kernel = kernels[i];
-    const auto phase = static_cast<std::size_t>(kernel.phase);
-    Seconds beside_same;
-    Seconds beside_other;
-    for (const std::size_t other : kernel.beside) {
-      (kernels[other].phase == kernel.phase ? beside_same : beside_other) += times[other];
-    }
-    const Seconds left = std::max(times[i] - beside_same, Seconds{});
-    result.hidden += std::min(left, beside_other);
-    sums[phase] += left;
-    ++counts[phase];
-    if (kernel.redone) result.redone += times[i];
-  }
-  for (std::size_t phase = 0; phase < sums.size(); ++phase) {
-    sums[phase] = std::max(sums[phase], machine.device.launch_time.value * static_cast<double>(counts[phase]));
-  }
-  result.forward = sums[0];
-  result.input_gradient = sums[1];
-  result.weight_gradient = sums[2];
-  return result;
+BlockProgram block_program(const std::vector<Operation>& operations, const KernelContext& context,
+                           const PlacedBlock& placed) {
+  return ProgramWriter(context, placed).write(operations);
 }
 
 }  // namespace plumb

@@ -1,6 +1,8 @@
 // The parts of actions against the sums that costs are made of.
-#include "common/cost/action_parts.hpp"
+#include "common/program/program_parts.hpp"
 
+#include "common/program/block_program.hpp"
+#include "common/program/program_time.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -29,25 +31,25 @@ Machine machine() {
   return result;
 }
 
-std::vector<Kernel> layer(bool sequence_parallel, bool overlap) {
+BlockProgram layer(bool sequence_parallel, bool overlap) {
   const Software software{.tensor_overlap = overlap};
   const KernelContext context{.sequence = 512, .microbatch = 2, .precision = ElementType::bf16, .software = software};
   const PlacedBlock placed = place_block(gpt(), 1, {.degree = 4, .sequence_parallel = sequence_parallel},
                                          {.sequences = context.microbatch, .sequence = context.sequence});
-  return block_kernels(layer_operations(gpt(), 0, operation_context(context)), context, placed);
+  return block_program(layer_operations(gpt(), 0, operation_context(context)), context, placed);
 }
 
 }  // namespace
 
-TEST_CASE("parts take as long as the phases whose kernels they are, hidden collectives included") {
+TEST_CASE("parts take as long as the phases whose steps they are, hidden collectives included") {
   const GroupPlacement group{.ranks = 4, .per_machine = 4};
   for (const bool sequence_parallel : {false, true}) {
     for (const bool overlap : {false, true}) {
-      const std::vector<Kernel> kernels = layer(sequence_parallel, overlap);
-      const PhaseTimes times = phase_times(kernels, machine(), group);
+      const BlockProgram program = layer(sequence_parallel, overlap);
+      const PhaseTimes times = phase_times(program, machine(), group);
       CollectiveTable table(machine(), group);
       const auto seconds = [&](const std::vector<Phase>& phases) {
-        return time_of(action_parts(kernels, phases, table), table).value;
+        return time_of(action_parts(program.steps, phases, table), table).value;
       };
       CHECK(seconds({Phase::forward}) == Approx(times.forward.value).epsilon(1e-12));
       CHECK(seconds({Phase::input_gradient}) == Approx(times.input_gradient.value).epsilon(1e-12));
@@ -61,7 +63,7 @@ TEST_CASE("parts take as long as the phases whose kernels they are, hidden colle
 
 TEST_CASE("a forward reduces twice, each time after computing, and adds the last branch") {
   CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4});
-  const std::vector<ActionPart> parts = action_parts(layer(false, false), std::vector{Phase::forward}, table);
+  const std::vector<ActionPart> parts = action_parts(layer(false, false).steps, std::vector{Phase::forward}, table);
   REQUIRE(parts.size() == 3);
   for (const ActionPart& part : parts) {
     CHECK(part.compute.value > 0);
@@ -73,24 +75,24 @@ TEST_CASE("a forward reduces twice, each time after computing, and adds the last
 }
 
 // Two blocks of a layer: X, a collective a behind it, Y, a collective b behind it. The gradient comes from the end.
-TEST_CASE("a forward goes through its kernels in their order, a backward against it") {
+TEST_CASE("a forward goes through its steps in their order, a backward against it") {
   const auto stream = [](Phase phase, double bytes) {
-    return Kernel{.name = "", .phase = phase, .kind = KernelKind::stream, .bytes = bytes};
+    return ProgramStep{.phase = phase, .kind = StepKind::stream, .bytes = bytes};
   };
   const auto collective = [](Phase phase, double bytes) {
-    return Kernel{.name = "", .phase = phase, .kind = KernelKind::collective, .bytes = bytes};
+    return ProgramStep{.phase = phase, .kind = StepKind::move, .move = {.bytes = bytes}};
   };
   Machine free_gaps = machine();
   free_gaps.device.kernel_gap.value = {};
   const double rate = 1e12 * 0.7;
-  std::vector<Kernel> kernels;
+  std::vector<ProgramStep> steps;
   for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
-    kernels.insert(kernels.end(), {stream(phase, 1 * rate), collective(phase, 1e6), stream(phase, 2 * rate),
-                                   collective(phase, 2e6), stream(phase, 4 * rate)});
+    steps.insert(steps.end(), {stream(phase, 1 * rate), collective(phase, 1e6), stream(phase, 2 * rate),
+                               collective(phase, 2e6), stream(phase, 4 * rate)});
   }
   const auto check = [&](Phase phase, std::vector<double> computing, std::vector<double> bytes) {
     CollectiveTable table(free_gaps, {.ranks = 4, .per_machine = 4});
-    const std::vector<ActionPart> parts = action_parts(kernels, std::vector{phase}, table);
+    const std::vector<ActionPart> parts = action_parts(steps, std::vector{phase}, table);
     REQUIRE(parts.size() == computing.size());
     for (std::size_t i = 0; i < parts.size(); ++i) {
       CHECK(parts[i].compute.value == Approx(computing[i]));
@@ -115,4 +117,38 @@ TEST_CASE("stretching changes what only computes, and never below zero") {
   const std::vector<ActionPart> before = parts;
   stretch(parts, {-7});
   CHECK(parts == before);
+}
+
+// F: 1 s, then a move of 2 s. I: 3 s, and a move of 4 s beside it and beside W's 2 s.
+TEST_CASE("a tiny block by hand: what a move hides behind, alone and in a full backward") {
+  Machine device = machine();
+  device.device.kernel_gap.value = {};
+  device.collective_latency.value = {};
+  const double rate = 1e12 * 0.7;
+  const double moved = 2e10 * 4 / 3.0;  // bytes that four ranks gather in a second
+  const auto stream = [&](Phase phase, double seconds) {
+    return ProgramStep{.phase = phase, .kind = StepKind::stream, .bytes = seconds * rate};
+  };
+  const auto gather = [&](Phase phase, double seconds, std::vector<std::size_t> beside) {
+    return ProgramStep{.phase = phase,
+                       .kind = StepKind::move,
+                       .move = {.collective = Collective::all_gather, .bytes = seconds * moved},
+                       .beside = std::move(beside)};
+  };
+  const BlockProgram block{.steps = {stream(Phase::forward, 1), gather(Phase::forward, 2, {}),
+                                     gather(Phase::input_gradient, 4, {3, 4}), stream(Phase::input_gradient, 3),
+                                     stream(Phase::weight_gradient, 2)}};
+  const GroupPlacement group{.ranks = 4, .per_machine = 4};
+  const PhaseTimes times = phase_times(block, device, group);
+  CHECK(times.forward.value == Approx(3));
+  CHECK(times.input_gradient.value == Approx(4));
+  CHECK(times.weight_gradient.value == Approx(2));
+  CHECK(times.hidden.value == Approx(1));
+  CollectiveTable table(device, group);
+  const std::vector<ActionPart> backward =
+      action_parts(block.steps, std::vector{Phase::input_gradient, Phase::weight_gradient}, table);
+  REQUIRE(backward.size() == 1);
+  CHECK(backward[0].beside);
+  CHECK(backward[0].compute.value == Approx(5));
+  CHECK(time_of(backward, table).value == Approx(5));
 }

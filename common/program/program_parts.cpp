@@ -1,6 +1,8 @@
-#include "common/cost/action_parts.hpp"
+#include "common/program/program_parts.hpp"
 
 #include <algorithm>
+
+#include "common/program/program_time.hpp"
 
 namespace plumb {
 
@@ -19,32 +21,32 @@ Seconds time_of(std::span<const ActionPart> parts, const CollectiveTable& table)
   return sum;
 }
 
-std::vector<ActionPart> action_parts(std::span<const Kernel> kernels, std::span<const Phase> phases,
+std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::span<const Phase> phases,
                                      CollectiveTable& table) {
   const auto contains = [&](Phase phase) { return std::ranges::find(phases, phase) != phases.end(); };
-  const auto wanted = [&](const Kernel& kernel) { return contains(kernel.phase); };
+  const auto wanted = [&](const ProgramStep& step) { return contains(step.phase); };
   const bool forward = contains(Phase::forward);
-  const auto time = [&](const Kernel& kernel) { return kernel_time(kernel, table.machine(), table.group()); };
-  std::vector<bool> taken(kernels.size());  // beside a collective
-  for (const Kernel& kernel : kernels) {
-    if (!wanted(kernel)) continue;
-    for (const std::size_t other : kernel.beside) taken[other] = wanted(kernels[other]);
+  const auto time = [&](const ProgramStep& step) { return step_time(step, table.machine(), table.group()); };
+  std::vector<bool> taken(steps.size());  // beside a collective
+  for (const ProgramStep& step : steps) {
+    if (!wanted(step)) continue;
+    for (const std::size_t other : step.beside) taken[other] = wanted(steps[other]);
   }
   std::vector<ActionPart> parts;
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    const std::size_t at = forward ? i : kernels.size() - 1 - i;
-    const Kernel& kernel = kernels[at];
-    if (!wanted(kernel) || taken[at]) continue;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::size_t at = forward ? i : steps.size() - 1 - i;
+    const ProgramStep& step = steps[at];
+    if (!wanted(step) || taken[at]) continue;
     ActionPart part;
-    if (kernel.kind == KernelKind::collective) {
-      part.collective = table.index(kernel.collective, kernel.bytes);
-      for (const std::size_t other : kernel.beside) {
+    if (step.kind == StepKind::move) {
+      part.collective = table.index(step.move.collective, step.move.bytes);
+      for (const std::size_t other : step.beside) {
         if (!taken[other]) continue;
         part.beside = true;
-        part.compute += time(kernels[other]);
+        part.compute += time(steps[other]);
       }
     } else {
-      part.compute = time(kernel);
+      part.compute = time(step);
     }
     append_parts(parts, {&part, 1});
   }

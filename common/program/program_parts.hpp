@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
-#include "common/cost/kernels.hpp"
+#include "common/program/step.hpp"
 
 namespace plumb {
 
@@ -39,10 +39,10 @@ struct ActionPart {
 
 [[nodiscard]] Seconds time_of(std::span<const ActionPart> parts, const CollectiveTable& table);
 
-// The kernels of these phases of one block, as `phase_times` adds them up but for the host's launches: F, I, or I and W
-// together as in a full backward, which goes backward through the list. Of a collective that runs beside kernels those
-// of the phases are taken. W alone, whose collectives have been, is one part.
-[[nodiscard]] std::vector<ActionPart> action_parts(std::span<const Kernel> kernels, std::span<const Phase> phases,
+// The steps of these phases of one block, as `phase_times` adds them up but for the host's launches: F, I, or I and W
+// together as in a full backward, which goes backward through the list. Of a collective that runs beside steps those of
+// the phases are taken. W alone, whose collectives have been, is one part.
+[[nodiscard]] std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::span<const Phase> phases,
                                                    CollectiveTable& table);
 
 // `more` behind `parts`; neighbouring ones that only compute become one.

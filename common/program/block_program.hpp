@@ -1,0 +1,41 @@
+// The program of one block and one microbatch on one rank, from its operations and their placement.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/cost/software.hpp"
+#include "common/model/model.hpp"
+#include "common/placement/placed_block.hpp"
+#include "common/program/step.hpp"
+
+namespace plumb {
+
+// One of the equal parts that a schedule cuts sequences into.
+struct Slice {
+  int index = 0;
+  int of = 1;
+};
+
+struct KernelContext {
+  std::int64_t sequence = 0;  // the whole one, also of a slice
+  std::int64_t microbatch = 1;
+  ElementType precision = ElementType::bf16;
+  const Software& software;
+  Slice slice = {};
+};
+
+// Of a sequence, or of the slice.
+[[nodiscard]] std::int64_t tokens_of(const KernelContext& context);
+
+// What `operations` of a model needs to describe the same kernels: those of a slice, over its own tokens, attention
+// over all keys up to its end.
+[[nodiscard]] OperationContext operation_context(const KernelContext& context);
+
+// One block's operations as a layout divides them, with every collective of the placement. With `tensor_overlap` the
+// reduction of an input's gradient runs beside the weight gradients of the matmuls that made it, and what I gathers
+// again beside their input gradients (arXiv 2205.05198, section 4.2.2). Of frozen operations what is trained counts.
+[[nodiscard]] BlockProgram block_program(const std::vector<Operation>& operations, const KernelContext& context,
+                                         const PlacedBlock& placed);
+
+}  // namespace plumb

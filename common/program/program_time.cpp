@@ -1,0 +1,52 @@
+#include "common/program/program_time.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace plumb {
+
+Seconds step_time(const ProgramStep& step, const Machine& machine, const GroupPlacement& group) {
+  switch (step.kind) {
+    case StepKind::matmul:
+      return matmul_time(machine.device, step.matmul);
+    case StepKind::core:
+      return core_time(machine.device, step.flops, step.bytes);
+    case StepKind::move:
+      return collective_time(machine, step.move.collective, step.move.bytes, group);
+    default:
+      return stream_time(machine.device, step.bytes);
+  }
+}
+
+PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const GroupPlacement& group) {
+  const std::vector<ProgramStep>& steps = program.steps;
+  std::vector<Seconds> times;
+  times.reserve(steps.size());
+  for (const ProgramStep& step : steps) times.push_back(step_time(step, machine, group));
+  std::array<Seconds, 3> sums;
+  std::array<int, 3> counts{};
+  PhaseTimes result;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const ProgramStep& step = steps[i];
+    const auto phase = static_cast<std::size_t>(step.phase);
+    Seconds beside_same;
+    Seconds beside_other;
+    for (const std::size_t other : step.beside) {
+      (steps[other].phase == step.phase ? beside_same : beside_other) += times[other];
+    }
+    const Seconds left = std::max(times[i] - beside_same, Seconds{});
+    result.hidden += std::min(left, beside_other);
+    sums[phase] += left;
+    ++counts[phase];
+    if (step.redone) result.redone += times[i];
+  }
+  for (std::size_t phase = 0; phase < sums.size(); ++phase) {
+    sums[phase] = std::max(sums[phase], machine.device.launch_time.value * static_cast<double>(counts[phase]));
+  }
+  result.forward = sums[0];
+  result.input_gradient = sums[1];
+  result.weight_gradient = sums[2];
+  return result;
+}
+
+}  // namespace plumb

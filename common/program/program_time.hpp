@@ -1,0 +1,23 @@
+// How long the phases of a block's program take on a machine.
+#pragma once
+
+#include "common/cost/collective_time.hpp"
+#include "common/program/step.hpp"
+
+namespace plumb {
+
+// Of one step alone; a move among `group`.
+[[nodiscard]] Seconds step_time(const ProgramStep& step, const Machine& machine, const GroupPlacement& group);
+
+struct PhaseTimes {
+  Seconds forward;
+  Seconds input_gradient;   // alone
+  Seconds weight_gradient;  // alone
+  Seconds hidden;           // what a full backward saves on both: collectives of I that run beside matmuls of W
+  Seconds redone;           // of the forward, what selective recompute does again
+};
+
+// Sums over the steps, each phase at least what the host needs to launch its kernels.
+[[nodiscard]] PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const GroupPlacement& group);
+
+}  // namespace plumb

@@ -1,0 +1,27 @@
+#include "common/program/program_traffic.hpp"
+
+#include <algorithm>
+
+namespace plumb {
+
+ProgramTraffic program_traffic(const BlockProgram& program) {
+  ProgramTraffic traffic;
+  for (const ProgramStep& step : program.steps) {
+    (step.phase == Phase::forward          ? traffic.forward
+     : step.phase == Phase::input_gradient ? traffic.input_gradient
+                                           : traffic.weight_gradient) += step.move.received;
+  }
+  for (const StepMove& move : program.once) traffic.once += move.received;
+  return traffic;
+}
+
+std::vector<const StepMove*> moves_of(const BlockProgram& program, Phase phase) {
+  std::vector<const StepMove*> moves;
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind == StepKind::move && step.phase == phase) moves.push_back(&step.move);
+  }
+  if (phase != Phase::forward) std::ranges::reverse(moves);
+  return moves;
+}
+
+}  // namespace plumb

@@ -1,0 +1,237 @@
+// The program of a block: its FLOPs are the operations', its collectives those of the placed block, their bytes those
+// of the tensor layout's papers.
+#include "common/program/block_program.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "common/program/program_memory.hpp"
+#include "common/program/program_time.hpp"
+#include "common/program/program_traffic.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/placement/all_models.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr std::int64_t tokens_of_sequence = 512;
+constexpr std::int64_t hidden = 1024;
+
+Model gpt() {
+  return Model{
+      .vocabulary = 1024,
+      .hidden = hidden,
+      .layers = {Layer{
+          .mixer =
+              SoftmaxAttention{
+                  .heads = 16, .kv_heads = 16, .head_dim = 64, .value_dim = 64, .qkv_bias = true, .out_bias = true},
+          .mlp = DenseMlp{.width = 4 * hidden, .activation = Activation::gelu, .bias = true},
+          .norm = NormKind::layernorm}},
+      .final_norm = NormKind::layernorm,
+      .positions = Positions::learned,
+      .max_positions = tokens_of_sequence};
+}
+
+BlockProgram layer(const Software& software, int tensor, bool sequence_parallel) {
+  const KernelContext context{
+      .sequence = tokens_of_sequence, .microbatch = 2, .precision = ElementType::fp16, .software = software};
+  const PlacedBlock placed = place_block(gpt(), 1, {.degree = tensor, .sequence_parallel = sequence_parallel},
+                                         {.sequences = context.microbatch, .sequence = context.sequence});
+  return block_program(layer_operations(gpt(), 0, operation_context(context)), context, placed);
+}
+
+double matmul_flops(const BlockProgram& program, Phase phase) {
+  double sum = 0;
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind != StepKind::matmul || step.phase != phase) continue;
+    sum += 2 * step.matmul.batch * step.matmul.m * step.matmul.n * step.matmul.k;
+  }
+  return sum;
+}
+
+// Bytes of whole tensors, by kind and phase.
+double bytes_of(const BlockProgram& program, Collective collective, Phase phase) {
+  double sum = 0;
+  for (const ProgramStep& step : program.steps) {
+    const bool counted = step.kind == StepKind::move && step.move.collective == collective;
+    if (counted && step.phase == phase) sum += step.move.bytes;
+  }
+  return sum;
+}
+
+Software unfused() { return {.flash_attention = false, .dropout = true, .fused_projections = true}; }
+
+}  // namespace
+
+TEST_CASE("a layer's matmuls are 24 T h² + 4 T s h FLOPs in F, as many each in I and W but for the scores") {
+  const double T = 2.0 * tokens_of_sequence;
+  const double weights = 24 * T * hidden * hidden;
+  const double scores = 4 * T * tokens_of_sequence * hidden;
+  for (const int tensor : {1, 4}) {
+    for (const bool fused : {true, false}) {
+      Software software = unfused();
+      software.fused_projections = fused;
+      const BlockProgram program = layer(software, tensor, false);
+      CHECK(matmul_flops(program, Phase::forward) == Approx((weights + scores) / tensor));
+      CHECK(matmul_flops(program, Phase::input_gradient) == Approx((weights + 2 * scores) / tensor));
+      CHECK(matmul_flops(program, Phase::weight_gradient) == Approx(weights / tensor));
+    }
+  }
+}
+
+// arXiv 1909.08053, section 3: two all-reduces of bsh in each direction.
+TEST_CASE("a layer in 1d tensor layout reduces its activations twice in F and twice in I") {
+  const double bsh = 2.0 * 2 * tokens_of_sequence * hidden;
+  const BlockProgram program = layer(unfused(), 4, false);
+  CHECK(bytes_of(program, Collective::all_reduce, Phase::forward) == 2 * bsh);
+  CHECK(bytes_of(program, Collective::all_reduce, Phase::input_gradient) == 2 * bsh);
+  CHECK(bytes_of(program, Collective::all_gather, Phase::forward) == 0);
+  CHECK(bytes_of(layer(unfused(), 1, false), Collective::all_reduce, Phase::forward) == 0);
+}
+
+// arXiv 2205.05198, section 4.2.2: the same volume as gathers and scatters, and the inputs gathered once more in I.
+TEST_CASE("with sequence parallelism they are gathered and scattered") {
+  const double bsh = 2.0 * 2 * tokens_of_sequence * hidden;
+  const BlockProgram program = layer(unfused(), 4, true);
+  CHECK(bytes_of(program, Collective::all_gather, Phase::forward) == 2 * bsh);
+  CHECK(bytes_of(program, Collective::reduce_scatter, Phase::forward) == 2 * bsh);
+  CHECK(bytes_of(program, Collective::all_gather, Phase::input_gradient) == 4 * bsh);
+  CHECK(bytes_of(program, Collective::reduce_scatter, Phase::input_gradient) == 2 * bsh);
+  CHECK(bytes_of(program, Collective::all_reduce, Phase::forward) == 0);
+}
+
+TEST_CASE("collectives of the backward hide behind matmuls only where the software overlaps them") {
+  Machine machine;
+  machine.device.peak.value = {1e14};
+  machine.device.matmul_efficiency.value = 1;
+  machine.device.attention_efficiency.value = 1;
+  machine.device.memory_bandwidth.value = {1e18};
+  machine.device.memory_efficiency.value = 1;
+  machine.collective_bandwidth.value = {1e12};
+  const GroupPlacement group{.ranks = 4, .per_machine = 4};
+  Software software = unfused();
+  const PhaseTimes exposed = phase_times(layer(software, 4, false), machine, group);
+  software.tensor_overlap = true;
+  const PhaseTimes hidden_times = phase_times(layer(software, 4, false), machine, group);
+  const double bsh = 2.0 * 2 * tokens_of_sequence * hidden;
+  CHECK(exposed.hidden.value == 0);
+  // Alone, I takes as long: what its collectives hide behind is W. Together both are hidden whole.
+  CHECK(hidden_times.input_gradient.value == Approx(exposed.input_gradient.value));
+  CHECK(hidden_times.hidden.value == Approx(2 * 2 * 3.0 / 4 * bsh / 1e12));
+}
+
+TEST_CASE("the host's launches are the least that a phase takes") {
+  Machine machine;
+  machine.device.peak.value = {1e30};
+  machine.device.matmul_efficiency.value = machine.device.attention_efficiency.value = 1;
+  machine.device.memory_bandwidth.value = {1e30};
+  machine.device.memory_efficiency.value = 1;
+  machine.device.launch_time.value = {1e-5};
+  const BlockProgram program = layer(unfused(), 1, false);
+  const auto launches = std::ranges::count(program.steps, Phase::forward, &ProgramStep::phase);
+  CHECK(phase_times(program, machine, {}).forward.value == Approx(1e-5 * static_cast<double>(launches)));
+}
+
+namespace {
+
+std::vector<Operation> operations_of(const Model& model, std::size_t block, const OperationContext& context) {
+  if (block == 0) return embedding_operations(model, context);
+  if (block <= model.layers.size()) return layer_operations(model, block - 1, context);
+  std::vector<Operation> all = head_operations(model, context);
+  for (Operation& operation : mtp_operations(model, context)) all.push_back(std::move(operation));
+  return all;
+}
+
+using NamedMove = std::tuple<Phase, Role, std::string, Collective>;
+
+std::vector<std::string> names(const BlockProgram& program, Phase phase) {
+  std::vector<std::string> all;
+  for (const StepMove* move : moves_of(program, phase)) {
+    all.push_back(std::string(name_of(move->collective)) + " of " + std::string(name_of(move->role)) + " " +
+                  move->tensor + " at " + move->site);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a program has every collective of the placed block once, and brings as many bytes") {
+  const Software software;
+  for (const TensorLayout& tensor : {TensorLayout{.degree = 4}, TensorLayout{.degree = 4, .sequence_parallel = true}}) {
+    for (const Model& model : models_divided_by(tensor)) {
+      const std::int64_t sequence = model.vision ? tokens(*model.vision) : 64;
+      const KernelContext context{
+          .sequence = sequence, .microbatch = 4, .precision = ElementType::bf16, .software = software};
+      for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+        if (is_repeated(model, block) || (model.vision && block > model.layers.size())) continue;  // 1000 classes
+        INFO(model.name << ", block " << block << (tensor.sequence_parallel ? ", by tokens" : ""));
+        const PlacedBlock placed = place_block(model, block, tensor, {.sequences = 4, .sequence = sequence});
+        const BlockProgram program =
+            block_program(operations_of(model, block, operation_context(context)), context, placed);
+        std::map<NamedMove, int> wanted;
+        double bytes = 0;
+        for (const PlacedMove& each : placed.moves) {
+          if (each.move.collective) ++wanted[{each.phase, each.role, each.tensor, *each.move.collective}];
+          bytes += received_bytes(placed, each, ElementType::bf16);
+        }
+        std::map<NamedMove, int> found;
+        for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
+          for (const StepMove* move : moves_of(program, phase)) {
+            ++found[{phase, move->role, move->tensor, move->collective}];
+          }
+        }
+        CHECK(found == wanted);
+        const ProgramTraffic traffic = program_traffic(program);
+        CHECK(traffic.forward + traffic.input_gradient + traffic.weight_gradient == Approx(bytes));
+      }
+    }
+  }
+}
+
+// arXiv 2205.05198, figure 5: g is all-gather, its conjugate reduce-scatter; section 4.2.2: gathered again for W.
+TEST_CASE("collectives come in the order in which a layer needs them, its backward from the end") {
+  const BlockProgram program = layer(unfused(), 4, true);
+  CHECK(names(program, Phase::forward) ==
+        std::vector<std::string>{
+            "all-gather of input norm_1 at attention.q", "reduce-scatter of output attention.out at attention.out",
+            "all-gather of input norm_2 at mlp.up", "reduce-scatter of output mlp.down at mlp.down"});
+  CHECK(names(program, Phase::input_gradient) ==
+        std::vector<std::string>{
+            "all-gather of output gradient mlp.down at mlp.down", "all-gather of input norm_2 at mlp.up",
+            "reduce-scatter of input gradient norm_2 at mlp.up",
+            "all-gather of output gradient attention.out at attention.out", "all-gather of input norm_1 at attention.v",
+            "reduce-scatter of input gradient norm_1 at attention.q"});
+  CHECK(names(program, Phase::weight_gradient).empty());
+}
+
+// Of a token the largest logit, the sum of exponentials and the target's logit, in fp32 (arXiv 1909.08053, section 3).
+TEST_CASE("cross entropy over a divided vocabulary adds up three numbers of each token") {
+  Model model = gpt();
+  const Software software;
+  const KernelContext context{.sequence = 512, .microbatch = 2, .precision = ElementType::bf16, .software = software};
+  const PlacedBlock placed = place_block(model, 2, {.degree = 4}, {.sequences = 2, .sequence = 512});
+  const BlockProgram program = block_program(head_operations(model, operation_context(context)), context, placed);
+  const std::vector<const StepMove*> moves = moves_of(program, Phase::forward);
+  REQUIRE(moves.size() == 1);
+  CHECK(moves[0]->role == Role::statistics);
+  CHECK(moves[0]->bytes == 2.0 * 512 * 3 * 4);
+  CHECK(moves[0]->received == 2.0 * 3 / 4 * 2 * 512 * 3 * 4);
+}
+
+// Each rank norms its own tokens: weight and bias of two layer norms, and what is added behind row-parallel matmuls.
+TEST_CASE("with sequence parallelism gradients of what is applied to tokens are added up once a step") {
+  const BlockProgram program = layer(unfused(), 4, true);
+  double bytes = 0;
+  for (const StepMove& sum : program.once) {
+    CHECK(sum.collective == Collective::all_reduce);
+    bytes += sum.bytes;
+  }
+  CHECK(bytes == 4.0 * (2 * 2 + 2) * hidden);
+  CHECK(program_traffic(program).once == 2 * 3.0 / 4 * bytes);
+  CHECK(layer(unfused(), 4, false).once.empty());
+  CHECK(layer(unfused(), 1, false).once.empty());
+}
