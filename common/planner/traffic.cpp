@@ -1,5 +1,6 @@
 #include "common/planner/traffic.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/model/first_equal.hpp"
@@ -63,10 +64,12 @@ double of_message(const Event& event, const Plan& plan) {
 
 }  // namespace
 
-std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
+std::vector<StageTraffic> tensor_traffic(const Plan& plan) { return tensor_traffic(plan, longest(slices_of(plan))); }
+
+std::vector<StageTraffic> tensor_traffic(const Plan& plan, std::int64_t sequence) {
   std::vector<StageTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
   if (plan.layout.tensor.degree == 1) return all;
-  const Tokens tokens{.sequences = plan.training.microbatch, .sequence = plan.training.sequence / plan.schedule.slices};
+  const Tokens tokens{.sequences = plan.training.microbatch, .sequence = sequence};
   std::vector<StageTraffic> blocks;
   const std::vector<std::size_t> first = first_equal(plan.model.layers, [](std::size_t, std::size_t) { return true; });
   for (std::size_t block = 0; block < first.size(); ++block) {
@@ -92,10 +95,13 @@ std::vector<StageTraffic> tensor_traffic(const Plan& plan) {
 }
 
 void count_received(Timeline& timeline, const Plan& plan) {
-  const std::vector<StageTraffic> traffic = tensor_traffic(plan);
+  std::vector<std::vector<StageTraffic>> by_slice;
+  for (const std::int64_t tokens : plan.schedule.slice_tokens) by_slice.push_back(tensor_traffic(plan, tokens));
+  if (by_slice.empty()) by_slice.push_back(tensor_traffic(plan));
   std::vector<double> received(timeline.ranks.size());
   for (const Event& event : timeline.steps.front().events) {
-    const StageTraffic& of_stage = traffic[static_cast<std::size_t>(event.action.stage)];
+    const auto slice = static_cast<std::size_t>(std::max(0, event.action.microbatch)) % by_slice.size();
+    const StageTraffic& of_stage = by_slice[slice][static_cast<std::size_t>(event.action.stage)];
     received[static_cast<std::size_t>(event.rank)] += of_message(event, plan) + of_action(of_stage, event.action.kind);
   }
   for (std::size_t rank = 0; rank < received.size(); ++rank) {

@@ -17,7 +17,9 @@ struct StageTraffic {
   double step = 0;  // once a step: gradients that stayed partial over the tensor group, such as those of norms
   bool operator==(const StageTraffic&) const = default;
 };
-// By stage; all zero without tensor parallelism.
+// By stage, of so many tokens of each sequence; all zero without tensor parallelism.
+[[nodiscard]] std::vector<StageTraffic> tensor_traffic(const Plan& plan, std::int64_t sequence);
+// Of the longest slice, or the whole sequence.
 [[nodiscard]] std::vector<StageTraffic> tensor_traffic(const Plan& plan);
 
 // Writes each rank's `received_bytes` from the events of the timeline's step: of a message its bytes, with what is

@@ -22,7 +22,8 @@ class StageWriter {
   StageWriter(const Plan& plan, const Scenario& scenario, const std::vector<bool>& redone, CollectiveTable& table)
       : plan_(plan), scenario_(scenario), redone_(redone), table_(table) {}
 
-  StageParts write(int stage, Slice slice) {
+  // `microbatch`: one of the slice, as the schedule counts.
+  StageParts write(int stage, int microbatch, Slice slice) {
     const BlockRange range = blocks_of_stage(plan_.split, stage);
     std::vector<bool> redone;  // by block of the stage
     for (int block = range.first; block < range.last; ++block) {
@@ -39,7 +40,7 @@ class StageWriter {
       add(parts.weight_gradient, kernels_[i], {Phase::weight_gradient});
       add(parts.backward, kernels_[i], {Phase::input_gradient, Phase::weight_gradient});
     }
-    const ActionTimes times = times_of(plan_.costs.stages[static_cast<std::size_t>(stage)], slice.index);
+    const ActionTimes times = times_of(plan_.costs.stages[static_cast<std::size_t>(stage)], microbatch);
     stretch(parts.forward, times.forward - time_of(parts.forward, table_));
     stretch(parts.input_gradient, times.input_gradient - time_of(parts.input_gradient, table_));
     stretch(parts.weight_gradient, times.weight_gradient - time_of(parts.weight_gradient, table_));
@@ -70,12 +71,14 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
                            .slices = plan.schedule.slices};
   const GroupPlacement data = reduction_placement(plan, 0);
   const std::vector<bool> redone = layers_redone_inside(plan);
+  const std::vector<Slice> slices = slices_of(plan);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;
     for (int slice = 0; slice < details.slices; ++slice) {
       StageParts parts;
       if (plan.layout.tensor.degree > 1) {
-        parts = StageWriter(plan, scenario, redone, details.collectives).write(stage, {slice, details.slices});
+        const Slice own = slices[static_cast<std::size_t>(slice)];
+        parts = StageWriter(plan, scenario, redone, details.collectives).write(stage, slice, own);
       }
       parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
       details.stages.push_back(std::move(parts));
