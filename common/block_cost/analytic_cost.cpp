@@ -40,7 +40,7 @@ Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
 
 Bytes whole(double bytes) { return {static_cast<std::int64_t>(std::llround(bytes))}; }
 
-// No block is that large; also the sum over the slices of one, each of which may be as large as its largest, is exact.
+// No block is that large; also the sum over the slices of one, each counted as if all were like it, is exact.
 void require_countable_block(double bytes, const Scenario& scenario) {
   constexpr double most = 9'007'199'254'740'992.0;
   if (bytes <= most) return;
@@ -130,13 +130,14 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const ProgramMemory memory = program_memory(program);
   const double largest =
       largest_kept(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, shapes.placed));
-  require_countable_block(std::max({memory.kept, memory.kept_for_weight, largest}) * slice.of, scenario);
+  const double slices = static_cast<double>(training.sequence) / static_cast<double>(tokens_of(context));
+  require_countable_block(std::max({memory.kept, memory.kept_for_weight, largest}) * slices, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role == ParameterRole::lookup || parameter.frozen) continue;
     largest_parameter = std::max(largest_parameter, elements(parameter) / ways_of(parameter, shapes.placed));
   }
-  const Bytes boundary = boundary_of_rank(scenario) / slice.of;
+  const Bytes boundary = bytes_of_tokens(boundary_of_rank(scenario), tokens_of(context), training.sequence);
 
   ComputeCost cost;
   const ParameterShare parameters = count_of_rank(shapes);

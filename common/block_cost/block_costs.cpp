@@ -1,6 +1,7 @@
 #include "common/block_cost/block_costs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "common/base/error.hpp"
@@ -109,13 +110,40 @@ ComputeCost analytic_cost_of(const Scenario& scenario, std::size_t block, Slice 
   return analytic_cost(shapes, scenario, slice);
 }
 
-ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block, int slices) {
-  std::vector<ComputeCost> all;
-  for (int slice = 0; slice < slices; ++slice) all.push_back(analytic_cost_of(scenario, block, {slice, slices}));
-  return of_slices(all);
+SliceLengths lengths_of(const std::vector<Slice>& slices) {
+  const auto other = [&](const Slice& slice) { return slice.tokens != slices.front().tokens; };
+  return std::ranges::any_of(slices, other) ? SliceLengths::different : SliceLengths::equal;
 }
 
-ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int slices) {
+ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
+  std::vector<ComputeCost> all;
+  for (const Slice& slice : slices) all.push_back(analytic_cost_of(scenario, block, slice));
+  return of_slices(all, lengths_of(slices));
+}
+
+constexpr std::array phases{&SlicePart::forward, &SlicePart::input_gradient, &SlicePart::weight_gradient};
+
+SlicePart flops_of(const Scenario& scenario, std::size_t block, Slice slice) {
+  const KernelContext context = kernel_context(scenario, slice);
+  SlicePart sum{.tokens = static_cast<double>(tokens_of(context))};
+  for (const Operation& operation : shapes_of_block(scenario, block, operation_context(context)).operations) {
+    sum.forward += operation.forward.value * sum.tokens;
+    sum.input_gradient += operation.input_gradient.value * sum.tokens;
+    sum.weight_gradient += operation.weight_gradient.value * sum.tokens;
+  }
+  return sum;
+}
+
+// What a slice has of the whole sequence's FLOPs of each phase; of a phase that has none, of its tokens.
+SlicePart part_by_flops(const Scenario& scenario, std::size_t block, Slice slice) {
+  SlicePart part = flops_of(scenario, block, slice);
+  const SlicePart whole = flops_of(scenario, block, {});
+  part.tokens /= whole.tokens;
+  for (const auto phase : phases) part.*phase = whole.*phase > 0 ? part.*phase / (whole.*phase) : part.tokens;
+  return part;
+}
+
+ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
   const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
   // A tied head may have been measured together with its copy of the table.
@@ -124,12 +152,17 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, int sl
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }
   set_states(cost, own, scenario.training, scenario.software.gradients);
-  return per_slice(cost, slices);
+  const auto count = static_cast<std::int64_t>(slices.size());
+  const bool make_up_all = slices.front().tokens * count == scenario.training.sequence;
+  if (lengths_of(slices) == SliceLengths::equal && make_up_all) return per_slice(cost, static_cast<int>(count));
+  std::vector<ComputeCost> all;
+  for (const Slice& slice : slices) all.push_back(part_of(cost, part_by_flops(scenario, block, slice)));
+  return of_slices(all, SliceLengths::different);
 }
 
 // As if one rank held all blocks and all microbatches at once, with a message each way: whatever layout and schedule
 // then make of the blocks fits 63 bits, also twice of two replicas. In floating point, where the sum may not fit.
-void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scenario& scenario, int slices) {
+void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scenario& scenario, double slices) {
   constexpr double most = 2'305'843'009'213'693'952.0;
   const Training& training = scenario.training;
   const double each = static_cast<double>(training.global_batch) / static_cast<double>(training.microbatch) * slices;
@@ -153,7 +186,9 @@ void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scena
 
 }  // namespace
 
-std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices) {
+std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch,
+                                     const std::vector<Slice>& slices) {
+  if (slices.empty()) return block_costs(scenario, microbatch, {Slice{.tokens = scenario.training.sequence}});
   const Model& model = scenario.model;
   Scenario at = scenario;
   at.training.microbatch = microbatch;
@@ -177,6 +212,10 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     }
   }
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
+  std::vector<Bytes> inputs;  // of a layer, by slice
+  for (const Slice& slice : slices) {
+    inputs.push_back(bytes_of_tokens(boundary_of_rank(at), slice.tokens, at.training.sequence));
+  }
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
@@ -192,10 +231,9 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
                                      : analytic_cost_of_slices(at, block, slices));
     const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
-    if (is_layer(block) && redoes_all && goes_back)
-      costs.back() = redone_in_backward(costs.back(), boundary_of_rank(at) / slices);
+    if (is_layer(block) && redoes_all && goes_back) costs.back() = redone_in_backward(costs.back(), inputs);
   }
-  require_countable_batch(costs, at, slices);
+  require_countable_batch(costs, at, static_cast<double>(slices.size()));
   return costs;
 }
 

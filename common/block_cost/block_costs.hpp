@@ -25,15 +25,17 @@ namespace plumb {
 //
 // With LoRA as common/model/lora.hpp says; of a frozen tied table too there is no gradient.
 //
-// Of one of `slices` equal parts of the sequences, where there are more: analytic, each at its own shape, matmuls over
-// its tokens and attention over all keys up to its end, so that later slices take longer; measured, an even part.
+// Of these slices of the sequences (none: of the whole): analytic, each at its own shape, matmuls over its tokens
+// and attention over all keys up to its end, so that of equal ones later slices take longer. Measured, of equal ones an
+// even part, of others in times what the slice has of each phase's FLOPs.
 //
 // Throws InputError where a block's activations are larger than 8 PiB, or those of the whole batch and all states than
 // 2 EiB, whatever part of that a rank holds: sums and products of what it returns fit 63 bits.
 //
 // Parameters and states are counted in both cases, as exactly as the shapes tell. A tied head reads the embedding's
 // table: without a copy or gradient of its own here, see `with_table_copy` and `with_table_gradient`.
-[[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch, int slices = 1);
+[[nodiscard]] std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch,
+                                                   const std::vector<Slice>& slices = {});
 
 // The head's cost where its tied table cannot be the embedding's own, because they stand in two stages: a copy with
 // gradient, optimizer states and optimizer time.

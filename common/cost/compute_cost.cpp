@@ -1,6 +1,8 @@
 #include "common/cost/compute_cost.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace plumb {
 namespace {
@@ -40,32 +42,78 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.optimizer_bytes += block.optimizer_bytes;
 }
 
+SliceBytes own_bytes(const ComputeCost& cost) {
+  return {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
+          cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes};
+}
+
+void set_bytes(ComputeCost& cost, const SliceBytes& bytes) {
+  cost.kept_bytes = bytes.kept;
+  cost.kept_for_weight_bytes = bytes.kept_for_weight;
+  cost.forward_workspace_bytes = bytes.forward_workspace;
+  cost.input_gradient_workspace_bytes = bytes.input_gradient_workspace;
+  cost.weight_gradient_workspace_bytes = bytes.weight_gradient_workspace;
+}
+
+// Means of what is kept, the largest of workspaces.
+SliceBytes together(const std::vector<SliceBytes>& slices) {
+  SliceBytes sum;
+  for (const SliceBytes& slice : slices) {
+    sum.kept += slice.kept;
+    sum.kept_for_weight += slice.kept_for_weight;
+    for (const auto workspace : {&SliceBytes::forward_workspace, &SliceBytes::input_gradient_workspace,
+                                 &SliceBytes::weight_gradient_workspace}) {
+      sum.*workspace = std::max(sum.*workspace, slice.*workspace);
+    }
+  }
+  const auto count = static_cast<std::int64_t>(slices.size());
+  sum.kept = sum.kept / count;
+  sum.kept_for_weight = sum.kept_for_weight / count;
+  return sum;
+}
+
+SliceBytes bytes_in_sequence(const std::vector<SliceBytes>& blocks) {
+  SliceBytes sum;
+  // F: what the blocks so far keep, and the worst moment on top of that.
+  Bytes worst_forward;
+  for (const SliceBytes& block : blocks) {
+    sum.kept += block.kept;
+    sum.kept_for_weight += block.kept_for_weight;
+    worst_forward = std::max(worst_forward, sum.kept + block.forward_workspace);
+  }
+  // I: the blocks behind hold what W needs, this one and those before it all that F kept. W: those behind hold nothing.
+  Bytes held_in_input = sum.kept;
+  Bytes held_in_weight = sum.kept_for_weight;
+  Bytes worst_input = held_in_input;
+  Bytes worst_weight = held_in_weight;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    worst_input = std::max(worst_input, held_in_input + block->input_gradient_workspace);
+    worst_weight = std::max(worst_weight, held_in_weight + block->weight_gradient_workspace);
+    held_in_input += block->kept_for_weight - block->kept;
+    held_in_weight -= block->kept_for_weight;
+  }
+  sum.forward_workspace = worst_forward - sum.kept;
+  sum.input_gradient_workspace = worst_input - sum.kept;
+  sum.weight_gradient_workspace = worst_weight - sum.kept_for_weight;
+  return sum;
+}
+
 }  // namespace
 
 ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
   ComputeCost sum;
-  // F: what the blocks so far keep, and the worst moment on top of that.
-  Bytes worst_forward;
+  std::size_t slices = 0;
+  std::vector<SliceBytes> bytes;
   for (const ComputeCost& block : blocks) {
     add(sum, block);
-    sum.kept_bytes += block.kept_bytes;
-    sum.kept_for_weight_bytes += block.kept_for_weight_bytes;
-    worst_forward = std::max(worst_forward, sum.kept_bytes + block.forward_workspace_bytes);
+    bytes.push_back(own_bytes(block));
+    slices = std::max(slices, block.slice_bytes.size());
   }
-  // I: the blocks behind hold what W needs, this one and those before it all that F kept. W: those behind hold nothing.
-  Bytes held_in_input = sum.kept_bytes;
-  Bytes held_in_weight = sum.kept_for_weight_bytes;
-  Bytes worst_input = held_in_input;
-  Bytes worst_weight = held_in_weight;
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    worst_input = std::max(worst_input, held_in_input + block->input_gradient_workspace_bytes);
-    worst_weight = std::max(worst_weight, held_in_weight + block->weight_gradient_workspace_bytes);
-    held_in_input += block->kept_for_weight_bytes - block->kept_bytes;
-    held_in_weight -= block->kept_for_weight_bytes;
+  for (std::size_t slice = 0; slice < slices; ++slice) {
+    for (std::size_t n = 0; n < blocks.size(); ++n) bytes[n] = bytes_of(blocks[n], static_cast<int>(slice));
+    sum.slice_bytes.push_back(bytes_in_sequence(bytes));
   }
-  sum.forward_workspace_bytes = worst_forward - sum.kept_bytes;
-  sum.input_gradient_workspace_bytes = worst_input - sum.kept_bytes;
-  sum.weight_gradient_workspace_bytes = worst_weight - sum.kept_for_weight_bytes;
+  set_bytes(sum, slices == 0 ? bytes_in_sequence(bytes) : together(sum.slice_bytes));
   return sum;
 }
 
@@ -79,6 +127,37 @@ ActionTimes times_of(const ComputeCost& cost, int microbatch) {
   return cost.slices[static_cast<std::size_t>(microbatch) % cost.slices.size()];
 }
 
+SliceBytes bytes_of(const ComputeCost& cost, int microbatch) {
+  if (cost.slice_bytes.empty() || microbatch < 0) return own_bytes(cost);
+  return cost.slice_bytes[static_cast<std::size_t>(microbatch) % cost.slice_bytes.size()];
+}
+
+namespace {
+
+template <class Pick>
+ComputeCost as_one_slice(ComputeCost cost, const Pick& pick) {
+  if (cost.slice_bytes.empty()) return cost;
+  SliceBytes picked = cost.slice_bytes.front();
+  for (const SliceBytes& slice : cost.slice_bytes) {
+    for (const auto bytes : {&SliceBytes::kept, &SliceBytes::kept_for_weight, &SliceBytes::forward_workspace,
+                             &SliceBytes::input_gradient_workspace, &SliceBytes::weight_gradient_workspace}) {
+      picked.*bytes = pick(picked.*bytes, slice.*bytes);
+    }
+  }
+  set_bytes(cost, picked);
+  return cost;
+}
+
+}  // namespace
+
+ComputeCost as_largest_slice(ComputeCost cost) {
+  return as_one_slice(std::move(cost), [](Bytes a, Bytes b) { return std::max(a, b); });
+}
+
+ComputeCost as_smallest_slice(ComputeCost cost) {
+  return as_one_slice(std::move(cost), [](Bytes a, Bytes b) { return std::min(a, b); });
+}
+
 Seconds backward_time(const ActionTimes& times) {
   return times.input_gradient + times.weight_gradient - times.hidden_in_backward;
 }
@@ -89,12 +168,25 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
   return cost.forward * (recomputed ? 2 : 1) + backward_time(cost);
 }
 
-ComputeCost redone_in_backward(ComputeCost layer, Bytes input) {
+namespace {
+
+SliceBytes keeping_only(SliceBytes bytes, Bytes input) {
+  bytes.input_gradient_workspace += bytes.kept - input;
+  bytes.forward_workspace += bytes.kept - input;
+  bytes.kept = input;
+  return bytes;
+}
+
+}  // namespace
+
+ComputeCost redone_in_backward(ComputeCost layer, const std::vector<Bytes>& inputs) {
   layer.input_gradient += layer.forward;
   for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward;
-  layer.input_gradient_workspace_bytes += layer.kept_bytes - input;
-  layer.forward_workspace_bytes += layer.kept_bytes - input;
-  layer.kept_bytes = input;
+  for (std::size_t slice = 0; slice < layer.slice_bytes.size(); ++slice) {
+    layer.slice_bytes[slice] = keeping_only(layer.slice_bytes[slice], inputs.at(slice));
+  }
+  set_bytes(layer,
+            layer.slice_bytes.empty() ? keeping_only(own_bytes(layer), inputs.front()) : together(layer.slice_bytes));
   return layer;
 }
 
@@ -105,38 +197,26 @@ ComputeCost backward_in_two(ComputeCost cost) {
 }
 
 // What slices hand to each other is not counted: states, and gradients of keys and values.
-ComputeCost of_slices(const std::vector<ComputeCost>& slices) {
+ComputeCost of_slices(const std::vector<ComputeCost>& slices, SliceLengths lengths) {
   ComputeCost cost = slices.front();
   const bool alike = std::ranges::all_of(slices, [&](const ComputeCost& slice) { return slice == slices.front(); });
   if (alike) return cost;
-  const auto count = static_cast<std::int64_t>(slices.size());
-  const auto mean_seconds = [&](Seconds ComputeCost::*time) {
-    Seconds sum;
-    for (const ComputeCost& slice : slices) sum += slice.*time;
-    cost.*time = sum / static_cast<double>(count);
-  };
-  const auto mean_bytes = [&](Bytes ComputeCost::*bytes) {
-    Bytes sum;
-    for (const ComputeCost& slice : slices) sum += slice.*bytes;
-    cost.*bytes = sum / count;
-  };
-  const auto largest = [&](Bytes ComputeCost::*bytes) {
-    for (const ComputeCost& slice : slices) cost.*bytes = std::max(cost.*bytes, slice.*bytes);
-  };
   for (const auto time : {&ComputeCost::forward, &ComputeCost::input_gradient, &ComputeCost::weight_gradient,
                           &ComputeCost::hidden_in_backward}) {
-    mean_seconds(time);
+    Seconds sum;
+    for (const ComputeCost& slice : slices) sum += slice.*time;
+    cost.*time = sum / static_cast<double>(slices.size());
   }
-  for (const auto bytes : {&ComputeCost::kept_bytes, &ComputeCost::kept_for_weight_bytes}) mean_bytes(bytes);
-  for (const auto bytes : {&ComputeCost::forward_workspace_bytes, &ComputeCost::input_gradient_workspace_bytes,
-                           &ComputeCost::weight_gradient_workspace_bytes}) {
-    largest(bytes);
+  std::vector<SliceBytes> bytes;
+  for (const ComputeCost& slice : slices) {
+    cost.slices.push_back(mean_times(slice));
+    bytes.push_back(own_bytes(slice));
   }
-  for (const ComputeCost& slice : slices) cost.slices.push_back(mean_times(slice));
+  set_bytes(cost, together(bytes));
+  if (lengths == SliceLengths::different) cost.slice_bytes = std::move(bytes);
   return cost;
 }
 
-// The workspace of W, a weight's gradient, does not grow with the tokens.
 ComputeCost per_slice(ComputeCost cost, int slices) {
   for (Seconds* time : {&cost.forward, &cost.input_gradient, &cost.weight_gradient, &cost.hidden_in_backward})
     *time = *time / slices;
@@ -145,6 +225,19 @@ ComputeCost per_slice(ComputeCost cost, int slices) {
     *amount = *amount / slices;
   }
   return cost;
+}
+
+// The workspace of W, a weight's gradient, does not grow with the tokens, here and above.
+ComputeCost part_of(ComputeCost whole, const SlicePart& part) {
+  whole.forward = whole.forward * part.forward;
+  whole.input_gradient = whole.input_gradient * part.input_gradient;
+  whole.weight_gradient = whole.weight_gradient * part.weight_gradient;
+  whole.hidden_in_backward = whole.hidden_in_backward * std::min(part.input_gradient, part.weight_gradient);
+  for (Bytes* amount : {&whole.kept_bytes, &whole.kept_for_weight_bytes, &whole.forward_workspace_bytes,
+                        &whole.input_gradient_workspace_bytes}) {
+    *amount = {std::llround(static_cast<double>(amount->value) * part.tokens)};
+  }
+  return whole;
 }
 
 }  // namespace plumb

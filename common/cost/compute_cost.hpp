@@ -23,6 +23,16 @@ struct ActionTimes {
   bool operator==(const ActionTimes&) const = default;
 };
 
+// What a block or stage needs for one slice of a microbatch's sequences, as ComputeCost has it.
+struct SliceBytes {
+  Bytes kept = {};
+  Bytes kept_for_weight = {};
+  Bytes forward_workspace = {};
+  Bytes input_gradient_workspace = {};
+  Bytes weight_gradient_workspace = {};
+  bool operator==(const SliceBytes&) const = default;
+};
+
 // One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
 struct ComputeCost {
   Seconds forward = {};
@@ -48,11 +58,19 @@ struct ComputeCost {
   // Of each slice of a sequence, where a schedule cuts it and they differ: times above are then the mean of these, kept
   // bytes the mean, workspaces the largest.
   std::vector<ActionTimes> slices = {};
+  // The same of bytes, where the slices have different numbers of tokens.
+  std::vector<SliceBytes> slice_bytes = {};
   bool operator==(const ComputeCost&) const = default;
 };
 
 // Of the actions with this number, which counts slices where a schedule cuts sequences.
 [[nodiscard]] ActionTimes times_of(const ComputeCost& cost, int microbatch);
+
+[[nodiscard]] SliceBytes bytes_of(const ComputeCost& cost, int microbatch);
+
+// As if each slice needed as much as the one that needs most of it, or least; where they are alike, the cost itself.
+[[nodiscard]] ComputeCost as_largest_slice(ComputeCost cost);
+[[nodiscard]] ComputeCost as_smallest_slice(ComputeCost cost);
 
 // A full backward, I and W in one; of a cost that is the mean of slices, the mean.
 [[nodiscard]] Seconds backward_time(const ActionTimes& times);
@@ -61,19 +79,29 @@ struct ComputeCost {
 // F, I and W of one microbatch, and R where F is redone; of slices the mean.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
-// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps.
-[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, Bytes input);
+// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps:
+// of slices of different lengths of each one's, else of one for all.
+[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, const std::vector<Bytes>& inputs);
 
 // The same backward in two actions: nothing of I hides behind W.
 [[nodiscard]] ComputeCost backward_in_two(ComputeCost cost);
 
 // One block's costs, each of one slice of its microbatch, as one cost: its means, and each slice's times if they
-// differ. What is counted once a step is the same in all.
-[[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices);
+// differ; of slices of different lengths their bytes, too. What is counted once a step is the same in all.
+enum class SliceLengths : std::uint8_t { equal, different };
+[[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices, SliceLengths lengths = SliceLengths::equal);
 
 // Where only the whole was measured: a slice has an even part of all times and bytes that grow with the tokens. That is
 // too little for matmuls, whose rate falls with fewer tokens, and takes attention of all slices for the mean.
 [[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);
+// A slice's own parts: of the times of F, I and W, and of bytes.
+struct SlicePart {
+  double forward = 0;
+  double input_gradient = 0;
+  double weight_gradient = 0;
+  double tokens = 0;
+};
+[[nodiscard]] ComputeCost part_of(ComputeCost whole, const SlicePart& part);
 
 // Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
 // goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.

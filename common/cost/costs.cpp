@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/schedule/slices.hpp"
+
 namespace plumb {
 
 Seconds overlapped_time(Seconds first, Seconds second, double hidden) {
@@ -25,10 +27,28 @@ TransferCost beyond_machine(TransferCost outside, const SharedLinks& shared, int
   return outside;
 }
 
-Bytes boundary_of_stage(const PipelineCosts& costs, int stage) {
+Bytes boundary_of_stage(const PipelineCosts& costs, int stage, int microbatch) {
+  if (!costs.slice_tokens.empty()) {
+    const std::int64_t own = costs.slice_tokens[static_cast<std::size_t>(microbatch) % costs.slice_tokens.size()];
+    return bytes_of_tokens(costs.boundary_bytes, own, std::ranges::max(costs.slice_tokens));
+  }
   if (costs.boundaries.empty()) return costs.boundary_bytes;
   if (stage == 0) return costs.boundaries.front().before;
   return costs.boundaries[static_cast<std::size_t>(stage) - 1].behind;
+}
+
+std::vector<Bytes> message_bytes(const PipelineCosts& costs) {
+  std::vector<Bytes> bytes;
+  const std::size_t kinds = std::max<std::size_t>(1, costs.slice_tokens.size());
+  for (std::size_t slice = 0; slice < kinds; ++slice) {
+    bytes.push_back(boundary_of_stage(costs, 0, static_cast<int>(slice)));
+  }
+  return bytes;
+}
+
+Seconds gathering_time(const PipelineCosts& costs, int microbatch) {
+  if (costs.slice_gathering.empty()) return {};
+  return costs.slice_gathering[static_cast<std::size_t>(microbatch) % costs.slice_gathering.size()];
 }
 
 Seconds boundary_time(const BoundaryCost& boundary) {

@@ -73,6 +73,10 @@ struct PipelineCosts {
   // Behind each stage but the last, where stages have different data degrees; empty: all are alike. Graphs then take
   // messages from these, not from boundary_bytes and the links above.
   std::vector<BoundaryCost> boundaries = {};
+  // Of slices of different lengths, as in the schedule; empty: all are alike. `boundary_bytes` is then the longest's.
+  std::vector<std::int64_t> slice_tokens = {};
+  // Then also: what each slice's messages take on arrival until all of a tensor group have them; empty: nothing.
+  std::vector<Seconds> slice_gathering = {};
   bool operator==(const PipelineCosts&) const = default;
 };
 
@@ -92,8 +96,14 @@ template <class Links>
   return under > 0 && from % each / under != to % each / under ? links.across : links.inside;
 }
 
-// Hidden states of one microbatch as a rank of this stage takes them in or sends them.
-[[nodiscard]] Bytes boundary_of_stage(const PipelineCosts& costs, int stage);
+// Hidden states of one microbatch (as actions count: of a slice) as a rank of this stage takes them in or sends them.
+[[nodiscard]] Bytes boundary_of_stage(const PipelineCosts& costs, int stage, int microbatch);
+
+// Of messages, each slice's; one for all where they are alike. Not of data degrees by stage.
+[[nodiscard]] std::vector<Bytes> message_bytes(const PipelineCosts& costs);
+
+// What its message takes beside its way.
+[[nodiscard]] Seconds gathering_time(const PipelineCosts& costs, int microbatch);
 
 // A message over the boundary behind `stage`, either way, alone.
 [[nodiscard]] Seconds boundary_time(const BoundaryCost& boundary);

@@ -18,6 +18,24 @@ static void fields(Archive& archive, ActionTimes& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, SliceBytes& x) {
+  archive("kept_bytes", x.kept);
+  archive("kept_for_weight_bytes", x.kept_for_weight);
+  archive("forward_workspace_bytes", x.forward_workspace);
+  archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
+  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
+}
+
+// A key that only some costs have.
+template <class Archive, class T>
+static void optional_list(Archive& archive, const char* key, std::vector<T>& x) {
+  std::optional<std::vector<T>> list;
+  if (!x.empty()) list = x;
+  archive(key, list);
+  if (list) x = *list;
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -38,10 +56,8 @@ static void fields(Archive& archive, ComputeCost& x) {
   if (x.tensor_gradient_bytes > Bytes{}) summands = x.tensor_gradient_bytes;
   archive("tensor_gradient_bytes", summands);
   if (summands) x.tensor_gradient_bytes = *summands;
-  std::optional<std::vector<ActionTimes>> slices;  // a key that only stages of unlike slices have
-  if (!x.slices.empty()) slices = x.slices;
-  archive("slices", slices);
-  if (slices) x.slices = *slices;
+  optional_list(archive, "slices", x.slices);
+  optional_list(archive, "slice_bytes", x.slice_bytes);
 }
 
 template <class Archive>
@@ -85,10 +101,9 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
   archive("provenance", x.provenance);
   archive("transport", x.transport);
-  std::optional<std::vector<BoundaryCost>> boundaries;  // a key that only such plans have
-  if (!x.boundaries.empty()) boundaries = x.boundaries;
-  archive("boundaries", boundaries);
-  if (boundaries) x.boundaries = *boundaries;
+  optional_list(archive, "boundaries", x.boundaries);
+  optional_list(archive, "slice_tokens", x.slice_tokens);
+  optional_list(archive, "slice_gathering_s", x.slice_gathering);
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }
@@ -107,6 +122,11 @@ void require_amounts_of_cost(const JsonValue& cost) {
   require_amounts(cost, {"parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "kept_bytes",
                          "kept_for_weight_bytes", "forward_workspace_bytes", "input_gradient_workspace_bytes",
                          "weight_gradient_workspace_bytes"});
+  const auto slices = cost.find("slice_bytes");
+  for (std::size_t i = 0; slices && i < slices->size(); ++i) {
+    require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",
+                                   "input_gradient_workspace_bytes", "weight_gradient_workspace_bytes"});
+  }
 }
 
 }  // namespace
@@ -115,8 +135,10 @@ void require_countable(const PipelineCosts& costs, int microbatches, const JsonV
   constexpr double most = 4'611'686'018'427'387'904.0;  // 2^62
   double of_microbatch = 0;
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
-    const ComputeCost& cost = costs.stages[stage];
-    const auto boundary = static_cast<double>(boundary_of_stage(costs, static_cast<int>(stage)).value);
+    const ComputeCost cost = as_largest_slice(costs.stages[stage]);
+    const Bytes longest =
+        costs.slice_tokens.empty() ? boundary_of_stage(costs, static_cast<int>(stage), 0) : costs.boundary_bytes;
+    const auto boundary = static_cast<double>(longest.value);
     of_microbatch += 4 * boundary;  // in and out, of hidden states and of their gradients
     for (const Bytes bytes : {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
                               cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes}) {

@@ -85,12 +85,12 @@ class MemoryWalk {
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage, action.microbatch))
-        changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage)}});
+        changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage, action.microbatch)}});
     }
     if (gradient && action.stage > 0) {
       producer_end(false, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch))
-        changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage)}});
+        changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage, action.microbatch)}});
     }
   }
 
@@ -100,7 +100,8 @@ class MemoryWalk {
     const Seconds made = producer_end(goes_forward(receive.kind), producer_stage(receive), receive.microbatch);
     const Seconds arrived = std::max(evaluation_.end[id], made);
     auto& sender = changes_[static_cast<std::size_t>(node.peer)];
-    const Bytes sent = costs_.boundaries.empty() ? node.bytes : boundary_of_stage(costs_, producer_stage(receive));
+    const Bytes sent =
+        costs_.boundaries.empty() ? node.bytes : boundary_of_stage(costs_, producer_stage(receive), receive.microbatch);
     sender.push_back({made, {.messages = sent}});
     sender.push_back({arrived, {.messages = -sent}});
     changes_[static_cast<std::size_t>(node.rank)].push_back({arrived, {.messages = node.bytes}});
@@ -169,33 +170,34 @@ class MemoryWalk {
 }  // namespace
 
 Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone) {
-  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(action.stage)];
   const auto last = static_cast<std::int32_t>(costs.stages.size()) - 1;
-  const Bytes kept = cost.kept_bytes;
-  const Bytes for_weight = cost.kept_for_weight_bytes;
-  const Bytes input = action.stage > 0 ? boundary_of_stage(costs, action.stage) : Bytes{};
-  const Bytes gradient = action.stage < last ? boundary_of_stage(costs, action.stage) : Bytes{};
+  const SliceBytes bytes = bytes_of(costs.stages[static_cast<std::size_t>(action.stage)], action.microbatch);
+  const Bytes kept = bytes.kept;
+  const Bytes for_weight = bytes.kept_for_weight;
+  const Bytes boundary = boundary_of_stage(costs, action.stage, action.microbatch);
+  const Bytes input = action.stage > 0 ? boundary : Bytes{};
+  const Bytes gradient = action.stage < last ? boundary : Bytes{};
   switch (action.kind) {
     case ActionKind::forward: {
-      const Bytes workspace = cost.forward_workspace_bytes;
+      const Bytes workspace = bytes.forward_workspace;
       const Bytes freed = redone ? kept - input : Bytes{};
       return {{.kept = kept, .messages = -input, .workspace = workspace}, {.kept = -freed, .workspace = -workspace}};
     }
     case ActionKind::recompute: {
-      const Bytes workspace = cost.forward_workspace_bytes;
+      const Bytes workspace = bytes.forward_workspace;
       return {{.kept = kept - input, .workspace = workspace}, {.workspace = -workspace}};
     }
     case ActionKind::input_gradient: {
-      const Bytes workspace = cost.input_gradient_workspace_bytes;
+      const Bytes workspace = bytes.input_gradient_workspace;
       return {{.messages = -gradient, .workspace = workspace}, {.kept = for_weight - kept, .workspace = -workspace}};
     }
     case ActionKind::weight_gradient: {
-      const Bytes workspace = cost.weight_gradient_workspace_bytes;
+      const Bytes workspace = bytes.weight_gradient_workspace;
       return {{.workspace = workspace}, {.kept = -for_weight, .workspace = -workspace}};
     }
     default: {  // B is I and then W
       const Bytes workspace =
-          std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
+          std::max(bytes.input_gradient_workspace, for_weight + bytes.weight_gradient_workspace - kept);
       return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
     }
   }

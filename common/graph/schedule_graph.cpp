@@ -31,9 +31,9 @@ Bytes payload(const Node& node, const PipelineCosts& costs) {
   const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
   switch (node.kind) {
     case NodeKind::transfer:
-      return boundary_of_stage(costs, node.action.stage);
+      return boundary_of_stage(costs, node.action.stage, node.action.microbatch);
     case NodeKind::host_copy:
-      return cost.kept_bytes;
+      return bytes_of(cost, node.action.microbatch).kept;
     case NodeKind::collective:
       return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : cost.gradient_bytes;
     default:
@@ -50,7 +50,8 @@ Seconds time_alone(const Node& node, const PipelineCosts& costs) {
     return boundary_time(
         costs.boundaries[static_cast<std::size_t>(std::min(node.action.stage, producer_stage(node.action)))]);
   }
-  return transfer_time(transfer_between(costs, node.peer, node.rank), payload(node, costs));
+  const Seconds alone = transfer_time(transfer_between(costs, node.peer, node.rank), payload(node, costs));
+  return node.kind == NodeKind::transfer ? alone + gathering_time(costs, node.action.microbatch) : alone;
 }
 
 namespace {
@@ -300,7 +301,8 @@ class GraphBuilder {
       node.duration = node.duration * turns;
       // Simulators make them share the port by themselves; each has its own start.
       if (turns <= 1) continue;
-      const Seconds latency = transfer_between(costs_, node.peer, node.rank).latency * turns;
+      const TransferCost alone = transfer_between(costs_, node.peer, node.rank);
+      const Seconds latency = (alone.latency + gathering_time(costs_, node.action.microbatch)) * turns;
       // Over a boundary with a way of its own nothing flows that could take turns: all of it is a delay.
       node.flow = flow_index(graph_, {.latency = costs_.boundaries.empty() ? latency : node.duration});
     }

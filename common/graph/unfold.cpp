@@ -152,9 +152,10 @@ class Unfolder {
     if (folded.peer < 0) return node;
     node.peer = rank_in_lane(result_, folded.peer, lane);
     // The latency is the folded one's, also where stages and machines do not divide each other.
-    node.flow = folded.flow < 0
-                    ? flow_index(result_.graph, {.latency = transfer_between(costs_, folded.peer, folded.rank).latency})
-                    : flow_index(result_.graph, folded_.flows[static_cast<std::size_t>(folded.flow)]);
+    Flow flow{.latency = transfer_between(costs_, folded.peer, folded.rank).latency};
+    if (folded.kind == NodeKind::transfer) flow.latency += gathering_time(costs_, folded.action.microbatch);
+    if (folded.flow >= 0) flow = folded_.flows[static_cast<std::size_t>(folded.flow)];
+    node.flow = flow_index(result_.graph, flow);
     return node;
   }
 

@@ -13,7 +13,7 @@ CutProblem cut_problem(const Scenario& scenario, const Plan& plan) {
   settled.software = plan.software;
   // As if B were one action, also where the schedule runs I and W apart: their planners know no other.
   const std::vector<ComputeCost> blocks =
-      settled_blocks(plan, settled, block_costs(settled, plan.training.microbatch, plan.schedule.slices), false);
+      settled_blocks(plan, settled, block_costs(settled, plan.training.microbatch, slices_of(plan)), false);
   CutProblem problem{.forward = {},
                      .backward = {},
                      .parameters = {},

@@ -17,6 +17,12 @@ bool recomputes_by_action(const Plan& plan) {
   return plan.training.recompute.mode == RecomputeMode::full && plan.software.recompute_unit == RecomputeUnit::stage;
 }
 
+std::vector<Slice> slices_of(const Plan& plan) { return slices_of(plan.schedule, plan.training.sequence); }
+
+BoundaryManifest plan_boundary(const Plan& plan) {
+  return boundary_manifest(plan.model, plan.training, longest(slices_of(plan)));
+}
+
 Bytes sent_of(const Plan& plan, Bytes boundary) {
   const bool divided = plan.layout.tensor.sequence_parallel || plan.software.scattered_messages;
   return divided ? boundary / plan.layout.tensor.degree : boundary;

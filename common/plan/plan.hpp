@@ -10,6 +10,7 @@
 #include "common/scenario/boundary.hpp"
 #include "common/scenario/scenario.hpp"
 #include "common/schedule/schedule.hpp"
+#include "common/schedule/slices.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -25,11 +26,15 @@ struct Plan {
   Software software = {};         // that the costs are predicted for
   std::string split_method = {};  // "uniform", "dynamic", …
   Split split = {};
-  Schedule schedule = {};    // compute only, recomputes included
-  PipelineCosts costs = {};  // predicted; `--emulate` waits them
-  BoundaryManifest boundary = {};
+  Schedule schedule = {};          // compute only, recomputes included
+  PipelineCosts costs = {};        // predicted; `--emulate` waits them
+  BoundaryManifest boundary = {};  // of slices of different lengths the longest's: the others' are as their tokens
   bool operator==(const Plan&) const = default;
 };
+
+// What each of the schedule's slices is of a sequence, and what its boundary is.
+[[nodiscard]] std::vector<Slice> slices_of(const Plan& plan);
+[[nodiscard]] BoundaryManifest plan_boundary(const Plan& plan);
 
 // What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
 // may hold most, with all that it may need beside.

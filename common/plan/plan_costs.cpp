@@ -16,15 +16,18 @@ namespace plumb {
 namespace {
 
 // Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split.
-// `boundary`: hidden states of the microbatch that they are costs of.
+// `boundary`: hidden states of the microbatch, or its longest slice, that they are costs of.
 std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks, Bytes boundary) {
   if (!costs_depend_on_split(plan.training.recompute)) return blocks;
   const bool divided = plan.layout.tensor.sequence_parallel;
   const Bytes input = boundary / (divided ? plan.layout.tensor.degree : 1);
+  const std::vector<Slice> slices = slices_of(plan);
+  std::vector<Bytes> inputs;
+  for (const Slice& slice : slices) inputs.push_back(bytes_of_tokens(input, slice.tokens, longest(slices)));
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (std::size_t layer = 0; layer < redone.size(); ++layer) {
     ComputeCost& block = blocks[layer + 1];  // block 0 is the embedding
-    if (redone[layer]) block = redone_in_backward(block, input);
+    if (redone[layer]) block = redone_in_backward(block, inputs);
   }
   return blocks;
 }
@@ -60,6 +63,18 @@ std::vector<BoundaryCost> boundaries(const Plan& plan) {
     if (from != to) all.back().way.latency += gathering_time(plan, std::max(before, behind));
   }
   return all;
+}
+
+// What messages of slices of different lengths differ in.
+void set_slices(PipelineCosts& costs, const Plan& plan) {
+  costs.slice_tokens = plan.schedule.slice_tokens;
+  const std::int64_t most = std::ranges::max(costs.slice_tokens);
+  bool gathers = false;
+  for (const std::int64_t tokens : costs.slice_tokens) {
+    costs.slice_gathering.push_back(gathering_time(plan, bytes_of_tokens(bytes(plan.boundary), tokens, most)));
+    gathers = gathers || costs.slice_gathering.back().value > 0;
+  }
+  if (!gathers) costs.slice_gathering.clear();
 }
 
 // As one that is_made_for_times: a finished schedule is known by its name, which need not be that of a generator.
@@ -120,7 +135,7 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
 }
 
 std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario) {
-  return settled_blocks(plan, scenario, block_costs(scenario, plan.training.microbatch, plan.schedule.slices),
+  return settled_blocks(plan, scenario, block_costs(scenario, plan.training.microbatch, slices_of(plan)),
                         splits_backward(plan.schedule));
 }
 
@@ -139,7 +154,12 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
-  set_links(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
+  if (plan.schedule.slice_tokens.empty()) {
+    set_links(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
+  } else {
+    set_links(costs, plan.layout, plan.cluster, {});
+    set_slices(costs, plan);
+  }
   // Unlimited: one rank alone had nothing to measure.
   if (scenario.profile && std::isfinite(scenario.profile->transfer.bandwidth.value)) {
     costs.inside = scenario.profile->transfer;
@@ -193,7 +213,7 @@ RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
     Scenario at = scenario;
     at.layout = as_all(plan.layout, rank);
     const std::int64_t share = share_of_stage(plan.layout, rank, plan.training.microbatch);
-    blocks.push_back(settled_blocks(plan, at, block_costs(at, share, plan.schedule.slices), backward_is_split));
+    blocks.push_back(settled_blocks(plan, at, block_costs(at, share, slices_of(plan)), backward_is_split));
   }
   return blocks;
 }
@@ -209,6 +229,9 @@ void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
   }
   if (replicas(plan.schedule) > 1) {
     refuse("cannot be planned with a schedule that trains two replicas: " + plan.schedule.name, "schedule: 1f1b");
+  }
+  if (!plan.schedule.slice_tokens.empty()) {
+    refuse("cannot be planned with slices of different lengths yet", "slices_by: tokens");
   }
   if (evicts(plan.schedule)) {
     refuse("cannot be planned with a schedule that evicts activations: " + plan.schedule.name, "schedule: 1f1b");

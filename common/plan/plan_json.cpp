@@ -112,6 +112,7 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
   const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_shards(plan.layout)) *
                        static_cast<double>(whole_microbatches(plan.schedule));
+  const auto slices = static_cast<std::size_t>(plan.schedule.slices);
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");
   const JsonValue costs = file.at("costs");
@@ -133,13 +134,17 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
            std::to_string(plan.model.max_positions) + " tokens"},
       {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
+      {plan.costs.slice_tokens == plan.schedule.slice_tokens, costs, "have other slice_tokens than the schedule"},
+      {plan.costs.slice_gathering.empty() || plan.costs.slice_gathering.size() == plan.costs.slice_tokens.size(), costs,
+       "have slice_gathering_s of other slices than the schedule's"},
       {std::ranges::all_of(plan.costs.stages,
                            [&](const ComputeCost& cost) {
-                             return cost.slices.empty() ||
-                                    cost.slices.size() == static_cast<std::size_t>(plan.schedule.slices);
+                             const std::size_t bytes = cost.slice_bytes.size();
+                             return (cost.slices.empty() || cost.slices.size() == slices) &&
+                                    (bytes == 0 || bytes == plan.schedule.slice_tokens.size());
                            }),
        costs.at("stages"),
-       "have times of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},
+       "have times or bytes of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},
       {recomputed_stages(plan.schedule) == std::vector<bool>(count, recomputes_by_action(plan)),
        training.at("recompute"), "does not agree with the schedule: full recompute means an R for every stage"},
       {plan.training.recompute.layers <= static_cast<int>(plan.model.layers.size()),
@@ -173,6 +178,14 @@ void require_parameters(const Plan& plan, const JsonValue& stages) {
   }
 }
 
+void require_slices_whole(const Plan& plan, const JsonValue& schedule) {
+  try {
+    require_slices(plan.schedule.slice_tokens, plan.training.sequence, "slice_tokens");
+  } catch (const InputError& error) {
+    schedule.at("slice_tokens").fail(error.problem(), edit_hint);
+  }
+}
+
 void require_countable(const BoundaryManifest& boundary, const JsonValue& value) {
   try {
     (void)bytes(boundary);
@@ -190,13 +203,14 @@ void require_numbers(const Plan& plan, const JsonValue& machine) {
 
 void require_consistent(const Plan& plan, const JsonValue& file) {
   require_split(plan, file);
+  require_slices_whole(plan, file.at("schedule"));
   require_countable(plan.boundary, file.at("boundary"));
   for (const Fact& fact : facts_of(plan, file)) {
     if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
   }
   require_countable(plan.costs, plan.schedule.microbatches, file.at("costs"));
   require_numbers(plan, file.at("cluster").at("machine"));
-  const BoundaryManifest boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
+  const BoundaryManifest boundary = plan_boundary(plan);
   if (plan.boundary != boundary) {
     const auto [found, expected] = first_difference(plan.boundary, boundary);
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);

@@ -11,6 +11,7 @@
 #include "common/base/near_ties.hpp"
 #include "common/graph/memory.hpp"
 #include "common/planner/plan_on.hpp"
+#include "common/planner/slice_tokens.hpp"
 #include "common/schedule/generators/registry.hpp"
 
 namespace plumb {
@@ -102,6 +103,18 @@ Weighed weighed_on(const Scenario& scenario, const PlanChoice& choice, const Pla
   return not_worse_than_fixed(std::move(best));
 }
 
+// Slices of equal work, unless equal numbers of tokens make the shorter step: of many short slices, whose matmuls fill
+// fewer waves of tiles at some numbers of tokens than at others.
+Plan of_better_slices(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort) {
+  Plan by_work = plan_on(scenario, choice, effort, nullptr);
+  if (by_work.schedule.slice_tokens.empty() || !competes_with_equal_slices(scenario, choice.schedule)) return by_work;
+  PlanChoice by_tokens = choice;
+  by_tokens.schedule.slices_by = SlicesBy::tokens;
+  Weighed equal = weighed(plan_on(scenario, by_tokens, effort, nullptr));
+  Weighed found = weighed(std::move(by_work));
+  return better(equal, found) ? std::move(equal.plan) : std::move(found.plan);
+}
+
 }  // namespace
 
 Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort) {
@@ -111,6 +124,7 @@ Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEff
     settled.training.recompute = choice.recompute.value_or(scenario.training.recompute);
     return make_plan(settled, {choice.microbatch, choice.schedule, choice.split}, effort);
   }
+  if (choice.schedule.slices_by == SlicesBy::work) return of_better_slices(scenario, choice, effort);
   if (!is_made_for_times(choice.schedule)) return plan_on(scenario, choice, effort, nullptr);
   const std::vector<StagePlacement> placements = auto_placements(scenario.layout.pipeline, choice.schedule.chunks);
   if (placements.size() == 1) return weighed_on(scenario, choice, effort, placements.front()).plan;

@@ -17,6 +17,7 @@
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/slice_tokens.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/generators.hpp"
 #include "common/schedule/generators/registry.hpp"
@@ -44,10 +45,7 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
     const std::int64_t least = least_microbatch(scenario.layout);
     throw InputError("layout", *uneven, least > 0 ? "microbatch: " + std::to_string(least) : "other degrees");
   }
-  if (choice.schedule.slices > 1 && scenario.training.sequence % choice.schedule.slices != 0) {
-    throw InputError("training", std::to_string(choice.schedule.slices) + " slices do not divide a sequence of " +
-                                     std::to_string(scenario.training.sequence) + " tokens");
-  }
+  require_slices_possible(scenario, choice.schedule);
   if (choice.schedule.slices > 1 &&
       std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
     throw InputError("schedule",
@@ -205,7 +203,8 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
             .split_method = std::string(name_of(choice.split.method)),
             .schedule = compute_schedule(asked, choice, placement, effort.stop)};
   plan.training.microbatch = choice.microbatch;
-  plan.boundary = boundary_manifest(plan.model, plan.training, plan.schedule.slices);
+  plan.schedule.slice_tokens = slice_tokens(asked, choice);
+  plan.boundary = plan_boundary(plan);
   if (recomputes_by_action(plan)) {
     plan.schedule = with_recompute(std::move(plan.schedule));
   }

@@ -36,7 +36,8 @@ struct HeldMoments {
 // What the dynamic split is searched within. `sure`: what fits it fits, unless messages pile up; two of them on their
 // way in and two out, inputs of recomputed stages and workspaces are all counted at once. `least`: what does not fit it
 // cannot fit; of a rank with several stages without workspaces, for it is not known which of them works at its fullest
-// moment. `stop` tells their searches to end.
+// moment. Of slices of different lengths all count as the largest there, as the smallest here. `stop` tells their
+// searches to end.
 struct SplitProblems {
   SplitProblem sure;
   SplitProblem least;

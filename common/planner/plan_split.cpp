@@ -149,13 +149,19 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
                     .moments = {},
                     .memory_per_rank = plan.cluster.machine.device.memory.value,
                     .stop = stop};
+  SplitProblem least = sure;
   for (const ComputeCost& block : blocks) {
     sure.block_times.push_back(microbatch_time(block, recompute));
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
-    sure.block_kept_bytes.push_back(block.kept_bytes);
-    sure.block_workspaces.push_back(block_workspace(block));
+    const ComputeCost largest = as_largest_slice(block);
+    sure.block_kept_bytes.push_back(largest.kept_bytes);
+    sure.block_workspaces.push_back(block_workspace(largest));
+    const ComputeCost smallest = as_smallest_slice(block);
+    least.block_kept_bytes.push_back(smallest.kept_bytes);
+    least.block_workspaces.push_back(block_workspace(smallest));
   }
-  SplitProblem least = sure;
+  least.block_times = sure.block_times;
+  least.block_fixed_bytes = sure.block_fixed_bytes;
   const Bytes message = sent_boundary_bytes(plan);
   const std::vector<std::int64_t> messages = most_messages(plan.schedule, sure.rank_of_stage, held.moments.size());
   for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {

@@ -1,5 +1,6 @@
 #include "common/planner/traffic.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -73,10 +74,16 @@ std::vector<ProgramTraffic> tensor_traffic(const Plan& plan, Slice slice) {
 }
 
 void count_received(Timeline& timeline, const Plan& plan) {
-  const std::vector<ProgramTraffic> traffic = tensor_traffic(plan, {0, plan.schedule.slices});
+  std::vector<std::vector<ProgramTraffic>> by_slice;  // one where all are alike
+  if (plan.schedule.slice_tokens.empty()) {
+    by_slice.push_back(tensor_traffic(plan, slices_of(plan).front()));
+  } else {
+    for (const Slice& slice : slices_of(plan)) by_slice.push_back(tensor_traffic(plan, slice));
+  }
   std::vector<double> received(timeline.ranks.size());
   for (const Event& event : timeline.steps.front().events) {
-    const ProgramTraffic& of_stage = traffic[static_cast<std::size_t>(event.action.stage)];
+    const auto slice = static_cast<std::size_t>(std::max(0, event.action.microbatch)) % by_slice.size();
+    const ProgramTraffic& of_stage = by_slice[slice][static_cast<std::size_t>(event.action.stage)];
     received[static_cast<std::size_t>(event.rank)] += of_message(event, plan) + of_action(of_stage, event.action.kind);
   }
   for (std::size_t rank = 0; rank < received.size(); ++rank) {

@@ -50,8 +50,8 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
                            .slices = plan.schedule.slices};
   const GroupPlacement data = reduction_placement(plan, 0);
   std::vector<StagePrograms> programs;  // by slice
-  for (int slice = 0; slice < details.slices && plan.layout.tensor.degree > 1; ++slice) {
-    programs.emplace_back(plan, Slice{slice, details.slices});
+  if (plan.layout.tensor.degree > 1) {
+    for (const Slice& slice : slices_of(plan)) programs.emplace_back(plan, slice);
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;

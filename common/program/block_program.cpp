@@ -252,13 +252,15 @@ class ProgramWriter {
 
 }  // namespace
 
-std::int64_t tokens_of(const KernelContext& context) { return context.sequence / context.slice.of; }
+std::int64_t tokens_of(const KernelContext& context) {
+  return context.slice.tokens > 0 ? context.slice.tokens : context.sequence;
+}
 
 OperationContext operation_context(const KernelContext& context) {
   const std::int64_t tokens = tokens_of(context);
   return {.sequence = tokens,
-          .before = tokens * context.slice.index,
-          .after = tokens * (context.slice.of - 1 - context.slice.index),
+          .before = context.slice.before,
+          .after = context.sequence - context.slice.before - tokens,
           .activations = context.precision,
           .flash_attention = context.software.flash_attention,
           .composed = context.software.composed,

@@ -8,21 +8,16 @@
 #include "common/model/model.hpp"
 #include "common/placement/placed_block.hpp"
 #include "common/program/step.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb {
-
-// One of the equal parts that a schedule cuts sequences into.
-struct Slice {
-  int index = 0;
-  int of = 1;
-};
 
 struct KernelContext {
   std::int64_t sequence = 0;  // the whole one, also of a slice
   std::int64_t microbatch = 1;
   ElementType precision = ElementType::bf16;
   const Software& software;
-  Slice slice = {};
+  Slice slice = {};  // of each sequence
 };
 
 // Of a sequence, or of the slice.

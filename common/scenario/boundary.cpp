@@ -38,10 +38,14 @@ Bytes bytes(const BoundaryManifest& manifest) {
   return sum;
 }
 
-BoundaryManifest boundary_manifest(const Model& model, const Training& training, int slices) {
+BoundaryManifest boundary_manifest(const Model& model, const Training& training) {
+  return boundary_manifest(model, training, training.sequence);
+}
+
+BoundaryManifest boundary_manifest(const Model& model, const Training& training, std::int64_t tokens) {
   return {.tensors = {{.name = "hidden_states",
                        .dimensions = {{.name = "microbatch", .size = training.microbatch},
-                                      {.name = "sequence", .size = training.sequence / slices},
+                                      {.name = "sequence", .size = tokens},
                                       {.name = "hidden", .size = model.hidden}},
                        .type = training.precision}}};
 }

@@ -34,9 +34,10 @@ struct BoundaryManifest {
 [[nodiscard]] Bytes bytes(const BoundaryTensor& tensor);
 [[nodiscard]] Bytes bytes(const BoundaryManifest& manifest);
 
-// Between any two stages of this model: the hidden states of one microbatch, or of one of the equal slices of its
-// sequences, in the training precision.
-[[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training, int slices = 1);
+// Between any two stages of this model: the hidden states of one microbatch, or of so many tokens of each of its
+// sequences (a slice), in the training precision.
+[[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training, std::int64_t tokens);
+[[nodiscard]] BoundaryManifest boundary_manifest(const Model& model, const Training& training);
 
 // The first tensor that is not the same, as each of the two describes it ("nothing": it has no such tensor).
 [[nodiscard]] std::pair<std::string, std::string> first_difference(const BoundaryManifest& a,

@@ -13,6 +13,11 @@ constexpr std::array<std::string_view, 5> split_names = {"uniform", "parameters"
 
 std::string_view name_of(SplitMethod method) { return split_names.at(static_cast<std::size_t>(method)); }
 
+const std::vector<std::string>& slices_by_names() {
+  static const std::vector<std::string> names = {"tokens", "work"};
+  return names;
+}
+
 std::vector<Layout> layouts_of(const Scenario& scenario) {
   return scenario.layouts.empty() ? std::vector<Layout>{scenario.layout} : scenario.layouts;
 }
@@ -40,6 +45,7 @@ ScheduleChoice choice_of(const Schedule& schedule) {
   ScheduleChoice choice{.name = schedule.name,
                         .chunks = schedule.chunks,
                         .slices = schedule.slices,
+                        .slice_tokens = schedule.slice_tokens,
                         .update_every = schedule.update_every};
   if (schedule.name.starts_with(schedule_from_file)) {
     choice.given = schedule;

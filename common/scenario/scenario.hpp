@@ -54,10 +54,16 @@ struct SplitChoice {
 // The name of a split method in scenarios, plans and tables.
 [[nodiscard]] std::string_view name_of(SplitMethod method);
 
+// How long a schedule's slices of a sequence are, where their tokens are not written down.
+enum class SlicesBy : std::uint8_t { tokens, work };  // as many tokens each, or as much time
+[[nodiscard]] const std::vector<std::string>& slices_by_names();
+
 struct ScheduleChoice {
   std::string name = "1f1b";
   int chunks = 1;
-  int slices = 1;        // of each sequence
+  int slices = 1;  // of each sequence
+  SlicesBy slices_by = SlicesBy::tokens;
+  std::vector<std::int64_t> slice_tokens = {};  // of each slice, where the user says so
   int group = 0;         // microbatches that a chunk runs before the next one; 0: the schedule's own
   int update_every = 0;  // microbatches per optimizer step of an asynchronous schedule; 0: the schedule's own
   int in_flight = 0;     // of a schedule made for times: microbatches that a rank may hold; 0: as memory allows

@@ -14,6 +14,7 @@ namespace plumb {
 namespace {
 
 constexpr int most_auto_chunks = 4;
+constexpr std::int64_t longest_slice = std::int64_t{1} << 31;  // as a sequence
 
 // The chunks that `auto` weighs: 2, 3 and 4 a rank, as far as there are layers for them.
 std::vector<int> auto_chunks(int pipeline, int layers) {
@@ -74,29 +75,59 @@ std::vector<const ScheduleEntry*> read_names(const YamlValue& value) {
   return entries;
 }
 
+// Tokens that are written down stay so also where they are equal: their sum is the sequence.
+void write_slices(std::vector<std::int64_t> tokens, ScheduleChoice& choice) {
+  choice.slices = static_cast<int>(tokens.size());
+  choice.slice_tokens = std::move(tokens);
+}
+
 // Keys that only some schedules have a use for.
 struct Extra {
   const char* key;
   bool ScheduleEntry::*used;
   int ScheduleChoice::*value;
 };
-constexpr std::array<Extra, 4> extras{
-    {{"slices", &ScheduleEntry::uses_slices, &ScheduleChoice::slices},
-     {"group", &ScheduleEntry::uses_group, &ScheduleChoice::group},
+constexpr std::array<Extra, 3> extras{
+    {{"group", &ScheduleEntry::uses_group, &ScheduleChoice::group},
      {"in_flight", &ScheduleEntry::uses_times, &ScheduleChoice::in_flight},
      {"update_every", &ScheduleEntry::updates_within, &ScheduleChoice::update_every}}};
 
+// The key's value, of which all of these schedules have a use.
+std::optional<YamlValue> find_used(const YamlValue& value, const char* key, bool ScheduleEntry::*used,
+                                   const std::vector<const ScheduleEntry*>& entries) {
+  std::optional<YamlValue> given = value.find(key);
+  for (const ScheduleEntry* entry : entries) {
+    if (given && !(entry->*used)) given->fail("schedule '" + entry->name + "' has no use for " + key);
+  }
+  return given;
+}
+
+// `slices: 4`, or the tokens of each; `slices_by`.
+void read_slices(const YamlValue& value, const std::vector<const ScheduleEntry*>& entries, ScheduleChoice& choice) {
+  const std::optional<YamlValue> slices = find_used(value, "slices", &ScheduleEntry::uses_slices, entries);
+  const std::optional<YamlValue> by = find_used(value, "slices_by", &ScheduleEntry::uses_slices, entries);
+  if (by) choice.slices_by = static_cast<SlicesBy>(by->choice(slices_by_names()));
+  if (slices && !slices->is_list()) choice.slices = static_cast<int>(slices->integer(1, most_chunks));
+  if (!slices || !slices->is_list()) return;
+  if (by && choice.slices_by == SlicesBy::work) {
+    by->fail("slices are either of equal work or of the tokens that are written down",
+             "slices: " + std::to_string(slices->items().size()) + ", slices_by: work");
+  }
+  std::vector<std::int64_t> tokens;
+  for (const YamlValue& item : slices->items()) tokens.push_back(item.integer(1, longest_slice));
+  if (tokens.empty() || tokens.size() > static_cast<std::size_t>(most_chunks)) {
+    slices->fail("expected tokens of 1 to " + std::to_string(most_chunks) + " slices",
+                 "slices: [1536, 1024, 896, 640]");
+  }
+  write_slices(std::move(tokens), choice);
+}
+
 void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>& entries, ScheduleChoice& choice) {
   for (const Extra& extra : extras) {
-    const std::optional<YamlValue> given = value.find(extra.key);
-    if (!given) continue;
-    for (const ScheduleEntry* entry : entries) {
-      if (!(entry->*extra.used)) {
-        given->fail("schedule '" + entry->name + "' has no use for " + extra.key);
-      }
-    }
-    choice.*extra.value = static_cast<int>(given->integer(1, most_chunks));
+    const std::optional<YamlValue> given = find_used(value, extra.key, extra.used, entries);
+    if (given) choice.*extra.value = static_cast<int>(given->integer(1, most_chunks));
   }
+  read_slices(value, entries, choice);
   if (const std::optional<YamlValue> overlap = value.find("overlap")) {
     choice.overlap = overlap->boolean();
     for (const ScheduleEntry* entry : entries) {
@@ -106,6 +137,30 @@ void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>
       }
     }
   }
+}
+
+// "4 slices by work", "slices of 1536 + 1024 + 896 + 640"; whether it is one of them.
+bool reads_slices(const std::string& part, const YamlValue& place, ScheduleChoice& choice) {
+  static const std::regex by_work(R"((\d{1,6}) slices? by work)");
+  static const std::regex written(R"(slices of \d{1,10}(?: ?\+ ?\d{1,10})*)");
+  static const std::regex number(R"(\d+)");
+  std::smatch found;
+  if (std::regex_match(part, found, by_work)) {
+    choice.slices = std::stoi(found[1]);
+    choice.slices_by = SlicesBy::work;
+    if (choice.slices < 1 || choice.slices > most_chunks) {
+      place.fail("'" + part + "' is not from 1 to " + std::to_string(most_chunks));
+    }
+    return true;
+  }
+  if (!std::regex_match(part, written)) return false;
+  std::vector<std::int64_t> tokens;
+  for (std::sregex_iterator at(part.begin(), part.end(), number); at != std::sregex_iterator(); ++at) {
+    tokens.push_back(std::stoll(at->str()));
+  }
+  if (tokens.size() > static_cast<std::size_t>(most_chunks)) place.fail("'" + excerpt(part) + "' are too many slices");
+  write_slices(std::move(tokens), choice);
+  return true;
 }
 
 // "interleaved-1f1b, 4 chunks", as plans and tables write a choice (`describe` of sim/commands/describe.hpp).
@@ -138,6 +193,7 @@ ScheduleChoice read_described(const YamlValue& value) {
       choice.overlap = true;
       continue;
     }
+    if (entry.uses_slices && reads_slices(part, value, choice)) continue;
     std::smatch found;
     const auto known = std::ranges::find_if(
         parts, [&](const Part& one) { return one.used && std::regex_match(part, found, std::regex(one.form)); });
@@ -155,13 +211,13 @@ ScheduleChoice read_described(const YamlValue& value) {
 }
 
 // One element: {file: …}, a name, or {name: …, chunks: …}, either of them `auto` or a list; beside them what only some
-// have: slices, group, update_every, overlap, in_flight.
+// have: slices, slices_by, group, update_every, overlap, in_flight.
 std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleBounds& bounds) {
   std::optional<YamlValue> chunks;
   if (value.is_text() && value.text().find(',') != std::string::npos) return {read_described(value)};
   if (value.is_map()) {
     if (value.find("file")) return {read_schedule_choice(value, bounds)};
-    value.check_keys({"name", "chunks", "slices", "group", "update_every", "overlap", "in_flight"});
+    value.check_keys({"name", "chunks", "slices", "slices_by", "group", "update_every", "overlap", "in_flight"});
     chunks = value.find("chunks");
   }
   const auto entries = read_names(value.is_map() ? value.require("name") : value);

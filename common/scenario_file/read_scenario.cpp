@@ -15,6 +15,7 @@
 #include "common/scenario_file/stage_data_choices.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
+#include "common/schedule/slices.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -205,6 +206,24 @@ ScheduleBounds schedule_bounds(const Scenario& scenario) {
   return bounds;
 }
 
+void require_slices_fit(const YamlValue& place, const ScheduleChoice& choice, std::int64_t sequence) {
+  const YamlValue at = place.is_map() ? place.find("slices").value_or(place) : place;
+  try {
+    require_slices(choice.slice_tokens, sequence, "schedule");
+  } catch (const InputError& error) {
+    at.fail("schedule " + choice.name + ": " + error.problem(), error.hint());
+  }
+  const bool divided = choice.slice_tokens.empty() && choice.slices_by == SlicesBy::tokens;
+  if (!divided && choice.slices > sequence) {
+    at.fail("schedule " + choice.name + ": " + std::to_string(choice.slices) + " slices of a sequence of " +
+            std::to_string(sequence) + " tokens");
+  }
+  if (!divided || sequence % choice.slices == 0) return;
+  place.fail("schedule " + choice.name + ": " + std::to_string(choice.slices) + " slices do not divide a sequence of " +
+                 std::to_string(sequence) + " tokens",
+             nearest_divisors("slices", sequence, choice.slices));
+}
+
 // One schedule by name with what stands beside it, as `group: 3`, must suit some microbatch. Of several, those that do
 // not are left out when they are weighed; one that is searched for suits all.
 void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario& scenario,
@@ -213,12 +232,7 @@ void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario
   const bool one = std::ranges::all_of(scenario.schedules, [&](const auto& choice) { return choice.name == name; });
   if (!value || !one || bounds.open || scenario.schedules.front().given || find_schedule(name).uses_times) return;
   const YamlValue place = value->is_list() ? value->items().front() : *value;
-  const std::int64_t sequence = scenario.training.sequence;
-  if (const int slices = scenario.schedules.front().slices; sequence % slices != 0) {
-    place.fail("schedule " + name + ": " + std::to_string(slices) + " slices do not divide a sequence of " +
-                   std::to_string(sequence) + " tokens",
-               nearest_divisors("slices", sequence, slices));
-  }
+  require_slices_fit(place, scenario.schedules.front(), scenario.training.sequence);
   std::optional<InputError> first;
   for (const std::int64_t microbatches : bounds.microbatches) {
     for (const ScheduleChoice& choice : scenario.schedules) {

@@ -63,6 +63,12 @@ void require_well_formed(const Schedule& schedule) {
     refuse(fmt::format("{} slices of sequences, which do not divide its {} microbatches of slices", schedule.slices,
                        schedule.microbatches));
   }
+  if (!schedule.slice_tokens.empty() && schedule.slice_tokens.size() != static_cast<std::size_t>(schedule.slices)) {
+    refuse(fmt::format("tokens of {} slices, but {} slices", schedule.slice_tokens.size(), schedule.slices));
+  }
+  if (std::ranges::any_of(schedule.slice_tokens, [](std::int64_t tokens) { return tokens < 1; })) {
+    refuse("a slice without tokens");
+  }
   if (schedule.update_every < 0 || (schedule.update_every == 0) != (schedule.versions == WeightVersions::single)) {
     refuse(fmt::format("weights are updated every {} microbatches, which does not agree with their versions",
                        schedule.update_every));

@@ -42,10 +42,11 @@ enum class WeightVersions : std::uint8_t {
 struct Schedule {
   std::string name;
   int ranks = 1;
-  int microbatches = 1;            // that the actions count: with slices, each slice is one (k·slices + slice)
-  int chunks = 1;                  // stages per rank and replica; where ranks hold different numbers, the largest
-  int slices = 1;                  // parts of each sequence: a slice needs the ones before it on the same stage
-  std::vector<int> rank_of_stage;  // placement; size = number of stages
+  int microbatches = 1;  // that the actions count: with slices, each slice is one (k·slices + slice)
+  int chunks = 1;        // stages per rank and replica; where ranks hold different numbers, the largest
+  int slices = 1;        // parts of each sequence: a slice needs the ones before it on the same stage
+  std::vector<std::int64_t> slice_tokens = {};  // of each slice, where these are known to differ; empty: equal
+  std::vector<int> rank_of_stage;               // placement; size = number of stages
   // Bidirectional schedules train two replicas: where the second one's stages stand; empty: there is one. The second
   // takes the microbatches from the middle on, and both sum their gradients before the optimizer's step.
   std::vector<int> second_rank_of_stage = {};

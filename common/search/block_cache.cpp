@@ -2,6 +2,7 @@
 
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/planner/slice_tokens.hpp"
 
 namespace plumb {
 
@@ -24,30 +25,42 @@ const ComputeCost& BlockRuns::run(int first, int last) {
   return found->second;
 }
 
-BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
+BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Layout& layout = scenario.layout;
   const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster);
   const Recompute& recompute = scenario.training.recompute;
-  const Key key{layout.tensor.degree,
-                layout.tensor.sequence_parallel,
-                group.per_machine,
-                group.ranks_per_nic,
-                group.uplink_passes,
-                group.border.value,
-                group.step_latency.value,
-                static_cast<int>(layout.pipeline > 1),
-                scenario.training.microbatch,
-                recompute.mode,
-                recompute.layers,
-                scenario.software.exchange,
-                backward_is_split,
-                plan.schedule.slices,
-                static_cast<int>(stages(plan.schedule) > 1),
-                layout.tensor.asynchronous};
+  return {layout.tensor.degree,
+          layout.tensor.sequence_parallel,
+          group.per_machine,
+          group.ranks_per_nic,
+          group.uplink_passes,
+          group.border.value,
+          group.step_latency.value,
+          static_cast<int>(layout.pipeline > 1),
+          scenario.training.microbatch,
+          recompute.mode,
+          recompute.layers,
+          scenario.software.exchange,
+          backward_is_split,
+          slices_of(plan),
+          static_cast<int>(stages(plan.schedule) > 1),
+          layout.tensor.asynchronous};
+}
+
+BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
+  const Key key = key_of(scenario, plan, backward_is_split);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
   std::vector<ComputeCost> blocks = settled_blocks(
-      plan, scenario, block_costs(scenario, scenario.training.microbatch, plan.schedule.slices), backward_is_split);
+      plan, scenario, block_costs(scenario, scenario.training.microbatch, slices_of(plan)), backward_is_split);
   return cache_.try_emplace(key, std::move(blocks)).first->second;
+}
+
+std::vector<std::int64_t> BlockCache::slice_tokens(const Scenario& scenario, const Plan& plan,
+                                                   const PlanChoice& choice) {
+  if (choice.schedule.slices_by == SlicesBy::tokens) return plumb::slice_tokens(scenario, choice);
+  const auto [found, is_new] = slices_of_equal_work_.try_emplace(key_of(scenario, plan, false));
+  if (is_new) found->second = plumb::slice_tokens(scenario, choice);
+  return found->second;
 }
 
 }  // namespace plumb

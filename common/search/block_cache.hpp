@@ -34,10 +34,17 @@ class BlockCache {
   // settled_blocks.
   [[nodiscard]] BlockRuns& blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
+  // Of the family's schedule, as slice_tokens of common/planner says; `plan` has none yet.
+  [[nodiscard]] std::vector<std::int64_t> slice_tokens(const Scenario& scenario, const Plan& plan,
+                                                       const PlanChoice& choice);
+
  private:
   using Key = std::tuple<int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
-                         PipelineExchange, bool, int, int, bool>;
+                         PipelineExchange, bool, std::vector<Slice>, int, bool>;
+  [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
+
   std::map<Key, BlockRuns> cache_;
+  std::map<Key, std::vector<std::int64_t>> slices_of_equal_work_;
 };
 
 }  // namespace plumb

@@ -10,6 +10,7 @@
 #include "common/plan/cut_problem.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/fastest_split.hpp"
+#include "common/planner/slice_tokens.hpp"
 #include "common/search/block_cache.hpp"
 #include "common/search/bounds.hpp"
 #include "common/search/peak_memory.hpp"
@@ -20,6 +21,14 @@ namespace {
 
 // Microbatches that are left out make an error of at most this part of the makespan.
 constexpr double left_out_tolerance = 1e-10;
+
+// Slices of equal work are only taken where they are better than these.
+std::optional<Family> with_equal_tokens(const Family& family, const Scenario& scenario) {
+  if (!competes_with_equal_slices(scenario, family.schedule)) return std::nullopt;
+  Family equal = family;
+  equal.schedule.slices_by = SlicesBy::tokens;
+  return equal;
+}
 
 }  // namespace
 
@@ -38,6 +47,8 @@ class FastEvaluator::Impl {
   Split refined(const Family& family);
 
  private:
+  [[nodiscard]] Seconds time_bound_as_asked(const Family& family);
+  [[nodiscard]] Bytes memory_bound_as_asked(const Family& family);
   void set_family(const Family& family);
   void settle(const Family& family);
   void settle_structure(const PlanChoice& choice);
@@ -91,7 +102,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   settle_structure({.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
   if (needs_whole_plan()) return;
   plan_.schedule = structure_->placement;
-  plan_.boundary = boundary_manifest(plan_.model, plan_.training, plan_.schedule.slices);
+  plan_.boundary = plan_boundary(plan_);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   plan_.software.exchange = scenario_.software.exchange;
   runs_ = &blocks_.blocks(scenario_, plan_, structure_->splits_backward);
@@ -177,10 +188,12 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
   return split ? *split : split_without_limit(std::move(problems.least));
 }
 
-// Whether the family can be weighed from parts; then it is settled.
+// Whether the family can be weighed from parts; then it is settled. Memory of slices of different lengths is not one
+// sum for all of a stage's microbatches.
 bool FastEvaluator::Impl::settles(const Family& family) {
-  if (family.schedule.given || is_made_for_times(family.schedule) || costs_depend_on_split(family.recompute) ||
-      has_stage_data(family.layout)) {
+  const bool sliced = !family.schedule.slice_tokens.empty() || family.schedule.slices_by == SlicesBy::work;
+  if (sliced || family.schedule.given || is_made_for_times(family.schedule) ||
+      costs_depend_on_split(family.recompute) || has_stage_data(family.layout)) {
     return false;
   }
   settle(family);
@@ -229,6 +242,8 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
       schedule_shape(scenario_, {.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
   plan_.schedule = {};
   plan_.schedule.slices = given ? given->slices : shape.slices;
+  plan_.schedule.slice_tokens = blocks_.slice_tokens(
+      scenario_, plan_, {.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
   plan_.schedule.rank_of_stage.resize(static_cast<std::size_t>(stages_of(family.schedule, shape.ranks)));
   bounded.ranks = shape.ranks;
   bounded.stages = stages(plan_.schedule);
@@ -246,12 +261,26 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
 
 // Overlapped pairs hide at most all of the shorter action.
 Seconds FastEvaluator::Impl::time_bound(const Family& family) {
+  if (const auto equal = with_equal_tokens(family, scenario_)) {
+    return std::min(time_bound_as_asked(family), time_bound_as_asked(*equal));
+  }
+  return time_bound_as_asked(family);
+}
+
+Seconds FastEvaluator::Impl::time_bound_as_asked(const Family& family) {
   BoundedFamily bounded;
   const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
   return least_time(blocks, bounded) * (1 - plan_.software.hidden_in_pairs / 2);
 }
 
 Bytes FastEvaluator::Impl::memory_bound(const Family& family) {
+  if (const auto equal = with_equal_tokens(family, scenario_)) {
+    return std::min(memory_bound_as_asked(family), memory_bound_as_asked(*equal));
+  }
+  return memory_bound_as_asked(family);
+}
+
+Bytes FastEvaluator::Impl::memory_bound_as_asked(const Family& family) {
   BoundedFamily bounded;
   const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
   if (!costs_depend_on_split(family.recompute)) return least_memory(blocks, bounded);

@@ -118,7 +118,7 @@ NcclOptions nccl_options(const std::vector<PreparedPlan>& plans, const Host& hos
   for (const PreparedPlan& prepared : plans) {
     const auto of_plan = plan_communicators(prepared.lowered, prepared.plan.layout);
     communicators.insert(of_plan.begin(), of_plan.end());
-    bytes.insert(static_cast<std::size_t>(prepared.plan.costs.boundary_bytes.value));
+    for (const Bytes own : message_bytes(prepared.plan.costs)) bytes.insert(static_cast<std::size_t>(own.value));
   }
   return {.communicators = {communicators.begin(), communicators.end()},
           .message_bytes = {bytes.begin(), bytes.end()},

@@ -79,7 +79,10 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
 
 PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   require_supported(plan, options);
-  if (options.emulate_bytes) plan.costs.boundary_bytes = {*options.emulate_bytes};
+  if (options.emulate_bytes) {
+    plan.costs.boundary_bytes = {*options.emulate_bytes};
+    plan.costs.slice_tokens.clear();  // of every message
+  }
   Schedule lowered = lowered_schedule(plan);
   if (!options.fault.empty()) lowered = with_fault(std::move(lowered), options.fault);
   if (!options.force_unchecked) require_valid(lowered);

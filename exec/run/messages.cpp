@@ -16,20 +16,31 @@ PeerChannel peer_channel_of(const Schedule& lowered, const Action& message) {
           .channel = goes_forward(message.kind) ? Channel::forward : Channel::backward};
 }
 
-void announce_receives(const Schedule& lowered, std::size_t bytes, const ReceiveArena* arena, Transport& transport) {
+void announce_receives(const Schedule& lowered, const std::vector<Bytes>& bytes, const ReceiveArena* arena,
+                       Transport& transport) {
   const auto& actions = lowered.actions[static_cast<std::size_t>(transport.rank())];
   if (arena != nullptr && arena->plan().slot_of.size() != actions.size()) {
     throw RunError("", "the memory to receive into was planned for another list of actions");
   }
-  std::map<PeerChannel, int> counts;
+  struct Announced {
+    std::size_t bytes = 0;
+    int count = 0;
+  };
+  std::map<PeerChannel, std::vector<Announced>> messages;
   std::map<PeerChannel, std::vector<std::int32_t>> slots;
   for (std::size_t place = 0; place < actions.size(); ++place) {
     if (!is_receive(actions[place].kind)) continue;
     const PeerChannel queue = peer_channel_of(lowered, actions[place]);
-    ++counts[queue];
-    if (arena != nullptr && bytes > 0) slots[queue].push_back(arena->plan().slot_of[place]);
+    const Bytes own = bytes[static_cast<std::size_t>(actions[place].microbatch) % bytes.size()];
+    std::vector<Announced>& of_queue = messages[queue];
+    const auto size = static_cast<std::size_t>(own.value);
+    if (of_queue.empty() || of_queue.back().bytes != size) of_queue.push_back({.bytes = size});
+    ++of_queue.back().count;
+    if (arena != nullptr && size > 0) slots[queue].push_back(arena->plan().slot_of[place]);
   }
-  for (const auto& [queue, count] : counts) transport.expect(queue.peer, queue.channel, bytes, count);
+  for (const auto& [queue, of_queue] : messages) {
+    for (const auto& [size, count] : of_queue) transport.expect(queue.peer, queue.channel, size, count);
+  }
   for (const auto& [queue, of_queue] : slots) transport.receive_into(*arena, queue.peer, queue.channel, of_queue);
 }
 

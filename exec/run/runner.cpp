@@ -54,7 +54,7 @@ class RankRun {
         data_group_(group(plan.layout, world_rank_, MeshAxis::data)),
         stages_(lowered, rank_, stages),
         actions_(lowered.actions.at(static_cast<std::size_t>(rank_))),
-        message_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
+        message_bytes_(message_bytes(plan.costs)),
         waiting_time_(serial_time(plan)) {
     const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
     // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
@@ -370,7 +370,7 @@ class RankRun {
   std::vector<int> data_group_;  // of the layout's ranks
   RankStages stages_;
   const std::vector<Action>& actions_;
-  std::size_t message_bytes_;
+  std::vector<Bytes> message_bytes_;                               // of each slice, or of all
   std::function<void(const std::byte* data, int to_rank)> moved_;  // as MemoryHooks has it, if anything does
   Seconds waiting_time_;  // a peer may have the whole step's work to do before it answers
 

@@ -38,7 +38,7 @@ struct Shape {
   bool first = false;
   bool last = false;
   bool recomputed = false;
-  std::size_t boundary_bytes = 0;
+  std::vector<Bytes> boundary_bytes = {};  // of each slice, or of all
   std::size_t tied_values = 0;
   std::size_t gradient_values = 0;  // to be summed over replicas
   int first_microbatch = 0;         // of those that go through this replica
@@ -74,8 +74,8 @@ class EmulatedStage : public Stage {
     const auto end =
         Clock::now() + duration(times(microbatch).forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
-    require_size(input, !shape_.first);
-    Payload output = boundary(!shape_.last);
+    require_size(input, microbatch, !shape_.first);
+    Payload output = boundary(microbatch, !shape_.last);
     std::this_thread::sleep_until(end);
     return output;
   }
@@ -90,8 +90,8 @@ class EmulatedStage : public Stage {
     const auto end = Clock::now() + duration(times(microbatch).input_gradient *
                                              backward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
-    require_size(output_gradient, !shape_.last);
-    Payload gradient = boundary(!shape_.first);
+    require_size(output_gradient, microbatch, !shape_.last);
+    Payload gradient = boundary(microbatch, !shape_.first);
     std::this_thread::sleep_until(end);
     return gradient;
   }
@@ -148,13 +148,20 @@ class EmulatedStage : public Stage {
     progress = to;
   }
 
-  void require_size(const Payload& payload, bool expected) const {
-    const std::size_t bytes = expected ? shape_.boundary_bytes : 0;
+  [[nodiscard]] std::size_t boundary_bytes(int microbatch) const {
+    const std::vector<Bytes>& sizes = shape_.boundary_bytes;
+    return static_cast<std::size_t>(sizes[static_cast<std::size_t>(microbatch) % sizes.size()].value);
+  }
+
+  void require_size(const Payload& payload, int microbatch, bool expected) const {
+    const std::size_t bytes = expected ? boundary_bytes(microbatch) : 0;
     if (payload.size == bytes) return;
     throw RunError("", fmt::format("stage {} got {} bytes, expected {}", shape_.stage, payload.size, bytes));
   }
 
-  [[nodiscard]] Payload boundary(bool wanted) const { return wanted ? buffer(shape_.boundary_bytes) : Payload{}; }
+  [[nodiscard]] Payload boundary(int microbatch, bool wanted) const {
+    return wanted ? buffer(boundary_bytes(microbatch)) : Payload{};
+  }
 
   // Not cleared: what the bytes are does not matter, and touching them would cost time that nobody predicted.
   [[nodiscard]] static Payload buffer(std::size_t bytes) {
@@ -200,7 +207,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .first = stage == 0,
           .last = stage == count - 1,
           .recomputed = recomputed[index],
-          .boundary_bytes = static_cast<std::size_t>(plan.costs.boundary_bytes.value),
+          .boundary_bytes = message_bytes(plan.costs),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
           .gradient_values = sums ? values_of(cost.gradient_bytes) : 0,
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,

@@ -38,6 +38,7 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
           .slices = plan.schedule.slices,
+          .slice_tokens = plan.schedule.slice_tokens,
           .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
           .evicts = evicts(plan.schedule),
           .numerics = numerics_of(plan.training.precision, device),
@@ -53,6 +54,7 @@ TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numeri
           .stage = 0,
           .microbatches = plan.schedule.microbatches * plan.layout.data.degree,
           .slices = plan.schedule.slices,
+          .slice_tokens = plan.schedule.slice_tokens,
           .recomputed = false,
           .evicts = false,
           .numerics = numerics};

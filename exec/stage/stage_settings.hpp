@@ -18,6 +18,7 @@ struct TorchStageSettings {
   int stage = 0;         // for errors
   int microbatches = 1;  // of sliced sequences each slice is one, as in the schedule
   int slices = 1;
+  std::vector<std::int64_t> slice_tokens = {};  // as in the schedule
   bool recomputed = false;
   bool evicts = false;  // some microbatch's activations
   Numerics numerics;

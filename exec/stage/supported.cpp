@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/base/error.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -147,7 +148,8 @@ void require_slices_executed(const Model& model, const Training& training, const
                        "bidirectional attention in a slice would need later slices (" + schedule.name + ")", hint);
     }
   }
-  if (training.sequence % schedule.slices != 0) {
+  require_slices(schedule.slice_tokens, training.sequence, "schedule " + schedule.name);
+  if (schedule.slice_tokens.empty() && training.sequence % schedule.slices != 0) {
     throw InputError("training.sequence", "expected a multiple of the " + std::to_string(schedule.slices) +
                                               " slices of " + schedule.name + ", found " +
                                               std::to_string(training.sequence));

@@ -17,7 +17,10 @@ Payload to_payload(at::Tensor tensor) {
 }
 
 TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
-    : settings_(std::move(settings)), corpus_(std::move(corpus)) {
+    : settings_(std::move(settings)),
+      slices_(settings_.slice_tokens.empty() ? equal_slices(settings_.training.sequence, settings_.slices)
+                                             : slices_of(settings_.slice_tokens)),
+      corpus_(std::move(corpus)) {
   if (settings_.logs_routing) routing_ = &own_routing_;
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
     blocks_.push_back(
@@ -113,23 +116,33 @@ void TorchStage::use_version(std::int32_t version) {
 
 Slice TorchStage::slice_of(int microbatch) const {
   const int index = microbatch % settings_.slices;
-  return {.index = index,
-          .count = settings_.slices,
-          .first_token = index * (settings_.training.sequence / settings_.slices)};
+  Slice slice{.index = index, .count = settings_.slices, .first_token = tokens_of(microbatch).first};
+  for (int before = 0; before < index; ++before) {
+    const plumb::Slice& earlier = slices_[static_cast<std::size_t>(before)];
+    slice.ends.push_back(earlier.before + earlier.tokens);
+  }
+  return slice;
 }
 
 TokenRange TorchStage::tokens_of(int microbatch) const {
   const Training& training = settings_.training;
   const int of_batch = microbatch / settings_.slices * settings_.share.count + settings_.share.index;
+  const plumb::Slice& slice = slices_[static_cast<std::size_t>(microbatch % settings_.slices)];
   return {.sequence = step_ * training.global_batch + of_batch * training.microbatch,
-          .first = slice_of(microbatch).first_token,
-          .count = training.sequence / settings_.slices};
+          .first = slice.before,
+          .count = slice.tokens};
 }
 
-std::vector<std::int64_t> TorchStage::boundary_shape() const {
+// Of the mean loss of its tokens, in the mean over microbatches: 1 unless slices differ, exactly.
+double TorchStage::weight_of(int microbatch) const {
+  const plumb::Slice& slice = slices_[static_cast<std::size_t>(microbatch % settings_.slices)];
+  return static_cast<double>(slice.tokens * settings_.slices) / static_cast<double>(settings_.training.sequence);
+}
+
+std::vector<std::int64_t> TorchStage::boundary_shape(int microbatch) const {
   const Training& training = settings_.training;
   const bool divided = settings_.group && divides_tokens(settings_.group->layout());
-  const std::int64_t tokens = training.sequence / settings_.slices;
+  const std::int64_t tokens = tokens_of(microbatch).count;
   return {training.microbatch, divided ? tokens / settings_.group->size() : tokens, settings_.model.hidden};
 }
 
@@ -137,8 +150,8 @@ at::TensorOptions TorchStage::boundary_options() const {
   return at::TensorOptions().dtype(settings_.numerics.compute).device(settings_.numerics.device);
 }
 
-at::Tensor TorchStage::received(Payload payload, const std::string& what) const {
-  const std::vector<std::int64_t> shape = boundary_shape();
+at::Tensor TorchStage::received(Payload payload, int microbatch, const std::string& what) const {
+  const std::vector<std::int64_t> shape = boundary_shape(microbatch);
   const auto expected =
       static_cast<std::size_t>(shape[0] * shape[1] * shape[2]) * at::elementSize(settings_.numerics.compute);
   if (payload.size != expected) {
@@ -168,7 +181,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
 }
 
 Payload TorchStage::forward(int microbatch, Payload input) {
-  at::Tensor x = is_first() ? inputs_of(microbatch) : received(std::move(input), "activations");
+  at::Tensor x = is_first() ? inputs_of(microbatch) : received(std::move(input), microbatch, "activations");
   if (settings_.recomputed) {
     kept_inputs_[microbatch] = x;
   }
@@ -202,9 +215,9 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
   }
   const auto of_loss = at::TensorOptions().dtype(settings_.numerics.gradient).device(settings_.numerics.device);
-  at::Tensor gradient = is_last()
-                            ? at::full({}, 1.0 / (microbatches_of_update(microbatch) * settings_.share.count), of_loss)
-                            : received(std::move(output_gradient), "output gradients");
+  const double share = weight_of(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
+  at::Tensor gradient =
+      is_last() ? at::full({}, share, of_loss) : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
@@ -216,7 +229,7 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
   }
   if (is_first()) return {};
   // Nothing before is trained (LoRA): the message that the schedule has is sent all the same.
-  if (!gradient.defined()) gradient = at::zeros(boundary_shape(), boundary_options());
+  if (!gradient.defined()) gradient = at::zeros(boundary_shape(microbatch), boundary_options());
   return to_payload(std::move(gradient));
 }
 
@@ -352,8 +365,8 @@ void TorchStage::end_step() {
 
 double TorchStage::loss() const {
   double sum = 0;
-  for (const double loss : losses_) {
-    sum += loss;
+  for (int microbatch = 0; microbatch < settings_.microbatches; ++microbatch) {
+    sum += weight_of(microbatch) * losses_[static_cast<std::size_t>(microbatch)];
   }
   return sum / settings_.microbatches;
 }

@@ -54,9 +54,9 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
-  [[nodiscard]] std::vector<std::int64_t> boundary_shape() const;
+  [[nodiscard]] std::vector<std::int64_t> boundary_shape(int microbatch) const;
   [[nodiscard]] at::TensorOptions boundary_options() const;
-  [[nodiscard]] at::Tensor received(Payload payload, const std::string& what) const;
+  [[nodiscard]] at::Tensor received(Payload payload, int microbatch, const std::string& what) const;
   [[nodiscard]] int microbatches_of_update(int microbatch) const;
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
@@ -67,8 +67,10 @@ class TorchStage final : public Stage {
   [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   [[nodiscard]] Slice slice_of(int microbatch) const;
   [[nodiscard]] TokenRange tokens_of(int microbatch) const;
+  [[nodiscard]] double weight_of(int microbatch) const;
 
   TorchStageSettings settings_;
+  std::vector<plumb::Slice> slices_;  // of each sequence
   std::shared_ptr<const Corpus> corpus_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<WeightPtr> weights_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "common/base/text.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb::sim {
 
@@ -19,7 +20,11 @@ std::string describe(const SplitChoice& split) {
 std::string describe(const ScheduleChoice& choice) {
   std::string text = choice.name;
   if (choice.chunks > 1) text += fmt::format(", {} chunks", choice.chunks);
-  if (choice.slices > 1) text += fmt::format(", {} slices", choice.slices);
+  if (!choice.slice_tokens.empty()) {
+    text += ", slices of " + describe_slices(choice.slice_tokens);
+  } else if (choice.slices > 1) {
+    text += fmt::format(", {} slices{}", choice.slices, choice.slices_by == SlicesBy::work ? " by work" : "");
+  }
   if (choice.group > 0) text += fmt::format(", groups of {}", choice.group);
   if (choice.update_every > 0) text += fmt::format(", an update every {}", choice.update_every);
   if (choice.in_flight > 0) text += fmt::format(", {} in flight", choice.in_flight);

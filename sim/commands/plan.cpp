@@ -102,6 +102,17 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
   return table;
 }
 
+// What slices of equal work came to, as a scenario may say it.
+void print_slices(const Candidate& chosen) {
+  const ScheduleChoice& asked = chosen.choice.schedule;
+  if (asked.slices_by != SlicesBy::work || asked.slices == 1 || !chosen.built) return;
+  const Schedule& schedule = chosen.plan.schedule;
+  std::cout << (schedule.slice_tokens.empty()
+                    ? fmt::format("  slices of equal work are no better than {} tokens each, which is taken\n",
+                                  chosen.plan.training.sequence / schedule.slices)
+                    : fmt::format("  slices of equal work: `schedule: {}`\n", describe(choice_of(schedule))));
+}
+
 void print_counts(const Planned& planned) {
   const PlanningResult& result = planned.planning;
   if (planned.searched) {
@@ -232,6 +243,7 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
   if (const std::string why = no_stage_data(scenario); !why.empty()) {
     std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';
   }
+  print_slices(chosen);
   print_counts(planned);
   if (options.explain) print_explanation(planned, scenario, chosen);
   if (options.planning.pareto) print_pareto(planned, scenario);

@@ -29,25 +29,28 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
   const bool built = candidate.built;
   const Bottleneck bound = built ? bottleneck(candidate.plan) : Bottleneck{};
   const Layout layout = layout_of(candidate.choice, scenario);
-  return {{"layout", describe(layout)},
-          {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
-          {"order", order_json(layout)},
-          {"schedule", candidate.choice.schedule.name},
-          {"chunks", candidate.choice.schedule.chunks},
-          {"split", describe(candidate.choice.split)},
-          {"split_layers", candidate.plan.split.layers},
-          {"own", candidate.own},
-          {"microbatch", candidate.choice.microbatch},
-          {"recompute", describe(recompute_of(candidate.choice, scenario))},
-          {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
-          {"tokens_per_s", built ? Json(tokens_per_s(candidate)) : Json(nullptr)},
-          {"mfu", built ? Json(utilisation(candidate)) : Json(nullptr)},
-          {"peak_bytes", built ? Json(candidate.peak_bytes.value) : Json(nullptr)},
-          {"bound_by_rank", built ? Json(bound.rank) : Json(nullptr)},
-          {"bound_by_s", built ? Json(bound.time.value) : Json(nullptr)},
-          {"mean_rank_s", built ? Json(bound.mean.value) : Json(nullptr)},
-          {"fits", candidate.fits},
-          {"reason", candidate.reason}};
+  Json json{{"layout", describe(layout)},
+            {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
+            {"order", order_json(layout)},
+            {"schedule", candidate.choice.schedule.name},
+            {"chunks", candidate.choice.schedule.chunks},
+            {"split", describe(candidate.choice.split)},
+            {"split_layers", candidate.plan.split.layers},
+            {"own", candidate.own},
+            {"microbatch", candidate.choice.microbatch},
+            {"recompute", describe(recompute_of(candidate.choice, scenario))},
+            {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
+            {"tokens_per_s", built ? Json(tokens_per_s(candidate)) : Json(nullptr)},
+            {"mfu", built ? Json(utilisation(candidate)) : Json(nullptr)},
+            {"peak_bytes", built ? Json(candidate.peak_bytes.value) : Json(nullptr)},
+            {"bound_by_rank", built ? Json(bound.rank) : Json(nullptr)},
+            {"bound_by_s", built ? Json(bound.time.value) : Json(nullptr)},
+            {"mean_rank_s", built ? Json(bound.mean.value) : Json(nullptr)},
+            {"fits", candidate.fits},
+            {"reason", candidate.reason}};
+  const std::vector<std::int64_t>& tokens = candidate.plan.schedule.slice_tokens;
+  if (!tokens.empty()) json["slice_tokens"] = tokens;
+  return json;
 }
 
 Json to_json(const ParetoRow& row, const Scenario& scenario) {

@@ -61,6 +61,10 @@ constexpr Synonym value_synonyms[] = {
     {"dualpipev", "dualpipe-v"},
     {"seq1f1b", "seq-1f1b"},
     {"bfs", "breadth-first"},
+    // How slices are cut: Seq1F1B's --pipe-sp-strategy and paper (computation-wise partition).
+    {"average", "tokens"},
+    {"uniform-comp", "work"},
+    {"cwp", "work"},
     // … PipeDream-2BW's paper, DeepSpeed (its TrainSchedule is 1F1B), and all forwards before all backwards.
     {"pipedream-flush", "1f1b"},
     {"pipedreamflush", "1f1b"},
@@ -154,6 +158,8 @@ constexpr Synonym key_synonyms[] = {
     {"nnodes", "nodes"},
     {"num-nodes", "nodes"},
     {"virtual-stages", "chunks"},
+    {"pipe-sp-splits", "slices"},
+    {"pipe-sp-strategy", "slices_by"},
     {"num-layers-per-virtual-pipeline-stage", "chunks"},
 };
 

@@ -7,11 +7,13 @@
 #include "common/base/excerpt.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/interchange/interchange.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr int most_ranks = 1 << 20;
+constexpr std::int64_t most_tokens = std::int64_t{1} << 31;  // of a slice: no sequence is longer
 
 // Indexed by WeightVersions.
 constexpr std::array<std::string_view, 3> version_names{"single", "stashed", "delayed"};
@@ -31,6 +33,15 @@ std::vector<Action> actions_from_json(const JsonValue& value) {
   } catch (const InputError& error) {
     value.fail(error.where() + ": " + error.problem(), error.hint());
   }
+}
+
+std::vector<std::int64_t> slice_tokens_from_json(const JsonValue& value, int slices) {
+  std::vector<std::int64_t> tokens;
+  if (value.size() != static_cast<std::size_t>(slices)) {
+    value.fail("has " + std::to_string(value.size()) + " entries for " + std::to_string(slices) + " slices");
+  }
+  for (std::size_t slice = 0; slice < value.size(); ++slice) tokens.push_back(value[slice].integer(1, most_tokens));
+  return unequal(std::move(tokens));
 }
 
 OverlappedPair pair_from_json(const JsonValue& value) {
@@ -85,6 +96,7 @@ Json to_json(const Schedule& schedule) {
             {"chunks", schedule.chunks},
             {"rank_of_stage", schedule.rank_of_stage}};
   if (schedule.slices > 1) json["slices"] = schedule.slices;
+  if (!schedule.slice_tokens.empty()) json["slice_tokens"] = schedule.slice_tokens;
   if (replicas(schedule) == 2) json["second_rank_of_stage"] = schedule.second_rank_of_stage;
   if (!schedule.overlapped.empty()) {
     Json pairs = Json::array();
@@ -100,8 +112,8 @@ Json to_json(const Schedule& schedule) {
 }
 
 Schedule schedule_from_json(const JsonValue& value) {
-  value.require_only({"name", "ranks", "microbatches", "chunks", "rank_of_stage", "slices", "second_rank_of_stage",
-                      "overlapped", "versions", "update_every", "actions"});
+  value.require_only({"name", "ranks", "microbatches", "chunks", "rank_of_stage", "slices", "slice_tokens",
+                      "second_rank_of_stage", "overlapped", "versions", "update_every", "actions"});
   Schedule schedule{.name = value.at("name").text(),
                     .ranks = value.at("ranks").small_integer(1, most_ranks),
                     .microbatches = value.at("microbatches").small_integer(1),
@@ -111,6 +123,8 @@ Schedule schedule_from_json(const JsonValue& value) {
                     .actions = {}};
   schedule.rank_of_stage = placement_from_json(value.at("rank_of_stage"), schedule.ranks);
   if (const auto slices = value.find("slices")) schedule.slices = slices->small_integer(1);
+  if (const auto tokens = value.find("slice_tokens"))
+    schedule.slice_tokens = slice_tokens_from_json(*tokens, schedule.slices);
   if (const auto second = value.find("second_rank_of_stage")) {
     schedule.second_rank_of_stage = placement_from_json(*second, schedule.ranks);
   }

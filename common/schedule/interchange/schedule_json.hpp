@@ -8,8 +8,8 @@
 namespace plumb {
 
 // Keys: name, ranks, microbatches, chunks, rank_of_stage, actions (per rank one text, "0F0 0F1 1B0"); and, only where
-// they say something: slices, second_rank_of_stage, overlapped (texts of two actions), versions ("stashed" or
-// "delayed") and update_every.
+// they say something: slices, slice_tokens, second_rank_of_stage, overlapped (texts of two actions), versions
+// ("stashed" or "delayed") and update_every.
 [[nodiscard]] Json to_json(const Schedule& schedule);
 
 // The inverse. Throws InputError (file, line and key) for a key that is missing, unknown or of another type, numbers

@@ -37,13 +37,14 @@ at::Tensor attend_to_slices(const at::Tensor& query, const at::Tensor& key, cons
   const std::int64_t carried = std::min(tokens, window - 1);
   std::vector<at::Tensor> keys;
   std::vector<at::Tensor> values;
-  std::int64_t distance = tokens * static_cast<std::int64_t>(pass.earlier.size());  // from the piece's start to here
-  for (const Carried& piece : pass.earlier) {
-    distance -= tokens;  // from the piece's end
-    const std::int64_t seen = std::min(carried, window - 1 - distance);
+  for (std::size_t slice = 0; slice < pass.earlier.size(); ++slice) {
+    const Carried& piece = pass.earlier[slice];
+    const std::int64_t there = piece[0].size(1);
+    const std::int64_t distance = pass.slice.first_token - pass.slice.ends[slice];
+    const std::int64_t seen = std::min(there, window - 1 - distance);
     if (seen <= 0) continue;
-    keys.push_back(piece[0].narrow(1, carried - seen, seen));
-    values.push_back(piece[1].narrow(1, carried - seen, seen));
+    keys.push_back(piece[0].narrow(1, there - seen, seen));
+    values.push_back(piece[1].narrow(1, there - seen, seen));
   }
   keys.push_back(key);
   values.push_back(value);

@@ -26,11 +26,12 @@ struct RoutingLog {
   std::map<std::pair<std::int64_t, int>, at::Tensor> chosen;
 };
 
-// Which of the equal parts of its sequences a pass is of: 1 where these are whole.
+// Which of the parts of its sequences a pass is of: 1 where these are whole.
 struct Slice {
   int index = 0;
   int count = 1;
   std::int64_t first_token = 0;
+  std::vector<std::int64_t> ends = {};  // of the slices before it: the first token behind each
 };
 
 // What a mixer hands from one slice to the later ones of the same sequences, in an order of its own.

@@ -141,8 +141,9 @@ class Walk {
     if (is_eviction(action.kind)) settle_eviction(transfer, action);
     Nanoseconds there = transfer.time;
     if (is_receive(action.kind)) {
-      there += rounded_to_nanoseconds(
-          transfer_time(transfer_between(costs_, transfer.from, transfer.to), costs_.boundary_bytes));
+      const Bytes bytes = boundary_of_stage(costs_, action.stage, action.microbatch);
+      there += rounded_to_nanoseconds(transfer_time(transfer_between(costs_, transfer.from, transfer.to), bytes) +
+                                      gathering_time(costs_, action.microbatch));
     }
     clock_[rank] = std::max(clock_[rank], there);
     return true;

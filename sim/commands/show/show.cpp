@@ -260,7 +260,8 @@ void print_plan(const Plan& plan) {
                           to_text(cost.kept_bytes)});
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
-  std::cout << "  Times and kept bytes of one microbatch; costs from " << plan.costs.provenance << ".\n";
+  std::cout << fmt::format("  Times and kept bytes of one {}; costs from {}.\n",
+                           plan.schedule.slices > 1 ? "slice, the mean of all" : "microbatch", plan.costs.provenance);
 }
 
 // What goes in and what comes out.

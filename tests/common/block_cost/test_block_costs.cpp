@@ -285,7 +285,7 @@ TEST_CASE("activations that no count of bytes holds are refused, with what makes
   CHECK_FALSE(result.candidates.front().built);
   CHECK_THAT(result.candidates.front().reason, larger_than_8_pib);
   // Every slice has part of the scores.
-  CHECK_THROWS_WITH(block_costs(scores, 16, 1024), larger_than_8_pib);
+  CHECK_THROWS_WITH(block_costs(scores, 16, equal_slices(67108864, 1024)), larger_than_8_pib);
 }
 
 TEST_CASE(

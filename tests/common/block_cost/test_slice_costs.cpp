@@ -43,6 +43,8 @@ Work work_of(const Scenario& scenario, Slice slice, Phase phase) {
   return work;
 }
 
+Slice nth(int slice, int of) { return {.before = sequence / of * slice, .tokens = sequence / of}; }
+
 constexpr std::array phases{Phase::forward, Phase::input_gradient, Phase::weight_gradient};
 
 double seconds_of(const ActionTimes& times) { return (times.forward + backward_time(times)).value; }
@@ -63,7 +65,7 @@ TEST_CASE("the slices of a sequence have its FLOPs together") {
         INFO(layer << ", " << slices << " slices, phase " << static_cast<int>(phase));
         Work sum;
         for (int slice = 0; slice < slices; ++slice) {
-          const Work part = work_of(scenario, {slice, slices}, phase);
+          const Work part = work_of(scenario, nth(slice, slices), phase);
           sum.matmuls += part.matmuls;
           sum.cores += part.cores;
         }
@@ -84,8 +86,8 @@ TEST_CASE("full attention of a slice goes over all keys up to its end, of a wind
   const double tokens = static_cast<double>(sequence) / slices;
   for (int slice = 0; slice < slices; ++slice) {
     const double pairs = tokens * (slice * tokens + (tokens + 1) / 2);
-    CHECK(work_of(full, {slice, slices}, Phase::forward).cores == Approx(4 * 2048 * pairs).epsilon(1e-12));
-    const double windowed = work_of(sliding, {slice, slices}, Phase::forward).cores;
+    CHECK(work_of(full, nth(slice, slices), Phase::forward).cores == Approx(4 * 2048 * pairs).epsilon(1e-12));
+    const double windowed = work_of(sliding, nth(slice, slices), Phase::forward).cores;
     CHECK(windowed <= 4 * 2048 * tokens * 512 * (1 + 1e-12));
     if (slice > 0) CHECK(windowed == Approx(4 * 2048 * tokens * 512).epsilon(1e-12));
   }
@@ -99,7 +101,7 @@ TEST_CASE("a slice takes at least its share of the whole, and of full attention 
       CHECK(whole.slices.empty());
       for (const int slices : {2, 8}) {
         INFO(software << ", " << layer << ", " << slices << " slices");
-        const ComputeCost sliced = block_costs(scenario, 1, slices)[1];
+        const ComputeCost sliced = block_costs(scenario, 1, equal_slices(sequence, slices))[1];
         if (!sliced.slices.empty()) REQUIRE(sliced.slices.size() == static_cast<std::size_t>(slices));
         double sum = 0;
         for (int slice = 0; slice < slices; ++slice) sum += seconds_of(times_of(sliced, slice));
@@ -120,7 +122,7 @@ TEST_CASE("a slice takes at least its share of the whole, and of full attention 
 TEST_CASE("what is counted once a step is the same with slices, and blocks that see no other tokens are alike") {
   const Scenario scenario = scenario_of("full/dense");
   const std::vector<ComputeCost> whole = block_costs(scenario, 1);
-  const std::vector<ComputeCost> sliced = block_costs(scenario, 1, 4);
+  const std::vector<ComputeCost> sliced = block_costs(scenario, 1, equal_slices(sequence, 4));
   CHECK(sliced.front().slices.empty());
   CHECK(sliced.back().slices.empty());
   for (std::size_t block = 0; block < whole.size(); ++block) {
@@ -161,7 +163,122 @@ TEST_CASE("slices of what launches bound take as long as the whole, and lose aga
       "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: 8}\n"
       "layout: {pipeline: 4}\nschedule: 1f1b\nsplit: uniform\n");
   const ComputeCost whole = block_costs(scenario, 1)[1];
-  const ComputeCost slice = block_costs(scenario, 1, 4)[1];
+  const ComputeCost slice = block_costs(scenario, 1, equal_slices(512, 4))[1];
   CHECK(slice.forward / whole.forward > 0.6);
   CHECK(step_of(plan_of(scenario, "1f1b", 1)).time < step_of(plan_of(scenario, "seq-1f1b", 4)).time);
+}
+
+namespace {
+
+const std::vector<std::int64_t> lengths{1536, 1024, 896, 640};
+
+Bytes workspace(const ComputeCost& cost) { return cost.forward_workspace_bytes; }
+
+}  // namespace
+
+TEST_CASE("slices of any lengths have the sequence's FLOPs together") {
+  for (const char* layer : {"full/dense", "sliding/dense", "linear/dense"}) {
+    const Scenario scenario = scenario_of(layer);
+    for (const Phase phase : phases) {
+      INFO(layer << ", phase " << static_cast<int>(phase));
+      Work sum;
+      for (const Slice& slice : slices_of(lengths)) {
+        const Work part = work_of(scenario, slice, phase);
+        sum.matmuls += part.matmuls;
+        sum.cores += part.cores;
+      }
+      const Work whole = work_of(scenario, {}, phase);
+      CHECK(sum.matmuls == Approx(whole.matmuls).epsilon(1e-12));
+      CHECK(sum.cores == Approx(whole.cores).epsilon(1e-12));
+    }
+  }
+}
+
+TEST_CASE("slices of different lengths have bytes of their own, as their tokens of flash attention") {
+  const Scenario scenario = scenario_of("full/dense");
+  const std::vector<ComputeCost> whole = block_costs(scenario, 1);
+  const std::vector<ComputeCost> sliced = block_costs(scenario, 1, slices_of(lengths));
+  for (std::size_t block = 0; block < whole.size(); ++block) {
+    INFO("block " << block);
+    const ComputeCost& cost = sliced[block];
+    REQUIRE(cost.slices.size() == 4);
+    REQUIRE(cost.slice_bytes.size() == 4);
+    Bytes kept;
+    Bytes most;
+    for (int slice = 0; slice < 4; ++slice) {
+      // Each as if it were asked for alone.
+      const Slice own = slices_of(lengths)[static_cast<std::size_t>(slice)];
+      const ComputeCost alone = block_costs(scenario, 1, {own})[block];
+      CHECK(times_of(cost, slice) == times_of(alone, 0));
+      CHECK(bytes_of(cost, slice) == bytes_of(alone, 0));
+      const double share = static_cast<double>(own.tokens) / sequence;
+      CHECK(bytes_of(cost, slice).kept.value ==
+            Approx(share * static_cast<double>(whole[block].kept_bytes.value)).margin(1));
+      kept += bytes_of(cost, slice).kept;
+      most = std::max(most, bytes_of(cost, slice).forward_workspace);
+    }
+    CHECK(cost.kept_bytes == kept / 4);
+    CHECK(workspace(cost) == most);
+    CHECK(as_largest_slice(cost).kept_bytes == bytes_of(cost, 0).kept);
+    CHECK(as_smallest_slice(cost).kept_bytes == bytes_of(cost, 3).kept);
+  }
+}
+
+TEST_CASE("a stage has the bytes of its blocks in sequence, slice by slice, also where layers are redone") {
+  const Scenario scenario = scenario_of("full/dense");
+  std::vector<ComputeCost> sliced = block_costs(scenario, 1, slices_of(lengths));
+  for (const bool redone : {false, true}) {
+    std::vector<ComputeCost> blocks = sliced;
+    const std::vector<Bytes> inputs{{1536}, {1024}, {896}, {640}};
+    if (redone) blocks[2] = redone_in_backward(blocks[2], inputs);
+    const ComputeCost stage = in_sequence(blocks);
+    for (int slice = 0; slice < 4; ++slice) {
+      std::vector<ComputeCost> alone;
+      for (std::size_t block = 0; block < blocks.size(); ++block) {
+        alone.push_back(block_costs(scenario, 1, {slices_of(lengths)[static_cast<std::size_t>(slice)]})[block]);
+      }
+      if (redone) alone[2] = redone_in_backward(alone[2], {inputs[static_cast<std::size_t>(slice)]});
+      const ComputeCost wanted = in_sequence(alone);
+      CHECK(bytes_of(stage, slice) == bytes_of(wanted, 0));
+      CHECK(times_of(stage, slice).input_gradient.value == Approx(times_of(wanted, 0).input_gradient.value));
+    }
+  }
+}
+
+// F of full attention in the first 1536 of 4096 tokens: their share of the matmuls, and 1536·1537/2 of 4096·4097/2
+// pairs of tokens.
+TEST_CASE("of a measured sequence each slice has what it has of the FLOPs, and all have the whole") {
+  const Scenario analytic = scenario_of("full/dense");
+  Scenario scenario = analytic;
+  Profile profile;
+  profile.shapes = {.model = scenario.model.name,
+                    .model_digest = model_digest(scenario.model),
+                    .sequence = sequence,
+                    .microbatch = 1,
+                    .precision = ElementType::bf16,
+                    .optimizer = Optimizer::adam};
+  const std::vector<ComputeCost> measured = block_costs(analytic, 1);
+  for (std::size_t block = 0; block < measured.size(); ++block) {
+    profile.blocks.push_back({.block = block_key(scenario.model, static_cast<int>(block)), .cost = measured[block]});
+  }
+  scenario.profile = profile;
+  const std::vector<ComputeCost> sliced = block_costs(scenario, 1, slices_of(lengths));
+  const Work whole = work_of(analytic, {}, Phase::forward);
+  const Work first = work_of(analytic, {.before = 0, .tokens = 1536}, Phase::forward);
+  const double share = (first.matmuls + first.cores) / (whole.matmuls + whole.cores);
+  CHECK(times_of(sliced[1], 0).forward / measured[1].forward == Approx(share).epsilon(1e-9));
+  for (std::size_t block = 0; block < measured.size(); ++block) {
+    Seconds forward;
+    Seconds backward;
+    for (int slice = 0; slice < 4; ++slice) {
+      forward += times_of(sliced[block], slice).forward;
+      backward += times_of(sliced[block], slice).input_gradient;
+      CHECK(bytes_of(sliced[block], slice).kept.value ==
+            Approx(static_cast<double>(measured[block].kept_bytes.value * lengths[static_cast<std::size_t>(slice)]) /
+                   sequence)
+                .margin(1));
+    }
+    CHECK(forward.value == Approx(measured[block].forward.value).epsilon(1e-9));
+    CHECK(backward.value == Approx(measured[block].input_gradient.value).epsilon(1e-9));
+  }
 }

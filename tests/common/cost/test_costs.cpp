@@ -99,7 +99,7 @@ TEST_CASE("a layer that is redone inside its backward keeps its input, and I has
                           .forward_workspace_bytes = {7},
                           .input_gradient_workspace_bytes = {9},
                           .weight_gradient_workspace_bytes = {3}};
-  const ComputeCost redone = redone_in_backward(layer, {10});
+  const ComputeCost redone = redone_in_backward(layer, {{10}});
   CHECK(redone.forward == layer.forward);
   CHECK(redone.input_gradient.value == 2 + 3);
   CHECK(redone.weight_gradient == layer.weight_gradient);

@@ -55,14 +55,21 @@ std::vector<Tensor> tensors_of(const ScheduleGraph& graph, const Evaluation& tim
     ran[graph.nodes[node].action] = {times.start[node].value, times.end[node].value};
   }
   const auto when = [&](ActionKind kind, int s, int k) { return ran.find(Action{kind, s, k}); };
-  const std::int64_t boundary = costs.boundary_bytes.value;
   const int last = stages(schedule) - 1;
   std::vector<Tensor> all;
   for (int s = 0; s <= last; ++s) {
     const ComputeCost& cost = costs.stages[s];
     const int rank = schedule.rank_of_stage[s];
-    const std::int64_t kept = cost.kept_bytes.value, for_weight = cost.kept_for_weight_bytes.value;
     for (int k = 0; k < schedule.microbatches; ++k) {
+      const auto slice = static_cast<std::size_t>(k % schedule.slices);
+      const SliceBytes own = cost.slice_bytes.empty()
+                                 ? SliceBytes{cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
+                                              cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes}
+                                 : cost.slice_bytes[slice];
+      const std::int64_t kept = own.kept.value, for_weight = own.kept_for_weight.value;
+      // Sixteen bytes a token of the longest slice.
+      const std::int64_t boundary =
+          costs.slice_tokens.empty() ? costs.boundary_bytes.value : 16 * costs.slice_tokens[slice];
       const auto f = when(ActionKind::forward, s, k)->second;
       const auto r = when(ActionKind::recompute, s, k);
       const bool redone = r != ran.end();
@@ -71,24 +78,23 @@ std::vector<Tensor> tensors_of(const ScheduleGraph& graph, const Evaluation& tim
       const auto gradient = b != ran.end() ? b->second : i->second;
       const std::int64_t input = s > 0 ? boundary : 0;
       // F, and from it on what is kept.
-      all.push_back({rank, f.first, f.second, kept + cost.forward_workspace_bytes.value});
+      all.push_back({rank, f.first, f.second, kept + own.forward_workspace.value});
       if (redone) {
         all.push_back({rank, f.second, r->second.first, input});
-        all.push_back({rank, r->second.first, r->second.second, kept + cost.forward_workspace_bytes.value});
+        all.push_back({rank, r->second.first, r->second.second, kept + own.forward_workspace.value});
         all.push_back({rank, r->second.second, gradient.first, kept});
       } else {
         all.push_back({rank, f.second, gradient.first, kept});
       }
       // I and W, or B which is one after the other.
       if (b != ran.end()) {
-        const std::int64_t in_i = kept + cost.input_gradient_workspace_bytes.value;
-        const std::int64_t in_w = for_weight + cost.weight_gradient_workspace_bytes.value;
+        const std::int64_t in_i = kept + own.input_gradient_workspace.value;
+        const std::int64_t in_w = for_weight + own.weight_gradient_workspace.value;
         all.push_back({rank, gradient.first, gradient.second, std::max(in_i, in_w)});
       } else {
-        all.push_back({rank, gradient.first, gradient.second, kept + cost.input_gradient_workspace_bytes.value});
+        all.push_back({rank, gradient.first, gradient.second, kept + own.input_gradient_workspace.value});
         all.push_back({rank, gradient.second, w->second.first, for_weight});
-        all.push_back(
-            {rank, w->second.first, w->second.second, for_weight + cost.weight_gradient_workspace_bytes.value});
+        all.push_back({rank, w->second.first, w->second.second, for_weight + own.weight_gradient_workspace.value});
       }
       // Boundaries: on the producer until they are sent, on the consumer until it starts.
       if (s < last) {
@@ -121,42 +127,67 @@ std::int64_t fixed_bytes(const PipelineCosts& costs, const Schedule& schedule, i
   return sum;
 }
 
+void require_sum_of_alive(const Schedule& schedule, const PipelineCosts& costs) {
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  const Evaluation times = evaluate(graph);
+  const std::vector<RankMemory> memory = memory_over_time(graph, times, costs, schedule);
+  const std::vector<Tensor> tensors = tensors_of(graph, times, costs, schedule);
+  std::set<double> instants{times.makespan.value};
+  for (const Tensor& tensor : tensors) instants.insert({tensor.from, tensor.until});
+  REQUIRE(memory.size() == static_cast<std::size_t>(schedule.ranks));
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const RankMemory& found = memory[static_cast<std::size_t>(rank)];
+    const std::int64_t fixed = fixed_bytes(costs, schedule, rank);
+    std::int64_t peak = fixed;
+    for (auto from = instants.begin(), to = std::next(from); to != instants.end(); ++from, ++to) {
+      const double middle = (*from + *to) / 2;
+      std::int64_t level = fixed;
+      for (const Tensor& tensor : tensors) {
+        if (tensor.rank == rank && tensor.from < middle && middle < tensor.until) level += tensor.bytes;
+      }
+      const auto point = std::find_if(found.over_time.rbegin(), found.over_time.rend(),
+                                      [&](const MemoryPoint& p) { return p.time.value < middle; });
+      CHECK(point->bytes.value == level);
+      peak = std::max(peak, level);
+    }
+    CHECK(found.peak_bytes.value == peak);
+    CHECK(sum(found.peak.held).value == peak - fixed);
+    CHECK((found.peak.held.kept.value >= 0 && found.peak.held.messages.value >= 0 &&
+           found.peak.held.workspace.value >= 0));
+    CHECK((found.parameter_bytes + found.gradient_bytes + found.optimizer_bytes).value == fixed);
+    CHECK(found.over_time.back().bytes.value == fixed);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("memory over time is the sum of what is alive, for random schedules and costs") {
   std::mt19937 random(21);
   for (int round = 0; round < 150; ++round) {
     const Schedule schedule = lower(random_schedule(random), {});
+    require_sum_of_alive(schedule, random_costs(random, stages(schedule)));
+  }
+}
+
+TEST_CASE("slices of different lengths count their own bytes, kept, at work and on their way") {
+  std::mt19937 random(22);
+  const auto bytes = [&](int from, int to) { return Bytes{std::uniform_int_distribution<int>(from, to)(random)}; };
+  const auto seconds = [&] { return Seconds{static_cast<double>(bytes(1, 8).value)}; };
+  for (int round = 0; round < 40; ++round) {
+    const int slices = 2 + round % 3;
+    Schedule schedule = generate_schedule("seq-1f1b", {.ranks = 2 + round % 2, .microbatches = 3, .slices = slices});
+    for (int slice = 0; slice < slices; ++slice) schedule.slice_tokens.push_back(bytes(1, 9).value);
     PipelineCosts costs = random_costs(random, stages(schedule));
-    const ScheduleGraph graph = build_graph(schedule, costs);
-    const Evaluation times = evaluate(graph);
-    const std::vector<RankMemory> memory = memory_over_time(graph, times, costs, schedule);
-    const std::vector<Tensor> tensors = tensors_of(graph, times, costs, schedule);
-    std::set<double> instants{times.makespan.value};
-    for (const Tensor& tensor : tensors) instants.insert({tensor.from, tensor.until});
-    REQUIRE(memory.size() == static_cast<std::size_t>(schedule.ranks));
-    for (int rank = 0; rank < schedule.ranks; ++rank) {
-      const RankMemory& found = memory[static_cast<std::size_t>(rank)];
-      const std::int64_t fixed = fixed_bytes(costs, schedule, rank);
-      std::int64_t peak = fixed;
-      for (auto from = instants.begin(), to = std::next(from); to != instants.end(); ++from, ++to) {
-        const double middle = (*from + *to) / 2;
-        std::int64_t level = fixed;
-        for (const Tensor& tensor : tensors) {
-          if (tensor.rank == rank && tensor.from < middle && middle < tensor.until) level += tensor.bytes;
-        }
-        const auto point = std::find_if(found.over_time.rbegin(), found.over_time.rend(),
-                                        [&](const MemoryPoint& p) { return p.time.value < middle; });
-        CHECK(point->bytes.value == level);
-        peak = std::max(peak, level);
+    costs.slice_tokens = schedule.slice_tokens;
+    costs.boundary_bytes = {16 * std::ranges::max(schedule.slice_tokens)};
+    for (ComputeCost& stage : costs.stages) {
+      for (int slice = 0; slice < slices; ++slice) {
+        stage.slices.push_back({seconds(), seconds(), seconds()});
+        const Bytes kept = bytes(20, 90);
+        stage.slice_bytes.push_back({kept, bytes(0, 20), bytes(0, 40), bytes(20, 40), bytes(0, 40)});
       }
-      CHECK(found.peak_bytes.value == peak);
-      CHECK(sum(found.peak.held).value == peak - fixed);
-      CHECK((found.peak.held.kept.value >= 0 && found.peak.held.messages.value >= 0 &&
-             found.peak.held.workspace.value >= 0));
-      CHECK((found.parameter_bytes + found.gradient_bytes + found.optimizer_bytes).value == fixed);
-      CHECK(found.over_time.back().bytes.value == fixed);
     }
+    require_sum_of_alive(lower(schedule, {}), costs);
   }
 }
 

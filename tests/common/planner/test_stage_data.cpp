@@ -103,7 +103,7 @@ TEST_CASE("a stage computes and keeps what a stage of a plain plan does with its
       CHECK(cost.gradient_reduction > Seconds{});
       cost.gradient_reduction = {};
       CHECK(cost == plain.costs.stages[static_cast<std::size_t>(stage)]);
-      CHECK(boundary_of_stage(plan.costs, stage) == plain.costs.boundary_bytes);
+      CHECK(boundary_of_stage(plan.costs, stage, 0) == plain.costs.boundary_bytes);
     }
     CHECK(plan.schedule.microbatches == 6);
   }

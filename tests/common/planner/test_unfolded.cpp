@@ -37,6 +37,13 @@ std::vector<LayoutCase> cases() {
   all.push_back({.machine = "dgx-a100-4nic", .nodes = 2, .pipeline = 2, .tensor = 2, .data = 4});
   all.push_back({.nodes = 3, .pipeline = 2, .tensor = 4, .data = 3});  // a stage on one machine and a half
   all.push_back({.pipeline = 2, .tensor = 2, .schedule = "{name: seq-1f1b, slices: 2}"});
+  for (const char* software : {"plumb", "megatron-2021", "{like: plumb, scattered_messages: true}"}) {
+    all.push_back({.pipeline = 2,
+                   .tensor = 4,
+                   .schedule = "{name: seq-1f1b, slices: [224, 160, 96, 32]}",
+                   .software = software,
+                   .recompute = "{layers: 1}"});
+  }
   for (const char* recompute : {"none", "full", "{layers: 1}"}) {
     all.push_back({.nodes = 2,
                    .pipeline = 2,

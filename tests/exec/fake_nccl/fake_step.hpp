@@ -35,7 +35,7 @@ class FakeStep {
   int run(const RankLaunches& launches, double seconds) {
     const auto& list = lowered_.actions[static_cast<std::size_t>(transport_.rank())];
     transport_.begin_step(launches);
-    announce_receives(lowered_, bytes_, arena_, transport_);
+    announce_receives(lowered_, {Bytes{static_cast<std::int64_t>(bytes_)}}, arena_, transport_);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<std::int32_t>(i);
       transport_.reach(index);

@@ -243,6 +243,22 @@ TEST_CASE("an emulated step takes at least its longest path") {
   CHECK(ratio < 2);
 }
 
+TEST_CASE("emulated slices of different lengths take their own times, and their messages their own bytes") {
+  Plan plan = emulated_plan({.schedule = "seq-1f1b", .shape = {.ranks = 2, .microbatches = 2, .slices = 2}});
+  plan.schedule.slice_tokens = plan.costs.slice_tokens = {3, 1};
+  plan.costs.boundary_bytes = {768};
+  for (ComputeCost& cost : plan.costs.stages) cost.slices = {{{1e-3}, {1e-3}, {1e-3}}, {{4e-3}, {4e-3}, {4e-3}}};
+  const Schedule lowered = lowered_schedule(plan);
+  for (const RankLog& log : run_emulated(plan, lowered, {.steps = 2})) {
+    for (const Event& event : log.steps.back().events) {
+      const bool second = event.action.microbatch % 2 == 1;
+      if (is_receive(event.action.kind)) CHECK(event.bytes.value == (second ? 256 : 768));
+      if (event.action.kind != ActionKind::forward) continue;
+      CHECK((event.end - event.start).value >= (second ? 4e-3 : 1e-3));
+    }
+  }
+}
+
 TEST_CASE("tied gradients are summed over both ranks, or between the chunks of one") {
   const int ranks = GENERATE(1, 3);
   const int steps = GENERATE(1, 2);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "exec/data/data.hpp"
 #include "exec/stage/torch_stage.hpp"
@@ -33,6 +34,14 @@ inline TorchStageSettings whole(const Model& model, std::int64_t sequence, const
           .microbatches = sequences * slices,
           .slices = slices,
           .numerics = numerics};
+}
+
+// In slices of so many tokens.
+inline TorchStageSettings in_slices(TorchStageSettings settings, const std::vector<std::int64_t>& tokens) {
+  settings.slices = static_cast<int>(tokens.size());
+  settings.microbatches = sequences * settings.slices;
+  settings.slice_tokens = tokens;
+  return settings;
 }
 
 // Trains one step, one microbatch after the other: F of its slices, then I and W of them in reverse. The mean loss.

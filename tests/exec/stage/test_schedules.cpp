@@ -119,6 +119,30 @@ TEST_CASE("Slices in bf16, of a tied model and of all kinds of layers, are the s
   }
 }
 
+TEST_CASE("Slices of different lengths are the same bits on two and four ranks, over both transports") {
+  for (const int ranks : {2, 4}) {
+    for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
+      const Plan plan = test::training_plan({.model = hybrid_of(4),
+                                             .schedule = "seq-1f1b",
+                                             .ranks = ranks,
+                                             .precision = precision,
+                                             .slices = 4,
+                                             .slice_tokens = {13, 9, 7, 3}});
+      for (const TransportKind& transport : transport_kinds()) require_bitwise(plan, transport);
+    }
+  }
+}
+
+TEST_CASE("Slices of different lengths are the same bits where ranks share a device, each message in its slot") {
+  const Plan plan = test::training_plan(
+      {.model = hybrid_of(4), .schedule = "seq-1f1b", .ranks = 4, .slices = 4, .slice_tokens = {13, 9, 7, 3}});
+  test::Devices devices;
+  for (int rank = 0; rank < 4; ++rank) devices.push_back(std::make_unique<HostAsDevice>());
+  const test::TrainingRun run = test::train_on(devices, plan, 2);
+  require_bitwise(plan, run, {.data = {}, .deterministic = true, .device = "cpu"});
+  CHECK(run.receives_beside == std::vector<std::int64_t>(4, 0));
+}
+
 TEST_CASE("Weights of several versions, AdamW and bf16 together are the same bits") {
   Plan plan = plan_of(find_schedule("pipedream-2bw"), 4, test::gpt2(4, true));
   plan.model.tied_embeddings = false;

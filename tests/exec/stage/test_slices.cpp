@@ -2,8 +2,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "exec/host/memory.hpp"
@@ -21,16 +23,22 @@ double size_of(const at::Tensor& x) { return at::linalg_vector_norm(x).item<doub
 
 // In fp64, so that what is left is the order of sums. A key's bias has the gradient zero: only its distance beside all
 // others' size says something.
-void require_like_whole(const Model& model, std::int64_t sequence, int slices) {
-  INFO("model " << model.name << ", sequence " << sequence << ", slices " << slices);
+void require_like_whole(const TorchStageSettings& settings) {
+  const std::int64_t sequence = settings.training.sequence;
+  const int slices = settings.slices;
+  INFO("model " << settings.model.name << ", sequence " << sequence << ", slices " << slices);
   const auto corpus = test::some_text();
-  TorchStage expected(test::whole(model, sequence, test::fp64), corpus);
-  TorchStage sliced(test::whole(model, sequence, test::fp64, slices), corpus);
+  TorchStage expected(test::whole(settings.model, sequence, test::fp64), corpus);
+  TorchStage sliced(settings, corpus);
   CHECK(test::train_step(sliced, slices) == Approx(test::train_step(expected)).epsilon(1e-12));
   for (int microbatch = 0; microbatch < test::sequences; ++microbatch) {
     double mean = 0;
     for (int slice = 0; slice < slices; ++slice) {
-      mean += sliced.losses()[static_cast<std::size_t>(microbatch * slices + slice)] / slices;
+      const double share = settings.slice_tokens.empty()
+                               ? 1.0 / slices
+                               : static_cast<double>(settings.slice_tokens[static_cast<std::size_t>(slice)]) /
+                                     static_cast<double>(sequence);
+      mean += sliced.losses()[static_cast<std::size_t>(microbatch * slices + slice)] * share;
     }
     CHECK(mean == Approx(expected.losses()[static_cast<std::size_t>(microbatch)]).epsilon(1e-12));
   }
@@ -43,6 +51,15 @@ void require_like_whole(const Model& model, std::int64_t sequence, int slices) {
     const double distance = size_of(sliced.weights()[index]->gradient - weight.gradient);
     CHECK(distance <= 1e-10 * size_of(weight.gradient) + 1e-15 * total);
   }
+}
+
+void require_like_whole(const Model& model, std::int64_t sequence, int slices) {
+  require_like_whole(test::whole(model, sequence, test::fp64, slices));
+}
+
+void require_like_whole(const Model& model, const std::vector<std::int64_t>& tokens) {
+  const auto sequence = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  require_like_whole(test::in_slices(test::whole(model, sequence, test::fp64), tokens));
 }
 
 Model only(const std::string& name, Mixer mixer) {
@@ -91,6 +108,37 @@ TEST_CASE("Slices of a sequence have the losses and gradients of the whole") {
     require_like_whole(only("gated", gated), 32, slices);
   }
   SECTION("all kinds of layers") { require_like_whole(test::hybrid(), 64, slices); }
+}
+
+TEST_CASE("Slices of different lengths have the losses and gradients of the whole") {
+  at::set_num_threads(1);
+  const std::vector<std::int64_t> tokens = GENERATE(std::vector<std::int64_t>{13, 9, 7, 3},   // shorter and shorter
+                                                    std::vector<std::int64_t>{1, 20, 2, 9},   // one token alone
+                                                    std::vector<std::int64_t>{3, 4, 5, 20});  // and longer
+  SECTION("grouped-query attention") { require_like_whole(test::llama(2), tokens); }
+  SECTION("windows that begin and end anywhere") {
+    for (const int window : {1, 3, 11, 16, 100}) require_like_whole(only("sliding", test::sliding(window)), tokens);
+  }
+  SECTION("gated delta rule") {
+    for (const std::int64_t chunk : {4, 7, 64}) require_like_whole(delta_of_chunk(chunk), tokens);
+  }
+  SECTION("learned positions, LayerNorm, biases, a tied table") { require_like_whole(test::gpt2(2, true), tokens); }
+  SECTION("parallel layers, a part of each head rotated") { require_like_whole(test::gptj(2), tokens); }
+  SECTION("all kinds of layers") { require_like_whole(test::hybrid(), tokens); }
+}
+
+TEST_CASE("A stage expects of each slice its own bytes") {
+  TorchStageSettings settings = test::in_slices(test::whole(test::llama(2), 32, Numerics{}), {24, 8});
+  settings.blocks.first = 2;
+  TorchStage stage(settings, test::some_text());
+  stage.begin_step(0);
+  const auto message = [&](std::int64_t tokens) {
+    return to_payload(at::zeros({2, tokens, settings.model.hidden}, at::kFloat));
+  };
+  CHECK_THROWS_WITH(stage.forward(0, message(16)), ContainsSubstring("bytes of activations"));
+  (void)stage.forward(0, message(24));
+  CHECK_THROWS_WITH(stage.forward(1, message(24)), ContainsSubstring("bytes of activations"));
+  (void)stage.forward(1, message(8));
 }
 
 TEST_CASE("In bf16 slices are as near to fp64 as the whole sequence is") {

@@ -19,7 +19,8 @@ struct Wanted {
   ElementType precision = ElementType::fp32;
   bool recompute = false;
   int slices = 1;
-  int data = 1;  // degree
+  std::vector<std::int64_t> slice_tokens = {};  // of 32; none: equal
+  int data = 1;                                 // degree
   int tensor = 1;
   bool sequence_parallel = false;
 };
@@ -40,6 +41,8 @@ inline Plan training_plan(const Wanted& wanted) {
       count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
   plan.costs.boundary_bytes = {2 * plan.training.sequence / wanted.slices * wanted.model.hidden *
                                element_bytes(wanted.precision) / (wanted.sequence_parallel ? wanted.tensor : 1)};
+  plan.schedule.slice_tokens = plan.costs.slice_tokens = wanted.slice_tokens;
+  if (!wanted.slice_tokens.empty()) plan.costs.boundary_bytes = bytes(plan_boundary(plan));
   plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
   plan.cluster.ranks = wanted.ranks * wanted.data * wanted.tensor;
   plan.layout.pipeline = wanted.ranks;

@@ -157,7 +157,7 @@ TEST_CASE("an arena of another list is refused") {
   const auto transports = make_local_transports(2);
   const auto device = make_host_device();
   const ReceiveArena arena(*device, {.slot_of = {0}, .count = 1, .message = {8}});
-  CHECK_THROWS_WITH(announce_receives(lowered, 8, &arena, *transports[0]), ContainsSubstring("another list"));
+  CHECK_THROWS_WITH(announce_receives(lowered, {Bytes{8}}, &arena, *transports[0]), ContainsSubstring("another list"));
   CHECK_THROWS_WITH(peer_channel_of(lowered, {ActionKind::send_forward, 1, 0}),
                     ContainsSubstring("there is no stage 2"));
   const PeerChannel up = peer_channel_of(lowered, {ActionKind::send_backward, 1, 0});
