@@ -3,91 +3,105 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
+#include "common/block_cost/block_costs.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/planner/stage_programs.hpp"
+#include "common/program/program_time.hpp"
+#include "common/program/program_traffic.hpp"
 #include "common/schedule/action.hpp"
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
 namespace {
 
-double of_action(const ProgramTraffic& traffic, ActionKind kind) {
-  switch (kind) {
-    case ActionKind::forward:
-    case ActionKind::recompute:
-      return traffic.forward;
-    case ActionKind::input_gradient:
-      return traffic.input_gradient;
-    case ActionKind::weight_gradient:
-      return traffic.weight_gradient;
-    case ActionKind::backward:
-      return traffic.input_gradient + traffic.weight_gradient;
-    case ActionKind::optimizer_step:
-      return traffic.once;
-    default:
-      return 0;
-  }
-}
+struct Received {
+  double tensor = 0;
+  double data = 0;
+  double pipeline = 0;
+  Seconds tensor_time = {};
+};
 
-double of_message(const Event& event, const Plan& plan) {
+void add_message(Received& sum, const Event& event, const Plan& plan) {
   const auto bytes = static_cast<double>(event.bytes.value);
-  const TensorLayout& tensor = plan.layout.tensor;
-  if (is_receive(event.action.kind)) {
-    const bool scattered = plan.software.scattered_messages && !divides_tokens(tensor);
-    return scattered ? tensor.degree * bytes : bytes;  // its own part, and those of the others of its tensor group
+  if (event.action.kind == ActionKind::reduce_gradient) {
+    const auto stage = static_cast<std::size_t>(event.action.stage);
+    const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
+    sum.data += 2.0 * (ranks - 1) / ranks * bytes;
+    return;
   }
-  if (event.action.kind != ActionKind::reduce_gradient) return bytes;
-  const auto stage = static_cast<std::size_t>(event.action.stage);
-  const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
-  return 2.0 * (ranks - 1) / ranks * bytes;
+  sum.pipeline += bytes;
+  // Of one that was scattered its own part; those of the others of its tensor group are gathered.
+  const TensorLayout& tensor = plan.layout.tensor;
+  const bool scattered = plan.software.scattered_messages && !divides_tokens(tensor);
+  if (is_receive(event.action.kind) && scattered) sum.tensor += (tensor.degree - 1) * bytes;
 }
 
 }  // namespace
 
-std::vector<ProgramTraffic> tensor_traffic(const Plan& plan, Slice slice) {
-  std::vector<ProgramTraffic> all(static_cast<std::size_t>(stages(plan.schedule)));
+std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
+  std::vector<StageMoves> all(static_cast<std::size_t>(stages(plan.schedule)));
   if (plan.layout.tensor.degree == 1) return all;
   const StagePrograms programs(plan, slice);
-  std::map<const BlockProgram*, ProgramTraffic> known;
-  const auto of_phase = [&](const BlockProgram* program, Phase phase) {
-    const auto [found, is_new] = known.try_emplace(program);
-    if (is_new) found->second = program_traffic(*program);
-    return phase == Phase::forward          ? found->second.forward
-           : phase == Phase::input_gradient ? found->second.input_gradient
-                                            : found->second.weight_gradient;
-  };
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    ProgramTraffic& sum = all[static_cast<std::size_t>(stage)];
-    const auto of_kind = [&](ActionKind kind) {
-      double received = 0;
-      for (const BlockPass& pass : programs.passes(stage, kind)) {
-        for (const Phase phase : pass.phases) received += of_phase(pass.program, phase);
+  const Machine machine = machine_in_training(scenario_of(plan));
+  for (std::size_t stage = 0; stage < all.size(); ++stage) {
+    const Layout layout = as_all(plan.layout, plan.schedule.rank_of_stage[stage]);
+    const GroupPlacement group = placement(layout, MeshAxis::tensor, plan.cluster);
+    std::map<const BlockProgram*, std::pair<ProgramTraffic, PhaseTimes>> known;
+    for (const ActionKind kind : {ActionKind::forward, ActionKind::recompute, ActionKind::input_gradient,
+                                  ActionKind::weight_gradient, ActionKind::backward}) {
+      ActionMoves& sum = all[stage][kind];
+      for (const BlockPass& pass : programs.passes(static_cast<int>(stage), kind)) {
+        const auto [found, is_new] = known.try_emplace(pass.program);
+        auto& [traffic, times] = found->second;
+        if (is_new) {
+          traffic = program_traffic(*pass.program);
+          times = phase_times(*pass.program, machine, group);
+        }
+        for (const Phase phase : pass.phases) {
+          sum.received += of_phase(traffic, phase);
+          if (phase == Phase::forward) sum.time += times.forward_moves;
+          if (phase == Phase::input_gradient) sum.time += times.input_gradient_moves;
+        }
+        if (pass.phases.size() > 1) sum.time -= times.hidden;
       }
-      return received;
-    };
-    sum = {.forward = of_kind(ActionKind::forward),
-           .input_gradient = of_kind(ActionKind::input_gradient),
-           .weight_gradient = of_kind(ActionKind::weight_gradient)};
-    for (const BlockProgram* program : programs.blocks(stage)) sum.once += program_traffic(*program).once;
+    }
+    ActionMoves& once = all[stage][ActionKind::optimizer_step];
+    for (const BlockProgram* program : programs.blocks(static_cast<int>(stage))) {
+      once.received += program_traffic(*program).once;
+    }
+    const Bytes summands = plan.costs.stages[stage].tensor_gradient_bytes;
+    if (summands == Bytes{}) continue;
+    once.time = collective_time(machine, Collective::all_reduce, static_cast<double>(summands.value), group);
   }
   return all;
 }
 
 void count_received(Timeline& timeline, const Plan& plan) {
-  std::vector<std::vector<ProgramTraffic>> by_slice;  // one where all are alike
+  std::vector<std::vector<StageMoves>> by_slice;  // one where all are alike
   if (plan.schedule.slice_tokens.empty()) {
-    by_slice.push_back(tensor_traffic(plan, slices_of(plan).front()));
+    by_slice.push_back(tensor_moves(plan, slices_of(plan).front()));
   } else {
-    for (const Slice& slice : slices_of(plan)) by_slice.push_back(tensor_traffic(plan, slice));
+    for (const Slice& slice : slices_of(plan)) by_slice.push_back(tensor_moves(plan, slice));
   }
-  std::vector<double> received(timeline.ranks.size());
+  std::vector<Received> received(timeline.ranks.size());
   for (const Event& event : timeline.steps.front().events) {
+    Received& sum = received[static_cast<std::size_t>(event.rank)];
+    add_message(sum, event, plan);
     const auto slice = static_cast<std::size_t>(std::max(0, event.action.microbatch)) % by_slice.size();
-    const ProgramTraffic& of_stage = by_slice[slice][static_cast<std::size_t>(event.action.stage)];
-    received[static_cast<std::size_t>(event.rank)] += of_message(event, plan) + of_action(of_stage, event.action.kind);
+    const StageMoves& of_stage = by_slice[slice][static_cast<std::size_t>(event.action.stage)];
+    const auto found = of_stage.find(event.action.kind);
+    if (found == of_stage.end()) continue;
+    sum.tensor += found->second.received;
+    sum.tensor_time += found->second.time;
   }
+  const auto bytes = [](double amount) { return Bytes{std::llround(amount)}; };
   for (std::size_t rank = 0; rank < received.size(); ++rank) {
-    timeline.ranks[rank].received_bytes = {std::llround(received[rank])};
+    const auto& [tensor, data, pipeline, time] = received[rank];
+    timeline.ranks[rank].received_bytes = bytes(tensor + data + pipeline);
+    timeline.ranks[rank].by_axis = {
+        .tensor = bytes(tensor), .data = bytes(data), .pipeline = bytes(pipeline), .tensor_time = time};
   }
 }
 

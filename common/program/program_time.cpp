@@ -24,6 +24,7 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
   times.reserve(steps.size());
   for (const ProgramStep& step : steps) times.push_back(step_time(step, machine, group));
   std::array<Seconds, 3> sums;
+  std::array<Seconds, 3> moves;
   std::array<int, 3> counts{};
   PhaseTimes result;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -37,6 +38,7 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
     const Seconds left = std::max(times[i] - beside_same, Seconds{});
     result.hidden += std::min(left, beside_other);
     sums[phase] += left;
+    if (step.kind == StepKind::move) moves[phase] += left;
     ++counts[phase];
     if (step.redone) result.redone += times[i];
   }
@@ -46,6 +48,8 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
   result.forward = sums[0];
   result.input_gradient = sums[1];
   result.weight_gradient = sums[2];
+  result.forward_moves = moves[0];
+  result.input_gradient_moves = moves[1];
   return result;
 }
 

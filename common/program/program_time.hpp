@@ -15,6 +15,8 @@ struct PhaseTimes {
   Seconds weight_gradient;  // alone
   Seconds hidden;           // what a full backward saves on both: collectives of I that run beside matmuls of W
   Seconds redone;           // of the forward, what selective recompute does again
+  Seconds forward_moves;    // of the forward, in which only collectives run
+  Seconds input_gradient_moves;
 };
 
 // Sums over the steps, each phase at least what the host needs to launch its kernels.

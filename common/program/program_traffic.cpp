@@ -15,6 +15,12 @@ ProgramTraffic program_traffic(const BlockProgram& program) {
   return traffic;
 }
 
+double of_phase(const ProgramTraffic& traffic, Phase phase) {
+  return phase == Phase::forward          ? traffic.forward
+         : phase == Phase::input_gradient ? traffic.input_gradient
+                                          : traffic.weight_gradient;
+}
+
 std::vector<const StepMove*> moves_of(const BlockProgram& program, Phase phase) {
   std::vector<const StepMove*> moves;
   for (const ProgramStep& step : program.steps) {

@@ -16,6 +16,7 @@ struct ProgramTraffic {
   bool operator==(const ProgramTraffic&) const = default;
 };
 [[nodiscard]] ProgramTraffic program_traffic(const BlockProgram& program);
+[[nodiscard]] double of_phase(const ProgramTraffic& traffic, Phase phase);
 
 // The collectives of one phase in the order in which they start. Valid as long as the program is.
 [[nodiscard]] std::vector<const StepMove*> moves_of(const BlockProgram& program, Phase phase);

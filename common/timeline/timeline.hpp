@@ -29,14 +29,25 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
+// What tensor, data and pipeline parallelism bring to a rank in a step, and how long it waits in its actions for
+// collectives of its tensor group.
+struct AxisTraffic {
+  Bytes tensor;
+  Bytes data;
+  Bytes pipeline;
+  Seconds tensor_time;
+  bool operator==(const AxisTraffic&) const = default;
+};
+
 struct RankSummary {
   Bytes parameter_bytes;
   Bytes gradient_bytes;
   Bytes optimizer_bytes;
   Bytes activation_bytes;
   Bytes peak_bytes;
-  Bytes received_bytes;            // payload per step
-  std::optional<PeakMoment> peak;  // of a prediction: what the activations are, and when
+  Bytes received_bytes;                     // payload per step
+  std::optional<PeakMoment> peak;           // of a prediction: what the activations are, and when
+  std::optional<AxisTraffic> by_axis = {};  // of a prediction: of what is received
   bool operator==(const RankSummary&) const = default;
 };
 

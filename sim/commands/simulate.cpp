@@ -167,6 +167,12 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                      {"peak_time_s", peak.time.value},
                      {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
+    if (const auto& axes = summary.by_axis) {
+      ranks.back().update({{"received_tensor_bytes", axes->tensor.value},
+                           {"received_data_bytes", axes->data.value},
+                           {"received_pipeline_bytes", axes->pipeline.value},
+                           {"tensor_communication_s", axes->tensor_time.value}});
+    }
     if (rank < arenas.size()) ranks.back()["receive_arena_bytes"] = arena_bytes(arenas[rank]).value;
   }
   Json json = {{"iteration_s", statistics.iteration.value},
@@ -202,6 +208,21 @@ std::string memory_line(const Prediction& prediction) {
     text += fmt::format("\n              beside it {} of the device ({})", to_text(framework.value), framework.source);
   }
   return text;
+}
+
+// Of the rank that waits longest in its actions for collectives of its tensor group.
+std::string tensor_line(const Prediction& prediction) {
+  Seconds waits;
+  std::size_t longest = 0;
+  for (std::size_t rank = 0; rank < prediction.timeline.ranks.size(); ++rank) {
+    const std::optional<AxisTraffic>& axes = prediction.timeline.ranks[rank].by_axis;
+    if (!axes || axes->tensor_time <= waits) continue;
+    waits = axes->tensor_time;
+    longest = rank;
+  }
+  if (waits <= Seconds{}) return {};
+  return fmt::format("{} of rank {}'s compute, {} of the step, is collectives inside layers", to_text(waits), longest,
+                     percent_text(waits / prediction.statistics.iteration));
 }
 
 Table rank_table(const Prediction& prediction) {
@@ -244,6 +265,9 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   std::cout << fmt::format("  bubble      {} of the step, with the optimizer; {} of the longest rank's own span\n",
                            percent_text(statistics.bubble_makespan_fraction),
                            percent_text(statistics.bubble_span_fraction));
+  if (const std::string waiting = tensor_line(prediction); !waiting.empty()) {
+    std::cout << fmt::format("  tensor      {}\n", waiting);
+  }
   std::cout << fmt::format("  memory      {}\n\n", memory_line(prediction));
   std::cout << to_text(rank_table(prediction), colour);
   std::cout

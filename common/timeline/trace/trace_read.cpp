@@ -42,6 +42,14 @@ std::optional<PeakMoment> peak_from_json(const std::optional<JsonValue>& value) 
                     .action = action_from_json(value->at("action"))};
 }
 
+std::optional<AxisTraffic> axes_from_json(const std::optional<JsonValue>& value) {
+  if (!value) return std::nullopt;
+  return AxisTraffic{.tensor = value->at("tensor_bytes").bytes(),
+                     .data = value->at("data_bytes").bytes(),
+                     .pipeline = value->at("pipeline_bytes").bytes(),
+                     .tensor_time = value->at("tensor_time_s").seconds()};
+}
+
 RankSummary summary_from_json(const JsonValue& value) {
   return {.parameter_bytes = value.at("parameter_bytes").bytes(),
           .gradient_bytes = value.at("gradient_bytes").bytes(),
@@ -49,7 +57,8 @@ RankSummary summary_from_json(const JsonValue& value) {
           .activation_bytes = value.at("activation_bytes").bytes(),
           .peak_bytes = value.at("peak_bytes").bytes(),
           .received_bytes = value.at("received_bytes").bytes(),
-          .peak = peak_from_json(value.find("peak"))};
+          .peak = peak_from_json(value.find("peak")),
+          .by_axis = axes_from_json(value.find("by_axis"))};
 }
 
 TimelineSource source_from_json(const JsonValue& value) {

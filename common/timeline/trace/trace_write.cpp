@@ -79,6 +79,13 @@ Json to_json(const PeakMoment& peak) {
           {"action", to_string(peak.action)}};
 }
 
+Json to_json(const AxisTraffic& traffic) {
+  return {{"tensor_bytes", traffic.tensor.value},
+          {"data_bytes", traffic.data.value},
+          {"pipeline_bytes", traffic.pipeline.value},
+          {"tensor_time_s", traffic.tensor_time.value}};
+}
+
 // Where an event is drawn: Perfetto wants the events of one track one after another.
 struct Drawn {
   std::int64_t start = 0;
@@ -146,6 +153,7 @@ Json TraceWriter::plumb_object() const {
                          {"peak_bytes", rank.peak_bytes.value},
                          {"received_bytes", rank.received_bytes.value}});
     if (rank.peak) summaries.back()["peak"] = to_json(*rank.peak);
+    if (rank.by_axis) summaries.back()["by_axis"] = to_json(*rank.by_axis);
   }
   Json steps = Json::array();
   for (const StepTimeline& step : timeline_.steps) {

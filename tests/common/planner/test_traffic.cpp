@@ -2,6 +2,7 @@
 // 2(P−1)/P of the gradients.
 #include "common/planner/traffic.hpp"
 
+#include "common/cost/collective_time.hpp"
 #include "common/planner/planner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
@@ -28,7 +29,7 @@ double gradients(const LayoutCase& c) {
 
 TEST_CASE("pipelines receive messages alone, and nothing is moved inside their layers") {
   CHECK(received({}) == 16 * bsh);
-  for (const ProgramTraffic& traffic : tensor_traffic(plan_of({}))) CHECK(traffic == ProgramTraffic{});
+  for (const StageMoves& moves : tensor_moves(plan_of({}))) CHECK(moves == StageMoves{});
 }
 
 TEST_CASE("1d tensor parallelism: eight parts of each layer's hidden states, and two of the embedding's") {
@@ -49,6 +50,28 @@ TEST_CASE("sequence parallelism gathers two more in each backward and sends its 
 TEST_CASE("a message that was scattered over a tensor group is gathered on arrival") {
   const LayoutCase whole{.tensor = 4};
   CHECK(received({.tensor = 4, .software = "{like: plumb, scattered_messages: true}"}) == received(whole));
+}
+
+TEST_CASE("what is received is told apart by axis, and the time that a rank waits for its tensor group") {
+  const LayoutCase c{
+      .nodes = 4, .tensor = 4, .data = 4, .software = "{like: megatron-2021, fused_weight_gradient: true}"};
+  const Plan plan = plan_of(c);
+  const AxisTraffic axes = predict_by_path(plan).ranks.front().by_axis.value();
+  const double part = 3.0 / 4 * bsh;
+  // Two all-reduces of each layer and one of the look-up forward, two of each layer back; messages come scattered.
+  CHECK(static_cast<double>(axes.tensor.value) == 16 * ((4 * 8 + 2) * part + part));
+  CHECK(static_cast<double>(axes.pipeline.value) == 16 * bsh / 4);
+  CHECK(static_cast<double>(axes.data.value) == 2.0 * 3 / 4 * gradients(c));
+  const GroupPlacement group{.ranks = 4, .per_machine = 4};
+  const Seconds reduction = collective_time(plan.cluster.machine, Collective::all_reduce, bsh, group);
+  CHECK(axes.tensor_time.value == Approx(16 * (4 * 4 + 1) * reduction.value));
+  // Its backward hides what fits behind its matmuls.
+  LayoutCase overlapping = c;
+  overlapping.software = "{like: megatron-2021, fused_weight_gradient: true, tensor_overlap: true}";
+  const AxisTraffic hidden = predict_by_path(plan_of(overlapping)).ranks.front().by_axis.value();
+  CHECK(hidden.tensor == axes.tensor);
+  CHECK(hidden.tensor_time < axes.tensor_time * 0.9);
+  CHECK(hidden.tensor_time.value >= 16 * (2 * 4 + 1) * reduction.value * (1 - 1e-9));
 }
 
 TEST_CASE("data-parallel ranks sum their gradients around a ring") {

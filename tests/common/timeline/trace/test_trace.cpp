@@ -151,6 +151,15 @@ TEST_CASE("the layout, the split and the devices' peak are read back, and not wr
   CHECK(again.peak_flops == FlopsPerSecond{8e15});
 }
 
+TEST_CASE("what each axis brings to a rank is read back where it is known") {
+  Timeline timeline = random_gpipe(2, 3, 1, 5);
+  CHECK(to_trace(timeline).find("by_axis") == std::string::npos);
+  timeline.ranks[1].by_axis = {.tensor = {7}, .data = {8}, .pipeline = {9}, .tensor_time = {0.125}};
+  const Timeline again = read_back(to_trace(timeline));
+  CHECK_FALSE(again.ranks[0].by_axis);
+  CHECK(again.ranks[1] == timeline.ranks[1]);
+}
+
 TEST_CASE("memory over time is drawn as a counter of its rank") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   timeline.memory = {{{{0}, {100}}, {{1e-6}, {250}}}, {{{0}, {7}}}};
