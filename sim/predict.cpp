@@ -2,7 +2,6 @@
 
 #include "common/base/error.hpp"
 #include "common/planner/unfolded.hpp"
-#include "common/planner/unfolded_stages.hpp"
 #ifdef PLUMB_HAS_SIMGRID
 #include "common/graph/schedule_graph.hpp"
 #include "sim/runner.hpp"
@@ -75,14 +74,11 @@ Evaluator find_engine(std::string_view name) {
 
 Timeline predict_unfolded(const Plan& plan, std::string_view engine) {
   static_cast<void>(find_engine(engine));
-  return unfolded_timeline(plan, engine, [&](const UnfoldedGraph& unfolded) {
+  return unfolded_timeline(plan, engine, [&](const ScheduleGraph& graph) {
 #ifdef PLUMB_HAS_SIMGRID
-    if (engine == "simgrid") {
-      const ScheduleGraph& graph = unfolded.graph;
-      return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
-    }
+    if (engine == "simgrid") return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
 #endif
-    return evaluate(unfolded.graph);
+    return evaluate(graph);
   });
 }
 

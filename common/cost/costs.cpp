@@ -55,6 +55,11 @@ Seconds boundary_time(const BoundaryCost& boundary) {
   return transfer_time(boundary.way, std::max(boundary.before, boundary.behind));
 }
 
+std::span<const ComputeCost> stage_blocks(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {
+  const BlockRange range = blocks_of_stage(split, stage);
+  return {blocks.begin() + range.first, blocks.begin() + range.last};
+}
+
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {
   const BlockRange range = blocks_of_stage(split, stage);
   return in_sequence({blocks.begin() + range.first, blocks.begin() + range.last});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,7 +109,9 @@ template <class Links>
 // A message over the boundary behind `stage`, either way, alone.
 [[nodiscard]] Seconds boundary_time(const BoundaryCost& boundary);
 
-// The blocks of one stage in sequence; `blocks` has layers + 2 entries.
+// The blocks of one stage, and these in sequence; `blocks` has layers + 2 entries.
+[[nodiscard]] std::span<const ComputeCost> stage_blocks(const std::vector<ComputeCost>& blocks, const Split& split,
+                                                        int stage);
 [[nodiscard]] ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage);
 
 // Of one rank's share of a microbatch, all its chunks together; a message takes `hop`.

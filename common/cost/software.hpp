@@ -26,6 +26,18 @@ enum class RecomputeUnit : std::uint8_t {
 [[nodiscard]] const std::vector<std::string>& exchange_names();
 [[nodiscard]] const std::vector<std::string>& recompute_unit_names();
 
+// How much is reduced at once where gradients are reduced beside the backward: so many bytes of main gradients, or so
+// many parameters, and at least so many for each data-parallel rank.
+struct GradientBucket {
+  std::int64_t parameters = 0;
+  std::int64_t parameters_per_rank = 0;
+  Bytes bytes = {25 << 20};  // torch's DDP (`bucket_cap_mb`); 0: the parameters count
+  // Ranks behind the pipeline's first, and stages behind a rank's first one, reduce all at once behind the backward,
+  // which the first rank ends later.
+  bool first_stage_only = false;
+  bool operator==(const GradientBucket&) const = default;
+};
+
 struct Software {
   std::string name = "plumb";
   std::string source = {};            // where the facts below are from
@@ -37,7 +49,8 @@ struct Software {
   bool fused_weight_gradient = true;  // W adds to the main gradient within the matmul
   bool tensor_overlap = false;        // the backward's tensor-parallel collectives hide behind its matmuls
   bool scattered_messages = false;    // each rank of a tensor group sends its part of a message, gathered on arrival
-  bool data_overlap = false;          // gradients are reduced beside the last microbatch's backward
+  bool data_overlap = false;          // gradients are reduced beside the last microbatch's backward …
+  GradientBucket data_bucket = {};    // … in buckets; else as one behind it
   double optimizer_bytes = 0;         // per parameter, that its kernels read and write; 0: each state once each way
   ElementType gradients = ElementType::fp32;  // main gradients: fp32, or the training's 16 bits
   PipelineExchange exchange = PipelineExchange::asynchronous;

@@ -18,6 +18,22 @@ const std::vector<std::string>& recompute_unit_names() {
   return names;
 }
 
+static GradientBucket read_bucket(const YamlValue& block) {
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  block.check_keys({"bytes", "parameters", "parameters_per_rank", "first_stage_only"});
+  GradientBucket bucket{.bytes = {}};
+  if (const auto bytes = block.find("bytes")) bucket.bytes = bytes->bytes();
+  if (const auto count = block.find("parameters")) bucket.parameters = count->integer(1, most);
+  if (const auto count = block.find("parameters_per_rank")) bucket.parameters_per_rank = count->integer(1, most);
+  if (const auto first = block.find("first_stage_only")) bucket.first_stage_only = first->boolean();
+  const bool counted = bucket.parameters > 0 || bucket.parameters_per_rank > 0;
+  if (counted == (bucket.bytes > Bytes{})) {
+    block.fail(block.path() + " is of so many bytes, or of so many parameters",
+               "data_bucket: {bytes: 25 MiB}, or {parameters: 40000000, parameters_per_rank: 1000000}");
+  }
+  return bucket;
+}
+
 Software read_software(const YamlValue& block) {
   for (const char* key : {"name", "source"}) {
     if (block.find(key)) continue;
@@ -31,8 +47,9 @@ Software read_software(const YamlValue& block) {
 Software read_software(const YamlValue& block, Software base) {
   Software software = std::move(base);
   block.check_keys({"like", "name", "source", "attention", "composed", "dropout", "fused_projections",
-                    "fused_weight_gradient", "tensor_overlap", "scattered_messages", "data_overlap", "optimizer_bytes",
-                    "gradients", "exchange", "recompute_unit", "hidden_in_pairs", "post_validation", "step_overhead"});
+                    "fused_weight_gradient", "tensor_overlap", "scattered_messages", "data_overlap", "data_bucket",
+                    "optimizer_bytes", "gradients", "exchange", "recompute_unit", "hidden_in_pairs", "post_validation",
+                    "step_overhead"});
   if (const auto name = block.find("name")) software.name = name->text();
   if (const auto source = block.find("source")) software.source = source->text();
   const auto flag = [&](const char* key, bool& value) {
@@ -46,6 +63,7 @@ Software read_software(const YamlValue& block, Software base) {
   flag("scattered_messages", software.scattered_messages);
   flag("data_overlap", software.data_overlap);
   flag("post_validation", software.post_validation);
+  if (const auto bucket = block.find("data_bucket")) software.data_bucket = read_bucket(*bucket);
   if (const auto attention = block.find("attention")) {
     software.flash_attention = attention->choice({"flash", "unfused"}) == 0;
   }

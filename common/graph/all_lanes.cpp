@@ -11,7 +11,7 @@ ScheduleGraph in_all_lanes(const ScheduleGraph& folded, const PipelineCosts& cos
   for (const ComputeCost& cost : costs.stages) {
     CollectivePlan whole{.count = 1};
     whole.phases.front().time = cost.gradient_reduction;
-    details.stages.push_back({.reduction = whole});
+    details.stages.push_back({.reduction = {whole}});
   }
   return std::move(unfold(folded, costs, layout, details).graph);
 }

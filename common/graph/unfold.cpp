@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/cost/gradient_buckets.hpp"
 #include "common/graph/exchange_steps.hpp"
 #include "common/graph/unfolded_nodes.hpp"
+#include "common/layout/message_shares.hpp"
 
 namespace plumb {
 namespace {
@@ -17,85 +18,80 @@ namespace {
 // Parts that add up to a node's duration so nearly are not scaled: they differ by rounding.
 constexpr double equal = 1e-9;
 
+double factor_of(Seconds wanted, Seconds found) {
+  if (found.value <= 0) return 1;
+  const double factor = wanted / found;
+  return std::abs(factor - 1) < equal ? 1 : factor;
+}
+
 class Unfolder {
  public:
   Unfolder(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
            const UnfoldingDetails& details)
       : folded_(folded), costs_(costs), layout_(layout), details_(details) {
-    if (folded.ranks != layout.pipeline ||
+    const bool apart = has_stage_data(layout) && costs.boundaries.size() + 1 != costs.stages.size();
+    if (folded.ranks != layout.pipeline || apart ||
         details.stages.size() != costs.stages.size() * static_cast<std::size_t>(details.slices)) {
-      throw InputError("graph", "the folded graph is not of this layout's pipeline of " +
+      throw InputError("graph", "the folded graph and its costs are not of this layout's pipeline of " +
                                     std::to_string(layout.pipeline) + " ranks");
     }
-    result_.stride = pipeline_stride(layout);
-    for (int rank = 0; rank < ranks(layout); ++rank) {
-      if (coordinate(rank, MeshAxis::pipeline) == 0) result_.lane_base.push_back(rank);
-    }
-    result_.lanes = static_cast<int>(result_.lane_base.size());
     result_.graph.ranks = ranks(layout);
-    lane_of_rank_.resize(static_cast<std::size_t>(ranks(layout)));
-    for (int lane = 0; lane < result_.lanes; ++lane) {
-      for (int stage = 0; stage < layout.pipeline; ++stage) {
-        lane_of_rank_[static_cast<std::size_t>(rank_in_lane(result_, stage, lane))] = lane;
-      }
+    ranks_of_.resize(static_cast<std::size_t>(layout.pipeline));
+    for (int rank = 0; rank < ranks(layout); ++rank) {
+      ranks_of_[static_cast<std::size_t>(coordinate(rank, MeshAxis::pipeline))].push_back(rank);
     }
-    tensor_groups_ = groups_along(MeshAxis::tensor);
-    data_groups_ = groups_along(MeshAxis::data);
+    for (const std::vector<int>& own : ranks_of_) {
+      tensor_groups_.push_back(groups_along(own, MeshAxis::tensor));
+      data_groups_.push_back(groups_along(own, MeshAxis::data));
+    }
   }
 
   UnfoldedGraph build() {
-    const std::size_t count = folded_.nodes.size() * static_cast<std::size_t>(result_.lanes);
-    result_.first.assign(count, no_node);
-    result_.last.assign(count, no_node);
+    result_.copies.resize(folded_.nodes.size());
+    gates_.resize(folded_.nodes.size());
     find_hidden_reductions();
     for (const NodeId id : folded_.topological_order) {
       if (has_gate_[id]) add_gates(id);
       add_node(id);
+      std::ranges::stable_sort(result_.copies[id], {}, &NodeCopy::rank);
     }
     for (NodeId id = 0; id < folded_.nodes.size(); ++id) {
       for (const auto next : successors(folded_, id)) join(id, static_cast<NodeId>(next));
     }
-    for (std::size_t at = 0; at < gates_.size(); ++at) {
-      if (gates_[at] != no_node) nodes_.edge(gates_[at], result_.first[at]);
+    for (NodeId id = 0; id < folded_.nodes.size(); ++id) {
+      if (gates_[id].empty()) continue;
+      for (const NodeCopy& copy : result_.copies[id]) nodes_.edge(gate_of(id, copy.rank), copy.first);
     }
     nodes_.finish();
     return std::move(result_);
   }
 
  private:
-  struct LaneGroup {
-    std::vector<int> lanes;
-    std::vector<std::int32_t> id_at_stage;  // in `groups`, by folded rank
+  struct Group {
+    std::vector<int> ranks;
+    std::int32_t id = 0;  // in the graph's groups
   };
 
   [[nodiscard]] int coordinate(int rank, MeshAxis axis) const {
     return coordinates(layout_, rank).at(static_cast<std::size_t>(axis));
   }
 
-  std::vector<LaneGroup> groups_along(MeshAxis axis) {
-    std::vector<LaneGroup> groups;
-    for (int lane = 0; lane < result_.lanes; ++lane) {
-      if (coordinate(rank_in_lane(result_, 0, lane), axis) != 0) continue;
-      LaneGroup found;
-      for (int stage = 0; stage < layout_.pipeline; ++stage) {
-        std::vector<int> members = group(layout_, rank_in_lane(result_, stage, lane), axis);
-        std::ranges::sort(members);
-        if (stage == 0) {
-          for (const int rank : members) found.lanes.push_back(lane_of_rank_[static_cast<std::size_t>(rank)]);
-        }
-        found.id_at_stage.push_back(static_cast<std::int32_t>(result_.graph.groups.size()));
-        result_.graph.groups.push_back(std::move(members));
-      }
+  // Of the ranks of one stage.
+  std::vector<Group> groups_along(const std::vector<int>& own, MeshAxis axis) {
+    std::vector<Group> groups;
+    for (const int rank : own) {
+      if (coordinate(rank, axis) != 0) continue;
+      Group found{.ranks = group(layout_, rank, axis), .id = static_cast<std::int32_t>(result_.graph.groups.size())};
+      std::ranges::sort(found.ranks);
+      result_.graph.groups.push_back(found.ranks);
       groups.push_back(std::move(found));
     }
     return groups;
   }
 
-  NodeId& first(NodeId folded, int lane) { return result_.first[index(folded, lane)]; }
-  NodeId& last(NodeId folded, int lane) { return result_.last[index(folded, lane)]; }
-  [[nodiscard]] std::size_t index(NodeId folded, int lane) const {
-    return static_cast<std::size_t>(folded) * static_cast<std::size_t>(result_.lanes) + static_cast<std::size_t>(lane);
-  }
+  [[nodiscard]] const std::vector<int>& ranks_of(int stage) const { return ranks_of_[static_cast<std::size_t>(stage)]; }
+
+  void add_copy(NodeId id, int rank, NodeId first, NodeId last) { result_.copies[id].push_back({rank, first, last}); }
 
   // A reduction whose folded node has only what the action before does not hide starts together with that action.
   void find_hidden_reductions() {
@@ -107,66 +103,107 @@ class Unfolder {
       for (const auto next : successors(folded_, id)) {
         const Node& node = folded_.nodes[next];
         if (!is_folded(node)) continue;
-        const Seconds whole = time_of(of_stage(node.action).reduction);
-        const Seconds left = std::max(whole - action.duration, Seconds{});
+        const std::vector<CollectivePlan>& reduction = of_stage(node.action).reduction;
+        const Seconds whole = time_of(reduction);
         const double tolerance = equal * whole.value;
         const bool hidden = (whole - node.duration).value > tolerance;
-        if (!hidden || std::abs((left - node.duration).value) > tolerance) continue;
+        if (!hidden || std::abs((exposed(reduction, action.duration) - node.duration).value) > tolerance) continue;
         has_gate_[id] = true;
         beside_[next] = id;
       }
     }
-    gates_.assign(result_.first.size(), no_node);
   }
 
-  // What the action and the reduction beside it start after.
+  // What the action and the reduction beside it start after, by rank of the stage.
   void add_gates(NodeId id) {
     const Node& node = folded_.nodes[id];
-    for (int lane = 0; lane < result_.lanes; ++lane) {
-      gates_[index(id, lane)] = nodes_.emit({.kind = NodeKind::compute,
-                                             .action = node.action,
-                                             .rank = rank_in_lane(result_, node.rank, lane),
-                                             .bytes = {},
-                                             .duration = {}});
+    for (const int rank : ranks_of(node.rank)) {
+      gates_[id].push_back(
+          nodes_.emit({.kind = NodeKind::compute, .action = node.action, .rank = rank, .bytes = {}, .duration = {}}));
     }
+  }
+  [[nodiscard]] NodeId gate_of(NodeId id, int rank) const {
+    if (gates_[id].empty()) return no_node;
+    const std::vector<int>& own = ranks_of(folded_.nodes[id].rank);
+    return gates_[id][static_cast<std::size_t>(std::ranges::lower_bound(own, rank) - own.begin())];
   }
 
   void add_node(NodeId id) {
     const Node& node = folded_.nodes[id];
     if (is_folded(node)) return add_reduction(id);
-    if (occupies_rank(node)) {
-      const std::vector<ActionPart>& parts = parts_of(node.action);
-      if (layout_.tensor.degree > 1 && !parts.empty() && node.duration.value > 0) {
-        const double factor = factor_of(node.duration, time_of(parts, details_.collectives));
-        for (const LaneGroup& group : tensor_groups_) add_parts(id, group, parts, factor);
-        return;
-      }
-    }
-    for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = nodes_.emit(in(node, lane));
+    if (occupies_rank(node)) return add_action(id);
+    if (!has_stage_data(layout_)) return add_pairs(id);
+    if (node.kind == NodeKind::transfer) return add_shares(id);
+    throw InputError("graph", "stages with different data degrees exchange nothing but messages and gradients");
   }
 
-  // The folded node as a lane has it.
-  Node in(Node node, int lane) {
-    const Node folded = node;
-    node.rank = rank_in_lane(result_, folded.rank, lane);
-    if (folded.peer < 0) return node;
-    node.peer = rank_in_lane(result_, folded.peer, lane);
-    // The latency is the folded one's, also where stages and machines do not divide each other.
-    Flow flow{.latency = transfer_between(costs_, folded.peer, folded.rank).latency};
-    if (folded.kind == NodeKind::transfer) flow.latency += gathering_time(costs_, folded.action.microbatch);
-    if (folded.flow >= 0) flow = folded_.flows[static_cast<std::size_t>(folded.flow)];
-    node.flow = flow_index(result_.graph, flow);
-    return node;
+  void add_action(NodeId id) {
+    const Node& node = folded_.nodes[id];
+    const std::vector<ActionPart>& parts = parts_of(node.action);
+    if (layout_.tensor.degree > 1 && !parts.empty() && node.duration.value > 0) {
+      const double factor = factor_of(node.duration, time_of(parts, details_.collectives));
+      for (const Group& group : tensor_groups_[static_cast<std::size_t>(node.rank)]) {
+        add_parts(id, group, parts, factor);
+      }
+      return;
+    }
+    for (const int rank : ranks_of(node.rank)) {
+      Node own = node;
+      own.rank = rank;
+      const NodeId only = nodes_.emit(own);
+      add_copy(id, rank, only, only);
+    }
+  }
+
+  // Between two ranks of each lane. The latency is the folded one's, also where stages and machines do not divide each
+  // other.
+  void add_pairs(NodeId id) {
+    const Node& node = folded_.nodes[id];
+    Flow flow{.latency = transfer_between(costs_, node.peer, node.rank).latency};
+    if (node.kind == NodeKind::transfer) flow.latency += gathering_time(costs_, node.action.microbatch);
+    if (node.flow >= 0) flow = folded_.flows[static_cast<std::size_t>(node.flow)];
+    for (std::size_t lane = 0; lane < ranks_of(node.rank).size(); ++lane) {
+      Node own = node;
+      own.rank = ranks_of(node.rank)[lane];
+      own.peer = ranks_of(node.peer)[lane];
+      own.flow = flow_index(result_.graph, flow);
+      add_between(id, own);
+    }
+  }
+
+  void add_between(NodeId id, const Node& node) {
+    const NodeId only = nodes_.emit(node);
+    add_copy(id, node.rank, only, only);
+    add_copy(id, node.peer, only, only);
+  }
+
+  void add_shares(NodeId id) {
+    const Node& node = folded_.nodes[id];
+    const auto behind = static_cast<std::size_t>(std::min(node.action.stage, producer_stage(node.action)));
+    const BoundaryCost& boundary = costs_.boundaries[behind];
+    // Messages of one batch that take turns each have their own start.
+    const double alone = boundary_time(boundary).value;
+    const double turns = alone > 0 ? std::max(1.0, std::round(node.duration.value / alone)) : 1;
+    const std::int32_t flow = flow_index(result_.graph, {.latency = boundary.way.latency * turns});
+    const double whole = static_cast<double>(node.bytes.value) * data_degree(layout_, node.rank);
+    for (const MessageShare& share : message_shares(layout_, node.peer, node.rank)) {
+      Node part = node;
+      part.rank = share.to;
+      part.peer = share.from;
+      part.bytes = {std::llround(whole * share.fraction)};
+      part.flow = flow;
+      add_between(id, part);
+    }
   }
 
   // What is done once a step is the same in all slices.
-  const StageParts& of_stage(const Action& action) const {
+  [[nodiscard]] const StageParts& of_stage(const Action& action) const {
     const int slice = std::max(0, action.microbatch) % details_.slices;
     return details_.stages[static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(details_.slices) +
                            static_cast<std::size_t>(slice)];
   }
 
-  const std::vector<ActionPart>& parts_of(const Action& action) const {
+  [[nodiscard]] const std::vector<ActionPart>& parts_of(const Action& action) const {
     const StageParts& stage = of_stage(action);
     switch (action.kind) {
       case ActionKind::input_gradient:
@@ -182,27 +219,22 @@ class Unfolder {
     }
   }
 
-  static double factor_of(Seconds wanted, Seconds found) {
-    if (found.value <= 0) return 1;
-    const double factor = wanted / found;
-    return std::abs(factor - 1) < equal ? 1 : factor;
-  }
-
   void add_reduction(NodeId id) {
     const Node& node = folded_.nodes[id];
-    const CollectivePlan& plan = of_stage(node.action).reduction;
-    if (plan.count == 0) {  // nobody to reduce with
-      for (int lane = 0; lane < result_.lanes; ++lane) first(id, lane) = last(id, lane) = nodes_.emit(in(node, lane));
-      return;
-    }
-    const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, time_of(plan));
-    for (const LaneGroup& group : data_groups_) {
-      const auto begin = static_cast<NodeId>(result_.graph.nodes.size());
-      const NodeId end =
-          nodes_.add_collective(node, group.id_at_stage[static_cast<std::size_t>(node.rank)], plan, factor);
-      for (const int lane : group.lanes) {
-        first(id, lane) = begin;
-        last(id, lane) = end;
+    const std::vector<CollectivePlan>& plans = of_stage(node.action).reduction;
+    const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, time_of(plans));
+    for (const Group& group : data_groups_[static_cast<std::size_t>(node.rank)]) {
+      const auto first = static_cast<NodeId>(result_.graph.nodes.size());
+      if (!plans.empty()) {
+        const NodeId last = nodes_.add_collectives(node, group.id, plans, factor);
+        for (const int rank : group.ranks) add_copy(id, rank, first, last);
+        continue;
+      }
+      for (const int rank : group.ranks) {  // nobody to reduce with, or nothing
+        Node alone = node;
+        alone.rank = rank;
+        const NodeId only = nodes_.emit(alone);
+        add_copy(id, rank, only, only);
       }
     }
   }
@@ -213,7 +245,7 @@ class Unfolder {
     NodeId collective = no_node;
   };
 
-  std::vector<NodeId> waited_for(const Front& front) const {
+  static std::vector<NodeId> waited_for(const Front& front) {
     std::vector<NodeId> nodes;
     std::ranges::copy_if(front.computed, std::back_inserter(nodes), [](NodeId node) { return node != no_node; });
     if (front.collective != no_node) nodes.push_back(front.collective);
@@ -221,14 +253,11 @@ class Unfolder {
   }
 
   // A node for each rank of the group.
-  Front add_computing(const Node& folded, const LaneGroup& group, const Front& front, Seconds time) {
+  Front add_computing(const Node& folded, const Group& group, const Front& front, Seconds time) {
     Front next;
-    for (std::size_t i = 0; i < group.lanes.size(); ++i) {
-      const NodeId id = nodes_.emit({.kind = folded.kind,
-                                     .action = folded.action,
-                                     .rank = rank_in_lane(result_, folded.rank, group.lanes[i]),
-                                     .bytes = {},
-                                     .duration = time});
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+      const NodeId id = nodes_.emit(
+          {.kind = folded.kind, .action = folded.action, .rank = group.ranks[i], .bytes = {}, .duration = time});
       if (!front.computed.empty()) nodes_.edge(front.computed[i], id);
       nodes_.edge(front.collective, id);
       next.computed.push_back(id);
@@ -236,19 +265,13 @@ class Unfolder {
     return next;
   }
 
-  void add_parts(NodeId id, const LaneGroup& group, const std::vector<ActionPart>& parts, double factor) {
+  void add_parts(NodeId id, const Group& group, const std::vector<ActionPart>& parts, double factor) {
     const Node& node = folded_.nodes[id];
-    const std::int32_t group_id = group.id_at_stage[static_cast<std::size_t>(node.rank)];
     Front front;
-    const auto mark = [&](bool begins) {
-      for (std::size_t i = 0; i < group.lanes.size(); ++i) {
-        (begins ? first(id, group.lanes[i]) : last(id, group.lanes[i])) = front.computed[i];
-      }
-    };
+    std::vector<NodeId> begin;
     const auto compute = [&](Seconds time) {
-      const bool begins = front.computed.empty() && front.collective == no_node;
       front = add_computing(node, group, front, time * factor);
-      if (begins) mark(true);
+      if (begin.empty()) begin = front.computed;
     };
     // Each rank's detail begins and ends with a node of its own.
     if (parts.front().beside || parts.front().compute.value == 0) compute({});
@@ -258,20 +281,31 @@ class Unfolder {
       if (part.collective < 0) continue;
       const Front& waits = part.beside ? before : front;
       const NodeId end =
-          nodes_.add_collective(node, group_id, details_.collectives.at(part.collective), factor, waited_for(waits));
-      if (!part.beside || part.compute.value == 0) front.computed.assign(group.lanes.size(), no_node);
+          nodes_.add_collective(node, group.id, details_.collectives.at(part.collective), factor, waited_for(waits));
+      if (!part.beside || part.compute.value == 0) front.computed.assign(group.ranks.size(), no_node);
       front.collective = end;
     }
     if (parts.back().collective >= 0) compute({});
-    mark(false);
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) add_copy(id, group.ranks[i], begin[i], front.computed[i]);
   }
 
+  // On each rank what it takes part in of one node, before what it does of the next one; each edge once, also of two
+  // nodes that share two ranks.
   void join(NodeId from, NodeId to) {
     const bool beside = beside_[to] == from;
-    for (int lane = 0; lane < result_.lanes; ++lane) {
-      const NodeId gate = gates_[index(to, lane)];
-      nodes_.edge(beside ? gates_[index(from, lane)] : last(from, lane), gate != no_node ? gate : first(to, lane));
+    std::vector<std::pair<NodeId, NodeId>> edges;
+    auto before = result_.copies[from].begin();
+    for (const NodeCopy& copy : result_.copies[to]) {
+      while (before != result_.copies[from].end() && before->rank < copy.rank) ++before;
+      for (auto same = before; same != result_.copies[from].end() && same->rank == copy.rank; ++same) {
+        const NodeId gate = gate_of(to, copy.rank);
+        edges.emplace_back(beside ? gate_of(from, copy.rank) : same->last, gate != no_node ? gate : copy.first);
+      }
     }
+    std::ranges::sort(edges);
+    const auto twice = std::ranges::unique(edges);
+    edges.erase(twice.begin(), twice.end());
+    for (const auto& [u, v] : edges) nodes_.edge(u, v);
   }
 
   const ScheduleGraph& folded_;
@@ -280,12 +314,12 @@ class Unfolder {
   const UnfoldingDetails& details_;
   UnfoldedGraph result_;
   UnfoldedNodes nodes_{result_.graph};
-  std::vector<int> lane_of_rank_;
-  std::vector<LaneGroup> tensor_groups_;
-  std::vector<LaneGroup> data_groups_;
-  std::vector<bool> has_gate_;  // by folded node
-  std::vector<NodeId> beside_;  // of a reduction: the folded action that hides it
-  std::vector<NodeId> gates_;   // as `first`
+  std::vector<std::vector<int>> ranks_of_;  // by pipeline rank, ascending
+  std::vector<std::vector<Group>> tensor_groups_;
+  std::vector<std::vector<Group>> data_groups_;
+  std::vector<bool> has_gate_;              // by folded node
+  std::vector<NodeId> beside_;              // of a reduction: the folded action that hides it
+  std::vector<std::vector<NodeId>> gates_;  // by folded node, of each rank of its stage
 };
 
 }  // namespace
@@ -295,13 +329,28 @@ UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, co
   return Unfolder(folded, costs, layout, details).build();
 }
 
-Evaluation in_lane(const UnfoldedGraph& unfolded, const Evaluation& evaluation, int lane) {
+Evaluation folded_back(const ScheduleGraph& folded, const UnfoldedGraph& unfolded, const Evaluation& evaluation,
+                       const std::vector<int>& rank_of) {
   Evaluation result;
-  const auto lanes = static_cast<std::size_t>(unfolded.lanes);
-  for (auto at = static_cast<std::size_t>(lane); at < unfolded.first.size(); at += lanes) {
-    result.start.push_back(evaluation.start[unfolded.first[at]]);
-    result.end.push_back(evaluation.end[unfolded.last[at]]);
-    result.makespan = std::max(result.makespan, result.end.back());
+  for (NodeId id = 0; id < unfolded.copies.size(); ++id) {
+    const std::vector<NodeCopy>& copies = unfolded.copies[id];
+    const int rank = rank_of[static_cast<std::size_t>(folded.nodes[id].rank)];
+    auto first = copies.begin();
+    auto end = copies.end();
+    if (rank != all_ranks) {
+      const auto own = std::ranges::equal_range(copies, rank, {}, &NodeCopy::rank);
+      first = own.begin();
+      end = own.end();
+    }
+    Seconds start{std::numeric_limits<double>::infinity()};
+    Seconds last;
+    for (auto copy = first; copy != end; ++copy) {
+      start = std::min(start, evaluation.start[copy->first]);
+      last = std::max(last, evaluation.end[copy->last]);
+    }
+    result.start.push_back(start);
+    result.end.push_back(last);
+    result.makespan = std::max(result.makespan, last);
   }
   return result;
 }

@@ -17,7 +17,7 @@ struct StageParts {
   std::vector<ActionPart> weight_gradient = {};
   std::vector<ActionPart> backward = {};
   std::vector<ActionPart> optimizer = {};
-  CollectivePlan reduction = {};  // of its gradients over the data-parallel ranks
+  std::vector<CollectivePlan> reduction = {};  // of its gradients over the data-parallel ranks, one after the other
 };
 
 // All that unfolding needs beside the folded graph.
@@ -27,30 +27,34 @@ struct UnfoldingDetails {
   int slices = 1;
 };
 
-// Ranks that differ from the pipeline's only on other axes are lanes, in the order of their ranks at the first stage.
-struct UnfoldedGraph {
-  ScheduleGraph graph;  // without `rank_order`; ids are in topological order
-  int lanes = 1;
-  std::vector<int> lane_base = {};  // the rank of each lane at pipeline coordinate 0
-  int stride = 1;                   // between the ranks of two neighbours of the pipeline
-  std::vector<NodeId> first = {};   // by folded node · lanes + lane: where its detail begins
-  std::vector<NodeId> last = {};    // and ends
+// What a folded node is on one rank that takes part in it.
+struct NodeCopy {
+  int rank = 0;
+  NodeId first = 0;  // where its detail begins
+  NodeId last = 0;   // and ends
 };
 
-// Every node of `folded` once for each lane: computing as its parts, whose collectives are one node for each tensor
-// group; a reduction as one for each data group; a message between each pair of ranks. Nodes have their durations when
-// nothing contends but what a stage's own ranks share, so that `evaluate` says the same of both graphs. A
-// reduction that its stage's last action hides in part starts with that action. Where parts do not add up to the folded
-// node's duration (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` is not of this
-// layout, or the node ids do not suffice.
+struct UnfoldedGraph {
+  ScheduleGraph graph;                             // without `rank_order`; ids are in topological order
+  std::vector<std::vector<NodeCopy>> copies = {};  // by folded node, ascending by rank; several messages to one rank
+};
+
+// Every node of `folded` once for each rank of its stage: computing as its parts, whose collectives are one node for
+// each tensor group; a reduction as one for each data group; a message between each pair of ranks of one lane, or as
+// the parts that go from one rank to another where stages have different data degrees
+// (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what one message or a
+// stage's own ranks share, so that `evaluate` says the same of both graphs. A reduction that its stage's last action
+// hides in part starts with that action. Where parts do not add up to the folded node's duration (overlapped pairs) all
+// of them are scaled alike. Throws InputError where `folded` or the costs are not of this layout, stages with different
+// data degrees exchange more than messages and gradients, or the node ids do not suffice.
 [[nodiscard]] UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
                                    const UnfoldingDetails& details);
 
-[[nodiscard]] inline int rank_in_lane(const UnfoldedGraph& unfolded, int folded_rank, int lane) {
-  return unfolded.lane_base[static_cast<std::size_t>(lane)] + folded_rank * unfolded.stride;
-}
+inline constexpr int all_ranks = -1;
 
-// When the folded nodes start and end in one lane.
-[[nodiscard]] Evaluation in_lane(const UnfoldedGraph& unfolded, const Evaluation& evaluation, int lane);
+// When the folded nodes start and end on these ranks, by the folded one for which each stands: from the first start to
+// the last end of what it takes part in there, or of all ranks.
+[[nodiscard]] Evaluation folded_back(const ScheduleGraph& folded, const UnfoldedGraph& unfolded,
+                                     const Evaluation& evaluation, const std::vector<int>& rank_of);
 
 }  // namespace plumb

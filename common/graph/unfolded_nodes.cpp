@@ -40,6 +40,13 @@ NodeId UnfoldedNodes::add_collective(const Node& folded, std::int32_t group, con
   return previous;
 }
 
+NodeId UnfoldedNodes::add_collectives(const Node& folded, std::int32_t group, std::span<const CollectivePlan> plans,
+                                      double factor) {
+  NodeId previous = no_node;
+  for (const CollectivePlan& plan : plans) previous = add_collective(folded, group, plan, factor, {previous});
+  return previous;
+}
+
 void UnfoldedNodes::finish() {
   graph_.edges = ScheduleGraph::Edges(boost::edges_are_unsorted_multi_pass, edges_.begin(), edges_.end(),
                                       static_cast<NodeId>(graph_.nodes.size()));

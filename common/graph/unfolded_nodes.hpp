@@ -1,7 +1,8 @@
-// What both ways of unfolding a graph do: nodes in topological order, edges, the phases of collectives.
+// Nodes of an unfolded graph in topological order, its edges, and the phases of collectives.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,10 @@ class UnfoldedNodes {
   // last.
   [[nodiscard]] NodeId add_collective(const Node& folded, std::int32_t group, const CollectivePlan& plan, double factor,
                                       const std::vector<NodeId>& before = {});
+
+  // All of them after one another.
+  [[nodiscard]] NodeId add_collectives(const Node& folded, std::int32_t group, std::span<const CollectivePlan> plans,
+                                       double factor);
 
   // When all nodes and edges are there.
   void finish();

@@ -106,6 +106,14 @@ static void fields(Archive& archive, Training& x) {
 }
 
 static std::vector<std::string> enum_names(PipelineExchange) { return exchange_names(); }
+template <class Archive>
+static void fields(Archive& archive, GradientBucket& x) {
+  archive("parameters", x.parameters);
+  archive("parameters_per_rank", x.parameters_per_rank);
+  archive("bytes", x.bytes);
+  archive("first_stage_only", x.first_stage_only);
+}
+
 static std::vector<std::string> enum_names(RecomputeUnit) { return recompute_unit_names(); }
 
 template <class Archive>
@@ -120,6 +128,10 @@ static void fields(Archive& archive, Software& x) {
   archive("tensor_overlap", x.tensor_overlap);
   archive("scattered_messages", x.scattered_messages);
   archive("data_overlap", x.data_overlap);
+  std::optional<GradientBucket> bucket;  // a key that only software has which says more than the default
+  if (x.data_bucket != GradientBucket{}) bucket = x.data_bucket;
+  archive("data_bucket", bucket);
+  if (bucket) x.data_bucket = *bucket;
   archive("optimizer_bytes", x.optimizer_bytes);
   archive("gradients", x.gradients);
   archive("exchange", x.exchange);

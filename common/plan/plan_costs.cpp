@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/gradient_buckets.hpp"
 #include "common/cost/pipeline_links.hpp"
 #include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
@@ -40,11 +41,25 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
                          placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
 }
 
-// Over the data-parallel ranks of a stage, after its last backward, or beside that: of slices the first one's.
-Seconds gradient_reduction(const Plan& plan, const ComputeCost& stage, const GroupPlacement& group) {
-  const Seconds time = collective_time(plan.cluster.machine, Collective::all_reduce,
-                                       static_cast<double>(stage.gradient_bytes.value), group);
-  return plan.software.data_overlap ? std::max(time - backward_time(times_of(stage, 0)), Seconds{}) : time;
+// Beside its last backward, of slices the first one's, or as one behind it.
+bool overlaps(const Plan& plan, int stage) {
+  if (!plan.software.data_overlap) return false;
+  return stage == 0 || !plan.software.data_bucket.first_stage_only;
+}
+
+std::vector<CollectivePlan> reduction_of(const Plan& plan, std::span<const ComputeCost> blocks, int stage,
+                                         const GroupPlacement& group) {
+  if (group.ranks <= 1) return {};
+  std::vector<BlockGradients> made;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    made.push_back({backward_time(times_of(*block, 0)), block->gradient_bytes});
+  }
+  if (overlaps(plan, stage)) {
+    return bucketed_reduction(plan.cluster.machine, group, made, bucket_bytes(plan.software, group.ranks));
+  }
+  Bytes all;
+  for (const BlockGradients& block : made) all += block.bytes;
+  return {fastest_collective(plan.cluster.machine, Collective::all_reduce, static_cast<double>(all.value), group)};
 }
 
 // Hidden states of the share of a microbatch that a pipeline rank's ranks take.
@@ -173,16 +188,19 @@ StageGroups stage_groups(const Plan& plan, int rank) {
           .data = reduction_placement(plan, rank)};
 }
 
-ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const StageGroups& groups) {
+ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum, int stage,
+                          const StageGroups& groups) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
-  blocks.gradient_reduction = gradient_reduction(plan, blocks, groups.data);
-  if (blocks.tensor_gradient_bytes > Bytes{}) {
-    blocks.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
-                                        static_cast<double>(blocks.tensor_gradient_bytes.value), groups.tensor);
+  const std::vector<CollectivePlan> reduction = reduction_of(plan, blocks, stage, groups.data);
+  const Seconds beside = overlaps(plan, stage) ? backward_time(times_of(sum, 0)) : Seconds{};
+  sum.gradient_reduction = exposed(reduction, beside);
+  if (sum.tensor_gradient_bytes > Bytes{}) {
+    sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
+                                     static_cast<double>(sum.tensor_gradient_bytes.value), groups.tensor);
   }
   // Every rank has it once; its steps follow one another.
-  blocks.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
-  return blocks;
+  sum.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
+  return sum;
 }
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
@@ -190,7 +208,8 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
   const StageGroups groups = stage_groups(plan, 0);
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    costs.stages.push_back(cost_of_stage(plan, stage_cost(run, plan.split, stage), stage, groups));
+    costs.stages.push_back(
+        cost_of_stage(plan, stage_blocks(run, plan.split, stage), stage_cost(run, plan.split, stage), stage, groups));
   }
   return costs;
 }
@@ -252,10 +271,32 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto rank = static_cast<std::size_t>(plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
-    const ComputeCost blocks_of_stage = stage_cost(run[rank], plan.split, stage);
-    costs.stages.push_back(cost_of_stage(plan, blocks_of_stage, stage, groups[rank]));
+    costs.stages.push_back(cost_of_stage(plan, stage_blocks(run[rank], plan.split, stage),
+                                         stage_cost(run[rank], plan.split, stage), stage, groups[rank]));
   }
   return costs;
+}
+
+Reductions planned_reductions(const Plan& plan) {
+  const Scenario scenario = scenario_of(plan);
+  RankBlocks blocks;
+  if (has_stage_data(plan.layout)) {
+    blocks = blocks_by_rank(plan, scenario);
+    for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
+      auto& own = blocks[static_cast<std::size_t>(rank)];
+      own = as_split(plan, std::move(own), boundary_of_rank(plan, rank));
+    }
+  } else {
+    blocks = {as_split(plan, plan_blocks(plan, scenario), bytes(plan.boundary))};
+  }
+  Reductions all;
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    const int rank = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+    const std::vector<ComputeCost>& own = blocks.size() > 1 ? blocks[static_cast<std::size_t>(rank)] : blocks.front();
+    const int placed = has_stage_data(plan.layout) ? rank : 0;
+    all.push_back(reduction_of(plan, stage_blocks(own, plan.split, stage), stage, reduction_placement(plan, placed)));
+  }
+  return all;
 }
 
 PipelineCosts predicted_costs(const Plan& plan, double expert_load) {

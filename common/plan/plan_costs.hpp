@@ -2,6 +2,7 @@
 // stand.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
@@ -56,7 +57,14 @@ struct StageGroups {
 // megatron/core/distributed/finalize_model_grads.py). `groups`: of its rank. Of the plan's schedule the placement
 // counts.
 [[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
-[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, ComputeCost blocks, int stage, const StageGroups& groups);
+// `sum`: that of `blocks`, which are all of the stage.
+[[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum,
+                                        int stage, const StageGroups& groups);
+
+// Of each stage the all-reduces of its gradients (common/cost/gradient_buckets.hpp), from its last backward's start
+// where they overlap it; none without data parallelism. Of a plan with measured costs as if they were predicted.
+using Reductions = std::vector<std::vector<CollectivePlan>>;
+[[nodiscard]] Reductions planned_reductions(const Plan& plan);
 
 // How the ranks of a pipeline rank's stage that reduce their gradients stand. The reductions of other stages that share
 // ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data degrees

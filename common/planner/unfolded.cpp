@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/stage_programs.hpp"
 #include "common/planner/traffic.hpp"
-#include "common/planner/unfolded_stages.hpp"
 
 namespace plumb {
 namespace {
@@ -40,27 +40,59 @@ StageParts parts_of_stage(const Plan& plan, const StagePrograms& programs, int s
   return all;
 }
 
+// Of each stage the rank that ends its last action last, the first of equal ones.
+std::vector<int> slowest_ranks(const Layout& layout, const ScheduleGraph& graph, const Evaluation& evaluation) {
+  std::vector<Seconds> end_of(static_cast<std::size_t>(graph.ranks));
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!occupies_rank(node)) continue;
+    Seconds& end = end_of[static_cast<std::size_t>(node.rank)];
+    end = std::max(end, evaluation.end[id]);
+  }
+  std::vector<int> slowest;
+  for (int stage = 0; stage < layout.pipeline; ++stage) {
+    const auto first = end_of.begin() + first_rank(layout, stage);
+    slowest.push_back(static_cast<int>(std::max_element(first, first + stage_width(layout, stage)) - end_of.begin()));
+  }
+  return slowest;
+}
+
+// Ranks that are looked at together, by the folded one for which each stands: a lane, or where stages have different
+// data degrees each rank alone.
+std::vector<std::vector<int>> views(const Layout& layout) {
+  std::vector<std::vector<int>> all;
+  if (!has_stage_data(layout)) {
+    for (Lane& lane : lanes_of(layout)) all.push_back(std::move(lane.ranks));
+    return all;
+  }
+  for (int rank = 0; rank < ranks(layout); ++rank) {
+    std::vector<int> alone(static_cast<std::size_t>(layout.pipeline), all_ranks);
+    alone[static_cast<std::size_t>(coordinates(layout, rank).at(static_cast<std::size_t>(MeshAxis::pipeline)))] = rank;
+    all.push_back(std::move(alone));
+  }
+  return all;
+}
+
 }  // namespace
 
 UnfoldingDetails unfolding_details(const Plan& plan) {
-  const Machine& machine = plan.cluster.machine;
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
                                                           placement(plan.layout, MeshAxis::tensor, plan.cluster)),
                            .slices = plan.schedule.slices};
-  const GroupPlacement data = reduction_placement(plan, 0);
+  const Reductions reductions = planned_reductions(plan);
+  const bool divides = plan.layout.tensor.degree > 1 && !has_stage_data(plan.layout);
   std::vector<StagePrograms> programs;  // by slice
-  if (plan.layout.tensor.degree > 1) {
+  if (divides) {
     for (const Slice& slice : slices_of(plan)) programs.emplace_back(plan, slice);
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    const Bytes gradients = plan.costs.stages[static_cast<std::size_t>(stage)].gradient_bytes;
     for (int slice = 0; slice < details.slices; ++slice) {
       StageParts parts;
       if (!programs.empty()) {
         parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
       }
-      parts.reduction = fastest_collective(machine, Collective::all_reduce, static_cast<double>(gradients.value), data);
+      parts.reduction = reductions[static_cast<std::size_t>(stage)];
       details.stages.push_back(std::move(parts));
     }
   }
@@ -71,35 +103,46 @@ UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded) {
   return unfold(folded, plan.costs, plan.layout, unfolding_details(plan));
 }
 
-Timeline unfolded_timeline(const Plan& plan, std::string_view engine,
-                           const std::function<Evaluation(const UnfoldedGraph&)>& run) {
-  if (has_stage_data(plan.layout)) {
-    return unfolded_stages_timeline(plan, engine, [&](const ScheduleGraph& graph) { return run({.graph = graph}); });
-  }
+Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunGraph& run) {
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph folded = build_graph(lowered, plan.costs);
-  UnfoldedGraph unfolded = unfolded_graph(plan, folded);
-  const Evaluation evaluation = run(unfolded);
+  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Evaluation evaluation = run(unfolded.graph);
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, std::string(engine));
   timeline.ranks.resize(static_cast<std::size_t>(unfolded.graph.ranks));
   timeline.memory.resize(timeline.ranks.size());
   std::vector<Event> events;
-  for (int lane = 0; lane < unfolded.lanes; ++lane) {
-    PredictedStep predicted = predicted_step(lowered, plan.costs, folded, in_lane(unfolded, evaluation, lane));
-    for (std::size_t rank = 0; rank < predicted.ranks.size(); ++rank) {
-      const int place = rank_in_lane(unfolded, static_cast<int>(rank), lane);
-      timeline.ranks[static_cast<std::size_t>(place)] = predicted.ranks[rank];
-      timeline.memory[static_cast<std::size_t>(place)] = std::move(predicted.memory[rank]);
+  for (const std::vector<int>& rank_of : views(plan.layout)) {
+    const auto shown = [&](int folded_rank) { return rank_of[static_cast<std::size_t>(folded_rank)]; };
+    PredictedStep predicted =
+        predicted_step(lowered, plan.costs, folded, folded_back(folded, unfolded, evaluation, rank_of));
+    for (std::size_t stage = 0; stage < rank_of.size(); ++stage) {
+      if (rank_of[stage] == all_ranks) continue;
+      timeline.ranks[static_cast<std::size_t>(rank_of[stage])] = predicted.ranks[stage];
+      timeline.memory[static_cast<std::size_t>(rank_of[stage])] = std::move(predicted.memory[stage]);
     }
     for (Event& event : predicted.step.events) {
-      event.rank = rank_in_lane(unfolded, event.rank, lane);
-      if (event.peer >= 0) event.peer = rank_in_lane(unfolded, event.peer, lane);
+      if (shown(event.rank) == all_ranks) continue;
+      event.rank = shown(event.rank);
+      if (event.peer >= 0) {
+        event.peer = shown(event.peer) == all_ranks ? first_rank(plan.layout, event.peer) : shown(event.peer);
+      }
       events.push_back(event);
     }
   }
   timeline.steps.push_back(ordered_step(std::move(events)));
   count_received(timeline, plan);
   return timeline;
+}
+
+Timeline folded_back_timeline(const Plan& plan, std::string_view engine, const RunGraph& run) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph folded = build_graph(lowered, plan.costs);
+  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Evaluation evaluation = run(unfolded.graph);
+  const Evaluation of_slowest =
+      folded_back(folded, unfolded, evaluation, slowest_ranks(plan.layout, unfolded.graph, evaluation));
+  return predicted_timeline(plan, lowered, folded, of_slowest, std::string(engine));
 }
 
 }  // namespace plumb

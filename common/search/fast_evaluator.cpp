@@ -146,7 +146,10 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
     const auto rank = static_cast<std::size_t>(compiled.rank_of_stage[stage]);
     const std::pair key{runs_->number(first, last), compiled.stages_of_rank[rank].size()};
     const auto [found, is_new] = stage_costs_.try_emplace(key);
-    if (is_new) found->second = cost_of_stage(plan_, runs_->run(first, last), static_cast<int>(stage), groups_);
+    if (is_new) {
+      const std::span<const ComputeCost> blocks{runs_->blocks().begin() + first, runs_->blocks().begin() + last};
+      found->second = cost_of_stage(plan_, blocks, runs_->run(first, last), static_cast<int>(stage), groups_);
+    }
     costs_.stages[stage] = found->second;
     first = last;
   }

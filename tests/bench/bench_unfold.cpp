@@ -46,13 +46,13 @@ void unfolded(benchmark::State& state, int pipeline, int data, int microbatches)
   std::size_t nodes = 0;
   std::size_t flows = 0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(unfolded_timeline(plan, "simgrid", [&](const UnfoldedGraph& all) {
-      nodes = all.graph.nodes.size();
+    benchmark::DoNotOptimize(unfolded_timeline(plan, "simgrid", [&](const ScheduleGraph& all) {
+      nodes = all.nodes.size();
       flows = 0;
-      for (const Node& node : all.graph.nodes) {
-        if (node.group >= 0) flows += all.graph.groups[static_cast<std::size_t>(node.group)].size();
+      for (const Node& node : all.nodes) {
+        if (node.group >= 0) flows += all.groups[static_cast<std::size_t>(node.group)].size();
       }
-      return sim::simulate(all.graph, sim::platform_of(plan.cluster, plan.costs, all.graph.ranks));
+      return sim::simulate(all, sim::platform_of(plan.cluster, plan.costs, all.ranks));
     }));
   }
   state.counters["nodes"] = static_cast<double>(nodes);

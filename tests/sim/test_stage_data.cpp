@@ -1,6 +1,6 @@
 // Stages with different data degrees through SimGrid: as the longest path where nothing contends, else slower.
 #include "common/planner/make_plan.hpp"
-#include "common/planner/unfolded_stages.hpp"
+#include "common/planner/unfolded.hpp"
 #include "sim/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"

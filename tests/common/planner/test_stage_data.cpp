@@ -10,7 +10,6 @@
 #include "common/planner/make_plan.hpp"
 #include "common/planner/planner.hpp"
 #include "common/planner/unfolded.hpp"
-#include "common/planner/unfolded_stages.hpp"
 #include "common/scenario_file/stage_data_choices.hpp"
 #include "common/study/what_if.hpp"
 #include "tests/catch.hpp"
@@ -209,8 +208,7 @@ TEST_CASE("without contention all ranks of such stages take what those that stan
     INFO(c.software << " " << c.schedule << " " << c.recompute << " " << c.data);
     const Plan plan = plan_of(c);
     const Timeline folded = predict_by_path(plan);
-    const Timeline all =
-        unfolded_timeline(plan, "path", [](const UnfoldedGraph& graph) { return evaluate(graph.graph); });
+    const Timeline all = unfolded_timeline(plan, "path", [](const ScheduleGraph& graph) { return evaluate(graph); });
     const Timeline back =
         folded_back_timeline(plan, "path", [](const ScheduleGraph& graph) { return evaluate(graph); });
     REQUIRE(std::ssize(all.ranks) == ranks(plan.layout));
@@ -231,7 +229,7 @@ TEST_CASE("every rank has its actions, and what it receives of each message adds
   const Plan plan = plan_of({.data = "{by_stage: [2, 3, 1]}", .pipeline = 3, .tensor = 1, .microbatch = 2});
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph folded = build_graph(lowered, plan.costs);
-  const UnfoldedStages unfolded = unfolded_stages(plan, folded);
+  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
   CHECK(unfolded.graph.ranks == 6);
   std::map<int, int> computed;
   std::map<int, std::int64_t> received;

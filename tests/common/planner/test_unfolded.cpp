@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "common/cost/gradient_buckets.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
 
@@ -70,8 +71,7 @@ TEST_CASE("without contention all ranks take the time, memory and traffic of tho
     INFO(name_of(c));
     const Plan plan = plan_of(c);
     const Timeline folded = predict_by_path(plan);
-    const Timeline all =
-        unfolded_timeline(plan, "path", [](const UnfoldedGraph& graph) { return evaluate(graph.graph); });
+    const Timeline all = unfolded_timeline(plan, "path", [](const ScheduleGraph& graph) { return evaluate(graph); });
     REQUIRE(all.ranks.size() == static_cast<std::size_t>(ranks(plan.layout)));
     CHECK(all.steps[0].duration.value == Approx(folded.steps[0].duration.value).epsilon(1e-9));
     const int stride = pipeline_stride(plan.layout);
@@ -98,7 +98,11 @@ TEST_CASE("an unfolded graph has every rank, and each collective waits for all o
   const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
   const ScheduleGraph& graph = unfolded.graph;
   CHECK(graph.ranks == 16);
-  CHECK(unfolded.lanes == 8);
+  for (NodeId id = 0; id < folded.nodes.size(); ++id) {
+    const Node& node = folded.nodes[id];
+    REQUIRE(unfolded.copies[id].size() == (node.kind == NodeKind::transfer ? 16 : 8));
+    REQUIRE(unfolded.copies[id].front().rank == (node.kind == NodeKind::transfer ? 0 : 8 * node.rank));
+  }
   std::vector<std::set<int>> before(graph.nodes.size());
   std::vector<std::set<int>> after(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
@@ -141,18 +145,18 @@ TEST_CASE("a reduction that the last backward hides is whole, and starts when th
   const Evaluation evaluation = evaluate(unfolded.graph);
   const Seconds whole = time_of(unfolding_details(plan).stages[0].reduction);
   REQUIRE(plan.costs.stages[0].gradient_reduction < whole);
-  const std::size_t lanes = static_cast<std::size_t>(unfolded.lanes);
   const NodeId last = folded.rank_order[0][folded.rank_order[0].size() - 2];  // before the optimizer's step
   REQUIRE(folded.nodes[last].action.kind == ActionKind::backward);
   int found = 0;
   for (NodeId id = 0; id < folded.nodes.size(); ++id) {
     if (folded.nodes[id].action.kind != ActionKind::reduce_gradient) continue;
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::size_t rank = 0; rank < unfolded.copies[id].size(); ++rank) {
       ++found;
-      const double start = evaluation.start[unfolded.first[id * lanes + lane]].value;
-      CHECK(start == Approx(evaluation.start[unfolded.first[last * lanes + lane]].value).epsilon(1e-12));
-      CHECK(evaluation.end[unfolded.last[id * lanes + lane]].value == Approx(start + whole.value).epsilon(1e-12));
+      const NodeCopy& copy = unfolded.copies[id][rank];
+      const double start = evaluation.start[copy.first].value;
+      CHECK(start == Approx(evaluation.start[unfolded.copies[last][rank].first].value).epsilon(1e-12));
+      CHECK(evaluation.end[copy.last].value == Approx(start + whole.value).epsilon(1e-12));
     }
   }
-  CHECK(found == unfolded.lanes);
+  CHECK(found == unfolded.graph.ranks);
 }

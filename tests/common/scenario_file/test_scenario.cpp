@@ -208,6 +208,17 @@ TEST_CASE("a file of software may be like another, which may be like a third") {
   CHECK(software("{like: mine.yaml, dropout: " + dropout + "}") == expected);
 }
 
+TEST_CASE("gradients are reduced in buckets of so many bytes, torch's if nothing is said, or of so many parameters") {
+  const auto bucket = [](const std::string& software) {
+    return read_text(scenario_text("software: " + software + "\n")).software.data_bucket;
+  };
+  CHECK(bucket("plumb") == GradientBucket{.bytes = {25 << 20}});
+  CHECK(bucket("{like: plumb, data_bucket: {bytes: 1 GiB}}") == GradientBucket{.bytes = {1 << 30}});
+  CHECK(bucket("megatron-2024") ==
+        GradientBucket{
+            .parameters = 40'000'000, .parameters_per_rank = 1'000'000, .bytes = {}, .first_stage_only = true});
+}
+
 TEST_CASE("PLUMB_SCENARIOS names another folder of shipped files") {
   const TemporaryFolder folder;
   ::setenv("PLUMB_SCENARIOS", folder.file("").c_str(), 1);

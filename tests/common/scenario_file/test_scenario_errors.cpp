@@ -191,6 +191,9 @@ TEST_CASE("software that there is not, and facts that it has not") {
           {"key 'name' is missing in software", "a block of its own needs name and source"}},
          {"software: {like: plumb, drop_out: true}\n", {"scenario.yaml:11:", "did you mean 'dropout'?"}},
          {"software: {like: plumb, exchange: sync}\n", {"exchange"}},
+         {"software: {like: plumb, data_bucket: {}}\n", {"data_bucket is of so many bytes, or of so many parameters"}},
+         {"software: {like: plumb, data_bucket: {bytes: 25 MiB, parameters: 1}}\n", {"of so many bytes, or of"}},
+         {"software: {like: plumb, data_bucket: {byte: 25 MiB}}\n", {"did you mean 'bytes'?"}},
          {"software: {like: plumb, step_overhead: 5}\n", {"has no unit"}},
          {"software: {like: plumb, hidden_in_pairs: 2}\n", {"hidden_in_pairs"}}});
 }

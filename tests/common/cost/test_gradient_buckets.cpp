@@ -1,0 +1,96 @@
+// Gradients that are reduced in buckets, against closed forms and against buckets gone through one by one.
+#include "common/cost/gradient_buckets.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+Machine machine(double latency) {
+  Machine result{.name = "made up", .devices = 8};
+  result.collective_bandwidth.value = {2e9};
+  result.collective_latency.value = {latency};
+  return result;
+}
+
+constexpr GroupPlacement group{.ranks = 4, .per_machine = 4};
+
+// A ring's: 2·3/4 of the bytes at 2 GB/s.
+double seconds(double bytes) { return 1.5 * bytes / 2e9; }
+
+Seconds backward_of(const std::vector<BlockGradients>& blocks) {
+  Seconds sum;
+  for (const BlockGradients& block : blocks) sum += block.backward;
+  return sum;
+}
+
+double exposed_of(const std::vector<BlockGradients>& blocks, Bytes bucket, double latency = 0) {
+  return exposed(bucketed_reduction(machine(latency), group, blocks, bucket), backward_of(blocks)).value;
+}
+
+}  // namespace
+
+// n blocks, each a bucket that takes c beside a backward of b: where c ≤ b all but the last are hidden, else they stand
+// one behind the other from the end of the first block's backward on.
+TEST_CASE("equal blocks of a bucket each show the last one, or what does not fit behind all but the first") {
+  const Bytes bytes{1'000'000'000};
+  const double c = seconds(1e9);
+  for (const int n : {1, 2, 12}) {
+    const std::vector<BlockGradients> slow(static_cast<std::size_t>(n), {{2 * c}, bytes});
+    CHECK(exposed_of(slow, bytes) == Approx(c));
+    const std::vector<BlockGradients> fast(static_cast<std::size_t>(n), {{c / 3}, bytes});
+    CHECK(exposed_of(fast, bytes) == Approx(n * c - (n - 1) * c / 3));
+  }
+}
+
+TEST_CASE("one bucket stands behind the backward, whatever is in it") {
+  const std::vector<BlockGradients> blocks{{{3}, {700}}, {{1}, {0}}, {{2}, {1'000'000}}};
+  CHECK(exposed_of(blocks, {std::int64_t{1} << 40}) == Approx(seconds(1'000'700)));
+}
+
+TEST_CASE("ranks without others reduce nothing") {
+  CHECK(bucketed_reduction(machine(1), {.ranks = 1}, std::vector<BlockGradients>{{{1}, {100}}}, {10}).empty());
+}
+
+TEST_CASE("buckets follow one another, each when its last gradient is there") {
+  std::mt19937 random(7);
+  const auto number = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<BlockGradients> blocks;
+    for (int block = number(9); block >= 0; --block) {
+      blocks.push_back({{number(1000) * 1e-3}, {std::int64_t{number(1000)} * 1'000'000}});
+    }
+    const Bytes bucket{(1 + std::int64_t{number(400)}) * 1'000'000};
+    const double latency = number(20) * 1e-3;
+    // One by one: the bytes in the order in which they are made.
+    std::int64_t all = 0;
+    for (const BlockGradients& block : blocks) all += block.bytes.value;
+    double free = 0;
+    for (std::int64_t begin = 0; begin < all; begin += bucket.value) {
+      const std::int64_t end = std::min(begin + bucket.value, all);
+      double ready = 0;
+      std::int64_t made = 0;
+      for (const BlockGradients& block : blocks) {
+        ready += block.backward.value;
+        made += block.bytes.value;
+        if (made >= end) break;
+      }
+      free = std::max(free, ready) + latency + seconds(static_cast<double>(end - begin));
+    }
+    const double backward = backward_of(blocks).value;
+    CHECK(exposed_of(blocks, bucket, latency) == Approx(std::max(free - backward, 0.0)).margin(1e-9));
+  }
+}
+
+TEST_CASE("buckets of so many parameters grow with the ranks, and are in the bytes of the main gradients") {
+  Software software{.data_bucket = {.parameters = 40'000'000, .parameters_per_rank = 1'000'000, .bytes = {}}};
+  CHECK(bucket_bytes(software, 8) == Bytes{160'000'000});
+  CHECK(bucket_bytes(software, 64) == Bytes{256'000'000});
+  software.gradients = ElementType::bf16;
+  CHECK(bucket_bytes(software, 64) == Bytes{128'000'000});
+  CHECK(bucket_bytes(Software{}, 64) == Bytes{25 << 20});
+}
