@@ -50,16 +50,60 @@ void require_countable_block(double bytes, const Scenario& scenario) {
                        (scenario.software.flash_attention ? "" : ", or software with flash attention"));
 }
 
-// Among how many ranks what an operation keeps is divided: its work, of products their output; and what waits for W.
-double kept_ways(const Operation& operation, const PlacedBlock& placed) {
+bool multiplies(const Operation& operation) {
+  return is_matmul(operation.kind) || operation.kind == OperationKind::lookup;
+}
+
+// What part of a site's output a rank has behind a move; without one, of all that its site reads and makes.
+double share_behind(const PlacedMove* move, const PlacedSite& site, const PlacedBlock& placed) {
+  if (move == nullptr) return share_of(placed.mesh, site);
+  return static_cast<double>(move->move.elements_to) / static_cast<double>(elements(site.outputs.front().whole.shape));
+}
+
+// What part of what an operation keeps until I one rank holds: of its work, of products of their output; of which
+// experts each token goes to, as it is dispatched.
+double kept_share(const Operation& operation, const PlacedBlock& placed) {
   const PlacedSite& site = site_of(placed, site_name(operation));
-  const bool product = is_matmul(operation.kind) || operation.kind == OperationKind::lookup;
-  return product ? ways_of(placed.mesh, site.kept.front()) : site.ways;
+  if (multiplies(operation)) return 1.0 / ways_of(placed.mesh, site.kept.front());
+  const bool routes = operation.kind == OperationKind::routing;
+  const std::string& output = site.outputs.front().whole.name;
+  return share_behind(routes ? find_move(placed, Phase::forward, Role::input, output) : nullptr, site, placed);
+}
+
+// The same of what waits for W: output gradients of products as their site makes the output, inputs of products as
+// these read them. What I has gathered is held until W.
+double waiting_share(const Operation& operation, const PlacedBlock& placed) {
+  const PlacedSite& site = site_of(placed, site_name(operation));
+  const PlacedTensor& output = site.outputs.front();
+  if (multiplies(operation)) return 1.0 / ways_of(placed.mesh, output);
+  return share_behind(find_move(placed, Phase::input_gradient, Role::input, output.whole.name), site, placed);
 }
 
 // x·A of an adapter's matmul, whole on every rank unless its tokens are divided.
 double adapter_bytes(const Operation& operation) {
   return operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
+}
+
+// The most that a move of the block has on either side of it beyond a boundary: with sequence parallelism all tokens.
+Bytes moved_whole(const BlockShapes& shapes, const Training& training, Bytes boundary, int slices) {
+  std::int64_t largest = 0;
+  for (const PlacedMove& each : shapes.placed.moves) {
+    if (!each.move.collective || each.role == Role::statistics) continue;
+    largest = std::max({largest, each.move.elements_from, each.move.elements_to});
+  }
+  const Bytes whole{largest * element_bytes(training.precision) / slices};
+  return std::max(whole - boundary, Bytes{});
+}
+
+// Whether several products give back the gradient of one value that is then moved.
+bool adds_up_before_move(const BlockShapes& shapes, const Software& software) {
+  if (software.fused_projections) return false;
+  return std::ranges::any_of(shapes.placed.moves, [&](const PlacedMove& each) {
+    if (!each.move.collective || each.role != Role::input_gradient) return false;
+    return std::ranges::count_if(shapes.placed.sites, [&](const PlacedSite& site) {
+             return is_matmul(site.kind) && site.inputs.front().whole.name == each.tensor;
+           }) > 1;
+  });
 }
 
 // The gradient of a table is made dense: cleared, written, added to the main one.
@@ -144,14 +188,16 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   double largest_kept = 0;
   for (const Operation& operation : shapes.operations) {
     const double adapter = adapter_bytes(operation);  // W also has its gradient
-    const double share = 1.0 / kept_ways(operation, shapes.placed);
+    const double share = kept_share(operation, shapes.placed);
     const double bytes = tokens * ((operation.kept_bytes - adapter) * share + adapter);
     kept += bytes;
-    kept_for_weight += tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * share + 2 * adapter);
+    kept_for_weight +=
+        tokens *
+        ((operation.kept_for_weight_bytes - 2 * adapter) * waiting_share(operation, shapes.placed) + 2 * adapter);
     if (makes_probabilities(operation)) kept_of_redone += bytes;
   }
   for (const Operation& operation : shapes.made.empty() ? shapes.operations : shapes.made) {
-    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * (1.0 / kept_ways(operation, shapes.placed)));
+    largest_kept = std::max(largest_kept, tokens * operation.kept_bytes * kept_share(operation, shapes.placed));
   }
   require_countable_block(std::max({kept, kept_for_weight, largest_kept}) * slice.of, scenario);
   std::int64_t largest_parameter = 0;
@@ -170,8 +216,10 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   cost.hidden_in_backward = times.hidden;
   cost.kept_bytes = whole(kept);
   cost.kept_for_weight_bytes = whole(kept_for_weight);
-  cost.forward_workspace_bytes = boundary + whole(largest_kept);
-  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest_kept);
+  const Bytes moved = moved_whole(shapes, training, boundary, slice.of);
+  cost.forward_workspace_bytes = boundary + moved + whole(largest_kept);
+  const std::int64_t gradients = adds_up_before_move(shapes, scenario.software) ? 4 : 2;
+  cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest_kept);
   cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter};
   redo_inside_backward(cost, scenario, times.redone, whole(kept_of_redone));
   cost.optimizer = optimizer_time(parameters, scenario);

@@ -51,6 +51,9 @@ ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
     sum.kept_for_weight_bytes += block.kept_for_weight_bytes;
     worst_forward = std::max(worst_forward, sum.kept_bytes + block.forward_workspace_bytes);
   }
+  // B: the blocks behind hold nothing, those before it all that F kept.
+  Bytes held_in_backward = sum.kept_bytes;
+  Bytes worst_backward = held_in_backward;
   // I: the blocks behind hold what W needs, this one and those before it all that F kept. W: those behind hold nothing.
   Bytes held_in_input = sum.kept_bytes;
   Bytes held_in_weight = sum.kept_for_weight_bytes;
@@ -59,13 +62,23 @@ ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     worst_input = std::max(worst_input, held_in_input + block->input_gradient_workspace_bytes);
     worst_weight = std::max(worst_weight, held_in_weight + block->weight_gradient_workspace_bytes);
+    worst_backward = std::max(worst_backward, held_in_backward + backward_workspace(*block));
+    held_in_backward -= block->kept_bytes;
     held_in_input += block->kept_for_weight_bytes - block->kept_bytes;
     held_in_weight -= block->kept_for_weight_bytes;
   }
   sum.forward_workspace_bytes = worst_forward - sum.kept_bytes;
   sum.input_gradient_workspace_bytes = worst_input - sum.kept_bytes;
   sum.weight_gradient_workspace_bytes = worst_weight - sum.kept_for_weight_bytes;
+  const Bytes of_backward = worst_backward - sum.kept_bytes;
+  if (of_backward != backward_workspace(sum)) sum.backward_workspace_bytes = of_backward;
   return sum;
+}
+
+Bytes backward_workspace(const ComputeCost& cost) {
+  return cost.backward_workspace_bytes.value_or(
+      std::max(cost.input_gradient_workspace_bytes,
+               cost.kept_for_weight_bytes + cost.weight_gradient_workspace_bytes - cost.kept_bytes));
 }
 
 const std::vector<std::string>& optimizer_names() {
@@ -93,6 +106,7 @@ ComputeCost redone_in_backward(ComputeCost layer, Bytes input) {
   for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward;
   layer.input_gradient_workspace_bytes += layer.kept_bytes - input;
   layer.forward_workspace_bytes += layer.kept_bytes - input;
+  if (layer.backward_workspace_bytes) *layer.backward_workspace_bytes += layer.kept_bytes - input;
   layer.kept_bytes = input;
   return layer;
 }
@@ -131,6 +145,11 @@ ComputeCost of_slices(const std::vector<ComputeCost>& slices) {
                            &ComputeCost::weight_gradient_workspace_bytes}) {
     largest(bytes);
   }
+  if (cost.backward_workspace_bytes) {
+    for (const ComputeCost& slice : slices) {
+      cost.backward_workspace_bytes = std::max(*cost.backward_workspace_bytes, backward_workspace(slice));
+    }
+  }
   for (const ComputeCost& slice : slices) cost.slices.push_back(mean_times(slice));
   return cost;
 }
@@ -143,6 +162,7 @@ ComputeCost per_slice(ComputeCost cost, int slices) {
                         &cost.input_gradient_workspace_bytes}) {
     *amount = *amount / slices;
   }
+  if (cost.backward_workspace_bytes) cost.backward_workspace_bytes = *cost.backward_workspace_bytes / slices;
   return cost;
 }
 

@@ -34,6 +34,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_workspace_bytes", x.forward_workspace_bytes);
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
+  archive("backward_workspace_bytes", x.backward_workspace_bytes);
   std::optional<std::vector<ActionTimes>> slices;  // a key that only stages of unlike slices have
   if (!x.slices.empty()) slices = x.slices;
   archive("slices", slices);

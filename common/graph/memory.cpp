@@ -193,9 +193,8 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
       const Bytes workspace = cost.weight_gradient_workspace_bytes;
       return {{.workspace = workspace}, {.kept = -for_weight, .workspace = -workspace}};
     }
-    default: {  // B is I and then W
-      const Bytes workspace =
-          std::max(cost.input_gradient_workspace_bytes, for_weight + cost.weight_gradient_workspace_bytes - kept);
+    default: {  // B
+      const Bytes workspace = backward_workspace(cost);
       return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
     }
   }

@@ -328,3 +328,19 @@ double received_bytes(const PlacedBlock& block, const PlacedMove& each, ElementT
 }
 
 }  // namespace plumb
+double share_of(const Mesh& mesh, const PlacedSite& site) {
+  const auto is_copied = [&](const PlacedTensor& each) {
+    return has(each.whole.shape, Dim::kv_heads) && ways_of(mesh, each) != site.ways;
+  };
+  if (std::ranges::none_of(site.inputs, is_copied)) return 1.0 / site.ways;
+  std::int64_t local = 0;
+  std::int64_t whole = 0;
+  for (const auto* tensors : {&site.inputs, &site.outputs}) {
+    for (const PlacedTensor& each : *tensors) {
+      local += elements(each.local);
+      whole += elements(each.whole.shape);
+    }
+  }
+  return static_cast<double>(local) / static_cast<double>(whole);
+}
+

@@ -139,9 +139,20 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
+namespace {
+
+bool has_full_backward(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::backward; });
+  });
+}
+
+}  // namespace
+
 SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
                              const Stop* stop) {
   const bool recompute = recomputes_by_action(plan);
+  const bool splits = splits_backward(plan.schedule);
   SplitProblem sure{.block_times = {},
                     .block_fixed_bytes = {},
                     .block_kept_bytes = {},
@@ -153,9 +164,14 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     sure.block_times.push_back(microbatch_time(block, recompute));
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
     sure.block_kept_bytes.push_back(block.kept_bytes);
-    sure.block_workspaces.push_back(block_workspace(block));
+    sure.block_workspaces.push_back(splits ? block_workspace(block) : in_full_backward(block));
   }
   SplitProblem least = sure;
+  if (splits && has_full_backward(plan.schedule)) {  // which needs less
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+      least.block_workspaces[block] = in_full_backward(blocks[block]);
+    }
+  }
   const Bytes message = sent_boundary_bytes(plan);
   const std::vector<std::int64_t> messages = most_messages(plan.schedule, sure.rank_of_stage, held.moments.size());
   for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {

@@ -232,11 +232,8 @@ class RankRun {
         return {};
       case ActionKind::input_gradient:
         return stage.input_gradient(microbatch, std::move(input));
-      case ActionKind::backward: {
-        Payload gradient = stage.input_gradient(microbatch, std::move(input));
-        stage.weight_gradient(microbatch);
-        return gradient;
-      }
+      case ActionKind::backward:
+        return stage.backward(microbatch, std::move(input));
       case ActionKind::weight_gradient:
         stage.weight_gradient(microbatch);
         return {};

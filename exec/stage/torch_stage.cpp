@@ -198,6 +198,14 @@ void TorchStage::recompute(int microbatch) {
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
   if (evicted_.contains(microbatch)) {
+  return go_back(microbatch, std::move(output_gradient), false);
+}
+
+Payload TorchStage::backward(int microbatch, Payload output_gradient) {
+  return go_back(microbatch, std::move(output_gradient), true);
+}
+
+Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_weights) {
     throw RunError("stage " + std::to_string(settings_.stage),
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
   }
@@ -209,6 +217,7 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
   }
+    if (with_weights) (*block)->weight_gradient(microbatch);
   if (settings_.update_every > 0) {
     const std::int32_t version = settings_.versions[static_cast<std::size_t>(microbatch)];
     const auto used = versions_.find(version);

@@ -29,6 +29,8 @@ class TorchStage final : public Stage {
   [[nodiscard]] Parcel evict(int microbatch) override;
   void load(int microbatch, Parcel parcel) override;
   void weight_gradient(int microbatch) override;
+  // Block by block: what a block keeps for W goes before the next one's I.
+  [[nodiscard]] Payload backward(int microbatch, Payload output_gradient) override;
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
   void optimizer_step() override;
@@ -54,6 +56,7 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
+  [[nodiscard]] Payload go_back(int microbatch, Payload output_gradient, bool with_weights);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape() const;
   [[nodiscard]] at::TensorOptions boundary_options() const;
   [[nodiscard]] at::Tensor received(Payload payload, const std::string& what) const;
