@@ -96,7 +96,9 @@ class KernelList {
 
   [[nodiscard]] bool reads_same(const Operation& a, const Operation& b) const {
     return b.kind == OperationKind::matmul && makes_inner(b) && input_of(a) == input_of(b) &&
-           b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
+           b.shape.times == a.shape.times &&
+           matmul_ways(placed_.mesh, site(b)).outputs == matmul_ways(placed_.mesh, site(a)).outputs &&
+           b.tuning.gradient_below == a.tuning.gradient_below;
   }
 
   [[nodiscard]] const std::string& input_of(const Operation& operation) const {

@@ -76,8 +76,12 @@ class TorchStage final : public Stage {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<WeightPtr> weights_;
   std::vector<WeightPtr> trained_;
-  std::vector<WeightPtr> partial_;  // of these, whose gradients are summed over the tensor group
-  WeightPtr tied_embedding_;        // each null unless its block stands here and the model is tied
+  struct Partial {
+    WeightPtr weight;
+    std::vector<int> summands;  // positions in the tensor group
+  };
+  std::vector<Partial> partial_;  // of these, whose gradients are summed over ranks of the tensor group
+  WeightPtr tied_embedding_;      // each null unless its block stands here and the model is tied
   WeightPtr tied_head_;
   std::unique_ptr<WeightOptimizer> optimizer_;  // of trained_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R

@@ -37,8 +37,10 @@ class Block {
   // No microbatch's I or W is still to come.
   [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty() && carried_.empty(); }
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
-  // Whether each rank of the tensor group has a summand of the weight's gradient.
-  [[nodiscard]] bool is_partial(const Weight& weight) const { return divided_ && divided_->of.is_partial(weight.name); }
+  // Division::summands of a weight.
+  [[nodiscard]] std::vector<int> summands(const Weight& weight) const {
+    return divided_ ? divided_->of.summands(weight.name) : std::vector<int>{};
+  }
 
  private:
   struct Graph {

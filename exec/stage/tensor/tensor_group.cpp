@@ -60,14 +60,20 @@ Clock::time_point TensorGroup::deadline() const {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place_.patience.value));
 }
 
-void TensorGroup::sum_in_place(const at::Tensor& x) {
+void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
   if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
-  collectives_->all_reduce(place_.ranks, bytes_of(x), element_type(x), deadline());
+  collectives_->all_reduce(ranks, bytes_of(x), element_type(x), deadline());
+}
+
+void TensorGroup::sum_in_place(const at::Tensor& x, const std::vector<int>& positions) {
+  std::vector<int> ranks;
+  for (const int position : positions) ranks.push_back(place_.ranks.at(static_cast<std::size_t>(position)));
+  sum_over(ranks, x);
 }
 
 at::Tensor TensorGroup::summed(const at::Tensor& x) {
   at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
-  sum_in_place(sum);
+  sum_over(place_.ranks, sum);
   return sum;
 }
 

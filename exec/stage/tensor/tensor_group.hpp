@@ -31,9 +31,9 @@ class TensorGroup final : public torch::CustomClassHolder {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(place_.ranks.size()); }
   [[nodiscard]] const Collectives& collectives() const { return *collectives_; }
 
-  // The sum, in memory of its own; and in place, of contiguous values.
+  // The sum, in memory of its own; and in place, of contiguous values, over those at these positions.
   [[nodiscard]] at::Tensor summed(const at::Tensor& x);
-  void sum_in_place(const at::Tensor& x);
+  void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);
   // x [batch, tokens, …]: the tokens of all ranks, in their order; and of a sum over all ranks this rank's tokens.
   [[nodiscard]] at::Tensor gathered(const at::Tensor& x);
   [[nodiscard]] at::Tensor summed_part(const at::Tensor& x);
@@ -45,6 +45,7 @@ class TensorGroup final : public torch::CustomClassHolder {
 
  private:
   [[nodiscard]] Clock::time_point deadline() const;
+  void sum_over(const std::vector<int>& ranks, const at::Tensor& x);
 
   std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it
   Place place_;
