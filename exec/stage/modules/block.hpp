@@ -53,6 +53,9 @@ class Block {
   };
 
   [[nodiscard]] std::vector<Carried> carried_before(const Pass& pass) const;
+  [[nodiscard]] at::Tensor run(const at::Tensor& input, const Pass& pass);
+  void begin(Phase phase, int microbatch);  // what the action moves is ticked off from here …
+  void end();                               // … to here
   [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
 
   std::unique_ptr<Divided> divided_;  // null: it is whole
