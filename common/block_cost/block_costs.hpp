@@ -16,7 +16,9 @@ namespace plumb {
 // layers + 2 entries, for one microbatch of `microbatch` sequences: embedding, layers, head (final norm, head, loss,
 // and multi-token prediction if the model has it).
 //
-// With a profile: its medians. Throws InputError when it was measured at other shapes, naming both.
+// With a profile: its medians. Throws InputError when it was measured at other shapes, naming both: of another model,
+// sequence or tensor layout. Of a rank of a tensor group the profile has computations and bytes, and the time of the
+// collectives is added as it is in analytic costs, without overlap.
 //
 // Analytic, of one rank of a tensor group: the sum over the block's kernels (common/cost/kernels.hpp) on the scenario's
 // device, with its software; recompute inside the backward counts as I. The optimizer streams its states.
