@@ -33,6 +33,7 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
                               .sequence = training.sequence,
                               .numerics = numerics,
                               .lora_scale = training.lora ? scale_of(*training.lora) : 1,
+                              .redoes_attention = training.recompute.mode == RecomputeMode::selective,
                               .divided = divided};
   const auto layer = [&] {
     const Layer& all = model.layers[static_cast<std::size_t>(block - 1)];
@@ -106,7 +107,6 @@ Block::Block(const Model& model, int block, const Training& training, const Nume
       has_backward_(has_input_gradient_ ||
                     std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
 
-at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
 at::Tensor Block::run(const at::Tensor& input, const Pass& pass) {
   begin(Phase::forward, pass.microbatch);
   at::Tensor output = module_(input, pass);
@@ -122,6 +122,7 @@ void Block::end() {
   if (divided_) divided_->group->ticks().end();
 }
 
+at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   const c10::AutoGradMode grad_mode(keep && has_backward_);
   const int microbatch = pass.microbatch;
   const Slice slice = pass.slice;
@@ -218,10 +219,10 @@ at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {
     }
     graph.carried.clear();
   }
-  torch::autograd::backward(roots, gradients);
   begin(Phase::input_gradient, microbatch);
-  queues_[microbatch] = std::move(graph.queue);
+  torch::autograd::backward(roots, gradients);
   end();
+  queues_[microbatch] = std::move(graph.queue);
   if (!has_input_gradient_) {
     return {};
   }
@@ -237,9 +238,9 @@ void Block::weight_gradient(int microbatch) {
     throw RunError("microbatch " + std::to_string(microbatch), "W of a microbatch without I before it");
   }
   const c10::NoGradGuard no_grad;
-  node.mapped()->run();
   begin(Phase::weight_gradient, microbatch);
-}
+  node.mapped()->run();
   end();
+}
 
 }  // namespace plumb::exec

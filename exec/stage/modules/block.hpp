@@ -19,8 +19,8 @@ namespace plumb::exec {
 class Block {
  public:
   // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
-  // Of the training count sequence, seed and LoRA; where the ranks of a tensor group share the block out, its
-  // microbatch.
+  // Of the training count sequence, seed, LoRA and selective recompute; where the ranks of a tensor group share the
+  // block out, its microbatch.
   Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group = {});
 
   // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
