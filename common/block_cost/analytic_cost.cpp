@@ -52,6 +52,28 @@ void require_countable_block(double bytes, const Scenario& scenario) {
                        (scenario.software.flash_attention ? "" : ", or software with flash attention"));
 }
 
+// The most that a move of the block has on either side of it beyond a boundary: with sequence parallelism all tokens.
+Bytes moved_whole(const BlockShapes& shapes, const Training& training, Bytes boundary, std::int64_t tokens) {
+  std::int64_t largest = 0;
+  for (const PlacedMove& each : shapes.placed.moves) {
+    if (!each.move.collective || each.role == Role::statistics) continue;
+    largest = std::max({largest, each.move.elements_from, each.move.elements_to});
+  }
+  const Bytes whole = bytes_of_tokens({largest * element_bytes(training.precision)}, tokens, training.sequence);
+  return std::max(whole - boundary, Bytes{});
+}
+
+// Whether several products give back the gradient of one value that is then moved.
+bool adds_up_before_move(const BlockShapes& shapes, const Software& software) {
+  if (software.fused_projections) return false;
+  return std::ranges::any_of(shapes.placed.moves, [&](const PlacedMove& each) {
+    if (!each.move.collective || each.role != Role::input_gradient) return false;
+    return std::ranges::count_if(shapes.placed.sites, [&](const PlacedSite& site) {
+             return is_matmul(site.kind) && site.inputs.front().whole.name == each.tensor;
+           }) > 1;
+  });
+}
+
 // The gradient of a table is made dense: cleared, written, added to the main one.
 Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
   double rows = 0;
@@ -149,8 +171,10 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   cost.hidden_in_backward = times.hidden;
   cost.kept_bytes = whole(memory.kept);
   cost.kept_for_weight_bytes = whole(memory.kept_for_weight);
-  cost.forward_workspace_bytes = boundary + whole(largest);
-  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + whole(largest);
+  const Bytes moved = moved_whole(shapes, training, boundary, tokens_of(context));
+  cost.forward_workspace_bytes = boundary + moved + whole(largest);
+  const std::int64_t gradients = adds_up_before_move(shapes, scenario.software) ? 4 : 2;
+  cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest);
   cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter};
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario);

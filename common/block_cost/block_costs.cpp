@@ -23,12 +23,27 @@ std::string describe(const ProfileShapes& shapes) {
          (shapes.lora ? ", lora of " + describe(*shapes.lora) : "");
 }
 
+std::string layers_text(const ProfileShapes& shapes) {
+  if (shapes.tensor_degree == 1) return ", whole layers";
+  return ", layers of a tensor degree of " + std::to_string(shapes.tensor_degree) +
+         (shapes.sequence_parallel ? " with sequence parallelism" : " without sequence parallelism");
+}
+
 void require_same_shapes(const Profile& profile, const ProfileShapes& wanted) {
   ProfileShapes measured = profile.shapes;
   measured.model = wanted.model;  // a name is no shape
   if (measured == wanted) return;
-  throw InputError("profile", "was measured for " + describe(profile.shapes) + "; this needs " + describe(wanted),
+  const bool one_layout =
+      measured.tensor_degree == wanted.tensor_degree && measured.sequence_parallel == wanted.sequence_parallel;
+  const auto text = [&](const ProfileShapes& of) { return describe(of) + (one_layout ? "" : layers_text(of)); };
+  throw InputError("profile", "was measured for " + text(profile.shapes) + "; this needs " + text(wanted),
                    "calibrate with this scenario, or leave the profile out");
+}
+
+void require_measured_kind(const TensorLayout& tensor) {
+  if (tensor.degree == 1 || tensor.kind == TensorKind::one_d) return;
+  throw InputError("profile", "was measured for a 1d tensor layout; this needs another kind",
+                   "tensor: {kind: 1d}, or leave the profile out");
 }
 
 }  // namespace
@@ -143,6 +158,19 @@ SlicePart part_by_flops(const Scenario& scenario, std::size_t block, Slice slice
   return part;
 }
 
+// What is measured are computations: collectives take the time that the machine's numbers give, none of it hidden.
+void add_collectives(ComputeCost& cost, const Scenario& scenario, const BlockShapes& shapes) {
+  if (scenario.layout.tensor.degree == 1) return;
+  BlockProgram program = block_program(shapes.operations, kernel_context(scenario), shapes.placed);
+  std::erase_if(program.steps, [](const ProgramStep& step) { return step.kind != StepKind::move; });
+  for (ProgramStep& step : program.steps) step.beside.clear();
+  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
+  const PhaseTimes times = phase_times(program, machine_in_training(scenario), group);
+  cost.forward += times.forward;
+  cost.input_gradient += times.input_gradient;
+  cost.weight_gradient += times.weight_gradient;
+}
+
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
   const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
@@ -152,6 +180,7 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }
   set_states(cost, own, scenario.training, scenario.software.gradients);
+  add_collectives(cost, scenario, shapes);
   const auto count = static_cast<std::int64_t>(slices.size());
   const bool make_up_all = slices.front().tokens * count == scenario.training.sequence;
   if (lengths_of(slices) == SliceLengths::equal && make_up_all) return per_slice(cost, static_cast<int>(count));
@@ -203,13 +232,10 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                                             .microbatch = microbatch,
                                             .precision = scenario.training.precision,
                                             .optimizer = scenario.training.optimizer,
-                                            .lora = scenario.training.lora});
-    if (scenario.layout.tensor.degree > 1) {
-      throw InputError("profile",
-                       "was measured for whole layers; this needs a tensor degree of " +
-                           std::to_string(scenario.layout.tensor.degree),
-                       "a tensor degree of 1, or leave the profile out");
-    }
+                                            .lora = scenario.training.lora,
+                                            .tensor_degree = scenario.layout.tensor.degree,
+                                            .sequence_parallel = divides_tokens(scenario.layout.tensor)});
+    require_measured_kind(scenario.layout.tensor);
   }
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
   std::vector<Bytes> inputs;  // of a layer, by slice

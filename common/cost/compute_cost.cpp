@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace plumb {
+
+Bytes backward_workspace(const SliceBytes& bytes) {
+  return bytes.backward_workspace.value_or(
+      std::max(bytes.input_gradient_workspace, bytes.kept_for_weight + bytes.weight_gradient_workspace - bytes.kept));
+}
+
 namespace {
 
 ActionTimes mean_times(const ComputeCost& cost) {
@@ -43,8 +49,12 @@ void add(ComputeCost& sum, const ComputeCost& block) {
 }
 
 SliceBytes own_bytes(const ComputeCost& cost) {
-  return {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
-          cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes};
+  return {cost.kept_bytes,
+          cost.kept_for_weight_bytes,
+          cost.forward_workspace_bytes,
+          cost.input_gradient_workspace_bytes,
+          cost.weight_gradient_workspace_bytes,
+          cost.backward_workspace_bytes};
 }
 
 void set_bytes(ComputeCost& cost, const SliceBytes& bytes) {
@@ -53,6 +63,7 @@ void set_bytes(ComputeCost& cost, const SliceBytes& bytes) {
   cost.forward_workspace_bytes = bytes.forward_workspace;
   cost.input_gradient_workspace_bytes = bytes.input_gradient_workspace;
   cost.weight_gradient_workspace_bytes = bytes.weight_gradient_workspace;
+  cost.backward_workspace_bytes = bytes.backward_workspace;
 }
 
 // Means of what is kept, the largest of workspaces.
@@ -65,6 +76,12 @@ SliceBytes together(const std::vector<SliceBytes>& slices) {
                                  &SliceBytes::weight_gradient_workspace}) {
       sum.*workspace = std::max(sum.*workspace, slice.*workspace);
     }
+  }
+  const auto is_known = [](const SliceBytes& slice) { return slice.backward_workspace.has_value(); };
+  if (std::ranges::any_of(slices, is_known)) {
+    Bytes most;
+    for (const SliceBytes& slice : slices) most = std::max(most, backward_workspace(slice));
+    sum.backward_workspace = most;
   }
   const auto count = static_cast<std::int64_t>(slices.size());
   sum.kept = sum.kept / count;
@@ -81,6 +98,9 @@ SliceBytes bytes_in_sequence(const std::vector<SliceBytes>& blocks) {
     sum.kept_for_weight += block.kept_for_weight;
     worst_forward = std::max(worst_forward, sum.kept + block.forward_workspace);
   }
+  // B: the blocks behind hold nothing, those before it all that F kept.
+  Bytes held_in_backward = sum.kept;
+  Bytes worst_backward = held_in_backward;
   // I: the blocks behind hold what W needs, this one and those before it all that F kept. W: those behind hold nothing.
   Bytes held_in_input = sum.kept;
   Bytes held_in_weight = sum.kept_for_weight;
@@ -89,12 +109,16 @@ SliceBytes bytes_in_sequence(const std::vector<SliceBytes>& blocks) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     worst_input = std::max(worst_input, held_in_input + block->input_gradient_workspace);
     worst_weight = std::max(worst_weight, held_in_weight + block->weight_gradient_workspace);
+    worst_backward = std::max(worst_backward, held_in_backward + backward_workspace(*block));
+    held_in_backward -= block->kept;
     held_in_input += block->kept_for_weight - block->kept;
     held_in_weight -= block->kept_for_weight;
   }
   sum.forward_workspace = worst_forward - sum.kept;
   sum.input_gradient_workspace = worst_input - sum.kept;
   sum.weight_gradient_workspace = worst_weight - sum.kept_for_weight;
+  const Bytes of_backward = worst_backward - sum.kept;
+  if (of_backward != backward_workspace(sum)) sum.backward_workspace = of_backward;
   return sum;
 }
 
@@ -122,6 +146,8 @@ const std::vector<std::string>& optimizer_names() {
   return names;
 }
 
+Bytes backward_workspace(const ComputeCost& cost) { return backward_workspace(own_bytes(cost)); }
+
 ActionTimes times_of(const ComputeCost& cost, int microbatch) {
   if (cost.slices.empty() || microbatch < 0) return mean_times(cost);
   return cost.slices[static_cast<std::size_t>(microbatch) % cost.slices.size()];
@@ -138,12 +164,15 @@ template <class Pick>
 ComputeCost as_one_slice(ComputeCost cost, const Pick& pick) {
   if (cost.slice_bytes.empty()) return cost;
   SliceBytes picked = cost.slice_bytes.front();
+  Bytes backward = backward_workspace(picked);
   for (const SliceBytes& slice : cost.slice_bytes) {
     for (const auto bytes : {&SliceBytes::kept, &SliceBytes::kept_for_weight, &SliceBytes::forward_workspace,
                              &SliceBytes::input_gradient_workspace, &SliceBytes::weight_gradient_workspace}) {
       picked.*bytes = pick(picked.*bytes, slice.*bytes);
     }
+    backward = pick(backward, backward_workspace(slice));
   }
+  picked.backward_workspace = backward;
   set_bytes(cost, picked);
   return cost;
 }
@@ -173,6 +202,7 @@ namespace {
 SliceBytes keeping_only(SliceBytes bytes, Bytes input) {
   bytes.input_gradient_workspace += bytes.kept - input;
   bytes.forward_workspace += bytes.kept - input;
+  if (bytes.backward_workspace) *bytes.backward_workspace += bytes.kept - input;
   bytes.kept = input;
   return bytes;
 }
@@ -224,6 +254,7 @@ ComputeCost per_slice(ComputeCost cost, int slices) {
                         &cost.input_gradient_workspace_bytes}) {
     *amount = *amount / slices;
   }
+  if (cost.backward_workspace_bytes) cost.backward_workspace_bytes = *cost.backward_workspace_bytes / slices;
   return cost;
 }
 
@@ -236,6 +267,10 @@ ComputeCost part_of(ComputeCost whole, const SlicePart& part) {
   for (Bytes* amount : {&whole.kept_bytes, &whole.kept_for_weight_bytes, &whole.forward_workspace_bytes,
                         &whole.input_gradient_workspace_bytes}) {
     *amount = {std::llround(static_cast<double>(amount->value) * part.tokens)};
+  }
+  if (whole.backward_workspace_bytes) {
+    const auto bytes = static_cast<double>(whole.backward_workspace_bytes->value);
+    whole.backward_workspace_bytes = Bytes{std::llround(bytes * part.tokens)};
   }
   return whole;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct SliceBytes {
   Bytes forward_workspace = {};
   Bytes input_gradient_workspace = {};
   Bytes weight_gradient_workspace = {};
+  std::optional<Bytes> backward_workspace = {};
   bool operator==(const SliceBytes&) const = default;
 };
 
@@ -55,6 +57,8 @@ struct ComputeCost {
   Bytes forward_workspace_bytes = {};          // … kept_bytes
   Bytes input_gradient_workspace_bytes = {};   // … kept_bytes; the output gradient counts here
   Bytes weight_gradient_workspace_bytes = {};  // … kept_for_weight_bytes
+  // … kept_bytes, of a full backward, which goes block by block: W of each behind its I. None: as I and then W of all.
+  std::optional<Bytes> backward_workspace_bytes = {};
   // Of each slice of a sequence, where a schedule cuts it and they differ: times above are then the mean of these, kept
   // bytes the mean, workspaces the largest.
   std::vector<ActionTimes> slices = {};
@@ -75,6 +79,10 @@ struct ComputeCost {
 // A full backward, I and W in one; of a cost that is the mean of slices, the mean.
 [[nodiscard]] Seconds backward_time(const ActionTimes& times);
 [[nodiscard]] Seconds backward_time(const ComputeCost& cost);
+
+// The worst moment inside a full backward, minus kept_bytes.
+[[nodiscard]] Bytes backward_workspace(const SliceBytes& bytes);
+[[nodiscard]] Bytes backward_workspace(const ComputeCost& cost);
 
 // F, I and W of one microbatch, and R where F is redone; of slices the mean.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);

@@ -24,6 +24,7 @@ static void fields(Archive& archive, SliceBytes& x) {
   archive("forward_workspace_bytes", x.forward_workspace);
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
+  archive("backward_workspace_bytes", x.backward_workspace);
 }
 
 // A key that only some costs have.
@@ -52,6 +53,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_workspace_bytes", x.forward_workspace_bytes);
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
+  archive("backward_workspace_bytes", x.backward_workspace_bytes);
   std::optional<Bytes> summands;  // a key that only stages have whose gradients tensor parallelism adds up
   if (x.tensor_gradient_bytes > Bytes{}) summands = x.tensor_gradient_bytes;
   archive("tensor_gradient_bytes", summands);

@@ -13,6 +13,7 @@ namespace plumb {
 namespace {
 
 constexpr int profile_version = 2;
+constexpr std::int64_t largest_degree = 1 << 20;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 
 // JSON's quotes and numbers are YAML's too.
@@ -35,15 +36,22 @@ std::optional<Lora> read_lora(const std::optional<YamlValue>& value) {
 }
 
 ProfileShapes read_shapes(const YamlValue& value) {
-  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision", "optimizer", "lora"});
+  value.check_keys({"model", "model_digest", "sequence", "microbatch", "precision", "optimizer", "lora", "tensor"});
   constexpr std::int64_t most = std::int64_t{1} << 40;
-  return {.model = value.require("model").text(),
-          .model_digest = value.require("model_digest").text(),
-          .sequence = value.require("sequence").integer(1, most),
-          .microbatch = value.require("microbatch").integer(1, most),
-          .precision = static_cast<ElementType>(value.require("precision").choice(training_precision_names())),
-          .optimizer = static_cast<Optimizer>(value.require("optimizer").choice(optimizer_names())),
-          .lora = read_lora(value.find("lora"))};
+  ProfileShapes shapes{
+      .model = value.require("model").text(),
+      .model_digest = value.require("model_digest").text(),
+      .sequence = value.require("sequence").integer(1, most),
+      .microbatch = value.require("microbatch").integer(1, most),
+      .precision = static_cast<ElementType>(value.require("precision").choice(training_precision_names())),
+      .optimizer = static_cast<Optimizer>(value.require("optimizer").choice(optimizer_names())),
+      .lora = read_lora(value.find("lora"))};
+  if (const auto tensor = value.find("tensor")) {
+    tensor->check_keys({"degree", "sequence_parallel"});
+    shapes.tensor_degree = static_cast<int>(tensor->require("degree").integer(2, largest_degree));
+    shapes.sequence_parallel = tensor->require("sequence_parallel").boolean();
+  }
+  return shapes;
 }
 
 // The keys of a cost are those of its JSON, so that they stand in one place.
@@ -118,6 +126,10 @@ std::string to_yaml(const Profile& profile) {
   text += "  " + line("precision", name_of(profile.shapes.precision));
   text += "  " + line("optimizer", optimizer_names().at(static_cast<std::size_t>(profile.shapes.optimizer)));
   if (profile.shapes.lora) text += "  " + line("lora", to_json(*profile.shapes.lora));
+  if (profile.shapes.tensor_degree > 1) {
+    text += "  " + line("tensor", Json{{"degree", profile.shapes.tensor_degree},
+                                       {"sequence_parallel", profile.shapes.sequence_parallel}});
+  }
   text += line("transport", profile.transport);
   text += "transfer:\n  " + line("latency_s", profile.transfer.latency.value);
   if (std::isfinite(profile.transfer.bandwidth.value)) {

@@ -21,6 +21,10 @@ struct ProfileShapes {
   ElementType precision = ElementType::fp32;
   Optimizer optimizer = Optimizer::adam;  // whose step was measured
   std::optional<Lora> lora = {};
+  // As a rank of a 1d tensor group of so many has them: 1, the whole blocks. What is measured are their computations
+  // and bytes; a prediction adds the time of their collectives from its machine's numbers.
+  int tensor_degree = 1;
+  bool sequence_parallel = false;
   bool operator==(const ProfileShapes&) const = default;
 };
 

@@ -11,6 +11,10 @@ BlockWorkspace block_workspace(const ComputeCost& block) {
           .kept_for_weight = block.kept_for_weight_bytes};
 }
 
+BlockWorkspace in_full_backward(const ComputeCost& block) {
+  return {.forward = block.forward_workspace_bytes, .input_gradient = backward_workspace(block)};
+}
+
 struct StageWorkspaces::Chain {
   explicit Chain(const std::vector<ComputeCost>& blocks) : problem(problem_of(blocks)), weighed(problem) {}
 

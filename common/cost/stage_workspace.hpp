@@ -12,6 +12,9 @@ namespace plumb {
 // What splits weigh of a block's.
 [[nodiscard]] BlockWorkspace block_workspace(const ComputeCost& block);
 
+// Of a block whose backward is one action: nothing waits for W while the blocks before it go back.
+[[nodiscard]] BlockWorkspace in_full_backward(const ComputeCost& block);
+
 class StageWorkspaces {
  public:
   // Throws InputError (where = "split") for fewer than three blocks: an embedding, layers and a head.

@@ -195,9 +195,8 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
       const Bytes workspace = bytes.weight_gradient_workspace;
       return {{.workspace = workspace}, {.kept = -for_weight, .workspace = -workspace}};
     }
-    default: {  // B is I and then W
-      const Bytes workspace =
-          std::max(bytes.input_gradient_workspace, for_weight + bytes.weight_gradient_workspace - kept);
+    default: {  // B
+      const Bytes workspace = backward_workspace(bytes);
       return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
     }
   }

@@ -23,7 +23,7 @@ class Divisor {
   void operator()(std::monostate) const {}
   void operator()(const SoftmaxAttention& attention) const {
     require(attention.heads, "heads");
-    require(attention.kv_heads, "kv_heads");
+    require_kv_heads(attention.kv_heads);
   }
   void operator()(const LatentAttention& attention) const { require(attention.heads, "heads"); }
   void operator()(const GatedDelta& mixer) const {
@@ -41,6 +41,15 @@ class Divisor {
   void operator()(const MoeMlp& mlp) const { require(mlp.width, "columns of an expert (ffn)"); }
 
  private:
+  // Fewer heads than ranks stand on several of them.
+  void require_kv_heads(std::int64_t heads) const {
+    if (heads % degree_ == 0 || degree_ % heads == 0) return;
+    throw InputError("layout",
+                     "a tensor degree of " + std::to_string(degree_) + " neither divides " + std::to_string(heads) +
+                         " kv_heads nor is a multiple of them",
+                     "a degree that divides them, or a multiple of them, whose ranks share heads");
+  }
+
   int degree_;
 };
 

@@ -76,6 +76,16 @@ Mesh mesh_of(const Layout& layout) {
   return mesh;
 }
 
+Mesh with_copied_heads(Mesh mesh, int copies) {
+  if (copies == 1) return mesh;
+  const Axis tensor = axis_of(mesh, "tensor");
+  const auto at = mesh.axes.begin() + tensor.index;
+  const int heads = at->size / copies;
+  *at = {"tensor.kv", heads};
+  mesh.axes.insert(at, {"tensor.copy", copies});
+  return mesh;
+}
+
 Axis axis_of(const Mesh& mesh, std::string_view name) {
   const auto found = std::ranges::find(mesh.axes, name, &Mesh::Entry::name);
   if (found == mesh.axes.end()) throw std::logic_error("a mesh without the axis " + std::string(name));

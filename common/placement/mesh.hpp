@@ -45,6 +45,10 @@ struct Mesh {
 // their degree: 2d q·q, 2.5d depth·q·q, 3d q·q·q. Not for data degrees by stage.
 [[nodiscard]] Mesh mesh_of(const Layout& layout);
 
+// Where the ranks of the 1d layout are `copies` times as many as key-value heads: "tensor" in two, "tensor.copy"
+// (innermost), along which neighbours have the same head, and "tensor.kv". With one copy the mesh as it is.
+[[nodiscard]] Mesh with_copied_heads(Mesh mesh, int copies);
+
 // Throws std::logic_error for a name that the mesh has not.
 [[nodiscard]] Axis axis_of(const Mesh& mesh, std::string_view name);
 // Those of these names that the mesh has with more than one rank.

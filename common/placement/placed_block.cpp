@@ -80,6 +80,16 @@ class Placing {
     return found != table_.weights.end() ? found->second : needed_weight(site, weight);
   }
 
+  // Where a site makes several values, each of the input in the same place, of that one alone.
+  [[nodiscard]] static bool goes_one_by_one(const Site& site) {
+    return site.outputs.size() > 1 && site.inputs.size() == site.outputs.size();
+  }
+  // The iteration space of one of a site's values: of those that go one by one without the dimensions of the others.
+  [[nodiscard]] Placement compute_of(const Site& site, const NamedShape& value) const {
+    const Placement& compute = compute_of(site);
+    return goes_one_by_one(site) ? restricted(compute, value.shape) : compute;
+  }
+
   // Summands that the site's first input is stored as, and that go through it.
   [[nodiscard]] Axes passed(const Site& site) const {
     return site.passes_sums ? stored(site.inputs.front().value).partial : Axes{};
@@ -95,12 +105,12 @@ class Placing {
     return found == table_.gradient_sums.end() ? Axes{} : found->second;
   }
   [[nodiscard]] Placement needed_input(const Site& site, const SiteInput& input) const {
-    const Placement placement = needed(compute_of(site), input);
+    const Placement placement = needed(compute_of(site, input.value), input);
     const bool first = input.value.name == site.inputs.front().value.name;
     return first ? with_partial(placement, passed(site)) : placement;
   }
   [[nodiscard]] Placement made_output(const Site& site, const NamedShape& output) const {
-    return with_partial(made(site, compute_of(site), output.shape), passed(site));
+    return with_partial(made(site, compute_of(site, output), output.shape), passed(site));
   }
 
   void forward(const Site& site) {
@@ -150,10 +160,9 @@ class Placing {
 
   void input_gradient(std::size_t at) {
     const Site& site = sites_[at];
-    const Placement& compute = compute_of(site);
     for (const NamedShape& output : site.outputs) {
-      Placement want = made(site, compute, output.shape);
-      want.partial = site.passes_sums ? gradient_sums(output) : Axes{};
+      Placement want = made(site, compute_of(site, output), output.shape);
+      want.partial = gradient_sums(output);
       move(site, output, {Phase::input_gradient, Role::output_gradient}, stored_gradient(output), want);
     }
     if (!table_.keeps_gathered) {
@@ -184,15 +193,18 @@ class Placing {
   }
 
   // Over the axes that divide what the input has not; where the first input comes as summands, over theirs for the
-  // others; and for it over those of the output's gradient.
+  // others. All that I gives back is linear in the output's gradient: over its summands, too.
   [[nodiscard]] Axes partial_gradient(const Site& site, const SiteInput& input) const {
-    const Placement& compute = compute_of(site);
+    const Placement compute = compute_of(site, input.value);
     const bool first = input.value.name == site.inputs.front().value.name;
-    return without(split_axes(compute), split_axes(needed(compute, input))) |
-           (first ? passed_back(site) : passed(site));
+    const Axes sums = goes_one_by_one(site) ? gradient_sums(site.outputs[place_of(site, input)])
+                      : first               ? gradient_sums(site.outputs.front())
+                                            : passed(site);
+    return without(split_axes(compute), split_axes(needed(compute, input))) | sums;
   }
-  [[nodiscard]] Axes passed_back(const Site& site) const {
-    return site.passes_sums ? gradient_sums(site.outputs.front()) : Axes{};
+  [[nodiscard]] static std::size_t place_of(const Site& site, const SiteInput& input) {
+    const auto same = [&](const SiteInput& each) { return each.value.name == input.value.name; };
+    return static_cast<std::size_t>(std::ranges::find_if(site.inputs, same) - site.inputs.begin());
   }
 
   void reduce_gradient(const Site& site, const SiteInput& input) {
@@ -206,7 +218,8 @@ class Placing {
     for (const NamedShape& weight : site.weights) {
       const Placement as_needed = needed_weight(site, weight);
       const Placement kept = stored_weight(site, weight);
-      const Axes partial = without(split_axes(use_of(site, weight)), split_axes(as_needed));
+      Axes partial = without(split_axes(use_of(site, weight)), split_axes(as_needed));
+      for (const NamedShape& output : site.outputs) partial = partial | gradient_sums(output);
       const Axes left = without(partial, split_axes(kept));
       move(site, weight, {Phase::weight_gradient, Role::weight_gradient}, with_partial(as_needed, partial),
            with_partial(kept, left));
@@ -292,15 +305,44 @@ const PlacedSite& site_of(const PlacedBlock& block, std::string_view name) {
   return *found;
 }
 
+namespace {
+
+// Over how many ranks of a tensor group each key-value head of a block stands.
+int copies_of_kv_heads(const Model& model, std::size_t block, const TensorLayout& tensor) {
+  if (tensor.kind != TensorKind::one_d || block == 0 || model.layers.empty()) return 1;
+  const Layer& layer = block <= model.layers.size() ? model.layers[block - 1] : model.layers.back();
+  const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
+  if (attention == nullptr || attention->kv_heads >= tensor.degree) return 1;
+  return tensor.degree % attention->kv_heads == 0 ? static_cast<int>(tensor.degree / attention->kv_heads) : 1;
+}
+
+}  // namespace
+
 PlacedBlock place_block(const Model& model, std::size_t block, const TensorLayout& tensor, const Tokens& tokens) {
   Layout layout;
   layout.tensor = tensor;
-  const Mesh mesh = mesh_of(layout);
+  const Mesh mesh = with_copied_heads(mesh_of(layout), copies_of_kv_heads(model, block, tensor));
   const std::vector<Site> sites = block_sites(model, block, tokens);
   return place_block(mesh, layout_table(mesh, tensor, sites), sites);
 }
 
 int ways_of(const Mesh& mesh, const PlacedTensor& tensor) { return size(mesh, split_axes(tensor.placement)); }
+
+double share_of(const Mesh& mesh, const PlacedSite& site) {
+  const auto is_copied = [&](const PlacedTensor& each) {
+    return has(each.whole.shape, Dim::kv_heads) && ways_of(mesh, each) != site.ways;
+  };
+  if (std::ranges::none_of(site.inputs, is_copied)) return 1.0 / site.ways;
+  std::int64_t local = 0;
+  std::int64_t whole = 0;
+  for (const auto* tensors : {&site.inputs, &site.outputs}) {
+    for (const PlacedTensor& each : *tensors) {
+      local += elements(each.local);
+      whole += elements(each.whole.shape);
+    }
+  }
+  return static_cast<double>(local) / static_cast<double>(whole);
+}
 
 MatmulWays matmul_ways(const Mesh& mesh, const PlacedSite& site) {
   MatmulWays ways;

@@ -69,6 +69,9 @@ struct MatmulWays {
 // Among how many ranks a tensor is divided.
 [[nodiscard]] int ways_of(const Mesh& mesh, const PlacedTensor& tensor);
 
+// What part of all that a site reads and makes one rank has: 1 / ways, and more of heads of keys that several have.
+[[nodiscard]] double share_of(const Mesh& mesh, const PlacedSite& site);
+
 // Of a value, or of a site, in one phase and role; null: nothing moves.
 [[nodiscard]] const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, std::string_view tensor);
 

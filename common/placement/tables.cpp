@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "common/placement/table.hpp"
@@ -28,12 +29,15 @@ struct Division {
   By tokens = {};  // sequence; rows of experts follow batch and these
   By inner = {};
   By hidden = {};
+  std::optional<By> kv_heads = {};  // where fewer than the others
 };
 Placement placement_of(const Division& by) {
   Placement placement = with_split({}, Dim::batch, by.batch);
   placement = with_split(placement, Dim::sequence, by.tokens);
   placement = with_split(placement, Dim::rows, joined(by.batch, by.tokens));
-  for (const Dim dim : inner_dims) placement = with_split(placement, dim, by.inner);
+  for (const Dim dim : inner_dims) {
+    placement = with_split(placement, dim, dim == Dim::kv_heads ? by.kv_heads.value_or(by.inner) : by.inner);
+  }
   return with_split(placement, Dim::hidden, by.hidden);
 }
 
@@ -75,10 +79,12 @@ bool is_inner(const Shape& shape) {
 }
 
 LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequence_parallel) {
-  const By tensor = axes_of(mesh, {"tensor"});
+  By tensor = axes_of(mesh, {"tensor", "tensor.copy", "tensor.kv"});
+  std::ranges::reverse(tensor);  // major first
+  const By kv_heads = axes_of(mesh, {"tensor", "tensor.kv"});
   const By data = data_axes(mesh);
   const By tokens = sequence_parallel ? tensor : By{};
-  const Placement inside = placement_of({.batch = data, .inner = tensor});
+  const Placement inside = placement_of({.batch = data, .inner = tensor, .kv_heads = kv_heads});
   const Placement outside = placement_of({.batch = data, .tokens = tokens});
   LayoutTable table{.name = sequence_parallel ? "1d, sp" : "1d", .keeps_gathered = !sequence_parallel};
   place_values(table, sites, inside, outside);
@@ -92,6 +98,14 @@ LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequenc
     table.values[ids.name] = restricted(inside, ids.shape);
   }
   const Axes over = set_of(tensor);
+  // Each rank's queries give back a summand of the head's gradient that it shares; what has made it passes that on.
+  if (const Axes copies = without(over, set_of(kv_heads)); !is_empty(copies)) {
+    for (const Site& site : sites) {
+      for (const NamedShape& output : site.outputs) {
+        if (has(output.shape, Dim::kv_heads)) table.gradient_sums[output.name] = copies;
+      }
+    }
+  }
   // Experts' sums are added up once they are combined, and those of their input's gradient once these are: of tokens,
   // not of rows.
   for (const Site& site : sites) {

@@ -139,9 +139,20 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
+namespace {
+
+bool has_full_backward(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::backward; });
+  });
+}
+
+}  // namespace
+
 SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
                              const Stop* stop) {
   const bool recompute = recomputes_by_action(plan);
+  const bool splits = splits_backward(plan.schedule);
   SplitProblem sure{.block_times = {},
                     .block_fixed_bytes = {},
                     .block_kept_bytes = {},
@@ -155,10 +166,12 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
     const ComputeCost largest = as_largest_slice(block);
     sure.block_kept_bytes.push_back(largest.kept_bytes);
-    sure.block_workspaces.push_back(block_workspace(largest));
+    sure.block_workspaces.push_back(splits ? block_workspace(largest) : in_full_backward(largest));
     const ComputeCost smallest = as_smallest_slice(block);
     least.block_kept_bytes.push_back(smallest.kept_bytes);
-    least.block_workspaces.push_back(block_workspace(smallest));
+    // A full backward needs less.
+    const bool apart = splits && !has_full_backward(plan.schedule);
+    least.block_workspaces.push_back(apart ? block_workspace(smallest) : in_full_backward(smallest));
   }
   least.block_times = sure.block_times;
   least.block_fixed_bytes = sure.block_fixed_bytes;

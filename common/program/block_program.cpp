@@ -93,7 +93,9 @@ class ProgramWriter {
 
   [[nodiscard]] bool reads_same(const Operation& a, const Operation& b) const {
     return b.kind == OperationKind::matmul && makes_inner(b) && input_of(a).name == input_of(b).name &&
-           b.shape.times == a.shape.times && b.tuning.gradient_below == a.tuning.gradient_below;
+           b.shape.times == a.shape.times &&
+           matmul_ways(placed_.mesh, site(b)).outputs == matmul_ways(placed_.mesh, site(a)).outputs &&
+           b.tuning.gradient_below == a.tuning.gradient_below;
   }
 
   [[nodiscard]] const NamedShape& input_of(const Operation& operation) const {

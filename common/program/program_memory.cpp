@@ -5,11 +5,33 @@
 namespace plumb {
 namespace {
 
-// Among how many ranks what an operation keeps is divided: its work, of products their output; and what waits for W.
-double kept_ways(const Operation& operation, const PlacedBlock& placed) {
+bool multiplies(const Operation& operation) {
+  return is_matmul(operation.kind) || operation.kind == OperationKind::lookup;
+}
+
+// What part of a site's output a rank has behind a move; without one, of all that its site reads and makes.
+double share_behind(const PlacedMove* move, const PlacedSite& site, const PlacedBlock& placed) {
+  if (move == nullptr) return share_of(placed.mesh, site);
+  return static_cast<double>(move->move.elements_to) / static_cast<double>(elements(site.outputs.front().whole.shape));
+}
+
+// What part of what an operation keeps until I one rank holds: of its work, of products of their output; of which
+// experts each token goes to, as it is dispatched.
+double kept_share(const Operation& operation, const PlacedBlock& placed) {
   const PlacedSite& site = site_of(placed, site_name(operation));
-  const bool product = is_matmul(operation.kind) || operation.kind == OperationKind::lookup;
-  return product ? ways_of(placed.mesh, site.kept.front()) : site.ways;
+  if (multiplies(operation)) return 1.0 / ways_of(placed.mesh, site.kept.front());
+  const bool routes = operation.kind == OperationKind::routing;
+  const std::string& output = site.outputs.front().whole.name;
+  return share_behind(routes ? find_move(placed, Phase::forward, Role::input, output) : nullptr, site, placed);
+}
+
+// The same of what waits for W: output gradients of products as their site makes the output, inputs of products as
+// these read them. What I has gathered is held until W.
+double waiting_share(const Operation& operation, const PlacedBlock& placed) {
+  const PlacedSite& site = site_of(placed, site_name(operation));
+  const PlacedTensor& output = site.outputs.front();
+  if (multiplies(operation)) return 1.0 / ways_of(placed.mesh, output);
+  return share_behind(find_move(placed, Phase::input_gradient, Role::input, output.whole.name), site, placed);
 }
 
 }  // namespace
@@ -22,10 +44,11 @@ std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, con
   for (const Operation& operation : operations) {
     // x·A of an adapter's matmul, whole on every rank unless its tokens are divided; W also has its gradient.
     const double adapter = operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
-    const double share = 1.0 / kept_ways(operation, placed);
+    const double share = kept_share(operation, placed);
+    const double waiting = waiting_share(operation, placed);
     values.push_back(
         {.until_input_gradient = tokens * ((operation.kept_bytes - adapter) * share + adapter),
-         .until_weight_gradient = tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * share + 2 * adapter),
+         .until_weight_gradient = tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * waiting + 2 * adapter),
          .alone = tokens * operation.kept_bytes * share,
          .redone = makes_probabilities(operation)});
   }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "exec/calibrate/lone_tensor_group.hpp"
 #include "exec/data/data.hpp"
 #include "exec/device/device.hpp"
 #include "exec/host/memory.hpp"
@@ -172,8 +173,11 @@ BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> c
                 .numerics = numerics_of(scenario.training.precision, c10::Device(device.name())),
                 .numbers = measured_blocks(scenario.model)})) {
   State& state = *state_;
+  const TensorLayout& tensor = scenario.layout.tensor;
+  TensorGroupPtr group;
+  if (tensor.degree > 1) group = c10::make_intrusive<LoneTensorGroup>(tensor);
   for (const int block : state.numbers) {
-    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, state.numerics));
+    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, state.numerics, group));
     state.optimizers.push_back(
         std::make_unique<WeightOptimizer>(trained(state.blocks.back()->weights()), state.training));
   }

@@ -22,7 +22,8 @@ class Device;
 // is put there without waiting for it, as a run does, and timed by the moments between.
 class BlockBench {
  public:
-  // Of measured_blocks. `device` must outlive it, and the thread has entered it.
+  // Of measured_blocks, as one rank of the scenario's tensor group has them. `device` must outlive it, and the thread
+  // has entered it.
   BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> corpus, int tracked_rank, Device& device);
   BlockBench(const BlockBench&) = delete;
   BlockBench& operator=(const BlockBench&) = delete;

@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/base/quantile.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/layout/divisible.hpp"
 #include "exec/calibrate/block_bench.hpp"
 #include "exec/calibrate/calibrate_transfer.hpp"
 #include "exec/calibrate/calibration_rounds.hpp"
@@ -51,8 +52,9 @@ Training training_of(const Scenario& scenario) {
 // on its way back; and the workspace of one action.
 Bytes memory_of_calibration(const Scenario& scenario, int threads) {
   constexpr std::int64_t microbatches = 2;
-  Scenario whole = scenario;  // as it is measured: nothing is divided, and no software but this
+  Scenario whole = scenario;  // as it is measured: by tensor ranks alone, and no software but this
   whole.layout = {};
+  whole.layout.tensor = scenario.layout.tensor;
   whole.software = {};
   whole.profile.reset();
   const std::vector<ComputeCost> costs = block_costs(whole, whole.training.microbatch);
@@ -82,6 +84,26 @@ void require_memory_for(const Scenario& scenario, const CalibrationOptions& opti
                   .bytes = memory_of_calibration(scenario, threads),
                   .hint = "calibrate on that machine, or a smaller model or microbatch here"},
                  there);
+}
+
+void require_measured_layout(const Scenario& scenario, const CalibrationOptions& options) {
+  const TensorLayout& tensor = scenario.layout.tensor;
+  for (const Layout& other : scenario.layouts) {
+    if (other.tensor == tensor) continue;
+    throw InputError("layout", "calibration measures the shapes of one tensor layout, found several candidates",
+                     "write one tensor degree");
+  }
+  if (tensor.degree == 1) return;
+  const bool executed = tensor.kind == TensorKind::one_d && !scenario.training.lora && !scenario.model.vision;
+  if (!executed || options.device != "cpu") {
+    throw InputError("layout",
+                     "the shapes of a tensor degree of " + std::to_string(tensor.degree) +
+                         " are measured of the 1d layout, on the host, and neither with LoRA nor of images",
+                     "tensor: {degree: 1}, or leave out what is not measured");
+  }
+  require_divisible(scenario.model, scenario.layout);
+  require_divides(tensor.degree, scenario.model.vocabulary, "tokens of the vocabulary");
+  if (tensor.sequence_parallel) require_divides(tensor.degree, scenario.training.sequence, "tokens of a sequence");
 }
 
 // What one thread measured.
@@ -249,6 +271,7 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options, cons
   Scenario scenario = given;
   scenario.training = training_of(given);
   require_executed(scenario.model, scenario.training);
+  require_measured_layout(scenario, options);
   // Never more than the cores: what the others then cost a rank is the simulator's to say, and would count twice.
   const bool on_host = options.device == "cpu";
   const int threads = on_host ? std::clamp(scenario.cluster.ranks, 1, usable_cores()) : 1;
@@ -267,7 +290,9 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options, cons
                              .microbatch = scenario.training.microbatch,
                              .precision = scenario.training.precision,
                              .optimizer = scenario.training.optimizer,
-                             .lora = scenario.training.lora},
+                             .lora = scenario.training.lora,
+                             .tensor_degree = scenario.layout.tensor.degree,
+                             .sequence_parallel = divides_tokens(scenario.layout.tensor)},
                   .transfer = on_host ? measure_transfer(options.transport) : TransferCost{},
                   .transport = options.transport};
   if (!on_host) {

@@ -38,8 +38,9 @@ void require_measurable(const CalibrationOptions& options);
 
 // On the host all ranks that would compute at the same time measure at the same time, one thread each, so that the
 // machine is as busy as in a run. On GPUs, which ranks do not share, one measures. Rounds whose sum lies far from the
-// median are rejected and repeated; after too many it says so in the profile. Throws InputError for layer kinds that
-// are not executed yet, and where there is no such device.
+// median are rejected and repeated; after too many it says so in the profile. Of a tensor group each measures the
+// shapes of one of its ranks, and nothing travels between them: collectives are no part of a profile. Throws InputError
+// for layer kinds and tensor layouts that are not executed yet, and where there is no such device.
 [[nodiscard]] Profile calibrate(const Scenario& scenario, const CalibrationOptions& options);
 [[nodiscard]] Profile calibrate(const Scenario& scenario, const CalibrationOptions& options, const Host& host);
 

@@ -29,6 +29,12 @@ struct RunArguments {
   bool json = false;
 };
 
+ordered_json to_json(const AxisTraffic& traffic) {
+  return {{"tensor_bytes", traffic.tensor.value},
+          {"data_bytes", traffic.data.value},
+          {"pipeline_bytes", traffic.pipeline.value}};
+}
+
 ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   ordered_json json{{"plan", run.plan.name},
                     {"schedule", run.plan.schedule.name},
@@ -54,6 +60,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
     // Nothing is allocated for what is only waited for.
     entry["peak_bytes"] = options.emulate ? ordered_json() : ordered_json(summary.peak_bytes.value);
     entry["received_bytes"] = summary.received_bytes.value;
+    if (rank < run.traffic.size()) entry["traffic"] = to_json(run.traffic[rank]);
     if (rank < run.arenas.size()) {
       entry["receive_arena_bytes"] = run.arenas[rank].bytes.value;
       entry["receives_beside_arena"] = run.arenas[rank].receives_beside;

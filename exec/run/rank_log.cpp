@@ -183,6 +183,8 @@ std::string to_text(const RankLog& log) {
     steps.push_back({{"start", step.start.value},
                      {"peak_bytes", step.peak_bytes.value},
                      {"received_bytes", step.received_bytes.value},
+                     {"received_in_tensor", step.received_in_tensor.value},
+                     {"received_in_data", step.received_in_data.value},
                      {"loss", step.loss},
                      {"held", std::move(held)},
                      {"events", std::move(events)}});
@@ -206,6 +208,8 @@ RankLog parse_rank_log(std::string_view text) {
       read.start = {step.at("start").get<double>()};
       read.peak_bytes = {step.at("peak_bytes").get<std::int64_t>()};
       read.received_bytes = {step.at("received_bytes").get<std::int64_t>()};
+      read.received_in_tensor = {step.at("received_in_tensor").get<std::int64_t>()};
+      read.received_in_data = {step.at("received_in_data").get<std::int64_t>()};
       // JSON has no NaN: a loss that diverged comes as null.
       read.loss = step.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : step["loss"].get<double>();
       for (const json& bytes : step.at("held")) read.held.push_back({bytes.get<std::int64_t>()});

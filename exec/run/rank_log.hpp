@@ -18,8 +18,10 @@ struct RankStep {
   std::vector<Event> events;  // in the order of the rank's list
   Bytes peak_bytes;           // 0: not measured
   Bytes received_bytes;
-  double loss = 0;               // on the rank of the last stage
-  std::vector<Bytes> held = {};  // by the rank when each of the events was done; empty: not measured
+  Bytes received_in_tensor = {};  // of these, by collectives of the tensor group and of ranks in it,
+  Bytes received_in_data = {};    // and of the ranks that train the same stage on other data
+  double loss = 0;                // on the rank of the last stage
+  std::vector<Bytes> held = {};   // by the rank when each of the events was done; empty: not measured
   bool operator==(const RankStep&) const = default;
 };
 

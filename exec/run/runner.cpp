@@ -95,6 +95,8 @@ class RankRun {
     step_ = {};
     step_.events.reserve(actions_.size());
     const Bytes received_before = transport_.received_bytes();
+    const Bytes in_tensor_before = received_on(MeshAxis::tensor);
+    const Bytes in_data_before = received_on(MeshAxis::data);
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
       if (stage) stage->begin_step(number);
@@ -118,11 +120,17 @@ class RankRun {
     if (asynchronous_) await_device();
     end_step();
     step_.received_bytes = transport_.received_bytes() - received_before;
+    step_.received_in_tensor = received_on(MeshAxis::tensor) - in_tensor_before;
+    step_.received_in_data = received_on(MeshAxis::data) - in_data_before;
     for (Event& event : step_.events) {
       event.rank = world_rank_;
       if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);
     }
     return std::move(step_);
+  }
+
+  [[nodiscard]] Bytes received_on(MeshAxis axis) {
+    return bytes_within(group(plan_.layout, world_rank_, axis), transport_.world().received_in_groups());
   }
 
   void end_step() {
@@ -232,11 +240,8 @@ class RankRun {
         return {};
       case ActionKind::input_gradient:
         return stage.input_gradient(microbatch, std::move(input));
-      case ActionKind::backward: {
-        Payload gradient = stage.input_gradient(microbatch, std::move(input));
-        stage.weight_gradient(microbatch);
-        return gradient;
-      }
+      case ActionKind::backward:
+        return stage.backward(microbatch, std::move(input));
       case ActionKind::weight_gradient:
         stage.weight_gradient(microbatch);
         return {};

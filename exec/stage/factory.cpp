@@ -166,7 +166,7 @@ Bytes received_in_tensor_group(const std::vector<std::unique_ptr<Stage>>& stages
   for (const TorchStage* stage : torch_stages(stages)) {
     const TensorGroupPtr& group = stage->settings().group;
     if (!group) continue;
-    for (const auto& [ranks, bytes] : group->collectives().received()) all += bytes;
+    all += bytes_within(group->ranks(), group->collectives().received());
     break;  // the rank's stages share them
   }
   return all;

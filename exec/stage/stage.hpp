@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/units.hpp"
@@ -61,8 +62,15 @@ class Stage {
   [[nodiscard]] virtual Parcel evict(int microbatch) = 0;
   virtual void load(int microbatch, Parcel parcel) = 0;
 
-  // W: adds this microbatch's weight gradients to the fp32 main gradients. B is I and W in one action.
+  // W: adds this microbatch's weight gradients to the fp32 main gradients.
   virtual void weight_gradient(int microbatch) = 0;
+
+  // B: I and W in one action, in any order that gives the same.
+  [[nodiscard]] virtual Payload backward(int microbatch, Payload output_gradient) {
+    Payload gradient = input_gradient(microbatch, std::move(output_gradient));
+    weight_gradient(microbatch);
+    return gradient;
+  }
 
   // fp32 main gradients of all weights, in a fixed order: to be summed over the replicas of the stage.
   [[nodiscard]] virtual std::vector<DeviceFloats> gradients() = 0;

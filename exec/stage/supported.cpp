@@ -130,8 +130,8 @@ void require_executed(const Model& model, const Training& training) {
     throw InputError("training.precision", "only fp32 and bf16 are executed yet");
   }
   const RecomputeMode recompute = training.recompute.mode;
-  if (recompute != RecomputeMode::none && recompute != RecomputeMode::full) {
-    throw InputError("training.recompute", "this mode is not executed yet", "none or full");
+  if (recompute != RecomputeMode::none && recompute != RecomputeMode::selective && recompute != RecomputeMode::full) {
+    throw InputError("training.recompute", "this mode is not executed yet", "none, selective or full");
   }
 }
 

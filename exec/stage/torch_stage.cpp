@@ -40,7 +40,8 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
         }
       }
       weights_.push_back(weight);
-      if (weight->is_trained() && block->is_partial(*weight)) partial_.push_back(weight);
+      std::vector<int> summands = block->summands(*weight);
+      if (weight->is_trained() && !summands.empty()) partial_.push_back({weight, std::move(summands)});
     }
   }
   trained_ = trained(weights_);
@@ -210,6 +211,14 @@ void TorchStage::recompute(int microbatch) {
 }
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
+  return go_back(microbatch, std::move(output_gradient), false);
+}
+
+Payload TorchStage::backward(int microbatch, Payload output_gradient) {
+  return go_back(microbatch, std::move(output_gradient), true);
+}
+
+Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_weights) {
   if (evicted_.contains(microbatch)) {
     throw RunError("stage " + std::to_string(settings_.stage),
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
@@ -221,6 +230,7 @@ Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
   use_version_of(microbatch);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
+    if (with_weights) (*block)->weight_gradient(microbatch);
   }
   if (settings_.update_every > 0) {
     const std::int32_t version = settings_.versions[static_cast<std::size_t>(microbatch)];
@@ -310,7 +320,7 @@ void TorchStage::sum_tied_gradients() {
 // Once a step, before replicas' gradients are summed or the optimizer applies them.
 void TorchStage::sum_partial_gradients() {
   if (partial_summed_) return;
-  for (const WeightPtr& weight : partial_) settings_.group->sum_in_place(weight->gradient);
+  for (const Partial& each : partial_) settings_.group->sum_in_place(each.weight->gradient, each.summands);
   partial_summed_ = true;
 }
 

@@ -29,6 +29,8 @@ class TorchStage final : public Stage {
   [[nodiscard]] Parcel evict(int microbatch) override;
   void load(int microbatch, Parcel parcel) override;
   void weight_gradient(int microbatch) override;
+  // Block by block: what a block keeps for W goes before the next one's I.
+  [[nodiscard]] Payload backward(int microbatch, Payload output_gradient) override;
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
   void optimizer_step() override;
@@ -54,6 +56,7 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
+  [[nodiscard]] Payload go_back(int microbatch, Payload output_gradient, bool with_weights);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape(int microbatch) const;
   [[nodiscard]] at::TensorOptions boundary_options() const;
   [[nodiscard]] at::Tensor received(Payload payload, int microbatch, const std::string& what) const;
@@ -75,8 +78,12 @@ class TorchStage final : public Stage {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<WeightPtr> weights_;
   std::vector<WeightPtr> trained_;
-  std::vector<WeightPtr> partial_;  // of these, whose gradients are summed over the tensor group
-  WeightPtr tied_embedding_;        // each null unless its block stands here and the model is tied
+  struct Partial {
+    WeightPtr weight;
+    std::vector<int> summands;  // positions in the tensor group
+  };
+  std::vector<Partial> partial_;  // of these, whose gradients are summed over ranks of the tensor group
+  WeightPtr tied_embedding_;      // each null unless its block stands here and the model is tied
   WeightPtr tied_head_;
   std::unique_ptr<WeightOptimizer> optimizer_;  // of trained_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R

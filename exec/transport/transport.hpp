@@ -11,6 +11,7 @@
 #include "common/base/units.hpp"
 #include "exec/device/clock.hpp"
 #include "exec/device/payload.hpp"
+#include "exec/transport/group_bytes.hpp"
 #include "exec/transport/launch_plan/launched.hpp"
 
 namespace plumb::exec {
@@ -46,7 +47,7 @@ class Stopped : public RunError {
 // Of one rank. Messages of one (peer, channel) arrive in the order in which they were sent; there are no tags.
 // Every call throws RunError (peer, channel, bytes, what was expected) on failure, abort or passed deadline.
 // One thread uses a Transport; `abort` may be called from any.
-class Transport {
+class Transport : public CountsGroups {
  public:
   Transport() = default;
   Transport(const Transport&) = delete;

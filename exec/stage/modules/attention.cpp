@@ -32,7 +32,7 @@ RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& a
 
 // A slice carries on its last keys and values as far as a later slice can see them: all, or window − 1.
 at::Tensor attend_to_slices(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            std::int64_t window, const Pass& pass) {
+                            std::int64_t window, bool redone, const Pass& pass) {
   const std::int64_t tokens = key.size(1);
   const std::int64_t carried = std::min(tokens, window - 1);
   std::vector<at::Tensor> keys;
@@ -51,7 +51,7 @@ at::Tensor attend_to_slices(const at::Tensor& query, const at::Tensor& key, cons
   if (pass.carried != nullptr) {
     *pass.carried = {key.narrow(1, tokens - carried, carried), value.narrow(1, tokens - carried, carried)};
   }
-  return sliced_attention(query, keys, values, window);
+  return sliced_attention(query, keys, values, window, redone);
 }
 
 }  // namespace
@@ -69,6 +69,7 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const WeightPtr key_norm = attention.qk_norm ? weight_of(context, "attention.k_norm", {size}) : WeightPtr();
   const Module gate = attention.output_gate ? make_linear(context, "attention.gate", width, hidden) : Module();
   const RotaryTables rope = rope_tables(context, attention);
+  const bool redone = context.redoes_attention;
   const std::int64_t window = std::min(attention.window.value_or(context.sequence), context.sequence);
   const auto options = at::TensorOptions().dtype(context.numerics.compute).device(context.numerics.device);
   const AttentionView view = view_of({.causal = attention.causal || window < context.sequence, .window = window},
@@ -85,7 +86,8 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
     const at::Tensor q = prepared(query(x, pass), query_norm, pass);
     const at::Tensor k = prepared(key(x, pass), key_norm, pass);
     const at::Tensor v = value(x, pass).view({x.size(0), x.size(1), -1, size});
-    at::Tensor y = pass.slice.count > 1 ? attend_to_slices(q, k, v, window, pass) : softmax_attention(q, k, v, view);
+    at::Tensor y = pass.slice.count > 1 ? attend_to_slices(q, k, v, window, redone, pass)
+                                        : softmax_attention(q, k, v, view, redone);
     y = y.reshape({x.size(0), x.size(1), -1});
     if (gate) {
       y = y * at::sigmoid(gate(x, pass));

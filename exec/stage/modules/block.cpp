@@ -33,6 +33,7 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
                               .sequence = training.sequence,
                               .numerics = numerics,
                               .lora_scale = training.lora ? scale_of(*training.lora) : 1,
+                              .redoes_attention = training.recompute.mode == RecomputeMode::selective,
                               .divided = divided};
   const auto layer = [&] {
     const Layer& all = model.layers[static_cast<std::size_t>(block - 1)];
@@ -46,7 +47,9 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
 std::unique_ptr<Divided> divided_block(const Model& model, int block, const Training& training, TensorGroupPtr group) {
   if (!group) return nullptr;
   Division division(model, block, group->layout(), training, group->position());
-  return std::make_unique<Divided>(Divided{.of = std::move(division), .group = std::move(group)});
+  auto divided = std::make_unique<Divided>(Divided{.of = std::move(division), .group = std::move(group), .moves = {}});
+  divided->moves = block_moves("block " + std::to_string(block), divided->of.placed());
+  return divided;
 }
 
 // Weights are drawn whole, so that the model is the same however it is divided.
@@ -104,6 +107,21 @@ Block::Block(const Model& model, int block, const Training& training, const Nume
       has_backward_(has_input_gradient_ ||
                     std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
 
+at::Tensor Block::run(const at::Tensor& input, const Pass& pass) {
+  begin(Phase::forward, pass.microbatch);
+  at::Tensor output = module_(input, pass);
+  end();
+  return output;
+}
+
+void Block::begin(Phase phase, int microbatch) {
+  if (divided_) divided_->group->ticks().begin(divided_->moves, phase, microbatch);
+}
+
+void Block::end() {
+  if (divided_) divided_->group->ticks().end();
+}
+
 at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   const c10::AutoGradMode grad_mode(keep && has_backward_);
   const int microbatch = pass.microbatch;
@@ -114,7 +132,7 @@ at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
     if (slice.index + 1 < slice.count) pass.carried = &carried;
   }
   if (!keep) {
-    at::Tensor output = module_(input, pass);
+    at::Tensor output = run(input, pass);
     if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, false));
     return output;
   }
@@ -128,7 +146,7 @@ at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
     kept.add_leaf(input);
     listing.emplace(kept);
   }
-  at::Tensor output = module_(input, pass).contiguous();
+  at::Tensor output = run(input, pass).contiguous();
   listing.reset();
   at::Tensor result = output.detach();
   if (has_backward_) {
@@ -201,7 +219,9 @@ at::Tensor Block::input_gradient(int microbatch, at::Tensor output_gradient) {
     }
     graph.carried.clear();
   }
+  begin(Phase::input_gradient, microbatch);
   torch::autograd::backward(roots, gradients);
+  end();
   queues_[microbatch] = std::move(graph.queue);
   if (!has_input_gradient_) {
     return {};
@@ -218,7 +238,9 @@ void Block::weight_gradient(int microbatch) {
     throw RunError("microbatch " + std::to_string(microbatch), "W of a microbatch without I before it");
   }
   const c10::NoGradGuard no_grad;
+  begin(Phase::weight_gradient, microbatch);
   node.mapped()->run();
+  end();
 }
 
 }  // namespace plumb::exec

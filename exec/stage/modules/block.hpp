@@ -19,8 +19,8 @@ namespace plumb::exec {
 class Block {
  public:
   // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
-  // Of the training count sequence, seed and LoRA; where the ranks of a tensor group share the block out, its
-  // microbatch.
+  // Of the training count sequence, seed, LoRA and selective recompute; where the ranks of a tensor group share the
+  // block out, its microbatch.
   Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group = {});
 
   // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
@@ -37,8 +37,10 @@ class Block {
   // No microbatch's I or W is still to come.
   [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty() && carried_.empty(); }
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
-  // Whether each rank of the tensor group has a summand of the weight's gradient.
-  [[nodiscard]] bool is_partial(const Weight& weight) const { return divided_ && divided_->of.is_partial(weight.name); }
+  // Division::summands of a weight.
+  [[nodiscard]] std::vector<int> summands(const Weight& weight) const {
+    return divided_ ? divided_->of.summands(weight.name) : std::vector<int>{};
+  }
 
  private:
   struct Graph {
@@ -51,6 +53,9 @@ class Block {
   };
 
   [[nodiscard]] std::vector<Carried> carried_before(const Pass& pass) const;
+  [[nodiscard]] at::Tensor run(const at::Tensor& input, const Pass& pass);
+  void begin(Phase phase, int microbatch);  // what the action moves is ticked off from here …
+  void end();                               // … to here
   [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
 
   std::unique_ptr<Divided> divided_;  // null: it is whole

@@ -185,11 +185,11 @@ Module make_head(const ModuleContext& context) {
   const WeightPtr table =
       weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
   const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();
-  const TensorGroupPtr group = context.divided == nullptr ? TensorGroupPtr() : context.divided->group;
+  const Statistics statistics = statistics_of(context.divided, "loss");
   const Module loss = entering(context, "final_norm", [=](const at::Tensor& x, const Pass& pass) {
     const at::Tensor logits = linear(x, table, bias, pass.queue, pass.part_of(x));
-    if (!group) return cross_entropy(logits, pass.targets);
-    return divided_cross_entropy(logits, pass.targets, group->position() * logits.size(-1), group);
+    if (!statistics.group) return cross_entropy(logits, pass.targets);
+    return divided_cross_entropy(logits, pass.targets, statistics.group->position() * logits.size(-1), statistics);
   });
   return [=](const at::Tensor& x, const Pass& pass) { return loss(norm(x, pass), pass); };
 }

@@ -68,6 +68,7 @@ struct ModuleContext {
   std::int64_t sequence = 0;
   Numerics numerics;
   double lora_scale = 1;             // of adapters, alpha / rank
+  bool redoes_attention = false;     // its core is made again in the backward
   const Divided* divided = nullptr;  // as the block is, among the ranks of a tensor group; null: it is whole
 };
 

@@ -76,13 +76,13 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
   const std::int64_t layer = context.layer;
 
   return [=](const at::Tensor& input, const Pass& pass) {
+    const Pass inside = entered(input, pass, entry);
     const at::Tensor scores = router(input.reshape({-1, hidden}), pass);
     const at::Tensor probability = entered_probability(at::softmax(scores, -1, type), input, choice_entry);
     const at::Tensor chosen = choose(probability, moe, layer, pass);
     at::Tensor share = probability.gather(1, chosen);
     share = share / share.sum(-1, true);
 
-    const Pass inside = entered(input, pass, entry);
     const at::Tensor x = inside.gathered.reshape({-1, hidden});
     const DispatchPtr plan = dispatched(x, chosen, moe.experts);
     const ExpertRowsPtr& rows = plan->of.rows;

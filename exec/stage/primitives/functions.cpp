@@ -45,9 +45,11 @@ struct Rotate : Function<Rotate> {
 // Keys and values are kept as they are.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
-                          const AttentionView& view) {
+                          const AttentionView& view, bool redone) {
     auto [out, log_sum] = attend(query, key, value, view);
-    context->save_for_backward({query, key, value, out, log_sum});
+    variable_list saved{query, key, value};
+    if (!redone) saved.insert(saved.end(), {out, log_sum});
+    context->save_for_backward(std::move(saved));
     context->saved_data["mask"] = view.mask;
     context->saved_data["causal"] = view.sight.causal;
     context->saved_data["ahead"] = view.sight.ahead;
@@ -61,9 +63,10 @@ struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
                                           .ahead = context->saved_data["ahead"].toInt(),
                                           .window = context->saved_data["window"].toInt()},
                                 .mask = context->saved_data["mask"].toOptional<at::Tensor>()};
-    auto [dquery, dkey, dvalue] = attend_backward(output_gradients[0], saved[0], saved[1], saved[2],
-                                                  {.out = saved[3], .log_sum = saved[4]}, view);
-    return {dquery, dkey, dvalue, Variable()};
+    const Attended made =
+        saved.size() == 3 ? attend(saved[0], saved[1], saved[2], view) : Attended{.out = saved[3], .log_sum = saved[4]};
+    auto [dquery, dkey, dvalue] = attend_backward(output_gradients[0], saved[0], saved[1], saved[2], made, view);
+    return {dquery, dkey, dvalue, Variable(), Variable()};
   }
 };
 
@@ -83,36 +86,40 @@ PieceView view_of_piece(const at::Tensor& query, const at::Tensor& piece, std::i
 
 // One piece after the other: softmax over all keys is a mean of those over the pieces, weighted by their sums of
 // exponentials (ring attention, arXiv 2310.01889, section 3). So nothing grows with the keys but what is kept.
+Attended attend_to_pieces(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window) {
+  at::Tensor out;
+  at::Tensor log_sum;
+  std::int64_t ahead = 0;
+  for (std::size_t piece = keys.size(); piece-- > 0;) {
+    if (piece + 1 < keys.size()) ahead += keys[piece].size(1);
+    const PieceView of = view_of_piece(query, keys[piece], ahead, window);
+    auto [part, part_sum] = attend(query.narrow(1, 0, of.queries), keys[piece], values[piece], of.view);
+    if (!out.defined()) {  // of the slice's own keys, which all queries see
+      out = part.to(wide_type(query.scalar_type()));
+      log_sum = part_sum;
+      continue;
+    }
+    at::Tensor mean = out.narrow(1, 0, of.queries);
+    at::Tensor sum = log_sum.narrow(2, 0, of.queries);
+    const at::Tensor both = at::logaddexp(sum, part_sum);
+    const auto share = [&](const at::Tensor& part_of) { return (part_of - both).exp_().transpose(1, 2).unsqueeze(-1); };
+    mean.mul_(share(sum)).addcmul_(part.to(mean.scalar_type()), share(part_sum));
+    sum.copy_(both);
+  }
+  return {.out = out.to(query.scalar_type()), .log_sum = log_sum};
+}
+
 struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, at::TensorList keys, at::TensorList values,
-                          std::int64_t window) {
-    at::Tensor out;
-    at::Tensor log_sum;
-    std::int64_t ahead = 0;
-    for (std::size_t piece = keys.size(); piece-- > 0;) {
-      if (piece + 1 < keys.size()) ahead += keys[piece].size(1);
-      const PieceView of = view_of_piece(query, keys[piece], ahead, window);
-      auto [part, part_sum] = attend(query.narrow(1, 0, of.queries), keys[piece], values[piece], of.view);
-      if (!out.defined()) {  // of the slice's own keys, which all queries see
-        out = part.to(wide_type(query.scalar_type()));
-        log_sum = part_sum;
-        continue;
-      }
-      at::Tensor mean = out.narrow(1, 0, of.queries);
-      at::Tensor sum = log_sum.narrow(2, 0, of.queries);
-      const at::Tensor both = at::logaddexp(sum, part_sum);
-      const auto share = [&](const at::Tensor& part_of) {
-        return (part_of - both).exp_().transpose(1, 2).unsqueeze(-1);
-      };
-      mean.mul_(share(sum)).addcmul_(part.to(mean.scalar_type()), share(part_sum));
-      sum.copy_(both);
-    }
-    out = out.to(query.scalar_type());
-    variable_list saved{query, out, log_sum};
+                          std::int64_t window, bool redone) {
+    auto [out, log_sum] = attend_to_pieces(query, keys, values, window);
+    variable_list saved{query};
     saved.insert(saved.end(), keys.begin(), keys.end());
     saved.insert(saved.end(), values.begin(), values.end());
+    if (!redone) saved.insert(saved.end(), {out, log_sum});
     context->save_for_backward(std::move(saved));
     context->saved_data["window"] = window;
+    context->saved_data["redone"] = redone;
     return out;
   }
 
@@ -120,20 +127,24 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& query = saved[0];
-    const std::size_t count = (saved.size() - 3) / 2;
     const std::int64_t window = context->saved_data["window"].toInt();
+    const bool redone = context->saved_data["redone"].toBool();
+    const std::size_t count = (saved.size() - (redone ? 1 : 3)) / 2;
+    const at::TensorList all(saved);
+    const Attended whole = redone ? attend_to_pieces(query, all.slice(1, count), all.slice(1 + count, count), window)
+                                  : Attended{.out = saved[1 + 2 * count], .log_sum = saved[2 + 2 * count]};
     at::Tensor dq = at::zeros_like(query, query.options().dtype(wide_type(query.scalar_type())));
-    variable_list gradients(2 + 2 * count);  // of the query, the keys, the values, the window
+    variable_list gradients(3 + 2 * count);  // of the query, the keys, the values, and two numbers
     std::int64_t ahead = 0;
     for (std::size_t piece = count; piece-- > 0;) {
-      const at::Tensor& key = saved[3 + piece];
-      const at::Tensor& value = saved[3 + count + piece];
+      const at::Tensor& key = saved[1 + piece];
+      const at::Tensor& value = saved[1 + count + piece];
       if (piece + 1 < count) ahead += key.size(1);
       const PieceView of = view_of_piece(query, key, ahead, window);
       const auto seeing = [&](const at::Tensor& x) { return x.narrow(1, 0, of.queries); };
       auto [dquery, dkey, dvalue] =
           attend_backward(seeing(output_gradients[0]), seeing(query), key, value,
-                          {.out = seeing(saved[1]), .log_sum = saved[2].narrow(2, 0, of.queries)}, of.view);
+                          {.out = seeing(whole.out), .log_sum = whole.log_sum.narrow(2, 0, of.queries)}, of.view);
       seeing(dq).add_(dquery);
       gradients[1 + piece] = dkey;
       gradients[1 + count + piece] = dvalue;
@@ -178,12 +189,13 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
 }
 
 at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const AttentionView& view) {
-  return SoftmaxAttentionFunction::apply(query, key, value, view);
+                             const AttentionView& view, bool redone) {
+  return SoftmaxAttentionFunction::apply(query, key, value, view, redone);
 }
 
-at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window) {
-  return SlicedAttentionFunction::apply(query, keys, values, window);
+at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window,
+                            bool redone) {
+  return SlicedAttentionFunction::apply(query, keys, values, window, redone);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {

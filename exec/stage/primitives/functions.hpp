@@ -23,14 +23,15 @@ struct RotaryTables {
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables);
 
 // Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many; `view` is of as many
-// queries and keys.
+// queries and keys. `redone`: the backward makes the output and its statistics again, of which nothing is kept
+// (selective recompute, arXiv 2205.05198, section 5); the same bits.
 [[nodiscard]] at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                           const AttentionView& view);
+                                           const AttentionView& view, bool redone = false);
 
 // The same for a slice of sequences, each query seeing the `window` keys up to and including its own. Keys and values
 // lie in pieces without gaps, the slice's own last, and none out of the first query's sight; they are kept as they are.
 [[nodiscard]] at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values,
-                                          std::int64_t window);
+                                          std::int64_t window, bool redone = false);
 
 // Mean over the rows of −log softmax(logits)[target], in fp32 (fp64 for fp64).
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);

@@ -7,19 +7,8 @@
 namespace plumb::exec {
 namespace {
 
-at::Tensor moved(const at::Tensor& x, const std::optional<Collective>& collective, TensorGroup& group) {
-  if (!collective) return x;
-  switch (*collective) {
-    case Collective::all_reduce:
-      return group.summed(x);
-    case Collective::all_gather:
-      return group.gathered(x);
-    case Collective::reduce_scatter:
-      return group.summed_part(x);
-    case Collective::all_to_all:
-      break;
-  }
-  throw RunError("tensor group", "this collective is not executed");
+at::Tensor moved(const at::Tensor& x, const PlacedMove* move, TensorGroup& group) {
+  return move == nullptr ? x : group.moved(x, *move);
 }
 
 struct Cross : Function<Cross> {
@@ -46,9 +35,9 @@ CrossingPtr crossing_of(const Divided& divided, std::string_view tensor, MoveOf 
   if (there == nullptr && back == nullptr) return {};
   auto crossing = c10::make_intrusive<Crossing>();
   crossing->group = divided.group;
-  if (there != nullptr) crossing->forward = there->move.collective;
-  if (back != nullptr) crossing->backward = back->move.collective;
-  crossing->again = find_move(block, Phase::input_gradient, Role::input, tensor) != nullptr;
+  crossing->forward = there;
+  crossing->backward = back;
+  crossing->again = find_move(block, Phase::input_gradient, Role::input, tensor);
   return crossing;
 }
 
@@ -69,14 +58,22 @@ CrossingPtr exit_of(const Divided* divided, std::string_view site) {
   return crossing_of(*divided, site, {Phase::forward, Role::output}, {Phase::input_gradient, Role::output_gradient});
 }
 
+Statistics statistics_of(const Divided* divided, std::string_view site) {
+  if (divided == nullptr) return {};
+  const std::string name = std::string(site) + ".statistics";
+  const PlacedMove* const move = find_move(divided->of.placed(), Phase::forward, Role::statistics, name);
+  if (move == nullptr) throw RunError("site " + std::string(site), "its sums are not moved");
+  return {.group = divided->group, .move = move};
+}
+
 at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing) {
   return crossing ? Cross::apply(x, crossing) : x;
 }
 
 KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing) {
-  if (!crossing || !crossing->again) return {};
+  if (!crossing || crossing->again == nullptr) return {};
   return c10::make_intrusive<KeptPart>(
-      [part = without_history(x), group = crossing->group] { return group->gathered(part); });
+      [part = without_history(x), crossing] { return crossing->group->moved(part, *crossing->again); });
 }
 
 }  // namespace plumb::exec

@@ -3,22 +3,21 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <string_view>
 
-#include "common/placement/collective.hpp"
 #include "exec/stage/primitives/kept_part.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/stage/tensor/tensor_group.hpp"
 
 namespace plumb::exec {
 
-// Of one value, as the placed block has its moves. Reference-counted by LibTorch, because autograd nodes hold it.
+// Of one value, as the placed block has its moves; null where nothing moves. Reference-counted by LibTorch, because
+// autograd nodes hold it.
 struct Crossing final : torch::CustomClassHolder {
   TensorGroupPtr group;
-  std::optional<Collective> forward;
-  std::optional<Collective> backward;
-  bool again = false;  // gathered again in I
+  const PlacedMove* forward = nullptr;
+  const PlacedMove* backward = nullptr;
+  const PlacedMove* again = nullptr;  // gathered again in I
 };
 using CrossingPtr = c10::intrusive_ptr<Crossing>;
 
@@ -26,12 +25,20 @@ using CrossingPtr = c10::intrusive_ptr<Crossing>;
 struct Divided {
   Division of;
   TensorGroupPtr group;
+  BlockMoves moves;  // of `of`
 };
 
 // Of a value that divided sites read, and of what a site makes: null where nothing moves.
 [[nodiscard]] CrossingPtr entry_of(const Divided* divided, std::string_view value);
 [[nodiscard]] CrossingPtr entry_into(const Divided* divided, std::string_view site);  // of its first input
 [[nodiscard]] CrossingPtr exit_of(const Divided* divided, std::string_view site);
+
+// How the sums inside a site are made whole; of a block that is whole itself without a group.
+struct Statistics {
+  TensorGroupPtr group;
+  const PlacedMove* move = nullptr;
+};
+[[nodiscard]] Statistics statistics_of(const Divided* divided, std::string_view site);
 
 // x as it is on the other side, differentiable; of null x itself.
 [[nodiscard]] at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing);

@@ -69,7 +69,10 @@ std::vector<std::string> Division::names() const {
   return all;
 }
 
-bool Division::is_partial(const std::string& name) const { return !is_empty(weight(name).gradient_partial); }
+std::vector<int> Division::summands(const std::string& name) const {
+  const Axes over = weight(name).gradient_partial;
+  return is_empty(over) ? std::vector<int>{} : group(placed_.mesh, position_, over);
+}
 
 std::int64_t Division::local_size(std::string_view site, Dim dim) const {
   return size_in(site_of(placed_, site).outputs.front().local, dim);

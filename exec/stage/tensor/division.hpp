@@ -27,8 +27,8 @@ class Division {
   [[nodiscard]] std::vector<IndexRange> owned(const std::string& name) const;
   [[nodiscard]] std::int64_t elements(const std::string& name) const;  // of the whole
   [[nodiscard]] std::vector<std::string> names() const;                // of all that its sites have
-  // Each rank of the group has a summand of its gradient.
-  [[nodiscard]] bool is_partial(const std::string& name) const;
+  // Whose summands its gradient is to be added up of: positions in the group, ascending; empty: it is whole.
+  [[nodiscard]] std::vector<int> summands(const std::string& name) const;
 
   // The block as it is from this rank: local heads, widths and rows of the vocabulary.
   [[nodiscard]] Layer local(Layer layer) const;

@@ -60,14 +60,36 @@ Clock::time_point TensorGroup::deadline() const {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place_.patience.value));
 }
 
-void TensorGroup::sum_in_place(const at::Tensor& x) {
+void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
   if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
-  collectives_->all_reduce(place_.ranks, bytes_of(x), element_type(x), deadline());
+  collectives_->all_reduce(ranks, bytes_of(x), element_type(x), deadline());
+}
+
+void TensorGroup::sum_in_place(const at::Tensor& x, const std::vector<int>& positions) {
+  std::vector<int> ranks;
+  for (const int position : positions) ranks.push_back(place_.ranks.at(static_cast<std::size_t>(position)));
+  sum_over(ranks, x);
+}
+
+at::Tensor TensorGroup::moved(const at::Tensor& x, const PlacedMove& move) {
+  const plumb::Collective collective = *move.move.collective;
+  ticks_.tick(move, collective);
+  switch (collective) {
+    case plumb::Collective::all_reduce:
+      return summed(x);
+    case plumb::Collective::all_gather:
+      return gathered(x);
+    case plumb::Collective::reduce_scatter:
+      return summed_part(x);
+    case plumb::Collective::all_to_all:
+      break;
+  }
+  throw RunError("tensor group", "this collective is not executed");
 }
 
 at::Tensor TensorGroup::summed(const at::Tensor& x) {
   at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
-  sum_in_place(sum);
+  sum_over(place_.ranks, sum);
   return sum;
 }
 
@@ -91,7 +113,8 @@ at::Tensor TensorGroup::summed_part(const at::Tensor& x) {
   return sum;
 }
 
-at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows) {
+at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const PlacedMove& move) {
+  ticks_.tick(move, plumb::Collective::all_reduce);
   const at::Tensor mine = rows.detach().contiguous();
   const std::size_t width = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
   const auto give = equal_parts(bytes_of(mine), place_.ranks.size(), width);

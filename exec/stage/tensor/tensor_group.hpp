@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/layout/layout.hpp"
+#include "exec/stage/tensor/move_ticks.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 
 namespace plumb::exec {
@@ -15,7 +16,7 @@ namespace plumb::exec {
 // All ranks of a group go through the same actions in the same order, and autograd's backward runs on the thread that
 // calls it: so each collective is made where a module meets it, on the rank's own thread. Reference-counted by
 // LibTorch, because autograd nodes hold it.
-class TensorGroup final : public torch::CustomClassHolder {
+class TensorGroup : public torch::CustomClassHolder {
  public:
   struct Place {
     TensorLayout layout;
@@ -24,30 +25,40 @@ class TensorGroup final : public torch::CustomClassHolder {
     Seconds patience{60};    // how long a collective waits for its peers
   };
   TensorGroup(std::shared_ptr<Collectives> collectives, Place place)
-      : collectives_(std::move(collectives)), place_(std::move(place)) {}
+      : collectives_(std::move(collectives)),
+        place_(std::move(place)),
+        ticks_(place_.ranks.at(static_cast<std::size_t>(place_.position))) {}
 
   [[nodiscard]] const TensorLayout& layout() const { return place_.layout; }
+  [[nodiscard]] const std::vector<int>& ranks() const { return place_.ranks; }
   [[nodiscard]] int position() const { return place_.position; }
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(place_.ranks.size()); }
   [[nodiscard]] const Collectives& collectives() const { return *collectives_; }
 
-  // The sum, in memory of its own; and in place, of contiguous values.
-  [[nodiscard]] at::Tensor summed(const at::Tensor& x);
-  void sum_in_place(const at::Tensor& x);
-  // x [batch, tokens, …]: the tokens of all ranks, in their order; and of a sum over all ranks this rank's tokens.
-  [[nodiscard]] at::Tensor gathered(const at::Tensor& x);
-  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x);
+  // Of the action that runs: all that is made below but `sum_in_place` is ticked off there.
+  [[nodiscard]] MoveTicks& ticks() { return ticks_; }
+
+  // As a move of the block says: x [batch, tokens, …] summed over all ranks, in memory of its own; the tokens of all
+  // ranks, in their order; of a sum over all ranks this rank's tokens.
+  [[nodiscard]] virtual at::Tensor moved(const at::Tensor& x, const PlacedMove& move);
+  // Once a step: in place, of contiguous values, over the ranks at these positions.
+  void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);
 
   // Of logits whose columns the ranks share out: rows [n, 3] of each token's maximum, its sum of exponentials less that
   // maximum, and the target's logit (0 where another rank has it), in fp32 or fp64; then of all columns, in the order
   // of the group, the same bits on every rank. Each rank joins some of the rows: received as by an all-reduce.
-  [[nodiscard]] at::Tensor joined_statistics(const at::Tensor& rows);
+  [[nodiscard]] virtual at::Tensor joined_statistics(const at::Tensor& rows, const PlacedMove& move);
 
  private:
   [[nodiscard]] Clock::time_point deadline() const;
+  void sum_over(const std::vector<int>& ranks, const at::Tensor& x);
+  [[nodiscard]] at::Tensor summed(const at::Tensor& x);
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x);
+  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x);
 
   std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it
   Place place_;
+  MoveTicks ticks_;
 };
 using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
 

@@ -62,23 +62,25 @@ struct AddPositions : Function<AddPositions> {
 
 struct DividedCrossEntropy : Function<DividedCrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const at::Tensor& targets,
-                          std::int64_t first_column, const TensorGroupPtr& group) {
+                          std::int64_t first_column, const Statistics& statistics) {
     at::Tensor wide = logits.reshape({-1, logits.size(-1)}).to(wide_type(logits.scalar_type()), false, /*copy=*/true);
     const auto [index, mine] = local_indices(targets.reshape({-1, 1}), first_column, logits.size(-1));
     const at::Tensor largest = std::get<0>(wide.max(1, /*keepdim=*/true));
-    const at::Tensor all = group->joined_statistics(
-        at::cat({largest, (wide - largest).exp_().sum(1, true), wide.gather(1, index).mul_(mine)}, 1));
+    const at::Tensor target = wide.gather(1, index).mul_(mine);
+    wide.sub_(largest).exp_();  // in place: there are no two of them
+    const at::Tensor all =
+        statistics.group->joined_statistics(at::cat({largest, wide.sum(1, true), target}, 1), *statistics.move);
     const at::Tensor log_sum = all.narrow(1, 1, 1).log().add_(all.narrow(1, 0, 1));
-    context->save_for_backward({wide.sub_(log_sum), index, mine});
+    context->save_for_backward({wide.mul_((largest - log_sum).exp_()), index, mine});
     context->saved_data["type"] = static_cast<std::int64_t>(logits.scalar_type());
     context->saved_data["sizes"] = logits.sizes().vec();
     return (all.narrow(1, 2, 1) - log_sum).mean().neg_();
   }
 
-  // (softmax − one-hot) / rows, made in place of the kept logarithms.
+  // (softmax − one-hot) / rows, made in place of the kept softmax.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    at::Tensor gradient = saved[0].exp_();
+    at::Tensor gradient = saved[0];
     gradient.scatter_add_(1, saved[1], saved[2].to(gradient.scalar_type()).neg_());
     gradient.mul_(output_gradients[0] / static_cast<double>(gradient.size(0)));
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
@@ -99,8 +101,8 @@ at::Tensor add_positions(const at::Tensor& x, const WeightPtr& positions, std::i
 }
 
 at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first_column,
-                                 const TensorGroupPtr& group) {
-  return DividedCrossEntropy::apply(logits, targets, first_column, group);
+                                 const Statistics& statistics) {
+  return DividedCrossEntropy::apply(logits, targets, first_column, statistics);
 }
 
 }  // namespace plumb::exec

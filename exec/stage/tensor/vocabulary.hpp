@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "exec/stage/primitives/weights.hpp"
-#include "exec/stage/tensor/tensor_group.hpp"
+#include "exec/stage/tensor/crossing.hpp"
 
 namespace plumb::exec {
 
@@ -20,6 +20,6 @@ namespace plumb::exec {
 // Mean of −log softmax over the logits of all ranks at the targets, whose columns here are those from `first_column`
 // on; the same bits on every rank. Kept for I: what cross_entropy keeps of as many columns.
 [[nodiscard]] at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                                               std::int64_t first_column, const TensorGroupPtr& group);
+                                               std::int64_t first_column, const Statistics& statistics);
 
 }  // namespace plumb::exec

@@ -175,7 +175,7 @@ void Collectives::run(const char* name, std::span<const int> group, Clock::time_
     throw RunError(fmt::format("rank {}", transport_.rank()),
                    fmt::format("{} {}: {}", name, call.describe(), error.problem()), error.hint());
   }
-  received_[{group.begin(), group.end()}] += call.received();
+  transport_.count_received({group.begin(), group.end()}, call.received());
 }
 
 void Collectives::all_reduce(std::span<const int> group, std::span<std::byte> values, ElementType type,

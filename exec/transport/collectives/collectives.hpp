@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -73,15 +72,14 @@ class Collectives {
   void all_to_all(std::span<const int> group, std::span<const std::byte> give, std::span<std::byte> take,
                   Clock::time_point deadline);
 
-  // Payload bytes received since the start, by group, by the calls that have ended well.
-  [[nodiscard]] const std::map<std::vector<int>, Bytes>& received() const { return received_; }
+  // Of the transport, whoever has made the calls.
+  [[nodiscard]] const GroupBytes& received() const { return transport_.received_in_groups(); }
 
  private:
   template <class Body>
   void run(const char* name, std::span<const int> group, Clock::time_point deadline, const Body& body);
 
   Transport& transport_;
-  std::map<std::vector<int>, Bytes> received_;
 };
 
 }  // namespace plumb::exec

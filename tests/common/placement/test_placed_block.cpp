@@ -184,3 +184,55 @@ TEST_CASE("a move that the layout has not declared is an error that names site, 
     CHECK_THROWS_WITH(place_block(mesh, table, sites), Catch::Contains("input gradient norm_2 (I)"));
   }
 }
+
+namespace {
+
+Model llama_of(std::int64_t kv_heads, bool biased = false) {
+  Model model = llama();
+  auto& attention = std::get<SoftmaxAttention>(model.layers.front().mixer);
+  attention.kv_heads = kv_heads;
+  attention.qkv_bias = attention.out_bias = biased;
+  return model;
+}
+
+}  // namespace
+
+// As Megatron-LM: a rank has one head of keys and values, that of its queries; neighbours have the same.
+TEST_CASE("fewer key-value heads than ranks stand on several of them, which add up their gradients once a step",
+          "[placement]") {
+  for (const bool by_tokens : {false, true}) {
+    for (const auto& [kv, degree] : std::vector<std::pair<int, int>>{{2, 8}, {1, 4}, {2, 4}, {4, 8}}) {
+      CAPTURE(by_tokens, kv, degree);
+      const TensorLayout tensor{.degree = degree, .sequence_parallel = by_tokens};
+      const PlacedBlock block = place_block(llama_of(kv, true), 1, tensor, microbatch);
+      // What moves is what moves with as many heads as ranks.
+      CHECK(lines({block.mesh, block}) ==
+            lines({block.mesh, place_block(llama_of(degree, true), 1, tensor, microbatch)}));
+      for (const PlacedMove& move : block.moves) {
+        if (move.move.collective) CHECK(size(block.mesh, move.move.over) == degree);
+      }
+      const PlacedSite& core = site_of(block, "attention.core");
+      CHECK(core.inputs[0].local.at(2) == Extent{Dim::heads, a / degree});
+      CHECK(core.inputs[1].local.at(2) == Extent{Dim::kv_heads, 1});
+      int shared = 0;
+      for (const PlacedWeight& weight : block.weights) {
+        const std::string& name = weight.stored.whole.name;
+        const bool of_keys = name.starts_with("attention.k.") || name.starts_with("attention.v.");
+        const bool of_all = name.ends_with("_norm.weight") ||
+                            (by_tokens && (name.starts_with("norm_") || name == "attention.out.bias"));
+        INFO(name);
+        CHECK(size(block.mesh, weight.gradient_partial) == (of_keys ? degree / kv : of_all ? degree : 1));
+        if (!of_keys) continue;
+        ++shared;
+        CHECK(ways_of(block.mesh, weight.stored) == kv);
+        for (int rank = 0; rank < degree; ++rank) {  // the head that its queries read
+          const std::vector<IndexRange> rows =
+              owned(block.mesh, weight.stored.whole.shape.front(), weight.stored.placement, rank);
+          const std::int64_t head = rank * (a / degree) / (a / kv);
+          CHECK(rows == std::vector<IndexRange>{{head, head + 1}});
+        }
+      }
+      CHECK(shared == 4);
+    }
+  }
+}

@@ -14,6 +14,7 @@
 #include "tests/exec/device/host_with_streams.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/temporary_folder.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -243,4 +244,63 @@ TEST_CASE("Predicted peak memory of GPT-J and ViT is the measured one within 6%"
   const ElementType precision = GENERATE(ElementType::fp32, ElementType::bf16);
   require_predicted_memory(test::gptj(4), precision, {"1f1b", "interleaved-1f1b", "zb-v"});
   require_predicted_memory(test::vit(4), precision, {"1f1b", "interleaved-1f1b", "zb-v"});
+}
+
+namespace {
+
+Scenario scenario_of_group(const Model& model, const TensorLayout& tensor) {
+  Scenario scenario = scenario_of(model, 1, ElementType::fp32);
+  scenario.layout.tensor = tensor;
+  scenario.cluster.ranks = scenario.cluster.machine.devices = tensor.degree;
+  scenario.training.sequence = 128;
+  return scenario;
+}
+
+std::string refusal(const Scenario& scenario) {
+  try {
+    (void)block_costs(scenario, 2);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the shapes of a tensor group's rank are measured as they are counted, and no profile serves another layout") {
+  Model model = test::llama(1);
+  model.layers.push_back(test::layer(test::attention(4, 4, 8), test::shared_experts));
+  for (const TensorLayout& tensor : {TensorLayout{.degree = 2}, TensorLayout{.degree = 2, .sequence_parallel = true},
+                                     TensorLayout{.degree = 4, .sequence_parallel = true}}) {
+    Scenario scenario = scenario_of_group(model, tensor);
+    const std::vector<ComputeCost> counted = block_costs(scenario, 2);
+    const TemporaryFolder folder;
+    const Profile profile = calibrate(scenario, rounds(2));
+    CHECK(profile.shapes.tensor_degree == tensor.degree);
+    scenario.profile = read_profile(folder.write("profile.yaml", to_yaml(profile)));
+    CHECK(*scenario.profile == profile);
+    const std::vector<ComputeCost> measured = block_costs(scenario, 2);
+    for (std::size_t block = 1; block + 1 < counted.size(); ++block) {
+      const ComputeCost& cost = measured_block(profile, block_key(model, static_cast<int>(block))).cost;
+      INFO(tensor.degree << (tensor.sequence_parallel ? ", sp" : "") << ", layer " << block << ": kept "
+                         << counted[block].kept_bytes.value << ", measured " << cost.kept_bytes.value << "; for W "
+                         << counted[block].kept_for_weight_bytes.value << ", measured "
+                         << cost.kept_for_weight_bytes.value);
+      CHECK(counted[block].parameters == cost.parameters);
+      CHECK(counted[block].kept_bytes / cost.kept_bytes == Approx(1.0).margin(0.04));
+      CHECK(counted[block].kept_for_weight_bytes / cost.kept_for_weight_bytes == Approx(1.0).margin(0.04));
+      CHECK(measured[block].forward > cost.forward);  // with the machine's time of the collectives
+      CHECK(measured[block].weight_gradient == cost.weight_gradient);
+    }
+    Scenario whole = scenario;
+    whole.layout.tensor = {};
+    CHECK_THAT(refusal(whole), ContainsSubstring("layers of a tensor degree of " + std::to_string(tensor.degree)) &&
+                                   ContainsSubstring("this needs") && ContainsSubstring("whole layers"));
+    Scenario other = scenario;
+    other.layout.tensor.sequence_parallel = !tensor.sequence_parallel;
+    CHECK_THAT(refusal(other), ContainsSubstring("with sequence parallelism"));
+  }
+  Scenario grid = scenario_of_group(model, {.degree = 4, .kind = TensorKind::two_d});
+  CHECK_THROWS_WITH(calibrate(grid, rounds(1)), ContainsSubstring("of the 1d layout"));
 }

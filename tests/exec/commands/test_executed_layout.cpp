@@ -112,8 +112,16 @@ TEST_CASE("a shape that the tensor degree does not divide is named, with the deg
     });
   };
   CHECK(of([](Plan&, Layer&) {}).empty());
-  CHECK_THAT(of([](Plan&, Layer& layer) { std::get<SoftmaxAttention>(layer.mixer).kv_heads = 2; }),
-             ContainsSubstring("does not divide 2 kv_heads") && ContainsSubstring("tensor degrees of 1, 2"));
+  // Fewer heads of keys than ranks, each on several.
+  for (const int heads : {1, 2}) {
+    CHECK(of([&](Plan&, Layer& layer) { std::get<SoftmaxAttention>(layer.mixer).kv_heads = heads; }).empty());
+  }
+  CHECK_THAT(of([](Plan&, Layer& layer) {
+               std::get<SoftmaxAttention>(layer.mixer).heads = 12;
+               std::get<SoftmaxAttention>(layer.mixer).kv_heads = 6;
+             }),
+             ContainsSubstring("neither divides 6 kv_heads nor is a multiple of them") &&
+                 ContainsSubstring("tensor degrees of 1, 2"));
   CHECK_THAT(of([](Plan&, Layer& layer) { std::get<SoftmaxAttention>(layer.mixer).heads = 6; }),
              ContainsSubstring("6 heads"));
   CHECK_THAT(of([](Plan& plan, Layer&) { plan.model.hidden = 30; }), ContainsSubstring("30 hidden"));

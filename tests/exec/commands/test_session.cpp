@@ -1,6 +1,8 @@
 #include <map>
 #include <mutex>
 
+#include "common/layout/lane.hpp"
+#include "common/planner/traffic.hpp"
 #include "common/schedule/validate/validate.hpp"
 #include "exec/check/check.hpp"
 #include "exec/commands/faults.hpp"
@@ -118,6 +120,38 @@ TEST_CASE("data-parallel pipelines on every transport pass the check, with equal
   Bytes received;
   for (const RankLog& log : logs.ranks.front()) received += log.steps.back().received_bytes;
   CHECK(received == gradients * (2 * (data - 1)));
+}
+
+// Of a ring: 2(P−1)/P of what is summed.
+TEST_CASE("what a rank receives is told by axes: of its tensor group, of its copies, and along its pipeline") {
+  Plan plan = tiny_plan({.ranks = 2, .schedule = "1f1b", .data = 2});
+  plan.layout.tensor = {.degree = 2, .sequence_parallel = true};
+  plan.cluster.ranks = 8;
+  plan.costs.boundary_bytes = {plan.costs.boundary_bytes.value / 2};
+  const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+  for (const TransportKind& kind : transport_kinds()) {
+    INFO(kind.name);
+    SessionOptions options = two_checked_steps(kind);
+    options.check = false;
+    const SessionLogs logs = train(kind, plans, options);
+    const std::vector<StageTraffic> traffic = tensor_traffic(plan);
+    for (const RankLog& log : logs.ranks.front()) {
+      INFO("rank " << log.rank);
+      const RankStep& step = log.steps.back();
+      const auto stage = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
+      Bytes summed;
+      Bytes messages;
+      for (const Event& event : step.events) {
+        if (event.action.kind == ActionKind::reduce_gradient) summed += event.bytes;
+        if (is_receive(event.action.kind)) messages += event.bytes;
+      }
+      const StageTraffic& of = traffic[stage];
+      const double in_tensor = 4 * (of.forward + of.input_gradient + of.weight_gradient) + of.step;
+      CHECK(static_cast<double>(step.received_in_tensor.value) == in_tensor);
+      CHECK(step.received_in_data == summed);  // 2(P−1)/P with P = 2
+      CHECK(step.received_bytes == step.received_in_tensor + step.received_in_data + messages);
+    }
+  }
 }
 
 TEST_CASE("ranks of two replicas whose copies differ are told by rank and tensor") {

@@ -29,6 +29,8 @@ TEST_CASE("a log reads back to the same bits") {
                        .held = {{5}, {1LL << 50}}});
   log.arena_bytes = {1LL << 40};
   log.receives_beside = 9;
+  log.steps[0].received_in_tensor = {17};
+  log.steps[0].received_in_data = {1LL << 33};
   CHECK(parse_rank_log(to_text(log)) == log);
   log.steps[0].loss = std::numeric_limits<double>::quiet_NaN();
   CHECK(std::isnan(parse_rank_log(to_text(log)).steps[0].loss));

@@ -107,6 +107,8 @@ TEST_CASE("Training settings that are not executed yet are refused") {
   CHECK_THAT(refusal(test::llama(1), training), ContainsSubstring("fp16") || ContainsSubstring("bf16"));
   training = training_of(32);
   training.recompute.mode = RecomputeMode::selective;
+  CHECK(refusal(test::llama(1), training).empty());
+  training.recompute = {.mode = RecomputeMode::first_layers, .layers = 1};
   CHECK_THAT(refusal(test::llama(1), training), ContainsSubstring("recompute"));
 }
 

@@ -141,6 +141,39 @@ TEST_CASE("stages of a tensor group are recomputed, and schedules of every other
   }
 }
 
+namespace {
+
+// With weights of every kind behind a head of keys: matrices, biases, norms.
+Model of_few_heads(std::int64_t kv_heads) {
+  Model model = test::llama(2);
+  for (Layer& layer : model.layers) {
+    auto& attention = std::get<SoftmaxAttention>(layer.mixer);
+    attention.kv_heads = kv_heads;
+    attention.qk_norm = attention.qkv_bias = true;
+  }
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("a head of keys and values that several ranks have trains like one, and all of them keep the same bits") {
+  for (const auto& [kv_heads, tensor] : std::vector<std::pair<int, int>>{{1, 2}, {2, 4}, {1, 4}}) {
+    for (const bool by_tokens : {false, true}) {
+      const Plan plan = plan_of(of_few_heads(kv_heads), {by_tokens ? "zb-h1" : "1f1b", 1, tensor, by_tokens},
+                                by_tokens ? ElementType::bf16 : ElementType::fp32);
+      INFO(kv_heads << " heads, " << describe(plan.layout) << (by_tokens ? ", sp" : ""));
+      const test::TrainingRun run = test::train(plan, 2);
+      require_passed(plan, run);
+      // Each rank has one of the heads.
+      for (const NamedGradients& held : run.by_rank) {
+        CHECK(held.at("layers.0.attention.k.weight").size() == 8 * 32);
+        CHECK(held.at("layers.0.attention.v.bias").size() == 8);
+      }
+      CHECK(run.by_rank[0].at("layers.1.attention.k.weight") == run.by_rank[1].at("layers.1.attention.k.weight"));
+    }
+  }
+}
+
 TEST_CASE("the model and its first loss are the same at every tensor degree") {
   for (const Model& model : models()) {
     const Plan alone = plan_of(model, {"1f1b", 1, 1});
@@ -192,7 +225,9 @@ double predicted_bytes(const Plan& plan, int rank) {
 }  // namespace
 
 TEST_CASE("a rank receives of its tensor group what the moves of its blocks say, to the byte") {
-  for (const Model& model : models()) {
+  std::vector<Model> all = models();
+  all.push_back(of_few_heads(1));
+  for (const Model& model : all) {
     for (Case shape : std::vector<Case>{{"1f1b", 1, 2}, {"1f1b", 1, 4}, {"zb-h1", 2, 2}, {"1f1b", 2, 2, false, 2}}) {
       for (const bool by_tokens : {false, true}) {
         shape.sequence_parallel = by_tokens;

@@ -1,0 +1,43 @@
+// What an action of a block must move between the ranks of a tensor group, ticked off as it is moved.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/placement/placed_block.hpp"
+
+namespace plumb::exec {
+
+// The collectives of one block by phase, in their order. They point into the placed block, which must outlive this.
+struct BlockMoves {
+  std::string block;  // "block 3"
+  std::array<std::vector<const PlacedMove*>, 3> by_phase;
+};
+[[nodiscard]] BlockMoves block_moves(std::string block, const PlacedBlock& placed);
+
+// Of one rank. It compares a pointer for each move, so it is always on.
+class MoveTicks {
+ public:
+  explicit MoveTicks(int rank) : rank_(rank) {}
+
+  // The action F, I or W of a microbatch in a block begins. `of` must live until it ends.
+  void begin(const BlockMoves& of, Phase phase, int microbatch);
+  // What is moved next. Throws RunError that names rank, action, site and tensor where it is not this move, or is
+  // executed by another collective than the move's.
+  void tick(const PlacedMove& move, plumb::Collective executed);
+  // The action has ended. Throws the same where a move is left.
+  void end();
+
+ private:
+  [[noreturn]] void fail(const std::string& what, const PlacedMove& move) const;
+
+  int rank_;
+  const BlockMoves* of_ = nullptr;  // between two actions none
+  Phase phase_ = Phase::forward;
+  int microbatch_ = 0;
+  std::size_t next_ = 0;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,67 @@
+// Bytes of a rank in every executed layout: predicted from its placements, and measured between threads.
+#include <limits>
+
+#include "common/block_cost/block_costs.hpp"
+#include "common/layout/lane.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+struct Case {
+  const char* schedule;
+  int ranks;
+  int tensor;
+  bool sequence_parallel = false;
+  int data = 1;
+};
+
+constexpr std::int64_t sequence = 128;
+
+// Activations are several times its states.
+Model small_model() {
+  Model made = test::llama(8);
+  for (Layer& layer : made.layers) std::get<SoftmaxAttention>(layer.mixer).kv_heads = 4;
+  return made;
+}
+
+Plan plan_of(const Case& shape) {
+  Plan plan = test::training_plan({.model = small_model(),
+                                   .schedule = shape.schedule,
+                                   .ranks = shape.ranks,
+                                   .microbatches = 4,
+                                   .data = shape.data,
+                                   .tensor = shape.tensor,
+                                   .sequence_parallel = shape.sequence_parallel});
+  plan.training.sequence = sequence;
+  plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
+  // Threads hand memory over: it is never on both ranks at a time.
+  plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("every executed layout needs the memory that is predicted, within 5%") {
+  const std::vector<Case> cases = {{"1f1b", 1, 1, false, 2}, {"1f1b", 1, 2},        {"1f1b", 1, 4},
+                                   {"1f1b", 1, 2, true},     {"1f1b", 1, 4, true},  {"zb-h1", 2, 2},
+                                   {"zb-h1", 2, 2, true},    {"zb-h1", 2, 4, true}, {"1f1b", 2, 2, false, 2},
+                                   {"1f1b", 2, 2, true, 2}};
+  for (const Case& shape : cases) {
+    Plan plan = plan_of(shape);
+    const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
+    const test::TrainingRun run = test::train(plan, 1);
+    for (std::size_t rank = 0; rank < run.peak.size(); ++rank) {
+      const auto place = static_cast<std::size_t>(lane_of(plan.layout, static_cast<int>(rank)).pipeline_rank);
+      const RankMemory& of = predicted[place];
+      INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : "") << ", rank " << rank
+                     << ": predicted " << of.peak_bytes.value << ", measured " << run.peak[rank].value);
+      CHECK(sum(of.peak.held) > (of.peak_bytes - sum(of.peak.held)));
+      CHECK(run.peak[rank] / of.peak_bytes == Approx(1.0).margin(0.05));
+    }
+  }
+}

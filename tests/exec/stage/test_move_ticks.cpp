@@ -1,0 +1,137 @@
+// What is moved wrongly is noticed where it happens: by the ticks of an action, or before any, by the layout's table.
+#include "exec/stage/tensor/move_ticks.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "common/base/error.hpp"
+#include "exec/stage/tensor/division.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+constexpr int block = 1;
+const TensorLayout by_tokens{.degree = 2, .sequence_parallel = true};
+
+Training training() {
+  Training made{.sequence = 32, .global_batch = 8};
+  made.microbatch = 2;
+  return made;
+}
+
+using Made = std::vector<std::pair<const PlacedMove*, Collective>>;
+
+Made all_of(const BlockMoves& moves, Phase phase) {
+  Made made;
+  for (const PlacedMove* move : moves.by_phase[static_cast<std::size_t>(phase)]) {
+    made.emplace_back(move, *move->move.collective);
+  }
+  return made;
+}
+
+void run(const BlockMoves& moves, Phase phase, const Made& made) {
+  MoveTicks ticks(3);
+  ticks.begin(moves, phase, 5);
+  for (const auto& [move, collective] : made) ticks.tick(*move, collective);
+  ticks.end();
+}
+
+struct Mutation {
+  const char* name;
+  Phase phase;
+  std::function<void(Made&, const Made& other_phase)> change;
+  const char* noticed;
+};
+
+}  // namespace
+
+TEST_CASE("an action whose moves are all made in their order is ticked off, a wrong one says which and where") {
+  const Division division(test::llama(2), block, by_tokens, training(), 1);
+  const BlockMoves moves = block_moves("block 1", division.placed());
+  const Made forward = all_of(moves, Phase::forward);
+  const Made backward = all_of(moves, Phase::input_gradient);
+  REQUIRE(forward.size() == 4);   // gathered before and scattered behind the mixer and the MLP
+  REQUIRE(backward.size() == 6);  // the mirror of that, and both gathered again
+  run(moves, Phase::forward, forward);
+  run(moves, Phase::input_gradient, backward);
+  run(moves, Phase::weight_gradient, {});
+
+  const Division other(test::llama(2), 2, by_tokens, training(), 1);
+  const BlockMoves of_other = block_moves("block 2", other.placed());
+  const std::vector<Mutation> mutations = {
+      {"the first move is skipped", Phase::forward, [](Made& made, const Made&) { made.erase(made.begin()); },
+       "output attention.out (site attention.out) was made where this comes next: the all-gather of the input norm_1"},
+      {"the last move is skipped", Phase::forward, [](Made& made, const Made&) { made.pop_back(); },
+       "the reduce-scatter of the output mlp.down (site mlp.down) was not made"},
+      {"none is made", Phase::forward, [](Made& made, const Made&) { made.clear(); },
+       "norm_1 (site attention.q) was not made"},
+      {"a gather is made twice", Phase::forward, [](Made& made, const Made&) { made.insert(made.begin(), made[0]); },
+       "input norm_1 (site attention.q) was made where this comes next: the reduce-scatter of the output "
+       "attention.out"},
+      {"the last is made twice", Phase::forward, [](Made& made, const Made&) { made.push_back(made.back()); },
+       "was made when all moves of this action had been"},
+      {"two are exchanged", Phase::forward, [](Made& made, const Made&) { std::swap(made[1], made[2]); },
+       "input norm_2 (site mlp.gate) was made where this comes next"},
+      {"a gradient is gathered behind what needs it", Phase::input_gradient,
+       [](Made& made, const Made&) { std::swap(made[0], made[1]); }, "was made where this comes next"},
+      {"nothing is gathered again", Phase::input_gradient,
+       [](Made& made, const Made&) { made.erase(made.begin() + 1); },
+       "was made where this comes next: the all-gather of the input norm_2"},
+      {"a gradient's sum is skipped", Phase::input_gradient, [](Made& made, const Made&) { made.pop_back(); },
+       "the reduce-scatter of the input gradient norm_1 (site attention.q) was not made"},
+      {"I makes what F does", Phase::input_gradient, [](Made& made, const Made& other_phase) { made = other_phase; },
+       "was made where this comes next"},
+      {"a sum is not scattered", Phase::forward,
+       [](Made& made, const Made&) { made[1].second = Collective::all_reduce; },
+       "was made as another collective, all-reduce"},
+      {"another block's move", Phase::forward,
+       [&](Made& made, const Made&) { made[0] = all_of(of_other, Phase::forward)[0]; },
+       "input norm_1 (site attention.q) was made where this comes next: the all-gather of the input norm_1"},
+      {"W moves something", Phase::weight_gradient,
+       [](Made& made, const Made& other_phase) { made.push_back(other_phase[0]); },
+       "was made when all moves of this action had been"},
+  };
+  for (const Mutation& mutation : mutations) {
+    INFO(mutation.name);
+    Made made = all_of(moves, mutation.phase);
+    mutation.change(made, mutation.phase == Phase::forward ? backward : forward);
+    const std::string action = mutation.phase == Phase::forward          ? "F"
+                               : mutation.phase == Phase::input_gradient ? "I"
+                                                                         : "W";
+    CHECK_THROWS_WITH(
+        run(moves, mutation.phase, made),
+        ContainsSubstring("rank 3, " + action + " of microbatch 5 in block 1") && ContainsSubstring(mutation.noticed));
+  }
+  MoveTicks ticks(3);
+  CHECK_THROWS_WITH(ticks.tick(*forward[0].first, forward[0].second), ContainsSubstring("outside of an action"));
+}
+
+TEST_CASE("a table that leaves out a declared move is refused by the site and the tensor that need it") {
+  Layout layout;
+  layout.tensor = by_tokens;
+  const Mesh mesh = mesh_of(layout);
+  int needed = 0;
+  const Model model = test::llama(2);
+  for (std::size_t of = 0; of < 4; ++of) {
+    const std::vector<Site> sites = block_sites(model, of, {.sequences = 2, .sequence = 32});
+    const LayoutTable whole = layout_table(mesh, layout.tensor, sites);
+    const PlacedBlock placed = place_block(mesh, whole, sites);
+    for (std::size_t left_out = 0; left_out < whole.declared.size(); ++left_out) {
+      const DeclaredMove& missing = whole.declared[left_out];
+      const auto uses = std::ranges::find_if(placed.moves, [&](const PlacedMove& move) {
+        return move.phase == missing.phase && move.role == missing.role && move.move.collective == missing.collective;
+      });
+      if (uses == placed.moves.end()) continue;
+      ++needed;
+      LayoutTable table = whole;
+      table.declared.erase(table.declared.begin() + static_cast<std::ptrdiff_t>(left_out));
+      CHECK_THROWS_WITH(place_block(mesh, table, sites),
+                        ContainsSubstring("site " + uses->site) && ContainsSubstring(uses->tensor));
+    }
+  }
+  CHECK(needed == 2 + 2 * 5 + 4);  // of the embedding, of two layers, of the head
+}
