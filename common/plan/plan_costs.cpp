@@ -278,23 +278,25 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
 }
 
 Reductions planned_reductions(const Plan& plan) {
-  const Scenario scenario = scenario_of(plan);
-  RankBlocks blocks;
-  if (has_stage_data(plan.layout)) {
-    blocks = blocks_by_rank(plan, scenario);
-    for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
-      auto& own = blocks[static_cast<std::size_t>(rank)];
-      own = as_split(plan, std::move(own), boundary_of_rank(plan, rank));
+  const bool by_block = plan.software.data_overlap && !has_measured_costs(plan);
+  const bool apart = has_stage_data(plan.layout);
+  RankBlocks blocks;  // of each pipeline rank, or of all
+  if (by_block) {
+    const Scenario scenario = scenario_of(plan);
+    if (apart) blocks = blocks_by_rank(plan, scenario);
+    if (!apart) blocks = {plan_blocks(plan, scenario)};
+    for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
+      const Bytes boundary = apart ? boundary_of_rank(plan, static_cast<int>(rank)) : bytes(plan.boundary);
+      blocks[rank] = as_split(plan, std::move(blocks[rank]), boundary);
     }
-  } else {
-    blocks = {as_split(plan, plan_blocks(plan, scenario), bytes(plan.boundary))};
   }
   Reductions all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    const int rank = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
-    const std::vector<ComputeCost>& own = blocks.size() > 1 ? blocks[static_cast<std::size_t>(rank)] : blocks.front();
-    const int placed = has_stage_data(plan.layout) ? rank : 0;
-    all.push_back(reduction_of(plan, stage_blocks(own, plan.split, stage), stage, reduction_placement(plan, placed)));
+    const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
+    const std::span<const ComputeCost> whole{&plan.costs.stages[static_cast<std::size_t>(stage)], 1};
+    const std::span<const ComputeCost> own =
+        by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole;
+    all.push_back(reduction_of(plan, own, stage, reduction_placement(plan, rank)));
   }
   return all;
 }

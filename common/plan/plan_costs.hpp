@@ -62,7 +62,8 @@ struct StageGroups {
                                         int stage, const StageGroups& groups);
 
 // Of each stage the all-reduces of its gradients (common/cost/gradient_buckets.hpp), from its last backward's start
-// where they overlap it; none without data parallelism. Of a plan with measured costs as if they were predicted.
+// where they overlap it; none without data parallelism. Of a plan with measured costs, which are of whole
+// stages, all buckets wait for the whole backward.
 using Reductions = std::vector<std::vector<CollectivePlan>>;
 [[nodiscard]] Reductions planned_reductions(const Plan& plan);
 
