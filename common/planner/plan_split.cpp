@@ -169,9 +169,9 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     sure.block_workspaces.push_back(splits ? block_workspace(largest) : in_full_backward(largest));
     const ComputeCost smallest = as_smallest_slice(block);
     least.block_kept_bytes.push_back(smallest.kept_bytes);
-    // A full backward needs less.
-    const bool apart = splits && !has_full_backward(plan.schedule);
-    least.block_workspaces.push_back(apart ? block_workspace(smallest) : in_full_backward(smallest));
+    least.block_workspaces.push_back(splits ? block_workspace(smallest) : in_full_backward(smallest));
+    // During a full backward nothing waits for W.
+    if (splits && has_full_backward(plan.schedule)) least.block_workspaces.back().kept_for_weight = {};
   }
   least.block_times = sure.block_times;
   least.block_fixed_bytes = sure.block_fixed_bytes;

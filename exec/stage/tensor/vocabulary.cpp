@@ -5,6 +5,8 @@
 namespace plumb::exec {
 namespace {
 
+constexpr std::int64_t row_chunks = 8;
+
 // Indices into this rank's part of the vocabulary; those of other ranks are 0, and `mine` is false.
 struct LocalIndices {
   at::Tensor index;
@@ -66,21 +68,24 @@ struct DividedCrossEntropy : Function<DividedCrossEntropy> {
     at::Tensor wide = logits.reshape({-1, logits.size(-1)}).to(wide_type(logits.scalar_type()), false, /*copy=*/true);
     const auto [index, mine] = local_indices(targets.reshape({-1, 1}), first_column, logits.size(-1));
     const at::Tensor largest = std::get<0>(wide.max(1, /*keepdim=*/true));
-    const at::Tensor target = wide.gather(1, index).mul_(mine);
-    wide.sub_(largest).exp_();  // in place: there are no two of them
-    const at::Tensor all =
-        statistics.group->joined_statistics(at::cat({largest, wide.sum(1, true), target}, 1), *statistics.move);
+    std::vector<at::Tensor> sums;  // some rows at a time, so that there are no two of it
+    const std::vector<at::Tensor> largest_of = largest.chunk(row_chunks);
+    for (const at::Tensor& some : wide.chunk(row_chunks)) {
+      sums.push_back((some - largest_of[sums.size()]).exp_().sum(1, true));
+    }
+    const at::Tensor all = statistics.group->joined_statistics(
+        at::cat({largest, at::cat(sums), wide.gather(1, index).mul_(mine)}, 1), *statistics.move);
     const at::Tensor log_sum = all.narrow(1, 1, 1).log().add_(all.narrow(1, 0, 1));
-    context->save_for_backward({wide.mul_((largest - log_sum).exp_()), index, mine});
+    context->save_for_backward({wide.sub_(log_sum), index, mine});
     context->saved_data["type"] = static_cast<std::int64_t>(logits.scalar_type());
     context->saved_data["sizes"] = logits.sizes().vec();
     return (all.narrow(1, 2, 1) - log_sum).mean().neg_();
   }
 
-  // (softmax − one-hot) / rows, made in place of the kept softmax.
+  // (softmax − one-hot) / rows, made in place of the kept logarithms.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    at::Tensor gradient = saved[0];
+    at::Tensor gradient = saved[0].exp_();
     gradient.scatter_add_(1, saved[1], saved[2].to(gradient.scalar_type()).neg_());
     gradient.mul_(output_gradients[0] / static_cast<double>(gradient.size(0)));
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());

@@ -4,6 +4,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/layout/lane.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/stage/counted_plan.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
 

@@ -254,10 +254,10 @@ TEST_CASE("sums of large buffers, which are added block by block, are the same b
   if (world.ranks > 4) return;
   const auto ranks = static_cast<std::size_t>(world.ranks);
   const std::vector<int> group = all_ranks(world.ranks);
-  const auto transports = world.kind.make(world.ranks);
   // Of 512 KiB a part: one block at the most, one element more, several blocks and a rest that no size divides.
   const std::size_t alone = 2 * (512 << 10) / sizeof(float) * ranks;
   for (const std::size_t count : {alone, alone + 1, 3 * alone + 7}) {
+    const auto transports = world.kind.make(world.ranks);  // which counts all that it brings
     const auto values = random_values<float>(world.ranks, count, 9);
     const std::vector<float> expected = serial_sum(values);
     auto sums = values;
