@@ -11,13 +11,18 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/costs.hpp"
+#include "common/graph/evaluate.hpp"
+#include "common/graph/schedule_graph.hpp"
+#include "common/schedule/generators/registry.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr std::int64_t tile = 128;
-constexpr std::int64_t least_multiples = 8;  // of a slice, on average: to be even within some percent
+constexpr int microbatches_of_steady_state = 6;  // beyond those that fill the pipeline
+constexpr std::int64_t least_multiples = 8;      // of a slice, on average: to be even within some percent
 
 std::int64_t chunk_of(const Mixer& mixer) {
   return std::visit(
@@ -53,18 +58,30 @@ Seconds work_of(const Scenario& scenario, std::int64_t microbatch, Slice slice) 
   return sum;
 }
 
-// In units of a stage's share of all blocks: it works off all slices, and begins and ends up to ranks − 1 slices late
-// (the bubble of Seq1F1B, of the longest slice).
-Seconds rough_step(const std::vector<std::int64_t>& tokens, const SliceWork& work, std::int64_t microbatches,
-                   int ranks) {
-  Seconds sum;
-  Seconds longest;
-  for (const Slice& slice : slices_of(tokens)) {
-    const Seconds own = work(slice.before, slice.tokens);
-    sum += own;
-    longest = std::max(longest, own);
+// Of the schedule on equal stages that share all blocks out, without messages: the longest path of the first
+// microbatches, and what each further one adds to it.
+Seconds step_on_even_stages(const Scenario& scenario, const PlanChoice& choice,
+                            const std::vector<std::int64_t>& tokens) {
+  const ComputeCost all = in_sequence(block_costs(scenario, choice.microbatch, slices_of(tokens)));
+  const int ranks = scenario.layout.pipeline;
+  const int slices = choice.schedule.slices;
+  PipelineCosts costs = even_costs(ranks, {});
+  for (ComputeCost& stage : costs.stages) {
+    for (int slice = 0; slice < slices; ++slice) {
+      const ActionTimes times = times_of(all, slice);
+      stage.slices.push_back({.forward = times.forward / ranks, .input_gradient = backward_time(times) / ranks});
+    }
   }
-  return sum * static_cast<double>(microbatches) + longest * static_cast<double>(ranks - 1);
+  const auto step = [&](int microbatches) {
+    const ScheduleShape shape{.ranks = ranks, .microbatches = microbatches, .slices = slices};
+    return evaluate(build_graph(lower(generate_schedule(choice.schedule.name, shape), {}), costs)).makespan;
+  };
+  const std::int64_t microbatches =
+      scenario.training.global_batch / (choice.microbatch * batch_shards(scenario.layout));
+  const int few = ranks / slices + microbatches_of_steady_state;
+  if (microbatches <= few) return step(static_cast<int>(microbatches));
+  const Seconds first = step(few - 2);
+  return first + (step(few) - first) * (static_cast<double>(microbatches - few + 2) / 2);
 }
 
 }  // namespace
@@ -121,8 +138,6 @@ std::vector<std::int64_t> slice_tokens(const Scenario& scenario, const PlanChoic
     if (is_new) found->second = work_of(scenario, choice.microbatch, {.before = before, .tokens = tokens});
     return found->second;
   };
-  const std::int64_t microbatches =
-      scenario.training.global_batch / (choice.microbatch * batch_shards(scenario.layout));
   std::optional<std::vector<std::int64_t>> best;
   Seconds least;
   for (std::int64_t multiple = slice_multiple(scenario, schedule.slices);
@@ -132,7 +147,7 @@ std::vector<std::int64_t> slice_tokens(const Scenario& scenario, const PlanChoic
                                                           .multiple = multiple,
                                                           .can_be_equal = can_be_equal(scenario, schedule.slices)},
                                                          work);
-    const Seconds step = rough_step(tokens, work, microbatches, scenario.layout.pipeline);
+    const Seconds step = step_on_even_stages(scenario, choice, tokens);
     if (best && !(step < least)) continue;
     best = std::move(tokens);
     least = step;

@@ -14,8 +14,8 @@ void require_slices_possible(const Scenario& scenario, const ScheduleChoice& cho
 
 // As a schedule has them: empty where all are equal. The scenario's layout and recompute are settled, the slices
 // possible. Of equal work: of all blocks of the model together, F and B of the choice's microbatch, by their costs; in
-// multiples of slice_multiple, or twice, four times … as many tokens where the step is then shorter, as a sum of slices
-// tells: matmuls of other numbers of tokens may have to begin a wave of tiles more.
+// multiples of slice_multiple, or of twice, four times … as many tokens where the step is then shorter, by the longest
+// path on equal stages: matmuls of other numbers of tokens may have to begin one more wave of tiles.
 [[nodiscard]] std::vector<std::int64_t> slice_tokens(const Scenario& scenario, const PlanChoice& choice);
 
 // Whether a plan has slices of equal work only where equal numbers of tokens are no better: there are such, and they

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -44,7 +45,8 @@ class BlockCache {
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
   std::map<Key, BlockRuns> cache_;
-  std::map<Key, std::vector<std::int64_t>> slices_of_equal_work_;
+  // Also by what the longest path is over: ranks and microbatches, and the schedule.
+  std::map<std::tuple<Key, int, std::int64_t, std::string>, std::vector<std::int64_t>> slices_of_equal_work_;
 };
 
 }  // namespace plumb

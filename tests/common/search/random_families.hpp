@@ -78,9 +78,10 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
       family.schedule.chunks = entry.fixed_chunks > 0 ? entry.fixed_chunks : entry.chunk_multiple * number(1, 3);
     }
     if (entry.uses_slices) family.schedule.slices = number(1, 4);
-    // Of a sequence of 128 tokens.
-    if (family.schedule.slices == 2) family.schedule.slice_tokens = {96, 32};
-    if (family.schedule.slices == 3) family.schedule.slices_by = SlicesBy::work;
+    // Of a sequence of 128 tokens; some alone, for they are weighed by whole plans.
+    const bool one_rank = family.layout.tensor.degree == 1;
+    if (family.schedule.slices == 2 && one_rank) family.schedule.slice_tokens = {96, 32};
+    if (family.schedule.slices == 3 && one_rank && family.microbatch == 2) family.schedule.slices_by = SlicesBy::work;
     family.schedule.overlap = entry.uses_overlap && number(0, 3) == 0;
     return family;
   }
