@@ -62,14 +62,17 @@ Seconds work_of(const Scenario& scenario, std::int64_t microbatch, Slice slice) 
 // microbatches, and what each further one adds to it.
 Seconds step_on_even_stages(const Scenario& scenario, const PlanChoice& choice,
                             const std::vector<std::int64_t>& tokens) {
-  const ComputeCost all = in_sequence(block_costs(scenario, choice.microbatch, slices_of(tokens)));
+  // Each alone, so that a profile's equal slices are costed as others are.
+  std::vector<ActionTimes> times;
+  for (const Slice& slice : slices_of(tokens)) {
+    times.push_back(times_of(in_sequence(block_costs(scenario, choice.microbatch, {slice})), 0));
+  }
   const int ranks = scenario.layout.pipeline;
   const int slices = choice.schedule.slices;
   PipelineCosts costs = even_costs(ranks, {});
   for (ComputeCost& stage : costs.stages) {
-    for (int slice = 0; slice < slices; ++slice) {
-      const ActionTimes times = times_of(all, slice);
-      stage.slices.push_back({.forward = times.forward / ranks, .input_gradient = backward_time(times) / ranks});
+    for (const ActionTimes& own : times) {
+      stage.slices.push_back({.forward = own.forward / ranks, .input_gradient = backward_time(own) / ranks});
     }
   }
   const auto step = [&](int microbatches) {

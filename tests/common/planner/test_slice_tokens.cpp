@@ -116,11 +116,12 @@ TEST_CASE("a plan with slices of equal work is never slower than one with equal 
 
 // Measured as the analytic costs say: a profile of whole sequences, whose slices have what they have of the FLOPs.
 TEST_CASE("slices of equal work are taken by a profile, too, as even as FLOPs tell") {
-  Scenario scenario = scenario_of({});
+  const std::int64_t sequence = GENERATE(2048, 32768);  // of the shorter, coarse multiples make equal tokens
+  Scenario scenario = scenario_of({.sequence = sequence});
   Profile profile;
   profile.shapes = {.model = scenario.model.name,
                     .model_digest = model_digest(scenario.model),
-                    .sequence = 32768,
+                    .sequence = sequence,
                     .microbatch = 1,
                     .precision = ElementType::bf16,
                     .optimizer = Optimizer::adam};
@@ -135,7 +136,8 @@ TEST_CASE("slices of equal work are taken by a profile, too, as even as FLOPs te
   const ComputeCost all = in_sequence(block_costs(scenario, 1, slices_of(plan)));
   for (int slice = 0; slice < 4; ++slice) {
     const ActionTimes times = times_of(all, slice);
-    CHECK((times.forward + backward_time(times)).value == Approx(microbatch_time(all, false).value).epsilon(0.02));
+    CHECK((times.forward + backward_time(times)).value ==
+          Approx(microbatch_time(all, false).value).epsilon(sequence > 2048 ? 0.02 : 0.06));  // multiples of 64 in 512
   }
 }
 
