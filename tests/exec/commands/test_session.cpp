@@ -134,7 +134,7 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
     SessionOptions options = two_checked_steps(kind);
     options.check = false;
     const SessionLogs logs = train(kind, plans, options);
-    const std::vector<StageTraffic> traffic = tensor_traffic(plan);
+    const std::vector<StageMoves> moves = tensor_moves(plan);
     for (const RankLog& log : logs.ranks.front()) {
       INFO("rank " << log.rank);
       const RankStep& step = log.steps.back();
@@ -145,8 +145,9 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
         if (event.action.kind == ActionKind::reduce_gradient) summed += event.bytes;
         if (is_receive(event.action.kind)) messages += event.bytes;
       }
-      const StageTraffic& of = traffic[stage];
-      const double in_tensor = 4 * (of.forward + of.input_gradient + of.weight_gradient) + of.step;
+      const auto received = [&](ActionKind kind) { return moves[stage].at(kind).received; };
+      const double in_tensor = 4 * (received(ActionKind::forward) + received(ActionKind::backward)) +
+                               received(ActionKind::optimizer_step);
       CHECK(static_cast<double>(step.received_in_tensor.value) == in_tensor);
       CHECK(step.received_in_data == summed);  // 2(P−1)/P with P = 2
       CHECK(step.received_bytes == step.received_in_tensor + step.received_in_data + messages);
