@@ -145,7 +145,7 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
         if (event.action.kind == ActionKind::reduce_gradient) summed += event.bytes;
         if (is_receive(event.action.kind)) messages += event.bytes;
       }
-      const auto received = [&](ActionKind kind) { return moves[stage].at(kind).received; };
+      const auto received = [&](ActionKind of) { return moves[stage].at(of).received; };
       const double in_tensor = 4 * (received(ActionKind::forward) + received(ActionKind::backward)) +
                                received(ActionKind::optimizer_step);
       CHECK(static_cast<double>(step.received_in_tensor.value) == in_tensor);
