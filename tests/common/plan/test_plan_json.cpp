@@ -8,6 +8,7 @@
 #include "common/planner/make_plan.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/plan/plan_files.hpp"
 #include "tests/common/plan/scenarios.hpp"
 
 using namespace plumb;
@@ -24,34 +25,10 @@ Plan small_plan(const std::string& schedule = "1f1b", int chunks = 1) {
                  {.microbatch = 2, .schedule = {.name = schedule, .chunks = chunks}});
 }
 
-// What reading says about the text, without the folder's name.
-std::string message_for_plan(const std::string& text) {
-  const TemporaryFolder folder;
-  const std::filesystem::path path = folder.write("plan.json", text);
-  try {
-    (void)read_plan(path);
-  } catch (const InputError& error) {
-    const std::string message = error.what();
-    return message.substr(message.find("plan.json"));
-  }
-  return "no error";
-}
-
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
-}
-
-Plan read_back(const Plan& plan) {
-  const TemporaryFolder folder;
-  return read_plan(folder.write("plan.json", to_json(plan)));
-}
-
-template <class Change>
-std::string message_after(Plan plan, const Change& change) {
-  change(plan);
-  return message_for_plan(to_json(plan));
 }
 
 // Of a cuda machine with switches and a NIC, on nodes under leaves and on sites.
@@ -399,59 +376,4 @@ TEST_CASE("bytes of a plan's costs are below a pebibyte, and their sums below 2^
   many.costs.stages[1].kept_bytes = most;
   CHECK_THAT(message_for_plan(to_json(many)),
              ContainsSubstring(": costs.stages: ") && ContainsSubstring("more than 4 EiB"));
-}
-
-namespace {
-
-Plan plan_of_slices(const std::string& schedule) {
-  const Scenario scenario =
-      read_text(scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2}\ntraining: {sequence: 32, "
-                              "global_batch: 8, microbatch: 2}\nschedule: " +
-                              schedule + "\n"));
-  return make_plan(scenario, only_choice(scenario));
-}
-
-}  // namespace
-
-TEST_CASE("tokens of slices stand in a plan, where they differ") {
-  const Plan plan = plan_of_slices("{name: seq-1f1b, slices: [16, 8, 6, 2]}");
-  CHECK(plan.schedule.slice_tokens == std::vector<std::int64_t>{16, 8, 6, 2});
-  CHECK(plan.costs.slice_tokens == plan.schedule.slice_tokens);
-  CHECK(plan.costs.boundary_bytes.value == 2 * 16 * 64 * 4);
-  for (int slice = 0; slice < 4; ++slice) {
-    const std::int64_t tokens = plan.schedule.slice_tokens[static_cast<std::size_t>(slice)];
-    CHECK(boundary_of_stage(plan.costs, 0, 4 + slice).value == 2 * tokens * 64 * 4);
-  }
-  const Plan back = read_back(plan);
-  CHECK(back == plan);
-  CHECK(to_json(back) == to_json(plan));
-  CHECK(back.costs == predicted_costs(back));
-  // Another cut is another run.
-  CHECK(plan_digest(plan) != plan_digest(plan_of_slices("{name: seq-1f1b, slices: [8, 16, 6, 2]}")));
-}
-
-TEST_CASE("equal slices leave a plan as it was, however they are asked for") {
-  const std::string plan = to_json(plan_of_slices("{name: seq-1f1b, slices: 4}"));
-  CHECK(plan.find("slice_tokens") == std::string::npos);
-  CHECK(plan.find("slice_bytes") == std::string::npos);
-  CHECK(to_json(plan_of_slices("{name: seq-1f1b, slices: [8, 8, 8, 8]}")) == plan);
-  CHECK(to_json(plan_of_slices("\"seq-1f1b, slices of 8 + 8 + 8 + 8\"")) == plan);
-  CHECK(to_json(plan_of_slices("{name: seq-1f1b, slices: 4, slices_by: average}")) == plan);
-}
-
-TEST_CASE("slices that do not make up the sequence, or have other costs, are refused") {
-  const Plan plan = plan_of_slices("{name: seq-1f1b, slices: [16, 8, 6, 2]}");
-  CHECK_THAT(message_after(plan, [](Plan& p) { p.schedule.slice_tokens.back() = 4; }),
-             ContainsSubstring("schedule.slice_tokens") && ContainsSubstring("= 34 tokens"));
-  CHECK_THAT(message_after(plan, [](Plan& p) { p.schedule.slice_tokens.pop_back(); }),
-             ContainsSubstring("has 3 entries for 4 slices"));
-  CHECK_THAT(message_after(plan,
-                           [](Plan& p) {
-                             p.schedule.slice_tokens = {15, 9, 6, 2};
-                           }),
-             ContainsSubstring("other slice_tokens than the schedule"));
-  CHECK_THAT(message_after(plan, [](Plan& p) { p.costs.stages[0].slice_bytes.pop_back(); }),
-             ContainsSubstring("times or bytes of other slices than the 4"));
-  CHECK_THAT(message_after(plan, [](Plan& p) { p.costs.slice_gathering = {{1e-3}}; }),
-             ContainsSubstring("slice_gathering_s"));
 }
