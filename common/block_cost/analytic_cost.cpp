@@ -7,6 +7,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/program/program_memory.hpp"
 #include "common/program/program_time.hpp"
+#include "common/program/program_traffic.hpp"
 
 namespace plumb {
 namespace {
@@ -53,13 +54,13 @@ void require_countable_block(double bytes, const Scenario& scenario) {
 }
 
 // The most that a move of the block has on either side of it beyond a boundary: with sequence parallelism all tokens.
-Bytes moved_whole(const BlockShapes& shapes, const Training& training, Bytes boundary, std::int64_t tokens) {
+Bytes moved_whole(const BlockShapes& shapes, const Training& training, Bytes boundary) {
   std::int64_t largest = 0;
   for (const PlacedMove& each : shapes.placed.moves) {
     if (!each.move.collective || each.role == Role::statistics) continue;
     largest = std::max({largest, each.move.elements_from, each.move.elements_to});
   }
-  const Bytes whole = bytes_of_tokens({largest * element_bytes(training.precision)}, tokens, training.sequence);
+  const Bytes whole{largest * element_bytes(training.precision)};
   return std::max(whole - boundary, Bytes{});
 }
 
@@ -164,14 +165,14 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   ComputeCost cost;
   const ParameterShare parameters = count_of_rank(shapes);
   set_states(cost, parameters, training, scenario.software.gradients);
-  for (const StepMove& sum : program.once) cost.tensor_gradient_bytes += whole(sum.bytes);
+  cost.tensor_gradient_bytes = whole(summed_once(program, scenario.layout.tensor.degree));
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
   cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario);
   cost.hidden_in_backward = times.hidden;
   cost.kept_bytes = whole(memory.kept);
   cost.kept_for_weight_bytes = whole(memory.kept_for_weight);
-  const Bytes moved = moved_whole(shapes, training, boundary, tokens_of(context));
+  const Bytes moved = moved_whole(shapes, training, boundary);
   cost.forward_workspace_bytes = boundary + moved + whole(largest);
   const std::int64_t gradients = adds_up_before_move(shapes, scenario.software) ? 4 : 2;
   cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "common/base/error.hpp"
@@ -10,6 +11,8 @@
 #include "common/cost/profile_noise.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/model/lora.hpp"
+#include "common/program/program_time.hpp"
+#include "common/program/program_traffic.hpp"
 #include "common/scenario/boundary.hpp"
 #include "common/schedule/action_index.hpp"
 
@@ -159,16 +162,17 @@ SlicePart part_by_flops(const Scenario& scenario, std::size_t block, Slice slice
 }
 
 // What is measured are computations: collectives take the time that the machine's numbers give, none of it hidden.
-void add_collectives(ComputeCost& cost, const Scenario& scenario, const BlockShapes& shapes) {
-  if (scenario.layout.tensor.degree == 1) return;
-  BlockProgram program = block_program(shapes.operations, kernel_context(scenario), shapes.placed);
+ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::size_t block, Slice slice) {
+  if (scenario.layout.tensor.degree == 1) return cost;
+  BlockProgram program = without_overlap(program_of_block(scenario, block, slice));
+  cost.tensor_gradient_bytes = {std::llround(summed_once(program, scenario.layout.tensor.degree))};
   std::erase_if(program.steps, [](const ProgramStep& step) { return step.kind != StepKind::move; });
-  for (ProgramStep& step : program.steps) step.beside.clear();
   const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
   const PhaseTimes times = phase_times(program, machine_in_training(scenario), group);
   cost.forward += times.forward;
   cost.input_gradient += times.input_gradient;
   cost.weight_gradient += times.weight_gradient;
+  return cost;
 }
 
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
@@ -180,12 +184,15 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }
   set_states(cost, own, scenario.training, scenario.software.gradients);
-  add_collectives(cost, scenario, shapes);
   const auto count = static_cast<std::int64_t>(slices.size());
   const bool make_up_all = slices.front().tokens * count == scenario.training.sequence;
-  if (lengths_of(slices) == SliceLengths::equal && make_up_all) return per_slice(cost, static_cast<int>(count));
+  if (lengths_of(slices) == SliceLengths::equal && make_up_all) {
+    return with_collectives(per_slice(cost, static_cast<int>(count)), scenario, block, slices.front());
+  }
   std::vector<ComputeCost> all;
-  for (const Slice& slice : slices) all.push_back(part_of(cost, part_by_flops(scenario, block, slice)));
+  for (const Slice& slice : slices) {
+    all.push_back(with_collectives(part_of(cost, part_by_flops(scenario, block, slice)), scenario, block, slice));
+  }
   return of_slices(all, SliceLengths::different);
 }
 

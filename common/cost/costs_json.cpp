@@ -124,10 +124,14 @@ void require_amounts_of_cost(const JsonValue& cost) {
   require_amounts(cost, {"parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "kept_bytes",
                          "kept_for_weight_bytes", "forward_workspace_bytes", "input_gradient_workspace_bytes",
                          "weight_gradient_workspace_bytes"});
+  for (const char* key : {"tensor_gradient_bytes", "backward_workspace_bytes"}) {
+    if (cost.find(key)) require_amounts(cost, {key});
+  }
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",
                                    "input_gradient_workspace_bytes", "weight_gradient_workspace_bytes"});
+    if ((*slices)[i].find("backward_workspace_bytes")) require_amounts((*slices)[i], {"backward_workspace_bytes"});
   }
 }
 
@@ -142,8 +146,9 @@ void require_countable(const PipelineCosts& costs, int microbatches, const JsonV
         costs.slice_tokens.empty() ? boundary_of_stage(costs, static_cast<int>(stage), 0) : costs.boundary_bytes;
     const auto boundary = static_cast<double>(longest.value);
     of_microbatch += 4 * boundary;  // in and out, of hidden states and of their gradients
-    for (const Bytes bytes : {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
-                              cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes}) {
+    for (const Bytes bytes :
+         {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
+          cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes, backward_workspace(cost)}) {
       of_microbatch += static_cast<double>(bytes.value);
     }
   }

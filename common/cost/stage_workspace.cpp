@@ -16,9 +16,10 @@ BlockWorkspace in_full_backward(const ComputeCost& block) {
 }
 
 struct StageWorkspaces::Chain {
-  explicit Chain(const std::vector<ComputeCost>& blocks) : problem(problem_of(blocks)), weighed(problem) {}
+  Chain(const std::vector<ComputeCost>& blocks, BackwardIn actions)
+      : problem(problem_of(blocks, actions)), weighed(problem) {}
 
-  static SplitProblem problem_of(const std::vector<ComputeCost>& blocks) {
+  static SplitProblem problem_of(const std::vector<ComputeCost>& blocks, BackwardIn actions) {
     SplitProblem one_stage{.block_times = std::vector<Seconds>(blocks.size()),
                            .block_fixed_bytes = std::vector<Bytes>(blocks.size()),
                            .block_kept_bytes = {},
@@ -27,7 +28,8 @@ struct StageWorkspaces::Chain {
                            .memory_per_rank = {}};
     for (const ComputeCost& block : blocks) {
       one_stage.block_kept_bytes.push_back(block.kept_bytes);
-      one_stage.block_workspaces.push_back(block_workspace(block));
+      one_stage.block_workspaces.push_back(actions == BackwardIn::one ? in_full_backward(block)
+                                                                      : block_workspace(block));
     }
     return one_stage;
   }
@@ -36,8 +38,8 @@ struct StageWorkspaces::Chain {
   WeighedChain weighed;
 };
 
-StageWorkspaces::StageWorkspaces(const std::vector<ComputeCost>& blocks)
-    : chain_(std::make_shared<const Chain>(blocks)) {}
+StageWorkspaces::StageWorkspaces(const std::vector<ComputeCost>& blocks, BackwardIn actions)
+    : chain_(std::make_shared<const Chain>(blocks, actions)) {}
 
 Bytes StageWorkspaces::of(int first, int last) const { return {chain_->weighed.workspace(first, last)}; }
 

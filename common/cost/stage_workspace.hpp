@@ -1,6 +1,7 @@
 // What a stage needs while it works on a microbatch, beside what it keeps of it: of any run of a chain's blocks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -15,10 +16,13 @@ namespace plumb {
 // Of a block whose backward is one action: nothing waits for W while the blocks before it go back.
 [[nodiscard]] BlockWorkspace in_full_backward(const ComputeCost& block);
 
+// I and W of a stage: block by block in one action, or I of all blocks and later W of all.
+enum class BackwardIn : std::uint8_t { one, two };
+
 class StageWorkspaces {
  public:
   // Throws InputError (where = "split") for fewer than three blocks: an embedding, layers and a head.
-  explicit StageWorkspaces(const std::vector<ComputeCost>& blocks);
+  StageWorkspaces(const std::vector<ComputeCost>& blocks, BackwardIn actions);
 
   // Of a stage of the blocks [first, last), on top of their kept_bytes: the worst moment of its F, I and W, as
   // in_sequence counts it.

@@ -29,6 +29,7 @@ struct HeldMoments {
   // The same without what only waits for W, where I and W are apart (there a microbatch keeps less than before I);
   // empty: as above.
   std::vector<std::vector<Moment>> moments_until_input = {};
+  bool has_full_backward = true;          // an action that is I and W in one
   std::vector<std::int64_t> inputs = {};  // by rank, of microbatches whose F is redone: the most that it keeps
 };
 [[nodiscard]] HeldMoments held_moments(const Plan& plan);

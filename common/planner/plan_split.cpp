@@ -126,8 +126,19 @@ std::vector<std::int64_t> most_messages(const Schedule& schedule, const std::vec
 
 }  // namespace
 
+namespace {
+
+bool has_full_backward(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::backward; });
+  });
+}
+
+}  // namespace
+
 HeldMoments held_moments(const Plan& plan) {
   HeldMoments held{.rank_of_stage = weighed_rank_of_stage(plan.schedule), .moments = weighed_moments(plan.schedule)};
+  held.has_full_backward = has_full_backward(plan.schedule);
   if (splits_backward(plan.schedule)) {
     held.moments_until_input = weighed_moments(freed_by_input_gradient(plan.schedule));
   }
@@ -139,20 +150,10 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
-namespace {
-
-bool has_full_backward(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
-    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::backward; });
-  });
-}
-
-}  // namespace
-
 SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
                              const Stop* stop) {
   const bool recompute = recomputes_by_action(plan);
-  const bool splits = splits_backward(plan.schedule);
+  const bool splits = !held.moments_until_input.empty();  // of its actions the plan may have none here
   SplitProblem sure{.block_times = {},
                     .block_fixed_bytes = {},
                     .block_kept_bytes = {},
@@ -171,7 +172,7 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     least.block_kept_bytes.push_back(smallest.kept_bytes);
     least.block_workspaces.push_back(splits ? block_workspace(smallest) : in_full_backward(smallest));
     // During a full backward nothing waits for W.
-    if (splits && has_full_backward(plan.schedule)) least.block_workspaces.back().kept_for_weight = {};
+    if (splits && held.has_full_backward) least.block_workspaces.back().kept_for_weight = {};
   }
   least.block_times = sure.block_times;
   least.block_fixed_bytes = sure.block_fixed_bytes;

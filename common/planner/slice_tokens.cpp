@@ -101,14 +101,20 @@ void require_slices_possible(const Scenario& scenario, const ScheduleChoice& cho
     throw InputError("training", std::to_string(slices) + " slices do not divide a sequence of " +
                                      std::to_string(sequence) + " tokens");
   }
+  const int degree = scenario.layout.tensor.degree;
+  const bool divided = divides_tokens(scenario.layout.tensor);
+  if (equal && divided && sequence / slices % degree != 0) {
+    throw InputError("training", std::to_string(slices) + " slices of " + std::to_string(sequence / slices) +
+                                     " tokens are not divided among the " + std::to_string(degree) +
+                                     " ranks of a tensor group, as sequence parallelism wants them");
+  }
   if (equal) return;
   if (has_stage_data(scenario.layout)) {
     throw InputError("layout",
                      "stages with different data degrees cannot be planned with slices of different lengths yet",
                      "slices_by: tokens");
   }
-  const int degree = scenario.layout.tensor.degree;
-  if (!divides_tokens(scenario.layout.tensor)) return;
+  if (!divided) return;
   const bool even = std::ranges::all_of(written, [&](std::int64_t tokens) { return tokens % degree == 0; });
   if (even && sequence % degree == 0) return;
   throw InputError("schedule",

@@ -24,13 +24,13 @@ struct Sums {
   std::vector<StageWorkspaces> workspaces;
 };
 
-Sums sums_of(const RankBlocks& blocks, bool recomputed) {
+Sums sums_of(const RankBlocks& blocks, bool recomputed, BackwardIn actions) {
   Sums sums;
   for (const std::vector<ComputeCost>& of_rank : blocks) {
     sums.time.emplace_back(1);
     sums.fixed.emplace_back(1);
     sums.kept.emplace_back(1);
-    sums.workspaces.emplace_back(of_rank);
+    sums.workspaces.emplace_back(of_rank, actions);
     for (const ComputeCost& block : of_rank) {
       sums.time.back().push_back(sums.time.back().back() + microbatch_time(block, recomputed));
       sums.fixed.back().push_back(sums.fixed.back().back() + block.parameter_bytes + block.gradient_bytes +
@@ -89,7 +89,8 @@ Split split_by_stage_data(const Plan& plan, const RankBlocks& blocks, const Cost
   const int stage_count = stages(plan.schedule);
   require_stages(layers, stage_count);
   const bool recomputed = recomputes_by_action(plan);
-  const Sums sums = sums_of(blocks, recomputed);
+  const BackwardIn actions = splits_backward(plan.schedule) ? BackwardIn::two : BackwardIn::one;
+  const Sums sums = sums_of(blocks, recomputed, actions);
   const std::vector<int> held = most_held(plan.schedule);
   const Bytes memory = plan.cluster.machine.device.memory.value;
   const auto cut = [&](bool fitting) {

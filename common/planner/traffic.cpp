@@ -45,6 +45,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   if (plan.layout.tensor.degree == 1) return all;
   const StagePrograms programs(plan, slice);
   const Machine machine = machine_in_training(scenario_of(plan));
+  const bool measured = has_measured_costs(plan);
   for (std::size_t stage = 0; stage < all.size(); ++stage) {
     const Layout layout = as_all(plan.layout, plan.schedule.rank_of_stage[stage]);
     const GroupPlacement group = placement(layout, MeshAxis::tensor, plan.cluster);
@@ -57,7 +58,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
         auto& [traffic, times] = found->second;
         if (is_new) {
           traffic = program_traffic(*pass.program);
-          times = phase_times(*pass.program, machine, group);
+          times = phase_times(measured ? without_overlap(*pass.program) : *pass.program, machine, group);
         }
         for (const Phase phase : pass.phases) {
           sum.received += of_phase(traffic, phase);

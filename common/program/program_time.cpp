@@ -53,4 +53,9 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
   return result;
 }
 
+BlockProgram without_overlap(BlockProgram program) {
+  for (ProgramStep& step : program.steps) step.beside.clear();
+  return program;
+}
+
 }  // namespace plumb

@@ -22,4 +22,7 @@ struct PhaseTimes {
 // Sums over the steps, each phase at least what the host needs to launch its kernels.
 [[nodiscard]] PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const GroupPlacement& group);
 
+// The same with nothing beside anything: how collectives run around computations that were measured.
+[[nodiscard]] BlockProgram without_overlap(BlockProgram program);
+
 }  // namespace plumb

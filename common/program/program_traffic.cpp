@@ -21,6 +21,11 @@ double of_phase(const ProgramTraffic& traffic, Phase phase) {
                                           : traffic.weight_gradient;
 }
 
+double summed_once(const BlockProgram& program, int ranks) {
+  if (ranks == 1) return 0;
+  return program_traffic(program).once * ranks / (2.0 * (ranks - 1));
+}
+
 std::vector<const StepMove*> moves_of(const BlockProgram& program, Phase phase) {
   std::vector<const StepMove*> moves;
   for (const ProgramStep& step : program.steps) {

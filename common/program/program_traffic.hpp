@@ -18,6 +18,10 @@ struct ProgramTraffic {
 [[nodiscard]] ProgramTraffic program_traffic(const BlockProgram& program);
 [[nodiscard]] double of_phase(const ProgramTraffic& traffic, Phase phase);
 
+// Of a tensor group of so many ranks, bytes whose all-reduce over all of them moves what is summed once a step; of sums
+// over fewer ranks, such as those that have one key-value head, accordingly less than they have.
+[[nodiscard]] double summed_once(const BlockProgram& program, int ranks);
+
 // The collectives of one phase in the order in which they start. Valid as long as the program is.
 [[nodiscard]] std::vector<const StepMove*> moves_of(const BlockProgram& program, Phase phase);
 

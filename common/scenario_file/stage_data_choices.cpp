@@ -152,11 +152,13 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
       .forward = {},
       .backward = {},
       .memory = machine.device.memory.value};
-  std::map<int, StageWorkspaces> workspaces;  // by degree
+  // By degree; the schedule is not settled yet.
+  std::map<int, std::pair<StageWorkspaces, StageWorkspaces>> workspaces;
   for (int degree = 1; degree <= widest; ++degree) {
     if (whole % degree != 0) continue;
     const std::vector<ComputeCost> blocks = block_costs(at, whole / degree);
-    workspaces.emplace(degree, blocks);
+    workspaces.emplace(degree,
+                       std::pair(StageWorkspaces(blocks, BackwardIn::one), StageWorkspaces(blocks, BackwardIn::two)));
     problem.degrees.push_back(degree);
     problem.forward.emplace_back();
     problem.backward.emplace_back();
@@ -173,8 +175,11 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
   at.training.microbatch = whole;
   problem.message = message_of(at, base);
   problem.working = [workspaces = std::move(workspaces), redone](int degree, int first, int last) {
-    const StageWorkspaces& own = workspaces.at(degree);
-    return redone ? own.with_kept(first, last) : own.of(first, last);
+    const auto needed = [&](const StageWorkspaces& own) {
+      return redone ? own.with_kept(first, last) : own.of(first, last);
+    };
+    const auto& [in_one, in_two] = workspaces.at(degree);
+    return std::min(needed(in_one), needed(in_two));
   };
   std::map<int, GroupPlacement> groups;  // by degree
   for (const int degree : problem.degrees) {

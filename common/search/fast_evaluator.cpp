@@ -264,6 +264,7 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
 
 // Overlapped pairs hide at most all of the shorter action.
 Seconds FastEvaluator::Impl::time_bound(const Family& family) {
+  set_family(family);  // whose layout tells whether equal slices are possible
   if (const auto equal = with_equal_tokens(family, scenario_)) {
     return std::min(time_bound_as_asked(family), time_bound_as_asked(*equal));
   }
@@ -277,6 +278,7 @@ Seconds FastEvaluator::Impl::time_bound_as_asked(const Family& family) {
 }
 
 Bytes FastEvaluator::Impl::memory_bound(const Family& family) {
+  set_family(family);
   if (const auto equal = with_equal_tokens(family, scenario_)) {
     return std::min(memory_bound_as_asked(family), memory_bound_as_asked(*equal));
   }

@@ -82,6 +82,7 @@ PreparedPlan prepare(Plan plan, const SessionOptions& options) {
   if (options.emulate_bytes) {
     plan.costs.boundary_bytes = {*options.emulate_bytes};
     plan.costs.slice_tokens.clear();  // of every message
+    plan.costs.slice_gathering.clear();
   }
   Schedule lowered = lowered_schedule(plan);
   if (!options.fault.empty()) lowered = with_fault(std::move(lowered), options.fault);

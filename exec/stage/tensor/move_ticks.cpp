@@ -23,6 +23,7 @@ BlockMoves block_moves(std::string block, const PlacedBlock& placed) {
 }
 
 void MoveTicks::begin(const BlockMoves& of, Phase phase, int microbatch) {
+  if (of_ != nullptr) end();  // what the action before has left out
   of_ = &of;
   phase_ = phase;
   microbatch_ = microbatch;

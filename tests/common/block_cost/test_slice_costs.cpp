@@ -282,3 +282,16 @@ TEST_CASE("of a measured sequence each slice has what it has of the FLOPs, and a
     CHECK(backward.value == Approx(measured[block].input_gradient.value).epsilon(1e-9));
   }
 }
+
+// With sequence parallelism an action holds a whole value on one side of a move, of a slice the slice's tokens.
+TEST_CASE("a slice's workspace is that of a sequence as long as the slice") {
+  Scenario scenario = scenario_of("full/dense");
+  scenario.layout.tensor = {.degree = 4, .sequence_parallel = true};
+  scenario.cluster.ranks = 4;
+  Scenario shorter = scenario;
+  shorter.training.sequence = sequence / 4;
+  const ComputeCost slice = block_costs(scenario, 1, {Slice{.tokens = sequence / 4}}).at(1);
+  const ComputeCost whole = block_costs(shorter, 1).at(1);
+  CHECK(slice.forward_workspace_bytes == whole.forward_workspace_bytes);
+  CHECK(slice.input_gradient_workspace_bytes == whole.input_gradient_workspace_bytes);
+}

@@ -20,7 +20,8 @@ TEST_CASE("of every run of blocks the workspace is the worst that in_sequence co
       block.input_gradient_workspace_bytes = bytes(60);
       block.weight_gradient_workspace_bytes = bytes(60);
     }
-    const StageWorkspaces workspaces(blocks);
+    const StageWorkspaces workspaces(blocks, BackwardIn::two);
+    const StageWorkspaces in_one(blocks, BackwardIn::one);
     for (int first = 0; first < 9; ++first) {
       for (int last = first + 1; last <= 9; ++last) {
         const ComputeCost stage = in_sequence({blocks.begin() + first, blocks.begin() + last});
@@ -28,6 +29,17 @@ TEST_CASE("of every run of blocks the workspace is the worst that in_sequence co
         const Bytes worst = std::max({stage.forward_workspace_bytes, stage.input_gradient_workspace_bytes, in_weight});
         CHECK(workspaces.of(first, last) == worst);
         CHECK(workspaces.with_kept(first, last) == worst + stage.kept_bytes);
+        // B block by block: of those behind nothing is left, of those before all that F kept.
+        Bytes held;
+        Bytes most;
+        for (int block = first; block < last; ++block) {
+          const ComputeCost& own = blocks[static_cast<std::size_t>(block)];
+          most = std::max({most, held + own.kept_bytes + own.input_gradient_workspace_bytes,
+                           held + own.kept_for_weight_bytes + own.weight_gradient_workspace_bytes});
+          held += own.kept_bytes;
+        }
+        CHECK(backward_workspace(stage) == std::max(most, held) - held);
+        CHECK(in_one.of(first, last) == std::max(stage.forward_workspace_bytes, backward_workspace(stage)));
       }
     }
   }

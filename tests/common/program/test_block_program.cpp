@@ -36,12 +36,12 @@ Model gpt() {
       .max_positions = tokens_of_sequence};
 }
 
-BlockProgram layer(const Software& software, int tensor, bool sequence_parallel) {
+BlockProgram layer(const Software& software, int tensor, bool sequence_parallel, const Model& model = gpt()) {
   const KernelContext context{
       .sequence = tokens_of_sequence, .microbatch = 2, .precision = ElementType::fp16, .software = software};
-  const PlacedBlock placed = place_block(gpt(), 1, {.degree = tensor, .sequence_parallel = sequence_parallel},
+  const PlacedBlock placed = place_block(model, 1, {.degree = tensor, .sequence_parallel = sequence_parallel},
                                          {.sequences = context.microbatch, .sequence = context.sequence});
-  return block_program(layer_operations(gpt(), 0, operation_context(context)), context, placed);
+  return block_program(layer_operations(model, 0, operation_context(context)), context, placed);
 }
 
 double matmul_flops(const BlockProgram& program, Phase phase) {
@@ -232,6 +232,18 @@ TEST_CASE("with sequence parallelism gradients of what is applied to tokens are 
   }
   CHECK(bytes == 4.0 * (2 * 2 + 2) * hidden);
   CHECK(program_traffic(program).once == 2 * 3.0 / 4 * bytes);
+  CHECK(summed_once(program, 4) == Approx(bytes));
   CHECK(layer(unfused(), 4, false).once.empty());
   CHECK(layer(unfused(), 1, false).once.empty());
+}
+
+// Two key-value heads on four ranks: each is on two of them, whose gradients of its keys and values are added up.
+TEST_CASE("gradients of a key-value head that two ranks have are summed over these two") {
+  Model model = gpt();
+  std::get<SoftmaxAttention>(model.layers.front().mixer).kv_heads = 2;
+  const BlockProgram program = layer(unfused(), 4, false, model);
+  const double of_a_head = 4.0 * 2 * (64 * hidden + 64);  // weights and biases of keys and values, fp32
+  CHECK(program_traffic(program).once == of_a_head);      // 2(P−1)/P of them, P = 2
+  // As many bytes move as in an all-reduce of two thirds of it over all four.
+  CHECK(summed_once(program, 4) == Approx(of_a_head * 2 / 3));
 }

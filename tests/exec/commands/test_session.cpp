@@ -83,7 +83,7 @@ TEST_CASE("ranks that a launcher has started talk over gloo, on GPUs over nccl, 
 TEST_CASE("every schedule on every transport trains to the single device's bits") {
   const TransportKind kind = transport_kinds()[GENERATE(range(std::size_t{0}, transport_kinds().size()))];
   const std::string schedule = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
-  const int ranks = GENERATE(1, 2, 4);
+  const int ranks = GENERATE(2, 4);
   CAPTURE(kind.name, schedule, ranks);
   const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = ranks == 2});
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
@@ -146,8 +146,8 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
         if (is_receive(event.action.kind)) messages += event.bytes;
       }
       const auto received = [&](ActionKind of) { return moves[stage].at(of).received; };
-      const double in_tensor = 4 * (received(ActionKind::forward) + received(ActionKind::backward)) +
-                               received(ActionKind::optimizer_step);
+      const double in_tensor =
+          4 * (received(ActionKind::forward) + received(ActionKind::backward)) + received(ActionKind::optimizer_step);
       CHECK(static_cast<double>(step.received_in_tensor.value) == in_tensor);
       CHECK(step.received_in_data == summed);  // 2(P−1)/P with P = 2
       CHECK(step.received_bytes == step.received_in_tensor + step.received_in_data + messages);
