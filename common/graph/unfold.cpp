@@ -303,8 +303,7 @@ class Unfolder {
       }
     }
     std::ranges::sort(edges);
-    const auto twice = std::ranges::unique(edges);
-    edges.erase(twice.begin(), twice.end());
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
     for (const auto& [u, v] : edges) nodes_.edge(u, v);
   }
 
@@ -338,9 +337,8 @@ Evaluation folded_back(const ScheduleGraph& folded, const UnfoldedGraph& unfolde
     auto first = copies.begin();
     auto end = copies.end();
     if (rank != all_ranks) {
-      const auto own = std::ranges::equal_range(copies, rank, {}, &NodeCopy::rank);
-      first = own.begin();
-      end = own.end();
+      first = std::ranges::lower_bound(copies, rank, {}, &NodeCopy::rank);
+      end = std::ranges::upper_bound(copies, rank, {}, &NodeCopy::rank);
     }
     Seconds start{std::numeric_limits<double>::infinity()};
     Seconds last;
