@@ -355,8 +355,14 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   const bool one_order = plan.layout.data.degree == 1 && !divided;  // else sums are in another order than on one device
   const double epsilon = epsilon_of(divided ? plan.training.precision : ElementType::fp32);
   const auto same = [&](double a, double b) { return one_order ? same_bits(a, b) : near(a, b, epsilon); };
-  const auto different = std::mismatch(losses.begin(), losses.end(), expected.begin(), same);
-  const bool same_losses = different.first == losses.end();
+  // A divided run's first and last step begin with the reference's weights. Between them each goes its own way: an
+  // optimizer makes much of little where a gradient is near nothing.
+  std::size_t different = 0;
+  for (; different < losses.size(); ++different) {
+    const bool compared = !divided || different == 0 || different + 1 == losses.size();
+    if (compared && !same(losses[different], expected[different])) break;
+  }
+  const bool same_losses = different == losses.size();
   result.bitwise_equal =
       different_gradients.empty() && std::equal(losses.begin(), losses.end(), expected.begin(), same_bits);
   result.passed = one_order ? result.bitwise_equal : same_losses && result.worst_error_ratio <= most_error_ratio;
@@ -365,7 +371,7 @@ CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
   const auto add = [&](const std::string& problem) {
     result.problem += (result.problem.empty() ? "" : "; ") + problem;
   };
-  if (!same_losses) add(describe(losses, expected, static_cast<std::size_t>(different.first - losses.begin())));
+  if (!same_losses) add(describe(losses, expected, different));
   if (one_order && !different_gradients.empty()) {
     add(std::to_string(different_gradients.size()) + " gradients differ from the single device's, the first is " +
         different_gradients.front());
