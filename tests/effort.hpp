@@ -1,4 +1,4 @@
-// How many random cases a test tries.
+// How many random cases a test tries, and how many of them must be of use.
 #pragma once
 
 namespace plumb::testing {
@@ -10,6 +10,15 @@ constexpr unsigned cases(unsigned all) {
   return all / 5;
 #else
   return all;
+#endif
+}
+
+// How many of its random cases, at least, a test must have found to be what it is about; of a sanitizer's few, one.
+constexpr int found_in(unsigned of_all) {
+#ifdef __SANITIZE_ADDRESS__
+  return of_all > 0 ? 1 : 0;
+#else
+  return static_cast<int>(of_all);
 #endif
 }
 

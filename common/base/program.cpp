@@ -10,14 +10,19 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace plumb {
 namespace {
 
-// Without a terminal: a line of a log now and then, so that what takes long is seen to be alive; oftener if asked for.
-constexpr std::chrono::milliseconds log_every{10'000};
-constexpr std::chrono::milliseconds asked_log_every{5000};
+// Without a terminal: a line of a log now and then, so that what takes long is seen to be alive.
+std::chrono::milliseconds between_log_lines() {
+  using namespace std::chrono_literals;
+  const char* asked = std::getenv("PLUMB_PROGRESS");
+  if (asked == nullptr || *asked == '\0') return 10s;
+  return std::string_view(asked) == "off" ? std::chrono::milliseconds::max() : 5s;
+}
 
 // Of a daemon they may be closed: the next files and sockets would take their numbers.
 void open_standard_streams() {
@@ -60,11 +65,6 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
 
 bool is_terminal(Stream stream) { return ::isatty(descriptor(stream)) == 1; }
 
-bool progress_asked_for() {
-  const char* asked = std::getenv("PLUMB_PROGRESS");
-  return asked != nullptr && *asked != '\0';
-}
-
 bool colour_allowed(Stream stream) {
   const char* no_colour = std::getenv("NO_COLOR");
   return is_terminal(stream) && (no_colour == nullptr || *no_colour == '\0');
@@ -90,7 +90,7 @@ void Progress::update(std::int64_t done, std::int64_t total, std::string_view no
   const auto now = state_->clock();
   if (now - state_->begin < 1s || now - state_->shown < 100ms) return;
   const bool terminal = is_terminal(Stream::err);
-  if (!terminal && now - state_->shown < (progress_asked_for() ? asked_log_every : log_every)) return;
+  if (!terminal && now - state_->shown < between_log_lines()) return;
   state_->visible = terminal;
   state_->shown = now;
   std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (note.empty() ? "" : ", ")

@@ -20,11 +20,8 @@ enum class Stream { out, err };
 [[nodiscard]] bool colour_allowed(Stream stream);
 [[nodiscard]] bool is_terminal(Stream stream);
 
-// True if PLUMB_PROGRESS is set: progress is wanted in a log oftener.
-[[nodiscard]] bool progress_asked_for();
-
 // On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere a line every ten
-// seconds, if asked for every five.
+// seconds, every five where PLUMB_PROGRESS is set, none where it is `off`.
 class Progress {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;

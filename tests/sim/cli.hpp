@@ -40,12 +40,13 @@ struct Outcome {
   std::string err;
 };
 
-// `arguments` as typed behind the program's name in a shell; `environment` like "NO_COLOR=1".
+// `arguments` as typed behind the program's name in a shell; `environment` like "NO_COLOR=1". Without lines of
+// progress, which a slow machine would write and a fast one not.
 inline Outcome run_plumb(const Folder& folder, const std::string& arguments, const std::string& environment = "") {
   const std::string out = folder.file(".out");
   const std::string err = folder.file(".err");
-  const std::string command = environment + " '" + std::string(PLUMB_BINARY_DIR) + "/bin/plumb' " + arguments + " >'" +
-                              out + "' 2>'" + err + "' </dev/null";
+  const std::string command = "PLUMB_PROGRESS=off " + environment + " '" + std::string(PLUMB_BINARY_DIR) +
+                              "/bin/plumb' " + arguments + " >'" + out + "' 2>'" + err + "' </dev/null";
   const int status = std::system(command.c_str());
   Outcome outcome{.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = read_file(out), .err = read_file(err)};
   std::filesystem::remove(out);

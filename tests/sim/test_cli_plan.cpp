@@ -198,7 +198,7 @@ TEST_CASE("SIGTERM keeps the best so far, and a long search says in a log that i
                "global_batch: 16", "global_batch: 1024");
   const Outcome outcome =
       run_plumb(folder, "plan " + folder.file("slow.yaml", slow) + " --engine path --no-bound --jobs 1",
-                "sh -c '\"$@\" & sleep 12; kill -TERM $!; sleep 0.01; kill -TERM $!; wait $!' sh");
+                "PLUMB_PROGRESS=often sh -c '\"$@\" & sleep 7; kill -TERM $!; sleep 0.01; kill -TERM $!; wait $!' sh");
   INFO(outcome.err);
   // Where a machine is slow nothing may have been found by then, and that is said.
   const bool found = outcome.status == 0;

@@ -40,5 +40,5 @@ TEST_CASE("a search finds what simulating all candidates finds") {
     REQUIRE(best_of(unpruned.planning) != nullptr);
     CHECK(best_of(unpruned.planning)->choice == best->choice);
   }
-  CHECK(found_some >= static_cast<int>(cases(25)));
+  CHECK(found_some >= found_in(25));
 }
