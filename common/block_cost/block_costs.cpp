@@ -153,9 +153,7 @@ SlicePart flops_of(const Scenario& scenario, std::size_t block, Slice slice) {
 }
 
 // What a slice has of the whole sequence's FLOPs of each phase; of a phase that has none, of its tokens.
-SlicePart part_by_flops(const Scenario& scenario, std::size_t block, Slice slice) {
-  SlicePart part = flops_of(scenario, block, slice);
-  const SlicePart whole = flops_of(scenario, block, {});
+SlicePart part_by_flops(SlicePart part, const SlicePart& whole) {
   part.tokens /= whole.tokens;
   for (const auto phase : phases) part.*phase = whole.*phase > 0 ? part.*phase / (whole.*phase) : part.tokens;
   return part;
@@ -189,9 +187,11 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
   if (lengths_of(slices) == SliceLengths::equal && make_up_all) {
     return with_collectives(per_slice(cost, static_cast<int>(count)), scenario, block, slices.front());
   }
+  const SlicePart whole = flops_of(scenario, block, {});
   std::vector<ComputeCost> all;
   for (const Slice& slice : slices) {
-    all.push_back(with_collectives(part_of(cost, part_by_flops(scenario, block, slice)), scenario, block, slice));
+    const SlicePart part = part_by_flops(flops_of(scenario, block, slice), whole);
+    all.push_back(with_collectives(part_of(cost, part), scenario, block, slice));
   }
   return of_slices(all, SliceLengths::different);
 }

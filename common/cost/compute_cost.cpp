@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "common/schedule/slices.hpp"
+
 namespace plumb {
 
 Bytes backward_workspace(const SliceBytes& bytes) {
@@ -150,12 +152,12 @@ Bytes backward_workspace(const ComputeCost& cost) { return backward_workspace(ow
 
 ActionTimes times_of(const ComputeCost& cost, int microbatch) {
   if (cost.slices.empty() || microbatch < 0) return mean_times(cost);
-  return cost.slices[static_cast<std::size_t>(microbatch) % cost.slices.size()];
+  return of_slice(cost.slices, microbatch);
 }
 
 SliceBytes bytes_of(const ComputeCost& cost, int microbatch) {
   if (cost.slice_bytes.empty() || microbatch < 0) return own_bytes(cost);
-  return cost.slice_bytes[static_cast<std::size_t>(microbatch) % cost.slice_bytes.size()];
+  return of_slice(cost.slice_bytes, microbatch);
 }
 
 namespace {

@@ -29,8 +29,8 @@ TransferCost beyond_machine(TransferCost outside, const SharedLinks& shared, int
 
 Bytes boundary_of_stage(const PipelineCosts& costs, int stage, int microbatch) {
   if (!costs.slice_tokens.empty()) {
-    const std::int64_t own = costs.slice_tokens[static_cast<std::size_t>(microbatch) % costs.slice_tokens.size()];
-    return bytes_of_tokens(costs.boundary_bytes, own, std::ranges::max(costs.slice_tokens));
+    return bytes_of_tokens(costs.boundary_bytes, of_slice(costs.slice_tokens, microbatch),
+                           std::ranges::max(costs.slice_tokens));
   }
   if (costs.boundaries.empty()) return costs.boundary_bytes;
   if (stage == 0) return costs.boundaries.front().before;
@@ -48,7 +48,7 @@ std::vector<Bytes> message_bytes(const PipelineCosts& costs) {
 
 Seconds gathering_time(const PipelineCosts& costs, int microbatch) {
   if (costs.slice_gathering.empty()) return {};
-  return costs.slice_gathering[static_cast<std::size_t>(microbatch) % costs.slice_gathering.size()];
+  return of_slice(costs.slice_gathering, microbatch);
 }
 
 Seconds boundary_time(const BoundaryCost& boundary) {
@@ -61,8 +61,8 @@ std::span<const ComputeCost> stage_blocks(const std::vector<ComputeCost>& blocks
 }
 
 ComputeCost stage_cost(const std::vector<ComputeCost>& blocks, const Split& split, int stage) {
-  const BlockRange range = blocks_of_stage(split, stage);
-  return in_sequence({blocks.begin() + range.first, blocks.begin() + range.last});
+  const std::span<const ComputeCost> own = stage_blocks(blocks, split, stage);
+  return in_sequence({own.begin(), own.end()});
 }
 
 PipelineCosts even_costs(int stages, const EvenTimes& times) {

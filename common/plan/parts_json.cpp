@@ -106,6 +106,8 @@ static void fields(Archive& archive, Training& x) {
 }
 
 static std::vector<std::string> enum_names(PipelineExchange) { return exchange_names(); }
+static std::vector<std::string> enum_names(RecomputeUnit) { return recompute_unit_names(); }
+
 template <class Archive>
 static void fields(Archive& archive, GradientBucket& x) {
   archive("parameters", x.parameters);
@@ -113,8 +115,6 @@ static void fields(Archive& archive, GradientBucket& x) {
   archive("bytes", x.bytes);
   archive("first_stage_only", x.first_stage_only);
 }
-
-static std::vector<std::string> enum_names(RecomputeUnit) { return recompute_unit_names(); }
 
 template <class Archive>
 static void fields(Archive& archive, Software& x) {

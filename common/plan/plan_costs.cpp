@@ -130,10 +130,7 @@ std::vector<bool> layers_redone_inside(const Plan& plan) {
 }
 
 bool splits_backward(const Schedule& schedule) {
-  if (was_made_for_times(schedule)) return true;
-  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
-    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::input_gradient; });
-  });
+  return was_made_for_times(schedule) || has_action(schedule, ActionKind::input_gradient);
 }
 
 std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario, std::vector<ComputeCost> blocks,

@@ -126,19 +126,9 @@ std::vector<std::int64_t> most_messages(const Schedule& schedule, const std::vec
 
 }  // namespace
 
-namespace {
-
-bool has_full_backward(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.actions, [](const std::vector<Action>& list) {
-    return std::ranges::any_of(list, [](const Action& action) { return action.kind == ActionKind::backward; });
-  });
-}
-
-}  // namespace
-
 HeldMoments held_moments(const Plan& plan) {
   HeldMoments held{.rank_of_stage = weighed_rank_of_stage(plan.schedule), .moments = weighed_moments(plan.schedule)};
-  held.has_full_backward = has_full_backward(plan.schedule);
+  held.has_full_backward = has_action(plan.schedule, ActionKind::backward);
   if (splits_backward(plan.schedule)) {
     held.moments_until_input = weighed_moments(freed_by_input_gradient(plan.schedule));
   }

@@ -79,8 +79,7 @@ Seconds step_on_even_stages(const Scenario& scenario, const PlanChoice& choice,
     const ScheduleShape shape{.ranks = ranks, .microbatches = microbatches, .slices = slices};
     return evaluate(build_graph(lower(generate_schedule(choice.schedule.name, shape), {}), costs)).makespan;
   };
-  const std::int64_t microbatches =
-      scenario.training.global_batch / (choice.microbatch * batch_shards(scenario.layout));
+  const std::int64_t microbatches = microbatches_of(scenario, choice.microbatch);
   const int few = ranks / slices + microbatches_of_steady_state;
   if (microbatches <= few) return step(static_cast<int>(microbatches));
   const Seconds first = step(few - 2);

@@ -46,10 +46,14 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   const StagePrograms programs(plan, slice);
   const Machine machine = machine_in_training(scenario_of(plan));
   const bool measured = has_measured_costs(plan);
+  // Stages of one data degree have their programs in common, and their groups stand alike.
+  std::map<const BlockProgram*, std::pair<ProgramTraffic, PhaseTimes>> known;
+  std::map<int, GroupPlacement> groups;
   for (std::size_t stage = 0; stage < all.size(); ++stage) {
-    const Layout layout = as_all(plan.layout, plan.schedule.rank_of_stage[stage]);
-    const GroupPlacement group = placement(layout, MeshAxis::tensor, plan.cluster);
-    std::map<const BlockProgram*, std::pair<ProgramTraffic, PhaseTimes>> known;
+    const int rank = plan.schedule.rank_of_stage[stage];
+    const auto [placed, is_first] = groups.try_emplace(data_degree(plan.layout, rank));
+    if (is_first) placed->second = placement(as_all(plan.layout, rank), MeshAxis::tensor, plan.cluster);
+    const GroupPlacement& group = placed->second;
     for (const ActionKind kind : {ActionKind::forward, ActionKind::recompute, ActionKind::input_gradient,
                                   ActionKind::weight_gradient, ActionKind::backward}) {
       ActionMoves& sum = all[stage][kind];
@@ -90,8 +94,8 @@ void count_received(Timeline& timeline, const Plan& plan) {
   for (const Event& event : timeline.steps.front().events) {
     Received& sum = received[static_cast<std::size_t>(event.rank)];
     add_message(sum, event, plan);
-    const auto slice = static_cast<std::size_t>(std::max(0, event.action.microbatch)) % by_slice.size();
-    const StageMoves& of_stage = by_slice[slice][static_cast<std::size_t>(event.action.stage)];
+    const std::vector<StageMoves>& own = of_slice(by_slice, std::max(0, event.action.microbatch));
+    const StageMoves& of_stage = own[static_cast<std::size_t>(event.action.stage)];
     const auto found = of_stage.find(event.action.kind);
     if (found == of_stage.end()) continue;
     sum.tensor += found->second.received;

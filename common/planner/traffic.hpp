@@ -22,7 +22,7 @@ struct ActionMoves {
 // the optimizer. A forward that is redone inside the backward counts with that.
 using StageMoves = std::map<ActionKind, ActionMoves>;
 // By stage; empty without tensor parallelism.
-[[nodiscard]] std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice = {});
+[[nodiscard]] std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice);
 
 // Writes each rank's `received_bytes` and `by_axis` from the events of the timeline's step: of a message its bytes, and
 // of one that was scattered what the tensor group gathers; of a sum over P data-parallel ranks and replicas of the

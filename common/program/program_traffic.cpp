@@ -3,23 +3,29 @@
 #include <algorithm>
 
 namespace plumb {
+namespace {
+
+double ProgramTraffic::*bytes_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return &ProgramTraffic::forward;
+    case Phase::input_gradient:
+      return &ProgramTraffic::input_gradient;
+    default:
+      return &ProgramTraffic::weight_gradient;
+  }
+}
+
+}  // namespace
 
 ProgramTraffic program_traffic(const BlockProgram& program) {
   ProgramTraffic traffic;
-  for (const ProgramStep& step : program.steps) {
-    (step.phase == Phase::forward          ? traffic.forward
-     : step.phase == Phase::input_gradient ? traffic.input_gradient
-                                           : traffic.weight_gradient) += step.move.received;
-  }
+  for (const ProgramStep& step : program.steps) traffic.*bytes_of(step.phase) += step.move.received;
   for (const StepMove& move : program.once) traffic.once += move.received;
   return traffic;
 }
 
-double of_phase(const ProgramTraffic& traffic, Phase phase) {
-  return phase == Phase::forward          ? traffic.forward
-         : phase == Phase::input_gradient ? traffic.input_gradient
-                                          : traffic.weight_gradient;
-}
+double of_phase(const ProgramTraffic& traffic, Phase phase) { return traffic.*bytes_of(phase); }
 
 double summed_once(const BlockProgram& program, int ranks) {
   if (ranks == 1) return 0;

@@ -18,6 +18,10 @@ const std::vector<std::string>& slices_by_names() {
   return names;
 }
 
+std::int64_t microbatches_of(const Scenario& scenario, std::int64_t microbatch) {
+  return scenario.training.global_batch / (microbatch * batch_shards(scenario.layout));
+}
+
 std::vector<Layout> layouts_of(const Scenario& scenario) {
   return scenario.layouts.empty() ? std::vector<Layout>{scenario.layout} : scenario.layouts;
 }

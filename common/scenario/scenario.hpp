@@ -107,6 +107,9 @@ struct Scenario {
 [[nodiscard]] std::vector<Layout> layouts_of(const Scenario& scenario);
 [[nodiscard]] std::vector<Recompute> recomputes_of(const Scenario& scenario);
 
+// Of a step, on each data-parallel rank of the scenario's layout.
+[[nodiscard]] std::int64_t microbatches_of(const Scenario& scenario, std::int64_t microbatch);
+
 // True if layouts or recompute modes are open: too many combinations to list them all.
 [[nodiscard]] bool leaves_layout_open(const Scenario& scenario);
 

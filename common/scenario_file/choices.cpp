@@ -9,12 +9,12 @@
 #include "common/scenario_file/blocks.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr int most_auto_chunks = 4;
-constexpr std::int64_t longest_slice = std::int64_t{1} << 31;  // as a sequence
 
 // The chunks that `auto` weighs: 2, 3 and 4 a rank, as far as there are layers for them.
 std::vector<int> auto_chunks(int pipeline, int layers) {
@@ -114,7 +114,7 @@ void read_slices(const YamlValue& value, const std::vector<const ScheduleEntry*>
              "slices: " + std::to_string(slices->items().size()) + ", slices_by: work");
   }
   std::vector<std::int64_t> tokens;
-  for (const YamlValue& item : slices->items()) tokens.push_back(item.integer(1, longest_slice));
+  for (const YamlValue& item : slices->items()) tokens.push_back(item.integer(1, longest_sequence));
   if (tokens.empty() || tokens.size() > static_cast<std::size_t>(most_chunks)) {
     slices->fail("expected tokens of 1 to " + std::to_string(most_chunks) + " slices",
                  "slices: [1536, 1024, 896, 640]");

@@ -21,7 +21,6 @@
 namespace plumb {
 namespace {
 
-constexpr std::int64_t longest_sequence = std::int64_t{1} << 31;
 constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
 constexpr std::int64_t largest_auto_microbatch = 64;
 // Without a global batch: microbatches per stage, which leave a bubble of about a fifth.
@@ -201,7 +200,7 @@ ScheduleBounds schedule_bounds(const Scenario& scenario) {
                         .sequences_per_microbatch = scenario.microbatches.front() * batch_shards(scenario.layout),
                         .open = scenario.layouts.size() > 1};
   for (const std::int64_t size : scenario.microbatches) {
-    bounds.microbatches.push_back(scenario.training.global_batch / (size * batch_shards(scenario.layout)));
+    bounds.microbatches.push_back(microbatches_of(scenario, size));
   }
   return bounds;
 }

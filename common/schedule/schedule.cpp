@@ -25,6 +25,12 @@ std::vector<int> wave_placement(int ranks, int chunks) {
   return rank_of_stage;
 }
 
+bool has_action(const Schedule& schedule, ActionKind kind) {
+  return std::ranges::any_of(schedule.actions, [&](const auto& list) {
+    return std::ranges::any_of(list, [&](const Action& action) { return action.kind == kind; });
+  });
+}
+
 bool evicts(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [](const auto& list) {
     return std::ranges::any_of(list, [](const Action& action) { return is_eviction(action.kind); });

@@ -91,6 +91,9 @@ struct Schedule {
   return own == (eviction.kind == ActionKind::evict);
 }
 
+// Whether any rank has an action of this kind.
+[[nodiscard]] bool has_action(const Schedule& schedule, ActionKind kind);
+
 // Whether any rank sends activations to a partner for a while (EVICT, LOAD).
 [[nodiscard]] bool evicts(const Schedule& schedule);
 

@@ -23,7 +23,11 @@ std::vector<Slice> equal_slices(std::int64_t sequence, int count) {
 }
 
 std::vector<Slice> slices_of(const Schedule& schedule, std::int64_t sequence) {
-  return schedule.slice_tokens.empty() ? equal_slices(sequence, schedule.slices) : slices_of(schedule.slice_tokens);
+  return slices_of(schedule.slices, schedule.slice_tokens, sequence);
+}
+
+std::vector<Slice> slices_of(int count, const std::vector<std::int64_t>& tokens, std::int64_t sequence) {
+  return tokens.empty() ? equal_slices(sequence, count) : slices_of(tokens);
 }
 
 std::int64_t longest(const std::vector<Slice>& slices) { return std::ranges::max(slices, {}, &Slice::tokens).tokens; }

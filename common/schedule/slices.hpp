@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
+
+inline constexpr std::int64_t longest_sequence = std::int64_t{1} << 31;  // tokens: products stay below 2^63
 
 // `tokens` of a sequence behind `before` others; 0: all of it.
 struct Slice {
@@ -24,6 +27,14 @@ struct Slice {
 [[nodiscard]] std::vector<Slice> equal_slices(std::int64_t sequence, int count);
 // Those of a schedule; of one that cuts nothing the whole sequence.
 [[nodiscard]] std::vector<Slice> slices_of(const Schedule& schedule, std::int64_t sequence);
+// The same of so many slices, with the tokens of each where they differ.
+[[nodiscard]] std::vector<Slice> slices_of(int count, const std::vector<std::int64_t>& tokens, std::int64_t sequence);
+
+// Of what each slice has, or one for all: what the actions with this number have, which count slices.
+template <class T>
+[[nodiscard]] const T& of_slice(const std::vector<T>& by_slice, int microbatch) {
+  return by_slice[static_cast<std::size_t>(microbatch) % by_slice.size()];
+}
 
 [[nodiscard]] std::int64_t longest(const std::vector<Slice>& slices);
 

@@ -58,10 +58,9 @@ BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool b
 std::vector<std::int64_t> BlockCache::slice_tokens(const Scenario& scenario, const Plan& plan,
                                                    const PlanChoice& choice) {
   if (choice.schedule.slices_by == SlicesBy::tokens) return plumb::slice_tokens(scenario, choice);
-  const std::int64_t microbatches =
-      scenario.training.global_batch / (choice.microbatch * batch_shards(scenario.layout));
-  const auto [found, is_new] = slices_of_equal_work_.try_emplace(
-      {key_of(scenario, plan, false), scenario.layout.pipeline, microbatches, choice.schedule.name});
+  const auto [found, is_new] =
+      slices_of_equal_work_.try_emplace({key_of(scenario, plan, false), scenario.layout.pipeline,
+                                         microbatches_of(scenario, choice.microbatch), choice.schedule.name});
   if (is_new) found->second = plumb::slice_tokens(scenario, choice);
   return found->second;
 }

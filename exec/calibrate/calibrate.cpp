@@ -11,7 +11,6 @@
 #include "common/base/error.hpp"
 #include "common/base/quantile.hpp"
 #include "common/block_cost/block_costs.hpp"
-#include "common/layout/divisible.hpp"
 #include "exec/calibrate/block_bench.hpp"
 #include "exec/calibrate/calibrate_transfer.hpp"
 #include "exec/calibrate/calibration_rounds.hpp"
@@ -101,9 +100,7 @@ void require_measured_layout(const Scenario& scenario, const CalibrationOptions&
                          " are measured of the 1d layout, on the host, and neither with LoRA nor of images",
                      "tensor: {degree: 1}, or leave out what is not measured");
   }
-  require_divisible(scenario.model, scenario.layout);
-  require_divides(tensor.degree, scenario.model.vocabulary, "tokens of the vocabulary");
-  if (tensor.sequence_parallel) require_divides(tensor.degree, scenario.training.sequence, "tokens of a sequence");
+  require_divided(scenario.model, scenario.training, tensor);
 }
 
 // What one thread measured.

@@ -10,8 +10,11 @@ class LoneTensorGroup final : public TensorGroup {
  public:
   explicit LoneTensorGroup(const TensorLayout& layout);
 
-  [[nodiscard]] at::Tensor moved(const at::Tensor& x, const PlacedMove& move) override;
-  [[nodiscard]] at::Tensor joined_statistics(const at::Tensor& rows, const PlacedMove& move) override;
+ private:
+  [[nodiscard]] at::Tensor summed(const at::Tensor& x) override;
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x) override;
+  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x) override;
+  [[nodiscard]] at::Tensor joined_rows(const at::Tensor& rows) override;
 };
 
 }  // namespace plumb::exec

@@ -4,7 +4,7 @@
 #include <array>
 #include <variant>
 
-#include "common/layout/divisible.hpp"
+#include "exec/stage/supported.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -44,22 +44,15 @@ void require_on_host(const Plan& plan, const SessionOptions& options) {
       "--device cpu with --transport local or gloo, or plan with data and tensor degrees of 1");
 }
 
-// Throws InputError that names the first shape that the tensor degree does not divide.
-void require_divided(const Plan& plan, int degree) {
-  Layout layout = plan.layout;
-  layout.tensor.degree = degree;
-  require_divisible(plan.model, layout);
-  require_divides(degree, plan.model.vocabulary, "tokens of the vocabulary");
-  if (plan.layout.tensor.sequence_parallel) require_divides(degree, plan.training.sequence, "tokens of a sequence");
-  for (const Layer& layer : plan.model.layers) {
-    const auto* const moe = std::get_if<MoeMlp>(&layer.mlp);
-    if (moe != nullptr) require_divides(degree, moe->shared_width, "columns of a shared expert");
-  }
+TensorLayout of_degree(const Plan& plan, int degree) {
+  TensorLayout tensor = plan.layout.tensor;
+  tensor.degree = degree;
+  return tensor;
 }
 
 bool divides(const Plan& plan, int degree) {
   try {
-    require_divided(plan, degree);
+    require_divided(plan.model, plan.training, of_degree(plan, degree));
   } catch (const InputError&) {
     return false;
   }
@@ -68,7 +61,7 @@ bool divides(const Plan& plan, int degree) {
 
 void require_divisible_parts(const Plan& plan) {
   try {
-    require_divided(plan, plan.layout.tensor.degree);
+    require_divided(plan.model, plan.training, plan.layout.tensor);
   } catch (const InputError& error) {
     std::string allowed;
     for (int degree = 1; degree <= largest_named_degree; ++degree) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
 
@@ -31,9 +32,8 @@ void announce_receives(const Schedule& lowered, const std::vector<Bytes>& bytes,
   for (std::size_t place = 0; place < actions.size(); ++place) {
     if (!is_receive(actions[place].kind)) continue;
     const PeerChannel queue = peer_channel_of(lowered, actions[place]);
-    const Bytes own = bytes[static_cast<std::size_t>(actions[place].microbatch) % bytes.size()];
     std::vector<Announced>& of_queue = messages[queue];
-    const auto size = static_cast<std::size_t>(own.value);
+    const auto size = static_cast<std::size_t>(of_slice(bytes, actions[place].microbatch).value);
     if (of_queue.empty() || of_queue.back().bytes != size) of_queue.push_back({.bytes = size});
     ++of_queue.back().count;
     if (arena != nullptr && size > 0) slots[queue].push_back(arena->plan().slot_of[place]);

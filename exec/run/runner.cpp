@@ -51,6 +51,7 @@ class RankRun {
         asynchronous_(device_.is_asynchronous()),
         rank_(transport_.rank()),
         world_rank_(transport.rank()),
+        tensor_group_(group(plan.layout, world_rank_, MeshAxis::tensor)),
         data_group_(group(plan.layout, world_rank_, MeshAxis::data)),
         stages_(lowered, rank_, stages),
         actions_(lowered.actions.at(static_cast<std::size_t>(rank_))),
@@ -95,8 +96,8 @@ class RankRun {
     step_ = {};
     step_.events.reserve(actions_.size());
     const Bytes received_before = transport_.received_bytes();
-    const Bytes in_tensor_before = received_on(MeshAxis::tensor);
-    const Bytes in_data_before = received_on(MeshAxis::data);
+    const Bytes in_tensor_before = received_in(tensor_group_);
+    const Bytes in_data_before = received_in(data_group_);
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
       if (stage) stage->begin_step(number);
@@ -120,8 +121,8 @@ class RankRun {
     if (asynchronous_) await_device();
     end_step();
     step_.received_bytes = transport_.received_bytes() - received_before;
-    step_.received_in_tensor = received_on(MeshAxis::tensor) - in_tensor_before;
-    step_.received_in_data = received_on(MeshAxis::data) - in_data_before;
+    step_.received_in_tensor = received_in(tensor_group_) - in_tensor_before;
+    step_.received_in_data = received_in(data_group_) - in_data_before;
     for (Event& event : step_.events) {
       event.rank = world_rank_;
       if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);
@@ -129,8 +130,8 @@ class RankRun {
     return std::move(step_);
   }
 
-  [[nodiscard]] Bytes received_on(MeshAxis axis) {
-    return bytes_within(group(plan_.layout, world_rank_, axis), transport_.world().received_in_groups());
+  [[nodiscard]] Bytes received_in(const std::vector<int>& group) {
+    return bytes_within(group, transport_.world().received_in_groups());
   }
 
   void end_step() {
@@ -372,7 +373,8 @@ class RankRun {
   bool asynchronous_;
   int rank_;
   int world_rank_;
-  std::vector<int> data_group_;  // of the layout's ranks
+  std::vector<int> tensor_group_;  // of the layout's ranks, as the next
+  std::vector<int> data_group_;
   RankStages stages_;
   const std::vector<Action>& actions_;
   std::vector<Bytes> message_bytes_;                               // of each slice, or of all

@@ -8,6 +8,7 @@
 #include "common/base/error.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/layout/lane.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -149,8 +150,7 @@ class EmulatedStage : public Stage {
   }
 
   [[nodiscard]] std::size_t boundary_bytes(int microbatch) const {
-    const std::vector<Bytes>& sizes = shape_.boundary_bytes;
-    return static_cast<std::size_t>(sizes[static_cast<std::size_t>(microbatch) % sizes.size()].value);
+    return static_cast<std::size_t>(of_slice(shape_.boundary_bytes, microbatch).value);
   }
 
   void require_size(const Payload& payload, int microbatch, bool expected) const {

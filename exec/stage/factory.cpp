@@ -161,17 +161,6 @@ NamedGradients chosen_experts(const std::vector<std::unique_ptr<Stage>>& stages)
   return named;
 }
 
-Bytes received_in_tensor_group(const std::vector<std::unique_ptr<Stage>>& stages) {
-  Bytes all;
-  for (const TorchStage* stage : torch_stages(stages)) {
-    const TensorGroupPtr& group = stage->settings().group;
-    if (!group) continue;
-    all += bytes_within(group->ranks(), group->collectives().received());
-    break;  // the rank's stages share them
-  }
-  return all;
-}
-
 Payload allocate_payload(std::size_t bytes) {
   std::shared_ptr<void> buffer = tracked_buffer(bytes);
   auto* const data = static_cast<std::byte*>(buffer.get());

@@ -57,9 +57,6 @@ using NamedGradients = std::map<std::string, std::vector<float>>;
 [[nodiscard]] NamedGradients chosen_experts(const std::vector<std::unique_ptr<Stage>>& stages);
 [[nodiscard]] std::string routing_name(std::int64_t layer, int microbatch);
 
-// Payload bytes that this rank has received in collectives of its tensor group; none without one.
-[[nodiscard]] Bytes received_in_tensor_group(const std::vector<std::unique_ptr<Stage>>& stages);
-
 // Memory that LibTorch reports. A buffer counts as its allocating rank's until `memory_moved` says that it was handed
 // over; data it does not know are ignored.
 [[nodiscard]] Payload allocate_payload(std::size_t bytes);  // on the rank's thread

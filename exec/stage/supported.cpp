@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/base/error.hpp"
+#include "common/layout/divisible.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
@@ -132,6 +133,18 @@ void require_executed(const Model& model, const Training& training) {
   const RecomputeMode recompute = training.recompute.mode;
   if (recompute != RecomputeMode::none && recompute != RecomputeMode::selective && recompute != RecomputeMode::full) {
     throw InputError("training.recompute", "this mode is not executed yet", "none, selective or full");
+  }
+}
+
+void require_divided(const Model& model, const Training& training, const TensorLayout& tensor) {
+  Layout layout;
+  layout.tensor = tensor;
+  require_divisible(model, layout);
+  require_divides(tensor.degree, model.vocabulary, "tokens of the vocabulary");
+  if (tensor.sequence_parallel) require_divides(tensor.degree, training.sequence, "tokens of a sequence");
+  for (const Layer& layer : model.layers) {
+    const auto* const moe = std::get_if<MoeMlp>(&layer.mlp);
+    if (moe != nullptr) require_divides(tensor.degree, moe->shared_width, "columns of a shared expert");
   }
 }
 

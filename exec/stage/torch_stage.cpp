@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/base/error.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
 
@@ -18,8 +19,7 @@ Payload to_payload(at::Tensor tensor) {
 
 TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus)
     : settings_(std::move(settings)),
-      slices_(settings_.slice_tokens.empty() ? equal_slices(settings_.training.sequence, settings_.slices)
-                                             : slices_of(settings_.slice_tokens)),
+      slices_(slices_of(settings_.slices, settings_.slice_tokens, settings_.training.sequence)),
       corpus_(std::move(corpus)) {
   if (settings_.logs_routing) routing_ = &own_routing_;
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
@@ -128,7 +128,7 @@ Slice TorchStage::slice_of(int microbatch) const {
 TokenRange TorchStage::tokens_of(int microbatch) const {
   const Training& training = settings_.training;
   const int of_batch = microbatch / settings_.slices * settings_.share.count + settings_.share.index;
-  const plumb::Slice& slice = slices_[static_cast<std::size_t>(microbatch % settings_.slices)];
+  const plumb::Slice& slice = of_slice(slices_, microbatch);
   return {.sequence = step_ * training.global_batch + of_batch * training.microbatch,
           .first = slice.before,
           .count = slice.tokens};
@@ -136,7 +136,7 @@ TokenRange TorchStage::tokens_of(int microbatch) const {
 
 // Of the mean loss of its tokens, in the mean over microbatches: 1 unless slices differ, exactly.
 double TorchStage::weight_of(int microbatch) const {
-  const plumb::Slice& slice = slices_[static_cast<std::size_t>(microbatch % settings_.slices)];
+  const plumb::Slice& slice = of_slice(slices_, microbatch);
   return static_cast<double>(slice.tokens * settings_.slices) / static_cast<double>(settings_.training.sequence);
 }
 

@@ -13,7 +13,6 @@ namespace plumb {
 namespace {
 
 constexpr int most_ranks = 1 << 20;
-constexpr std::int64_t most_tokens = std::int64_t{1} << 31;  // of a slice: no sequence is longer
 
 // Indexed by WeightVersions.
 constexpr std::array<std::string_view, 3> version_names{"single", "stashed", "delayed"};
@@ -40,7 +39,8 @@ std::vector<std::int64_t> slice_tokens_from_json(const JsonValue& value, int sli
   if (value.size() != static_cast<std::size_t>(slices)) {
     value.fail("has " + std::to_string(value.size()) + " entries for " + std::to_string(slices) + " slices");
   }
-  for (std::size_t slice = 0; slice < value.size(); ++slice) tokens.push_back(value[slice].integer(1, most_tokens));
+  for (std::size_t slice = 0; slice < value.size(); ++slice)
+    tokens.push_back(value[slice].integer(1, longest_sequence));
   return unequal(std::move(tokens));
 }
 

@@ -9,12 +9,6 @@
 namespace plumb {
 namespace {
 
-bool holds(const Schedule& schedule, ActionKind kind) {
-  return std::ranges::any_of(schedule.actions, [&](const std::vector<Action>& list) {
-    return std::ranges::any_of(list, [&](const Action& action) { return action.kind == kind; });
-  });
-}
-
 // Node ids, sorted by where and what they are.
 std::vector<NodeId> sorted_nodes(const ScheduleGraph& graph) {
   std::vector<NodeId> ids(graph.nodes.size());
@@ -47,9 +41,9 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
   if (result.moved.empty()) {
     result.schedule = lowered;
   } else {
-    result.schedule = lower(result.schedule, {.optimizer = holds(lowered, ActionKind::optimizer_step),
-                                              .data_parallel = holds(lowered, ActionKind::reduce_gradient),
-                                              .tied_embeddings = holds(lowered, ActionKind::reduce_tied)});
+    result.schedule = lower(result.schedule, {.optimizer = has_action(lowered, ActionKind::optimizer_step),
+                                              .data_parallel = has_action(lowered, ActionKind::reduce_gradient),
+                                              .tied_embeddings = has_action(lowered, ActionKind::reduce_tied)});
   }
   return result;
 }

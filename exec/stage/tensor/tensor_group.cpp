@@ -115,6 +115,10 @@ at::Tensor TensorGroup::summed_part(const at::Tensor& x) {
 
 at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const PlacedMove& move) {
   ticks_.tick(move, plumb::Collective::all_reduce);
+  return joined_rows(rows);
+}
+
+at::Tensor TensorGroup::joined_rows(const at::Tensor& rows) {
   const at::Tensor mine = rows.detach().contiguous();
   const std::size_t width = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
   const auto give = equal_parts(bytes_of(mine), place_.ranks.size(), width);

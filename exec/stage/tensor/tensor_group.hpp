@@ -33,28 +33,30 @@ class TensorGroup : public torch::CustomClassHolder {
   [[nodiscard]] const std::vector<int>& ranks() const { return place_.ranks; }
   [[nodiscard]] int position() const { return place_.position; }
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(place_.ranks.size()); }
-  [[nodiscard]] const Collectives& collectives() const { return *collectives_; }
 
   // Of the action that runs: all that is made below but `sum_in_place` is ticked off there.
   [[nodiscard]] MoveTicks& ticks() { return ticks_; }
 
   // As a move of the block says: x [batch, tokens, …] summed over all ranks, in memory of its own; the tokens of all
   // ranks, in their order; of a sum over all ranks this rank's tokens.
-  [[nodiscard]] virtual at::Tensor moved(const at::Tensor& x, const PlacedMove& move);
+  [[nodiscard]] at::Tensor moved(const at::Tensor& x, const PlacedMove& move);
   // Once a step: in place, of contiguous values, over the ranks at these positions.
   void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);
 
   // Of logits whose columns the ranks share out: rows [n, 3] of each token's maximum, its sum of exponentials less that
   // maximum, and the target's logit (0 where another rank has it), in fp32 or fp64; then of all columns, in the order
   // of the group, the same bits on every rank. Each rank joins some of the rows: received as by an all-reduce.
-  [[nodiscard]] virtual at::Tensor joined_statistics(const at::Tensor& rows, const PlacedMove& move);
+  [[nodiscard]] at::Tensor joined_statistics(const at::Tensor& rows, const PlacedMove& move);
 
  private:
+  // What travels for the moves above.
+  [[nodiscard]] virtual at::Tensor summed(const at::Tensor& x);
+  [[nodiscard]] virtual at::Tensor gathered(const at::Tensor& x);
+  [[nodiscard]] virtual at::Tensor summed_part(const at::Tensor& x);
+  [[nodiscard]] virtual at::Tensor joined_rows(const at::Tensor& rows);
+
   [[nodiscard]] Clock::time_point deadline() const;
   void sum_over(const std::vector<int>& ranks, const at::Tensor& x);
-  [[nodiscard]] at::Tensor summed(const at::Tensor& x);
-  [[nodiscard]] at::Tensor gathered(const at::Tensor& x);
-  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x);
 
   std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it
   Place place_;

@@ -6,6 +6,7 @@
 #include "common/planner/make_plan.hpp"
 #include "common/planner/planner.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/block_cost/analytic_profile.hpp"
 #include "tests/common/plan/scenarios.hpp"
 #include "tests/common/plan/steps.hpp"
 
@@ -250,18 +251,8 @@ TEST_CASE("a stage has the bytes of its blocks in sequence, slice by slice, also
 TEST_CASE("of a measured sequence each slice has what it has of the FLOPs, and all have the whole") {
   const Scenario analytic = scenario_of("full/dense");
   Scenario scenario = analytic;
-  Profile profile;
-  profile.shapes = {.model = scenario.model.name,
-                    .model_digest = model_digest(scenario.model),
-                    .sequence = sequence,
-                    .microbatch = 1,
-                    .precision = ElementType::bf16,
-                    .optimizer = Optimizer::adam};
+  scenario.profile = analytic_profile(analytic);
   const std::vector<ComputeCost> measured = block_costs(analytic, 1);
-  for (std::size_t block = 0; block < measured.size(); ++block) {
-    profile.blocks.push_back({.block = block_key(scenario.model, static_cast<int>(block)), .cost = measured[block]});
-  }
-  scenario.profile = profile;
   const std::vector<ComputeCost> sliced = block_costs(scenario, 1, slices_of(lengths));
   const Work whole = work_of(analytic, {}, Phase::forward);
   const Work first = work_of(analytic, {.before = 0, .tokens = 1536}, Phase::forward);

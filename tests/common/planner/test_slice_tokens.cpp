@@ -11,6 +11,7 @@
 #include "common/planner/planner.hpp"
 #include "common/planner/traffic.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/block_cost/analytic_profile.hpp"
 #include "tests/common/plan/layouts.hpp"
 #include "tests/common/plan/steps.hpp"
 
@@ -118,18 +119,7 @@ TEST_CASE("a plan with slices of equal work is never slower than one with equal 
 TEST_CASE("slices of equal work are taken by a profile, too, as even as FLOPs tell") {
   const std::int64_t sequence = GENERATE(2048, 32768);  // of the shorter, coarse multiples make equal tokens
   Scenario scenario = scenario_of({.sequence = sequence});
-  Profile profile;
-  profile.shapes = {.model = scenario.model.name,
-                    .model_digest = model_digest(scenario.model),
-                    .sequence = sequence,
-                    .microbatch = 1,
-                    .precision = ElementType::bf16,
-                    .optimizer = Optimizer::adam};
-  const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
-  for (std::size_t block = 0; block < blocks.size(); ++block) {
-    profile.blocks.push_back({.block = block_key(scenario.model, static_cast<int>(block)), .cost = blocks[block]});
-  }
-  scenario.profile = profile;
+  scenario.profile = analytic_profile(scenario);
   const Plan plan = make_plan(scenario, choice_of(4, SlicesBy::work));
   REQUIRE(plan.schedule.slice_tokens.size() == 4);
   CHECK(std::ranges::is_sorted(plan.schedule.slice_tokens, std::greater<>()));

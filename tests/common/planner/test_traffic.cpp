@@ -29,7 +29,7 @@ double gradients(const LayoutCase& c) {
 
 TEST_CASE("pipelines receive messages alone, and nothing is moved inside their layers") {
   CHECK(received({}) == 16 * bsh);
-  for (const StageMoves& moves : tensor_moves(plan_of({}))) CHECK(moves == StageMoves{});
+  for (const StageMoves& moves : tensor_moves(plan_of({}), {})) CHECK(moves == StageMoves{});
 }
 
 TEST_CASE("1d tensor parallelism: eight parts of each layer's hidden states, and two of the embedding's") {

@@ -134,7 +134,7 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
     SessionOptions options = two_checked_steps(kind);
     options.check = false;
     const SessionLogs logs = train(kind, plans, options);
-    const std::vector<StageMoves> moves = tensor_moves(plan);
+    const std::vector<StageMoves> moves = tensor_moves(plan, {});
     for (const RankLog& log : logs.ranks.front()) {
       INFO("rank " << log.rank);
       const RankStep& step = log.steps.back();

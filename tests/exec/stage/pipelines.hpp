@@ -97,7 +97,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
     const RankLog last = run_rank(plan, lowered, transport, stages, mine);
     log.steps.insert(log.steps.end(), last.steps.begin(), last.steps.end());
     run.routing[static_cast<std::size_t>(rank)] = chosen_experts(stages);
-    run.in_group[static_cast<std::size_t>(rank)] = received_in_tensor_group(stages);
+    for (const RankStep& step : log.steps) run.in_group[static_cast<std::size_t>(rank)] += step.received_in_tensor;
     run.receives_beside[static_cast<std::size_t>(rank)] = arena.refused();
     run.by_rank[static_cast<std::size_t>(rank)] = gradients(stages);
     run.weights[static_cast<std::size_t>(rank)] = merged_weights(stages, plan.training);
