@@ -16,7 +16,6 @@ set(PLUMB_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-option(PLUMB_TESTS_BY_PROGRAM "CTest starts each test program once, not once a case" OFF)
 find_program(PLUMB_CCACHE ccache)
 if(PLUMB_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # What ccache wants before it takes sources with precompiled headers.

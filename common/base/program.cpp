@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,11 +18,12 @@ namespace plumb {
 namespace {
 
 // Without a terminal: a line of a log now and then, so that what takes long is seen to be alive.
-std::chrono::milliseconds between_log_lines() {
+std::optional<std::chrono::seconds> between_log_lines() {
   using namespace std::chrono_literals;
   const char* asked = std::getenv("PLUMB_PROGRESS");
   if (asked == nullptr || *asked == '\0') return 10s;
-  return std::string_view(asked) == "off" ? std::chrono::milliseconds::max() : 5s;
+  if (std::string_view(asked) == "off") return std::nullopt;
+  return 5s;
 }
 
 // Of a daemon they may be closed: the next files and sockets would take their numbers.
@@ -90,7 +92,7 @@ void Progress::update(std::int64_t done, std::int64_t total, std::string_view no
   const auto now = state_->clock();
   if (now - state_->begin < 1s || now - state_->shown < 100ms) return;
   const bool terminal = is_terminal(Stream::err);
-  if (!terminal && now - state_->shown < between_log_lines()) return;
+  if (const auto between = between_log_lines(); !terminal && (!between || now - state_->shown < *between)) return;
   state_->visible = terminal;
   state_->shown = now;
   std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (note.empty() ? "" : ", ")
