@@ -76,6 +76,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
     json["bitwise_equal"] = run.check->bitwise_equal;
     json["worst_error_ratio"] = run.check->worst_error_ratio;
     json["worst_tensor"] = run.check->worst_tensor;
+    json["mean_error_ratio"] = run.check->mean_error_ratio;
     if (!run.check->problem.empty()) json["problem"] = run.check->problem;
   }
   return json;
@@ -154,9 +155,11 @@ void print(const PlanRun& run, const SessionOptions& options) {
   std::cout << clock_lines(run);
   if (!run.check) return;
   if (run.check->passed) {
-    std::cout << (run.check->bitwise_equal ? "check: all losses and gradients equal the single device's bit by bit\n"
-                                           : fmt::format("check: passed, error ratio {:.3f} ({})\n",
-                                                         run.check->worst_error_ratio, run.check->worst_tensor));
+    std::cout << (run.check->bitwise_equal
+                      ? "check: all losses and gradients equal the single device's bit by bit\n"
+                      : fmt::format("check: passed, error ratio at most {:.3f} ({}), mean {:.3f}\n",
+                                    run.check->worst_error_ratio, run.check->worst_tensor,
+                                    run.check->mean_error_ratio));
   } else {
     std::cout << "check: FAILED: " << run.check->problem << '\n';
   }

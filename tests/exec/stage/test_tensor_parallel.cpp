@@ -105,6 +105,28 @@ TEST_CASE("pipeline, tensor and data parallelism together train like one device"
   }
 }
 
+TEST_CASE("the check of a divided run notices one gradient that is a hundredth off, and half of one that is missing") {
+  const Plan plan = plan_of(of_four(test::gpt2(4, true)), {"1f1b", 1, 2});
+  test::TrainingRun run = test::train(plan, 1);
+  REQUIRE(checked(plan, run).passed);
+  const auto change = [&](const std::string& name, float factor) {
+    test::TrainingRun changed = run;
+    for (NamedGradients& of_rank : changed.by_rank) {
+      const auto found = of_rank.find(name);
+      if (found == of_rank.end()) continue;
+      for (float& value : found->second) value *= factor;
+    }
+    return checked(plan, changed);
+  };
+  for (const auto& [name, factor] : std::vector<std::pair<std::string, float>>{{"layers.1.mlp.up.weight", 1.01F},
+                                                                               {"layers.0.norm_1.weight", 0.5F}}) {
+    const CheckResult result = change(name, factor);
+    INFO(name << ": " << result.worst_tensor << " " << result.worst_error_ratio);
+    CHECK_FALSE(result.passed);
+    CHECK_THAT(result.problem, ContainsSubstring(name));
+  }
+}
+
 TEST_CASE("tensor groups give the same bits over gloo, and whatever the nesting of the mesh") {
   for (const Model& model : {of_four(test::gpt2(4, true)), of_four(test::hybrid())}) {
     for (const bool by_tokens : {false, true}) {
