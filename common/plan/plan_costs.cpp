@@ -6,7 +6,6 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
-#include "common/cost/gradient_buckets.hpp"
 #include "common/cost/pipeline_links.hpp"
 #include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
@@ -41,20 +40,19 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
                          placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
 }
 
-// Beside its last backward, of slices the first one's, or as one behind it.
-bool overlaps(const Plan& plan, int stage) {
-  if (!plan.software.data_overlap) return false;
-  return stage == 0 || !plan.software.data_bucket.first_stage_only;
-}
-
-std::vector<CollectivePlan> reduction_of(const Plan& plan, std::span<const ComputeCost> blocks, int stage,
-                                         const GroupPlacement& group) {
-  if (group.ranks <= 1) return {};
+// In the order of the backward, of slices the first one's.
+std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks) {
   std::vector<BlockGradients> made;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     made.push_back({backward_time(times_of(*block, 0)), block->gradient_bytes});
   }
-  if (overlaps(plan, stage)) {
+  return made;
+}
+
+std::vector<CollectivePlan> reduction_of(const Plan& plan, std::span<const BlockGradients> made, int stage,
+                                         const GroupPlacement& group) {
+  if (group.ranks <= 1) return {};
+  if (reduces_beside_backward(plan, stage)) {
     return bucketed_reduction(plan.cluster.machine, group, made, bucket_bytes(plan.software, group.ranks));
   }
   Bytes all;
@@ -188,8 +186,8 @@ StageGroups stage_groups(const Plan& plan, int rank) {
 ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum, int stage,
                           const StageGroups& groups) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
-  const std::vector<CollectivePlan> reduction = reduction_of(plan, blocks, stage, groups.data);
-  const Seconds beside = overlaps(plan, stage) ? backward_time(times_of(sum, 0)) : Seconds{};
+  const std::vector<CollectivePlan> reduction = reduction_of(plan, gradients_of(blocks), stage, groups.data);
+  const Seconds beside = reduces_beside_backward(plan, stage) ? backward_time(times_of(sum, 0)) : Seconds{};
   sum.gradient_reduction = exposed(reduction, beside);
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
@@ -274,7 +272,11 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
   return costs;
 }
 
-Reductions planned_reductions(const Plan& plan) {
+bool reduces_beside_backward(const Plan& plan, int stage) {
+  return plan.software.data_overlap && (stage == 0 || !plan.software.data_bucket.first_stage_only);
+}
+
+std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan) {
   const bool by_block = plan.software.data_overlap && !has_measured_costs(plan);
   const bool apart = has_stage_data(plan.layout);
   RankBlocks blocks;  // of each pipeline rank, or of all
@@ -287,13 +289,23 @@ Reductions planned_reductions(const Plan& plan) {
       blocks[rank] = as_split(plan, std::move(blocks[rank]), boundary);
     }
   }
-  Reductions all;
+  std::vector<std::vector<BlockGradients>> all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
     const std::span<const ComputeCost> whole{&plan.costs.stages[static_cast<std::size_t>(stage)], 1};
-    const std::span<const ComputeCost> own =
-        by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole;
-    all.push_back(reduction_of(plan, own, stage, reduction_placement(plan, rank)));
+    all.push_back(
+        gradients_of(by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole));
+  }
+  return all;
+}
+
+Reductions planned_reductions(const Plan& plan) {
+  const bool apart = has_stage_data(plan.layout);
+  const std::vector<std::vector<BlockGradients>> made = gradients_in_backward(plan);
+  Reductions all;
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
+    all.push_back(reduction_of(plan, made[static_cast<std::size_t>(stage)], stage, reduction_placement(plan, rank)));
   }
   return all;
 }

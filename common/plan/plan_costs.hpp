@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
+#include "common/cost/gradient_buckets.hpp"
 #include "common/plan/plan.hpp"
 
 namespace plumb {
@@ -60,6 +61,14 @@ struct StageGroups {
 // `sum`: that of `blocks`, which are all of the stage.
 [[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum,
                                         int stage, const StageGroups& groups);
+
+// Whether the software reduces the stage's gradients over its data-parallel ranks beside its last backward; else as one
+// bucket behind it.
+[[nodiscard]] bool reduces_beside_backward(const Plan& plan, int stage);
+
+// Of each stage its blocks in the order of the backward. Of a plan with measured costs, which are of whole stages, a
+// stage is one block; so it is where nothing is reduced beside a backward.
+[[nodiscard]] std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan);
 
 // Of each stage the all-reduces of its gradients (common/cost/gradient_buckets.hpp), from its last backward's start
 // where they overlap it; none without data parallelism. Of a plan with measured costs, which are of whole

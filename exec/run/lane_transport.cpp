@@ -18,6 +18,8 @@ void LaneTransport::expect(int peer, Channel channel, std::size_t bytes, int cou
   world_.expect(world_rank(peer), channel, bytes, count);
 }
 
+bool LaneTransport::has_message(int peer, Channel channel) { return world_.has_message(world_rank(peer), channel); }
+
 Received LaneTransport::receive(int peer, Channel channel, Clock::time_point deadline) {
   return world_.receive(world_rank(peer), channel, deadline);
 }

@@ -23,6 +23,7 @@ class LaneTransport final : public Transport {
   [[nodiscard]] int size() const override { return static_cast<int>(lane_.ranks.size()); }
   void send(int peer, Channel channel, Payload payload) override;
   void expect(int peer, Channel channel, std::size_t bytes, int count) override;
+  [[nodiscard]] bool has_message(int peer, Channel channel) override;
   [[nodiscard]] Received receive(int peer, Channel channel, Clock::time_point deadline) override;
   void send_parcel(int peer, Parcel parcel) override;
   void expect_parcels(int peer, int count) override;

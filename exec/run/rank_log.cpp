@@ -1,5 +1,7 @@
 #include "exec/run/rank_log.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -169,6 +171,18 @@ std::vector<MemoryPoint> memory_of(const RankStep& step, Seconds start) {
 }
 
 }  // namespace
+
+std::string describe_last(const RankStep& step) {
+  constexpr std::size_t most = 6;
+  std::string text;
+  const std::size_t count = std::min(most, step.events.size());
+  for (std::size_t i = step.events.size() - count; i < step.events.size(); ++i) {
+    const Event& event = step.events[i];
+    text += fmt::format("{}{} ({:.2f} ms)", text.empty() ? "before it: " : ", ", to_string(event.action),
+                        std::max(0.0, (event.end - event.start).value) * 1e3);
+  }
+  return text;
+}
 
 std::string to_text(const RankLog& log) {
   json steps = json::array();

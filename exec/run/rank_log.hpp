@@ -33,6 +33,9 @@ struct RankLog {
   bool operator==(const RankLog&) const = default;
 };
 
+// The actions that a rank did last, with their times: for an error behind them. Empty: none.
+[[nodiscard]] std::string describe_last(const RankStep& step);
+
 // For Transport::gather: text that reads back to the same bits. `parse_rank_log` throws RunError for anything else.
 [[nodiscard]] std::string to_text(const RankLog& log);
 [[nodiscard]] RankLog parse_rank_log(std::string_view text);

@@ -17,6 +17,7 @@
 #include "exec/run/evictions.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
+#include "exec/run/overlapped_reduction.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
@@ -26,8 +27,7 @@
 namespace plumb::exec {
 namespace {
 
-constexpr Seconds watchdog_grace{5};       // for the transport to notice its own deadline first
-constexpr std::size_t recent_actions = 6;  // named in an error
+constexpr Seconds watchdog_grace{5};  // for the transport to notice its own deadline first
 constexpr std::chrono::microseconds device_poll{20};
 
 Clock::time_point after(Clock::time_point time, Seconds delay) {
@@ -66,6 +66,10 @@ class RankRun {
     }
     if (evicts(lowered)) evictions_.emplace(lowered, transport_, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
+    // On a device it follows the backward, as one bucket.
+    if (plan.software.data_overlap && data_group_.size() > 1 && !asynchronous_) {
+      overlapped_.emplace(plan, actions_, transport, data_group_);
+    }
   }
 
   RankLog run() {
@@ -93,6 +97,7 @@ class RankRun {
     position_ = {.step = number, .action = Position::before};
     values_.clear();
     tied_added_ = false;
+    if (overlapped_) overlapped_->begin_step();
     step_ = {};
     step_.events.reserve(actions_.size());
     const Bytes received_before = transport_.received_bytes();
@@ -183,6 +188,7 @@ class RankRun {
 
   void perform(const Action& action) {
     if (evictions_) await_evictions(action);
+    if (overlapped_) overlapped_->progress();
     const Clock::time_point start = Clock::now();
     mark(start, predicted(action));
     Event event{.action = action, .rank = rank_, .start = seconds_of(start), .end = {}, .waited = {}, .bytes = {}};
@@ -225,7 +231,9 @@ class RankRun {
       here().begin = device_.compute().record();
       transport_.began(position_.action, here().begin);
     }
+    if (overlapped_) overlapped_->prepare(position_.action, stages_.held(action.stage));
     Payload output = computed(action, std::move(input));
+    if (overlapped_) overlapped_->complete(position_.action);
     if (asynchronous_) output.ready = here().end = device_.compute().record();
     hand_on(action, std::move(output));
   }
@@ -305,6 +313,9 @@ class RankRun {
     if (action.kind == ActionKind::reduce_gradient) add_tied_gradients_of_this_rank();
     const RankStages::Reduction reduction = stages_.reduction(action);
     event.peer = reduction.peer;
+    if (overlapped_ && reduction.peer < 0) {
+      event.bytes += overlapped_->finish(action.stage, deadline(start, waiting_time_));
+    }
     if (asynchronous_) here().begin = device_.compute().record();
     for (const DeviceFloats& gradient : reduction.gradients) {
       sum(reduction.peer, {gradient.data, gradient.size}, deadline(start, waiting_time_));
@@ -345,20 +356,9 @@ class RankRun {
     options_.watchdog->enter(world_rank_, position_, now, after(deadline(now, predicted), watchdog_grace));
   }
 
-  [[nodiscard]] std::string recent() const {
-    std::string text;
-    const std::size_t count = std::min(recent_actions, step_.events.size());
-    for (std::size_t i = step_.events.size() - count; i < step_.events.size(); ++i) {
-      const Event& event = step_.events[i];
-      text += fmt::format("{}{} ({:.2f} ms)", text.empty() ? "before it: " : ", ", to_string(event.action),
-                          std::max(0.0, (event.end - event.start).value) * 1e3);
-    }
-    return text;
-  }
-
   [[noreturn]] void fail(const std::string& problem, const std::string& hint) {
     const std::string where = fmt::format("rank {}, {}", world_rank_, describe(position_, lowered_, rank_));
-    const std::string before = recent();
+    const std::string before = describe_last(step_);
     const std::string separator = hint.empty() || before.empty() ? "" : "; ";
     transport_.abort(where + ": " + problem);
     throw RunError(where, problem, hint + separator + before);
@@ -385,7 +385,8 @@ class RankRun {
   RankStep step_;
   StepMoments moments_;  // on an asynchronous device
   BoundaryValues values_;
-  std::optional<Evictions> evictions_;  // if there are any
+  std::optional<Evictions> evictions_;             // if there are any
+  std::optional<OverlappedReduction> overlapped_;  // where the software reduces beside the backward
   bool tied_added_ = false;
 };
 

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/layout/lane.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
@@ -41,8 +45,9 @@ struct Shape {
   bool recomputed = false;
   std::vector<Bytes> boundary_bytes = {};  // of each slice, or of all
   std::size_t tied_values = 0;
-  std::size_t gradient_values = 0;  // to be summed over replicas
-  int first_microbatch = 0;         // of those that go through this replica
+  std::size_t gradient_values = 0;             // to be summed over replicas
+  std::vector<BlockGradients> gradients = {};  // of them, in the order of the backward
+  int first_microbatch = 0;                    // of those that go through this replica
   int end_microbatch = 0;
 };
 
@@ -69,6 +74,7 @@ class EmulatedStage : public Stage {
     // Linux rounds sleeps up by 50 µs unless asked not to (prctl(2), PR_SET_TIMERSLACK, in ns); per thread.
     ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     progress_.assign(static_cast<std::size_t>(shape_.end_microbatch), Progress::none);
+    reported_ = 0;
   }
 
   Payload forward(int microbatch, Payload input) override {
@@ -97,6 +103,18 @@ class EmulatedStage : public Stage {
     return gradient;
   }
 
+  // Its time is that of I and of W, in which blocks complete their gradients one after the other.
+  Payload backward(int microbatch, Payload output_gradient) override {
+    const double share = backward_shares_.at(static_cast<std::size_t>(microbatch));
+    const Clock::time_point begin = Clock::now();
+    advance(microbatch, Progress::activations_kept, Progress::done);
+    require_size(output_gradient, microbatch, !shape_.last);
+    Payload gradient = boundary(microbatch, !shape_.first);
+    const ActionTimes own = times(microbatch);
+    wait_by_block(begin, (own.input_gradient + own.weight_gradient) * share);
+    return gradient;
+  }
+
   Parcel evict(int microbatch) override {
     advance(microbatch, Progress::activations_kept, Progress::evicted);
     return {buffer(static_cast<std::size_t>(cost_.kept_bytes.value))};
@@ -110,13 +128,16 @@ class EmulatedStage : public Stage {
   }
 
   void weight_gradient(int microbatch) override {
-    const auto end = Clock::now() + duration(times(microbatch).weight_gradient *
-                                             backward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::weight_work_kept, Progress::done);
-    std::this_thread::sleep_until(end);
+    wait_by_block(begin, times(microbatch).weight_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
   }
 
-  std::vector<DeviceFloats> gradients() override { return {{gradient_.data(), gradient_.size()}}; }
+  void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
+
+  std::vector<DeviceFloats> gradients() override {
+    return {{gradient_.data() + reported_, gradient_.size() - reported_}};
+  }
 
   DeviceFloats tied_gradient() override { return {tied_.data(), tied_.size()}; }
 
@@ -139,6 +160,24 @@ class EmulatedStage : public Stage {
   }
 
   [[nodiscard]] ActionTimes times(int microbatch) const { return times_of(cost_, microbatch); }
+
+  // So long from `begin`; where it is the step's last, each block's gradients are reported when its share has passed.
+  void wait_by_block(Clock::time_point begin, Seconds time) {
+    if (complete_) {
+      Seconds all;
+      for (const BlockGradients& block : shape_.gradients) all += block.backward;
+      Seconds passed;
+      for (const BlockGradients& block : shape_.gradients) {
+        passed += block.backward;
+        std::this_thread::sleep_until(begin + duration(all.value > 0 ? time * (passed / all) : time));
+        const std::size_t values = std::min(values_of(block.bytes), gradient_.size() - reported_);
+        complete_({gradient_.data() + reported_, values});
+        reported_ += values;
+      }
+      complete_ = nullptr;
+    }
+    std::this_thread::sleep_until(begin + duration(time));
+  }
 
   void advance(int microbatch, Progress from, Progress to) {
     Progress& progress = progress_.at(static_cast<std::size_t>(microbatch));
@@ -176,6 +215,8 @@ class EmulatedStage : public Stage {
   std::vector<double> backward_shares_;
   std::vector<float> tied_;
   std::vector<float> gradient_;
+  std::size_t reported_ = 0;  // of these, from the first on
+  std::function<void(DeviceFloats)> complete_;
 };
 
 // As the schedule's graph has it.
@@ -193,6 +234,8 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
   const Schedule& schedule = plan.schedule;
   const int place = lane_of(plan.layout, rank).pipeline_rank;
   const bool sums = replicas(schedule) == 2 || plan.layout.data.degree > 1;
+  const bool beside = plan.layout.data.degree > 1 && plan.software.data_overlap;
+  const auto gradients = beside ? gradients_in_backward(plan) : std::vector<std::vector<BlockGradients>>();
   const int count = stages(schedule);
   const std::vector<bool> recomputed = recomputed_stages(schedule);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
@@ -210,6 +253,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .boundary_bytes = message_bytes(plan.costs),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
           .gradient_values = sums ? values_of(cost.gradient_bytes) : 0,
+          .gradients = beside ? gradients[index] : std::vector<BlockGradients>(),
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
       auto emulated = std::make_unique<EmulatedStage>(cost, shape);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -72,7 +73,13 @@ class Stage {
     return gradient;
   }
 
-  // fp32 main gradients of all weights, in a fixed order: to be summed over the replicas of the stage.
+  // Of the W or B that follows, the stage's last of the step: `complete` hears of main gradients as soon as they are
+  // complete, in an order that all replicas of the stage have, and may touch them from then on; of none where one must
+  // wait for what other ranks or stages have of it.
+  virtual void report_gradients(std::function<void(DeviceFloats)> /*complete*/) {}
+
+  // fp32 main gradients of all weights but those reported in this step, in a fixed order: to be summed over the
+  // replicas of the stage.
   [[nodiscard]] virtual std::vector<DeviceFloats> gradients() = 0;
 
   // fp32 gradient of a tied embedding's copy on this stage, to be summed over both; empty if not tied.

@@ -91,12 +91,9 @@ at::Tensor TorchStage::targets_of(int microbatch) const {
 void TorchStage::zero_gradients() {
   tied_summed_ = false;
   partial_summed_ = false;
-  for (const WeightPtr& weight : trained_) {
-    weight->gradient.zero_();
-  }
-  if (tied_head_ && tied_head_->is_trained()) {
-    tied_head_->gradient.zero_();
-  }
+  reported_.clear();
+  for (const WeightPtr& weight : trained_) weight->gradient.zero_();
+  if (tied_head_ && tied_head_->is_trained()) tied_head_->gradient.zero_();
 }
 
 void TorchStage::use_version_of(int microbatch) {
@@ -172,9 +169,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
             .routing = routing_,
             .lists_kept = settings_.evicts,
             .slice = slice_of(microbatch)};
-  if (is_last()) {
-    pass.targets = targets_of(microbatch);
-  }
+  if (is_last()) pass.targets = targets_of(microbatch);
   for (const auto& block : blocks_) {
     input = block->forward(std::move(input), pass, keep);
   }
@@ -230,8 +225,12 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
   use_version_of(microbatch);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
-    if (with_weights) (*block)->weight_gradient(microbatch);
+    if (with_weights) {
+      (*block)->weight_gradient(microbatch);
+      report(**block);
+    }
   }
+  if (with_weights) complete_ = nullptr;
   if (settings_.update_every > 0) {
     const std::int32_t version = settings_.versions[static_cast<std::size_t>(microbatch)];
     const auto used = versions_.find(version);
@@ -282,7 +281,9 @@ int TorchStage::microbatches_of_update(int microbatch) const {
 void TorchStage::weight_gradient(int microbatch) {
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     (*block)->weight_gradient(microbatch);
+    report(**block);
   }
+  complete_ = nullptr;
 }
 
 namespace {
@@ -293,12 +294,26 @@ DeviceFloats floats_of(const at::Tensor& gradient) {
 
 }  // namespace
 
+bool TorchStage::completes_later(const WeightPtr& weight) const {
+  return weight == tied_embedding_ || weight == tied_head_ ||
+         std::ranges::any_of(partial_, [&](const Partial& partial) { return partial.weight == weight; });
+}
+
+void TorchStage::report(const Block& block) {
+  if (!complete_) return;
+  for (const WeightPtr& weight : block.weights()) {
+    if (!weight->is_trained() || completes_later(weight)) continue;
+    reported_.insert(weight.get());
+    complete_(floats_of(weight->gradient));
+  }
+}
+
 std::vector<DeviceFloats> TorchStage::gradients() {
   sum_tied_gradients();  // what is summed then is the whole gradient of the table
   sum_partial_gradients();
   std::vector<DeviceFloats> all;
   for (const WeightPtr& weight : trained_) {
-    all.push_back(floats_of(weight->gradient));
+    if (!reported_.contains(weight.get())) all.push_back(floats_of(weight->gradient));
   }
   return all;
 }

@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,8 @@ class TorchStage final : public Stage {
   void weight_gradient(int microbatch) override;
   // Block by block: what a block keeps for W goes before the next one's I.
   [[nodiscard]] Payload backward(int microbatch, Payload output_gradient) override;
+  // Block by block; of no tied table, nor of what ranks of the tensor group have summands of.
+  void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
   void optimizer_step() override;
@@ -65,6 +69,8 @@ class TorchStage final : public Stage {
   void use_version(std::int32_t version);
   void zero_gradients();
   void sum_partial_gradients();
+  void report(const Block& block);
+  [[nodiscard]] bool completes_later(const WeightPtr& weight) const;
   void put_batch_on_device();
   [[nodiscard]] at::Tensor inputs_of(int microbatch) const;
   [[nodiscard]] at::Tensor targets_of(int microbatch) const;
@@ -97,6 +103,8 @@ class TorchStage final : public Stage {
   std::int64_t step_ = 0;
   bool tied_summed_ = false;
   bool partial_summed_ = false;
+  std::function<void(DeviceFloats)> complete_;  // of the next W or B; else empty
+  std::set<const Weight*> reported_;            // in this step
 
   // With several updates a step. Version v is what v of its updates made.
   struct Version {

@@ -21,11 +21,11 @@ class ReceiveArena;     // exec/transport/receive_arena.hpp
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. The others go
 // from host to host whatever messages move on. `control`: no payload; in one order with barriers and gathers, between
-// steps. `collective`: what exec/transport/collectives sends.
-enum class Channel : std::uint8_t { forward, backward, control, collective };
+// steps. `collective`: what exec/transport/collectives sends; `sums`: what SumsBeside sends back there.
+enum class Channel : std::uint8_t { forward, backward, control, collective, sums };
 
 [[nodiscard]] constexpr bool between_hosts(Channel channel) {
-  return channel == Channel::control || channel == Channel::collective;
+  return channel == Channel::control || channel == Channel::collective || channel == Channel::sums;
 }
 
 struct Received {
@@ -63,6 +63,10 @@ class Transport : public CountsGroups {
   // Announces the next `count` messages of a peer, in the order of its sends, each of so many bytes: they can travel
   // before they are needed, as far ahead as the transport has buffers for.
   virtual void expect(int peer, Channel channel, std::size_t bytes, int count) = 0;
+
+  // Whether the oldest expected message is here, so that receiving it takes no time. Of messages between hosts; where
+  // they move on streams never.
+  [[nodiscard]] virtual bool has_message(int /*peer*/, Channel /*channel*/) { return false; }
 
   // Waits for the oldest expected message. A size other than expected is a RunError.
   [[nodiscard]] virtual Received receive(int peer, Channel channel, Clock::time_point deadline) = 0;

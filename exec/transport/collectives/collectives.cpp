@@ -3,37 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "exec/transport/collectives/blocks.hpp"
+#include "exec/transport/collectives/payloads.hpp"
 #include "exec/transport/collectives/sum.hpp"
 
 namespace plumb::exec {
 namespace {
 
 constexpr std::size_t message_bytes = 512 << 10;  // of an all-reduce: measured, tests/bench/bench_collectives.cpp
-
-void copy(std::span<const std::byte> from, std::span<std::byte> to) {
-  if (!from.empty()) std::memmove(to.data(), from.data(), from.size());
-}
-
-Payload memory_of(std::size_t bytes) {
-  if (bytes == 0) return {};
-  std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
-  return {.owner = memory, .data = memory.get(), .size = bytes};
-}
-
-std::span<std::byte> bytes_in(const Payload& payload) { return {payload.data, payload.size}; }
-
-// What is sent may be read when the caller has long changed its memory, or freed it after an error.
-Payload copy_of(std::span<const std::byte> values) {
-  Payload payload = memory_of(values.size());
-  copy(values, bytes_in(payload));
-  return payload;
-}
 
 // One collective of this rank, with its peers by their position in the group.
 class Call {

@@ -37,6 +37,8 @@ QueueKind kind_of(Channel channel) {
       return QueueKind::control;
     case Channel::collective:
       return QueueKind::collective;
+    case Channel::sums:
+      return QueueKind::sums;
   }
   return QueueKind::control;
 }
@@ -112,6 +114,11 @@ class GlooTransport : public Transport {
 
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     announce(peer, kind_of(channel), bytes, count);
+  }
+
+  bool has_message(int peer, Channel channel) override {
+    require_running(peer);
+    return incoming(peer, kind_of(channel)).has_arrived();
   }
 
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {
@@ -208,7 +215,8 @@ class GlooTransport : public Transport {
     require_peer(peer);
     auto& queue = incoming_[{peer, kind}];
     if (!queue) {
-      const bool own = kind == QueueKind::control || kind == QueueKind::collective || !options_.allocate;
+      const bool payload = kind == QueueKind::forward || kind == QueueKind::backward;
+      const bool own = !payload || !options_.allocate;
       queue = std::make_unique<Incoming>(fabric_, peer, kind, own ? plain_memory : options_.allocate);
     }
     return *queue;

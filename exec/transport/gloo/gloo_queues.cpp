@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -19,19 +20,8 @@ constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arri
 bool goes_by_link(std::int64_t bytes) { return bytes <= static_cast<std::int64_t>(small_message); }
 
 const char* name(QueueKind kind) {
-  switch (kind) {
-    case QueueKind::forward:
-      return "forward";
-    case QueueKind::backward:
-      return "backward";
-    case QueueKind::control:
-      return "control";
-    case QueueKind::parcel:
-      return "eviction";
-    case QueueKind::collective:
-      return "collective";
-  }
-  return "";
+  constexpr std::array names{"forward", "backward", "control", "eviction", "collective", "sums"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 // Not LibTorch's memory: it counts what each thread allocates and frees, and these words cross threads.
@@ -316,12 +306,27 @@ Received Incoming::receive_by_link(Clock::time_point deadline) {
       throw RunError(fmt::format("rank {}", fabric_.ending.rank), late());
     }
   }
+  took_from_link();
+  return {std::move(payload), *arrived};
+}
+
+void Incoming::took_from_link() {
   if (--expected_.front().count == 0) expected_.pop_front();
   ++posted_ever_;
   ++received_;
   grant_after_link();
   post_buffers();
-  return {std::move(payload), *arrived};
+}
+
+bool Incoming::has_arrived() {
+  if (taken_ || received_ != posted_ever_) return taken_ || arrivals_.any();
+  if (expected_.empty()) return false;
+  Payload payload = allocate_(static_cast<std::size_t>(expected_.front().bytes));
+  const std::optional<Clock::time_point> arrived = look_at_link(payload);
+  if (!arrived) return false;
+  took_from_link();
+  taken_ = Received{std::move(payload), *arrived};
+  return true;
 }
 
 void Incoming::grant_after_link() {
@@ -335,6 +340,7 @@ void Incoming::grant_after_link() {
 }
 
 Received Incoming::receive(Clock::time_point deadline) {
+  if (taken_) return *std::exchange(taken_, std::nullopt);
   if (received_ == posted_ever_ && !expected_.empty()) return receive_by_link(deadline);
   if (received_ == posted_ever_) {
     throw RunError(fmt::format("rank {}", fabric_.ending.rank),

@@ -82,6 +82,8 @@ class Incoming {
   ~Incoming();
 
   void expect(std::size_t bytes, int count);
+  // Whether the oldest expected message is here. Takes it from a link.
+  [[nodiscard]] bool has_arrived();
   [[nodiscard]] Received receive(Clock::time_point deadline);
 
  private:
@@ -96,6 +98,7 @@ class Incoming {
   void post_buffers();
   [[nodiscard]] Received receive_by_link(Clock::time_point deadline);
   [[nodiscard]] std::optional<Clock::time_point> look_at_link(const Payload& into);
+  void took_from_link();
   void grant_after_link();
   [[nodiscard]] std::string lost() const;
   [[nodiscard]] std::string late() const;
@@ -110,6 +113,7 @@ class Incoming {
   std::deque<Grant> expected_;
   std::uint64_t posted_ever_ = 0;
   std::uint64_t received_ = 0;
+  std::optional<Received> taken_;  // from the link, before the rank has received it
   Arrivals<Received> arrivals_;
   std::mutex mutex_;  // of all below; taken before the ending's
   std::condition_variable changed_;

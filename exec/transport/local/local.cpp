@@ -71,6 +71,8 @@ const char* name(Channel channel) {
       return "control";
     case Channel::collective:
       return "collective";
+    case Channel::sums:
+      return "sums";
   }
   return "";
 }
@@ -89,6 +91,15 @@ class LocalTransport : public Transport {
   void expect(int peer, Channel channel, std::size_t bytes, int count) override {
     (void)mailbox(peer);
     expected_[{peer, channel}].insert(expected_[{peer, channel}].end(), static_cast<std::size_t>(count), bytes);
+  }
+
+  bool has_message(int peer, Channel channel) override {
+    throw_if_stopped();
+    const auto expected = expected_.find({peer, channel});
+    if (expected == expected_.end() || expected->second.empty()) return false;
+    Mailbox& box = mailbox(rank_);
+    const std::scoped_lock lock(box.mutex);
+    return !box.queues[{peer, channel}].empty();
   }
 
   Received receive(int peer, Channel channel, Clock::time_point deadline) override {

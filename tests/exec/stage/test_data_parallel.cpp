@@ -72,6 +72,39 @@ TEST_CASE("data-parallel pipelines train like one device, in both precisions, ov
   }
 }
 
+TEST_CASE("sums beside the last backward, in buckets of any size, have the bits of one sum behind it") {
+  std::vector<Wanted> all;
+  for (const char* const schedule : {"1f1b", "zb-h1", "interleaved-1f1b"}) {
+    const int chunks = std::string(schedule) == "interleaved-1f1b" ? 2 : 1;
+    for (const Model& model : {test::gpt2(4, true), test::hybrid()}) {
+      all.push_back({.model = model, .schedule = schedule, .ranks = 2, .chunks = chunks, .microbatches = 4, .data = 2});
+    }
+  }
+  // Gradients that ranks of a tensor group have summands of, and tables that two stages share, follow behind.
+  all.push_back({.model = test::gpt2(4, true), .schedule = "1f1b", .ranks = 1, .microbatches = 4, .data = 4});
+  Wanted divided{.model = test::llama(4), .schedule = "zb-h1", .ranks = 2, .microbatches = 4, .data = 2};
+  divided.tensor = 2;
+  divided.sequence_parallel = true;
+  all.push_back(divided);
+  for (const Wanted& wanted : all) {
+    Plan plan = test::training_plan(wanted);
+    INFO(plan.name << ", " << describe(plan.layout));
+    const test::TrainingRun behind = test::train(plan, 2);
+    plan.software.data_overlap = true;
+    for (const auto& [bytes, first_only] :
+         std::vector<std::pair<std::int64_t, bool>>{{1, false}, {5000, true}, {25 << 20, false}}) {
+      plan.software.data_bucket = {.bytes = {bytes}, .first_stage_only = first_only};
+      CAPTURE(bytes);
+      const bool by_gloo = bytes == 5000;
+      const test::TrainingRun beside =
+          by_gloo ? test::train(plan, 2, transport_kinds().back().make) : test::train(plan, 2);
+      CHECK(beside.losses == behind.losses);
+      CHECK(beside.by_rank == behind.by_rank);
+      CHECK(beside.weights == behind.weights);
+    }
+  }
+}
+
 TEST_CASE("copies keep the same bits over ten steps, and the last still passes") {
   for (const Model& model : {test::gpt2(4, true), test::hybrid()}) {
     const Plan plan = plan_of(model, {"1f1b", 2, 2}, ElementType::bf16);

@@ -1,0 +1,105 @@
+#include "exec/transport/collectives/sums_beside.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/collectives/payloads.hpp"
+#include "exec/transport/collectives/sum.hpp"
+
+namespace plumb::exec {
+
+SumsBeside::SumsBeside(Transport& transport, std::vector<int> group)
+    : transport_(transport), group_(std::move(group)), position_(position_in(group_, transport.rank())) {}
+
+std::size_t SumsBeside::before(std::size_t distance) const {
+  return (position_ + group_.size() - distance) % group_.size();
+}
+
+void SumsBeside::start(std::span<float> values) {
+  Sum sum{.parts = equal_parts(std::as_writable_bytes(values), group_.size(), sizeof(float)),
+          .summands = std::vector<Payload>(group_.size())};
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
+    const std::size_t from = before(distance);
+    transport_.expect(group_[from], Channel::collective, sum.parts[position_].size(), 1);
+    transport_.expect(group_[from], Channel::sums, sum.parts[from].size(), 1);
+  }
+  // From the next one around: so that not all talk to the same first.
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
+    const std::size_t to = (position_ + distance) % group_.size();
+    transport_.send(group_[to], Channel::collective, copy_of(sum.parts[to]));
+  }
+  sums_.push_back(std::move(sum));
+}
+
+void SumsBeside::progress() {
+  if (!idle()) advance(nullptr);
+}
+
+void SumsBeside::finish(Clock::time_point deadline) {
+  if (!idle()) advance(&deadline);
+}
+
+// Without a deadline: as far as it gets without waiting.
+void SumsBeside::advance(const Clock::time_point* deadline) {
+  try {
+    while (added_ < sums_.size() && take_summands(sums_[added_], deadline)) add_and_send(sums_[added_++]);
+    while (added_ > 0 && take_sums(sums_.front(), deadline)) {
+      sums_.pop_front();
+      --added_;
+    }
+  } catch (const Stopped&) {
+    throw;
+  } catch (const RunError& error) {
+    throw RunError(fmt::format("rank {}", transport_.rank()),
+                   fmt::format("all-reduce over ranks {}{}: {}", fmt::join(group_, ", "), waits_for_, error.problem()),
+                   error.hint());
+  }
+}
+
+Payload SumsBeside::receive(std::size_t distance, Channel channel, Clock::time_point deadline) {
+  const int peer = group_[before(distance)];
+  waits_for_ = fmt::format(", waiting for rank {}", peer);
+  Payload payload = transport_.receive(peer, channel, deadline).payload;
+  waits_for_.clear();
+  transport_.count_received(group_, Bytes{static_cast<std::int64_t>(payload.size)});
+  return payload;
+}
+
+bool SumsBeside::take_summands(Sum& sum, const Clock::time_point* deadline) {
+  for (; sum.summands_from < group_.size(); ++sum.summands_from) {
+    const std::size_t from = before(sum.summands_from);
+    if (deadline == nullptr && !transport_.has_message(group_[from], Channel::collective)) return false;
+    sum.summands[from] =
+        receive(sum.summands_from, Channel::collective, deadline == nullptr ? Clock::now() : *deadline);
+  }
+  return true;
+}
+
+void SumsBeside::add_and_send(Sum& sum) {
+  const std::span<std::byte> own = sum.parts[position_];
+  std::vector<const std::byte*> summands;
+  for (const Payload& payload : sum.summands) summands.push_back(payload.data);
+  summands[position_] = own.data();
+  const Payload total = memory_of(own.size());
+  add_in_order(summands, ElementType::fp32, bytes_in(total));
+  copy(bytes_in(total), own);
+  sum.summands.clear();
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
+    transport_.send(group_[(position_ + distance) % group_.size()], Channel::sums, total);
+  }
+}
+
+bool SumsBeside::take_sums(Sum& sum, const Clock::time_point* deadline) {
+  for (; sum.sums_from < group_.size(); ++sum.sums_from) {
+    const std::size_t from = before(sum.sums_from);
+    if (deadline == nullptr && !transport_.has_message(group_[from], Channel::sums)) return false;
+    copy(bytes_in(receive(sum.sums_from, Channel::sums, deadline == nullptr ? Clock::now() : *deadline)),
+         sum.parts[from]);
+  }
+  return true;
+}
+
+}  // namespace plumb::exec
