@@ -1,6 +1,7 @@
 #include "exec/calibrate/device_rates.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -92,7 +93,7 @@ class PingPong {
     Stream& compute = device_.compute();
     Payload ball = device_.allocate(bytes);
     device_.align_clock();
-    transport_.begin_step(launches);
+    transport_.begin_step(launches, std::array{0, 1});
     transport_.expect(peer(), Channel::forward, bytes, trips);
     std::vector<MomentPtr> marks{ball.ready = compute.record()};
     for (int trip = 0; trip < trips; ++trip) {
@@ -165,16 +166,17 @@ std::vector<CommunicatorSpec> communicators_of(int ranks) {
 }
 
 // `bytes`: of the larger of what a rank gives and gets, as NCCL's own tests count.
-Seconds time_of_collective(Transport& transport, Device& device, Collective kind, int communicator, int ranks,
+Seconds time_of_collective(Transport& transport, Device& device, Collective kind, const CommunicatorSpec& over,
                            std::size_t bytes) {
   const Payload input = device.allocate(bytes);
   const Payload output = device.allocate(bytes);
   const bool parts = kind != Collective::all_reduce;
   CollectiveCall call{.kind = kind,
-                      .communicator = communicator,
+                      .use = over.use,
+                      .group = over.ranks,
                       .input = input.data,
                       .output = output.data,
-                      .count = bytes / sizeof(float) / (parts ? static_cast<std::size_t>(ranks) : 1),
+                      .count = bytes / sizeof(float) / (parts ? over.ranks.size() : 1),
                       .type = ElementType::fp32,
                       .root = 0,
                       .ready = device.compute().record()};
@@ -197,8 +199,7 @@ void measure_collectives(Transport& transport, Device& device, const std::vector
       for (const std::size_t bytes : sizes) {
         transport.barrier(Clock::now() + patience);
         if (transport.rank() >= ranks) continue;
-        samples.push_back(
-            sample(bytes, time_of_collective(transport, device, kind, static_cast<int>(index), ranks, bytes)));
+        samples.push_back(sample(bytes, time_of_collective(transport, device, kind, communicators[index], bytes)));
       }
       if (transport.rank() == 0) into.rates.push_back(rate_of(name, ranks, std::move(samples)));
     }

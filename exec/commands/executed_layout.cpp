@@ -36,12 +36,15 @@ void require_one_sum(const Plan& plan) {
   }
 }
 
-void require_on_host(const Plan& plan, const SessionOptions& options) {
-  if (options.transport != "nccl" && options.device == "cpu") return;
-  throw InputError(
-      plan.name,
-      "its layout is " + describe(plan.layout) + ": data and tensor parallelism are executed on the host only so far",
-      "--device cpu with --transport local or gloo, or plan with data and tensor degrees of 1");
+// Ranks that share a device copy each other's messages on its streams; of its collectives they have one, the sum of a
+// pipeline's two copies of a table.
+void require_own_devices(const Plan& plan, const SessionOptions& options) {
+  if (options.transport == "nccl" || options.device == "cpu") return;
+  throw InputError(plan.name,
+                   "its layout is " + describe(plan.layout) +
+                       ": ranks that share one device run pipelines alone so far, without data or tensor parallelism",
+                   "--transport nccl, which gives each rank a device of its own, --device cpu, or plan with data and "
+                   "tensor degrees of 1");
 }
 
 TensorLayout of_degree(const Plan& plan, int degree) {
@@ -129,7 +132,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
   }
   if (layout.data.degree > 1) require_plain_gradients(plan);
   require_one_sum(plan);
-  require_on_host(plan, options);
+  require_own_devices(plan, options);
   if (layout.tensor.degree > 1) require_executed_tensor(plan);
 }
 

@@ -17,6 +17,7 @@
 #include "exec/launch/arrival.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/launch/world.hpp"
+#include "exec/stage/tensor/action_calls.hpp"
 #include "exec/transport/gloo/gloo.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
 #include "exec/transport/gloo/own_address.hpp"
@@ -116,7 +117,7 @@ NcclOptions nccl_options(const std::vector<PreparedPlan>& plans, const Host& hos
   std::set<CommunicatorSpec> communicators;
   std::set<std::size_t> bytes;
   for (const PreparedPlan& prepared : plans) {
-    const auto of_plan = plan_communicators(prepared.lowered, prepared.plan.layout);
+    const auto of_plan = plan_communicators(prepared.lowered, prepared.plan.layout, tensor_parts(prepared.plan));
     communicators.insert(of_plan.begin(), of_plan.end());
     for (const Bytes own : message_bytes(prepared.plan.costs)) bytes.insert(static_cast<std::size_t>(own.value));
   }

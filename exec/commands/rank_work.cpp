@@ -22,6 +22,8 @@
 #include "exec/run/patience.hpp"
 #include "exec/run/runner.hpp"
 #include "exec/stage/emulated_stage.hpp"
+#include "exec/stage/tensor/action_calls.hpp"
+#include "exec/transport/launch_plan/group_calls.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -45,6 +47,15 @@ std::optional<Doing> parse(const std::string& text) {
 // Of a rank, in lists by pipeline rank.
 std::size_t place(const PreparedPlan& prepared, int rank) {
   return static_cast<std::size_t>(lane_of(prepared.plan.layout, rank).pipeline_rank);
+}
+
+// What a rank launches in a step of the plan; nothing where no messages are planned.
+RankLaunches own_launches(const PreparedPlan& prepared, int rank, bool emulated) {
+  const std::vector<RankLaunches>& of_pipeline = prepared.launches.ranks;
+  if (of_pipeline.empty()) return {};
+  const std::size_t own = place(prepared, rank);
+  return launches_of_rank(of_pipeline[own], lane_of(prepared.plan.layout, rank), prepared.lowered.actions[own],
+                          calls_of_rank(prepared.plan, rank, emulated));
 }
 
 // Line `number` of a text, from 0.
@@ -104,11 +115,13 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();
   of_stages.transport = &transport;
+  if (device.is_asynchronous()) of_stages.streams = &device;
   const bool divided = plans_.front().plan.layout.tensor.degree > 1;
   of_stages.logs_routing = options_.check && divided;
   require_same_plans(transport);
   std::vector<Stages> stages;
-  std::vector<ReceiveArena> arenas;  // by plan, as its stages
+  std::vector<ReceiveArena> arenas;    // by plan, as its stages
+  std::vector<RankLaunches> launches;  // so too
   std::vector<RankLog>& logs = logs_[static_cast<std::size_t>(rank)];
   if (!options_.emulate) begin_rank_thread(rank);
   device.enter();
@@ -118,6 +131,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     of_stages.patience = patience(prepared.plan, {.deadline_floor = options_.deadline});
     stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
                                       : make_stages(prepared.plan, rank, of_stages));
+    launches.push_back(own_launches(prepared, rank, options_.emulate));
     const bool planned = !prepared.slots.empty();
     arenas.emplace_back(device, planned ? prepared.slots[place(prepared, rank)] : ReceiveSlots{});
     logs.push_back({.rank = rank, .steps = {}, .arena_bytes = arenas.back().bytes()});
@@ -150,8 +164,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
-      const std::vector<RankLaunches>& launches = prepared.launches.ranks;
-      run.launches = launches.empty() ? nullptr : &launches[place(prepared, rank)];
+      run.launches = prepared.launches.ranks.empty() ? nullptr : &launches[running];
       run.arena = prepared.slots.empty() ? nullptr : &arenas[running];
       if (!options_.emulate) count_memory_as(account(running, rank));
       const bool last = run.first_step + 1 == steps;

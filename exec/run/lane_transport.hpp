@@ -16,6 +16,7 @@ class LaneTransport final : public Transport {
   // Of all ranks.
   [[nodiscard]] Transport& world() { return world_; }
   [[nodiscard]] int world_rank() const { return world_.rank(); }
+  [[nodiscard]] const std::vector<int>& lane() const { return lane_.ranks; }
   // Throws RunError for what is no rank of the pipeline.
   [[nodiscard]] int world_rank(int pipeline_rank) const;
 
@@ -36,7 +37,9 @@ class LaneTransport final : public Transport {
   }
   void abort(const std::string& reason) noexcept override { world_.abort(reason); }
   [[nodiscard]] Bytes received_bytes() const override { return world_.received_bytes(); }
-  void begin_step(const RankLaunches& launches) override { world_.begin_step(launches); }
+  void begin_step(const RankLaunches& launches, std::span<const int> lane) override {
+    world_.begin_step(launches, lane);
+  }
   void receive_into(const ReceiveArena& arena, int peer, Channel channel, std::span<const std::int32_t> slots) override;
   void reach(std::int32_t place) override { world_.reach(place); }
   void began(std::int32_t index, const MomentPtr& start) override { world_.began(index, start); }

@@ -110,7 +110,7 @@ class RankRun {
     if (options_.memory.reset_peak) options_.memory.reset_peak(world_rank_);
     if (asynchronous_) {
       moments_.begin_step(actions_.size());
-      if (options_.launches != nullptr) transport_.begin_step(*options_.launches);
+      if (options_.launches != nullptr) transport_.begin_step(*options_.launches, transport_.lane());
       device_.align_clock();
     }
     announce_receives(lowered_, message_bytes_, asynchronous_ ? options_.arena : nullptr, transport_);

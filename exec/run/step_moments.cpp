@@ -13,6 +13,7 @@ void StepMoments::begin_step(std::size_t actions) {
 
 void StepMoments::take(const std::vector<Launched>& launched) {
   for (const Launched& batch : launched) {
+    if (batch.batch->call) continue;  // a part of its action, which has moments of its own
     for (const LaunchOperation& operation : batch.batch->operations) {
       ActionMoments& of = all_.at(static_cast<std::size_t>(operation.index));
       of.begin = batch.begin;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/AutogradState.h>
 
 #include <mutex>
 
@@ -13,6 +14,7 @@
 #include "exec/host/memory.hpp"
 #include "exec/stage/modules/lora.hpp"
 #include "exec/stage/supported.hpp"
+#include "exec/stage/tensor/stream_tensor_group.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
@@ -53,6 +55,7 @@ void compute_on_one_thread() {
 
 void begin_rank_thread(int rank) {
   compute_on_one_thread();
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   count_memory_as(rank);
 }
 
@@ -65,12 +68,14 @@ TensorGroupPtr tensor_group(const Plan& plan, int rank, const StageOptions& opti
   if (plan.layout.tensor.degree == 1) return {};
   if (options.transport == nullptr)
     throw RunError("rank " + std::to_string(rank), "a tensor group without a transport");
-  return c10::make_intrusive<TensorGroup>(
-      std::make_shared<Collectives>(*options.transport),
-      TensorGroup::Place{.layout = plan.layout.tensor,
-                         .ranks = group(plan.layout, rank, MeshAxis::tensor),
-                         .position = coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor)),
-                         .patience = options.patience});
+  TensorGroup::Place place{.layout = plan.layout.tensor,
+                           .ranks = group(plan.layout, rank, MeshAxis::tensor),
+                           .position = coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor)),
+                           .patience = options.patience};
+  if (options.streams != nullptr) {
+    return c10::make_intrusive<StreamTensorGroup>(*options.transport, *options.streams, std::move(place));
+  }
+  return c10::make_intrusive<TensorGroup>(std::make_shared<Collectives>(*options.transport), std::move(place));
 }
 
 }  // namespace

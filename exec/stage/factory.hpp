@@ -14,12 +14,15 @@
 
 namespace plumb::exec {
 
+class Device;  // exec/device/device.hpp
+
 struct StageOptions {
   std::filesystem::path data;  // text to train on; empty: texts that every Debian has
   bool deterministic = false;  // only operations whose result does not depend on timing
   std::string device = "cpu";  // as Device::name says
   // Of all ranks, for stages that a tensor group shares out: it must outlive them. How long these wait for each other.
   Transport* transport = nullptr;
+  Device* streams = nullptr;  // on whose streams these move what they share; null: from host to host
   Seconds patience{60};
   bool logs_routing = false;
 };
@@ -29,7 +32,8 @@ struct StageOptions {
 // sums of a product in another way.
 void compute_on_one_thread();
 
-// On the thread of a rank, before anything else there: one intra-op thread; what it allocates counts as its rank's.
+// On the thread of a rank, before anything else there: one intra-op thread; its backwards run on it, on a device too,
+// where LibTorch would take another thread; what it allocates counts as its rank's.
 void begin_rank_thread(int rank);
 
 // The sequences that a plan trains on, with LibTorch set up as the options say. Throws as make_stages does.

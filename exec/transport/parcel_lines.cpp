@@ -36,18 +36,12 @@ Sizes parse(const Payload& payload) {
 
 }  // namespace
 
-ParcelLines::ParcelLines(Transport& control, ReceiveBuffers& buffers, std::vector<int> ranks)
-    : control_(control), buffers_(buffers), ranks_(std::move(ranks)) {}
-
 RunError ParcelLines::failure(const std::string& problem) const {
   return RunError("rank " + std::to_string(control_.rank()), problem);
 }
 
-int ParcelLines::rank_of(int peer) const {
-  if (peer >= 0 && peer < static_cast<int>(ranks_.size())) {
-    const int rank = ranks_[static_cast<std::size_t>(peer)];
-    if (rank != control_.rank()) return rank;
-  }
+void ParcelLines::require_peer(int peer) const {
+  if (peer >= 0 && peer < control_.size() && peer != control_.rank()) return;
   throw failure("has no peer " + std::to_string(peer) + " to evict to or load from");
 }
 
@@ -59,11 +53,15 @@ void ParcelLines::begin_step(const RankLaunches& launches) {
       if (!operation.sends) ++coming[operation.peer];
     }
   }
-  for (const auto& [peer, count] : coming) control_.expect_parcels(rank_of(peer), count);
+  for (const auto& [peer, count] : coming) {
+    require_peer(peer);
+    control_.expect_parcels(peer, count);
+  }
 }
 
 void ParcelLines::send(int peer, Parcel parcel) {
-  control_.send_parcel(rank_of(peer), {payload_of(sizes_of(parcel))});
+  require_peer(peer);
+  control_.send_parcel(peer, {payload_of(sizes_of(parcel))});
   to_send_[peer].push_back(std::move(parcel));
 }
 
@@ -74,7 +72,8 @@ Parcel ParcelLines::take_to_send(const LaunchOperation& operation) {
 }
 
 Parcel ParcelLines::take_buffers(const LaunchOperation& operation, const std::function<void()>& look) {
-  const int peer = rank_of(operation.peer);
+  const int peer = operation.peer;
+  require_peer(peer);
   while (!control_.has_parcel(peer)) {
     look();
     std::this_thread::sleep_for(look_every);

@@ -13,14 +13,14 @@
 
 namespace plumb::exec {
 
-// Parcels by peer of the pipeline, in the order of the schedule. A host that launches a receive waits until the
+// Parcels by peer, a rank of the run, in the order of the schedule. A host that launches a receive waits until the
 // sender's has come to its send. It waits for no more than a device does that works off all its streams as one
 // (StreamOrder::serial): there the receive ends, and all behind it starts, only when the sender's batch has started.
 // Launches that cannot deadlock under that order (check_launches) cannot here.
 class ParcelLines {
  public:
-  // `ranks`: those of the run that the pipeline has. `control` carries the sizes; both must outlive this.
-  ParcelLines(Transport& control, ReceiveBuffers& buffers, std::vector<int> ranks);
+  // `control` carries the sizes; both must outlive this.
+  ParcelLines(Transport& control, ReceiveBuffers& buffers) : control_(control), buffers_(buffers) {}
 
   // Room for the sizes of all parcels that are received in the step: no sender waits for it.
   void begin_step(const RankLaunches& launches);
@@ -41,12 +41,11 @@ class ParcelLines {
   [[nodiscard]] Parcel receive(int peer);
 
  private:
-  [[nodiscard]] int rank_of(int peer) const;
+  void require_peer(int peer) const;
   [[nodiscard]] RunError failure(const std::string& problem) const;
 
   Transport& control_;
   ReceiveBuffers& buffers_;
-  std::vector<int> ranks_;
   std::map<int, std::deque<Parcel>> to_send_;   // handed over, not launched
   std::map<int, std::deque<Parcel>> received_;  // launched, not taken
 };

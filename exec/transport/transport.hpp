@@ -85,8 +85,8 @@ class Transport : public CountsGroups {
   // one is ready, all are.
   [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
 
-  // Element-wise sum over `group` (ascending ranks, this one among them), in place, added in the order of the group:
-  // the same bits on every rank. fp32 only. On hosts that of exec/transport/collectives/collectives.hpp.
+  // Element-wise sum over `group` (ascending ranks, this one among them), in place: the same bits on every rank. fp32
+  // only. Added in the order of the group, as in exec/transport/collectives/collectives.hpp; NCCL has one of its own.
   virtual void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) = 0;
 
   // All ranks leave together.
@@ -109,14 +109,14 @@ class Transport : public CountsGroups {
   // stream. What is queued is launched in the order of the rank's launches
   // (exec/transport/launch_plan/launch_plan.hpp). Transports without streams do nothing here. A rank's step, with
   // `compute` the device's compute stream:
-  //   begin_step(launches); expect(…) and receive_into(…) of all messages
+  //   begin_step(launches, lane); expect(…) and receive_into(…) of all messages
   //   for index, action: reach(index)
   //     F, I, B, W, R: compute.wait(input.ready); began(index, compute.record()); …; output.ready = compute.record()
   //     SEND: send(…)   RECV: payload = receive(…)   REDUCE_*: wait, collective(…), compute.wait(what it returns)
   //   reach(number of actions); launched = end_step(); await every `end`, then read their times
 
-  // `launches` must live until all that it has has ended.
-  virtual void begin_step(const RankLaunches& /*launches*/) {}
+  // `launches` must live until all that it has has ended. `lane`: the run's ranks that this one's pipeline has.
+  virtual void begin_step(const RankLaunches& /*launches*/, std::span<const int> /*lane*/) {}
 
   // The messages of a peer that were expected last go into these slots, in their order. One whose slot is still held,
   // and all for which none was named, go into memory of the transport's own.
@@ -141,7 +141,7 @@ class Transport : public CountsGroups {
   virtual void await(const MomentPtr& /*moment*/, Clock::time_point /*deadline*/) {}
 
   // On the communicator's stream; what it returns comes when `output` is there. Throws RunError where there are no
-  // streams.
+  // streams, and for one of a group that is not the next of the rank's launches.
   [[nodiscard]] virtual MomentPtr collective(const CollectiveCall& call);
 };
 

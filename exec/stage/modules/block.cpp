@@ -81,23 +81,6 @@ Carried leaves(const Carried& carried, bool graph_needs_them) {
 
 }  // namespace
 
-std::vector<Parameter> block_parameters(const Model& model, int block) {
-  if (block == 0) {
-    return embedding_parameters(model);
-  }
-  if (block < head_block(model)) {
-    return layer_parameters(model, static_cast<std::size_t>(block - 1));
-  }
-  std::vector<Parameter> parameters = final_norm_parameters(model);
-  if (model.tied_embeddings) {
-    parameters.push_back(embedding_parameters(model).front());
-  }
-  for (Parameter& parameter : head_parameters(model)) {
-    parameters.push_back(std::move(parameter));
-  }
-  return parameters;
-}
-
 Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group)
     : divided_(divided_block(model, block, training, std::move(group))),
       store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics,

@@ -11,6 +11,7 @@
 #include "common/scenario/scenario.hpp"
 #include "exec/stage/modules/kept_tensors.hpp"
 #include "exec/stage/modules/module.hpp"
+#include "exec/stage/primitives/block_parameters.hpp"
 
 namespace plumb::exec {
 
@@ -68,11 +69,5 @@ class Block {
   // Of slices, from F until I: what each carries on, detached from its own graph: leaves of those of later slices.
   std::map<int, Carried> carried_;
 };
-
-// The number of a model's last block.
-[[nodiscard]] inline int head_block(const Model& model) { return static_cast<int>(model.layers.size()) + 1; }
-
-// Of block `block` alone; the head of a tied model has a copy of the embedding's table.
-[[nodiscard]] std::vector<Parameter> block_parameters(const Model& model, int block);
 
 }  // namespace plumb::exec

@@ -5,14 +5,11 @@
 #include "common/base/error.hpp"
 
 namespace plumb::exec {
-namespace {
 
 std::string describe(const PlacedMove& move) {
-  return "the " + std::string(name_of(*move.move.collective)) + " of the " + std::string(name_of(move.role)) + " " +
+  return std::string(name_of(*move.move.collective)) + " of the " + std::string(name_of(move.role)) + " " +
          move.tensor + " (site " + move.site + ")";
 }
-
-}  // namespace
 
 BlockMoves block_moves(std::string block, const PlacedBlock& placed) {
   BlockMoves moves{.block = std::move(block), .by_phase = {}};
@@ -34,7 +31,7 @@ void MoveTicks::tick(const PlacedMove& move, plumb::Collective executed) {
   if (of_ == nullptr) fail("was made outside of an action", move);
   const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
   if (next_ == expected.size()) fail("was made when all moves of this action had been", move);
-  if (expected[next_] != &move) fail("was made where this comes next: " + describe(*expected[next_]), move);
+  if (expected[next_] != &move) fail("was made where this comes next: the " + describe(*expected[next_]), move);
   if (*move.move.collective != executed)
     fail("was made as another collective, " + std::string(name_of(executed)), move);
   ++next_;
@@ -50,7 +47,7 @@ void MoveTicks::fail(const std::string& what, const PlacedMove& move) const {
   const std::string action = of_ == nullptr ? ""
                                             : ", " + std::string(name_of(phase_)) + " of microbatch " +
                                                   std::to_string(microbatch_) + " in " + of_->block;
-  throw RunError("rank " + std::to_string(rank_) + action, describe(move) + " " + what,
+  throw RunError("rank " + std::to_string(rank_) + action, "the " + describe(move) + " " + what,
                  "the placed block's moves and what the modules do have come apart");
 }
 

@@ -15,6 +15,8 @@ struct BlockMoves {
   std::string block;  // "block 3"
   std::array<std::vector<const PlacedMove*>, 3> by_phase;
 };
+// "all-reduce of the output attention.out (site attention.out)".
+[[nodiscard]] std::string describe(const PlacedMove& move);
 [[nodiscard]] BlockMoves block_moves(std::string block, const PlacedBlock& placed);
 
 // Of one rank. It compares a pointer for each move, so it is always on.

@@ -7,19 +7,6 @@
 namespace plumb::exec {
 namespace {
 
-ElementType element_type(const at::Tensor& x) {
-  switch (x.scalar_type()) {
-    case at::kFloat:
-      return ElementType::fp32;
-    case at::kDouble:
-      return ElementType::fp64;
-    case at::kBFloat16:
-      return ElementType::bf16;
-    default:
-      throw RunError("tensor group", std::string("does not add values of type ") + at::toString(x.scalar_type()));
-  }
-}
-
 std::span<std::byte> bytes_of(const at::Tensor& x) {
   return {static_cast<std::byte*>(x.mutable_data_ptr()), x.nbytes()};
 }
@@ -55,17 +42,39 @@ at::Tensor joined(const at::Tensor& of_ranks) {
 
 }  // namespace
 
+ElementType element_type(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return ElementType::fp32;
+    case at::kDouble:
+      return ElementType::fp64;
+    case at::kBFloat16:
+      return ElementType::bf16;
+    default:
+      throw RunError("tensor group", std::string("does not add values of type ") + at::toString(x.scalar_type()));
+  }
+}
+
 Clock::time_point TensorGroup::deadline() const {
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place_.patience.value));
 }
 
 void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
-  if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
   collectives_->all_reduce(ranks, bytes_of(x), element_type(x), deadline());
 }
 
+void TensorGroup::gather_parts(const at::Tensor& all) {
+  collectives_->all_gather(place_.ranks, parts_of(all), deadline());
+}
+
+void TensorGroup::scatter_sum(const at::Tensor& parts, const at::Tensor& sum) {
+  collectives_->reduce_scatter(place_.ranks, const_parts(parts_of(parts)), bytes_of(sum), element_type(sum),
+                               deadline());
+}
+
 void TensorGroup::sum_in_place(const at::Tensor& x, const std::vector<int>& positions) {
+  if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
   std::vector<int> ranks;
   for (const int position : positions) ranks.push_back(place_.ranks.at(static_cast<std::size_t>(position)));
   sum_over(ranks, x);
@@ -98,7 +107,7 @@ at::Tensor TensorGroup::gathered(const at::Tensor& x) {
   sizes.insert(sizes.begin(), size());
   const at::Tensor all = at::empty(sizes, x.options().requires_grad(false));
   all[place_.position].copy_(x.detach());
-  collectives_->all_gather(place_.ranks, parts_of(all), deadline());
+  gather_parts(all);
   return side_by_side(all);
 }
 
@@ -109,7 +118,7 @@ at::Tensor TensorGroup::summed_part(const at::Tensor& x) {
   sizes.insert(sizes.begin() + 1, size());
   const at::Tensor parts = x.detach().reshape(sizes).transpose(0, 1).contiguous();
   at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
-  collectives_->reduce_scatter(place_.ranks, const_parts(parts_of(parts)), bytes_of(sum), element_type(x), deadline());
+  scatter_sum(parts, sum);
   return sum;
 }
 

@@ -1,4 +1,4 @@
-// The ranks that share out each block of a stage, and the collectives between them, on tensors of the host.
+// The ranks that share out each block of a stage, and the collectives between them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,9 @@
 namespace plumb::exec {
 
 // All ranks of a group go through the same actions in the same order, and autograd's backward runs on the thread that
-// calls it: so each collective is made where a module meets it, on the rank's own thread. Reference-counted by
-// LibTorch, because autograd nodes hold it.
+// calls it (begin_rank_thread): so each collective is made where a module meets it, on the rank's own thread. This one
+// is of tensors of the host; where they are a device's, StreamTensorGroup. Reference-counted by LibTorch, because
+// autograd nodes hold it.
 class TensorGroup : public torch::CustomClassHolder {
  public:
   struct Place {
@@ -54,14 +55,21 @@ class TensorGroup : public torch::CustomClassHolder {
   [[nodiscard]] virtual at::Tensor gathered(const at::Tensor& x);
   [[nodiscard]] virtual at::Tensor summed_part(const at::Tensor& x);
   [[nodiscard]] virtual at::Tensor joined_rows(const at::Tensor& rows);
+  // And for these three: contiguous x, in place, over some ranks; all [ranks, …] from the own part in it; `parts`
+  // [ranks, …] summed into this rank's `sum`.
+  virtual void sum_over(const std::vector<int>& ranks, const at::Tensor& x);
+  virtual void gather_parts(const at::Tensor& all);
+  virtual void scatter_sum(const at::Tensor& parts, const at::Tensor& sum);
 
   [[nodiscard]] Clock::time_point deadline() const;
-  void sum_over(const std::vector<int>& ranks, const at::Tensor& x);
 
   std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it
   Place place_;
   MoveTicks ticks_;
 };
 using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
+
+// As what a sum adds it. Throws RunError for a type that is not added.
+[[nodiscard]] ElementType element_type(const at::Tensor& x);
 
 }  // namespace plumb::exec

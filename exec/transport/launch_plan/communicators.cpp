@@ -36,14 +36,15 @@ PipelineNeeds needs_of(const Schedule& lowered) {
 
 class Planner {
  public:
-  Planner(const Schedule& lowered, const Layout& layout) : lowered_(lowered), layout_(layout) {}
+  Planner(const Schedule& lowered, const Layout& layout, const std::vector<std::vector<int>>& tensor_parts)
+      : lowered_(lowered), layout_(layout), tensor_parts_(tensor_parts) {}
 
   std::vector<CommunicatorSpec> run() {
     const PipelineNeeds needs = needs_of(lowered_);
     for (int rank = 0; rank < ranks(layout_); ++rank) {
       const std::vector<int> pipeline = group(layout_, rank, MeshAxis::pipeline);
       if (pipeline.front() == rank) add_pipeline(pipeline, needs);
-      add(CommunicatorUse::tensor, group(layout_, rank, MeshAxis::tensor));
+      add_tensor(group(layout_, rank, MeshAxis::tensor));
       add(CommunicatorUse::context, group(layout_, rank, MeshAxis::context));
       add(CommunicatorUse::expert, group(layout_, rank, MeshAxis::expert));
       add(CommunicatorUse::data, group(layout_, rank, MeshAxis::data));
@@ -55,6 +56,15 @@ class Planner {
  private:
   void add(CommunicatorUse use, std::vector<int> members) {
     if (members.size() > 1) all_.insert({use, std::move(members)});
+  }
+
+  void add_tensor(const std::vector<int>& whole) {
+    add(CommunicatorUse::tensor, whole);
+    for (const std::vector<int>& part : tensor_parts_) {
+      std::vector<int> members;
+      for (const int position : part) members.push_back(whole.at(static_cast<std::size_t>(position)));
+      add(CommunicatorUse::tensor_part, std::move(members));
+    }
   }
 
   void add_pipeline(const std::vector<int>& pipeline, const PipelineNeeds& needs) {
@@ -88,6 +98,7 @@ class Planner {
 
   const Schedule& lowered_;
   const Layout& layout_;
+  const std::vector<std::vector<int>>& tensor_parts_;
   std::set<CommunicatorSpec> all_;
 };
 
@@ -95,8 +106,14 @@ class Planner {
 
 std::string_view name(CommunicatorUse use) {
   constexpr std::array<std::string_view, communicator_uses> names{
-      "down", "up", "evictions", "tied", "replicas", "tensor", "context", "expert", "data", "gradients"};
+      "down", "up", "evictions", "tied", "replicas", "tensor", "tensor part", "context", "expert", "data", "gradients"};
   return names[static_cast<std::size_t>(use)];
+}
+
+std::string_view name(Collective collective) {
+  constexpr std::array<std::string_view, 5> names{"all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+                                                  "broadcast"};
+  return names[static_cast<std::size_t>(collective)];
 }
 
 std::string describe(const CommunicatorSpec& spec) {
@@ -108,13 +125,14 @@ std::string describe(const CommunicatorSpec& spec) {
   return fmt::format("{} (ranks {})", name(spec.use), fmt::join(ranks, ", "));
 }
 
-std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout) {
+std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout,
+                                                 const std::vector<std::vector<int>>& tensor_parts) {
   require_consistent(layout);
   if (lowered.ranks != layout.pipeline) {
     throw InputError("layout", fmt::format("has {} pipeline ranks, but schedule {} has {}", layout.pipeline,
                                            lowered.name, lowered.ranks));
   }
-  return Planner(lowered, layout).run();
+  return Planner(lowered, layout, tensor_parts).run();
 }
 
 int find_communicator(const std::vector<CommunicatorSpec>& all, CommunicatorUse use, int rank, int peer) {

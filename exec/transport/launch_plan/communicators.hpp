@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,16 +17,17 @@ namespace plumb::exec {
 
 // Each has a stream of its own on each of its ranks; operations of one communicator follow each other there.
 enum class CommunicatorUse : std::uint8_t {
-  down,       // activations from stage to stage, of one pipeline
-  up,         // their gradients
-  evictions,  // activations that a partner keeps for a while, there and back
-  tied,       // sum of a tied embedding's two gradients: the ranks of the first and the last stage
-  replicas,   // sum of a stage's gradients over two ranks whose pipelines run in opposite directions
-  tensor,     // ranks that differ on one axis of the mesh: tensor,
-  context,    // context,
-  expert,     // expert,
-  data,       // data
-  gradients,  // ranks with the same dense weights, where they differ on more than one of data, context and expert
+  down,         // activations from stage to stage, of one pipeline
+  up,           // their gradients
+  evictions,    // activations that a partner keeps for a while, there and back
+  tied,         // sum of a tied embedding's two gradients: the ranks of the first and the last stage
+  replicas,     // sum of a stage's gradients over two ranks whose pipelines run in opposite directions
+  tensor,       // ranks that differ on one axis of the mesh: tensor,
+  tensor_part,  // some of these, who have the same head of keys and values,
+  context,      // context,
+  expert,       // expert,
+  data,         // data
+  gradients,    // ranks with the same dense weights, where they differ on more than one of data, context and expert
 };
 inline constexpr std::size_t communicator_uses = static_cast<std::size_t>(CommunicatorUse::gradients) + 1;
 
@@ -33,6 +35,9 @@ inline constexpr std::size_t communicator_uses = static_cast<std::size_t>(Commun
 [[nodiscard]] constexpr bool is_sum(CommunicatorUse use) {
   return use == CommunicatorUse::tied || use == CommunicatorUse::replicas;
 }
+
+// Collectives of ranks that hold the same stage in different pipelines: actions make them of themselves.
+[[nodiscard]] constexpr bool is_of_group(CommunicatorUse use) { return use >= CommunicatorUse::tensor; }
 
 // REDUCE_GRAD over two pipelines in opposite directions. Of data-parallel ranks a schedule has one: their sums are not
 // its own.
@@ -55,8 +60,10 @@ struct CommunicatorSpec {
 // All communicators of two ranks and more that a plan needs: what every rank makes, as far as it is a member, in this
 // order. Two ranks never make two communicators of both in different orders, so making them cannot deadlock. Ascending
 // by use, then by ranks. `lowered` is one pipeline's schedule; with layout.pipeline ranks, or one rank alone where all
-// is one stage. Throws InputError when they do not fit.
-[[nodiscard]] std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout);
+// is one stage. `tensor_parts`: positions in a tensor group, of each part that has sums of its own
+// (exec/stage/tensor/action_calls.hpp). Throws InputError when they do not fit.
+[[nodiscard]] std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout,
+                                                               const std::vector<std::vector<int>>& tensor_parts = {});
 
 // The communicator of `use` that holds `rank`, as an index in the list; -1: there is none. Of tied and replicas there
 // may be several with one rank: `peer` picks.
@@ -64,13 +71,17 @@ struct CommunicatorSpec {
                                     int peer = -1);
 
 enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
+enum class Reduction : std::uint8_t { sum, maximum };
+[[nodiscard]] std::string_view name(Collective collective);  // "all-reduce"
 
-// Of every rank of a communicator, in the same order on all. Sums are sums of elements; NCCL adds in an order of its
-// own, but hands the same bits to every rank.
+// Of every rank of a communicator, in the same order on all. NCCL adds in an order of its own, but an all-reduce hands
+// the same bits to every rank.
 struct CollectiveCall {
   Collective kind = Collective::all_reduce;
-  int communicator = 0;              // index in the list of plan_communicators
-  const std::byte* input = nullptr;  // may be `output` (all_reduce, broadcast)
+  Reduction reduction = Reduction::sum;         // of elements, by all_reduce and reduce_scatter
+  CommunicatorUse use = CommunicatorUse::data;  // which communicator: as CommunicatorSpec has it,
+  std::span<const int> group = {};              // with its ranks
+  const std::byte* input = nullptr;             // may be `output` (all_reduce, broadcast)
   std::byte* output = nullptr;
   // Elements of what one rank gives (all_reduce, all_gather, broadcast), gets (reduce_scatter), or gives to each
   // (all_to_all).

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "common/cost/costs.hpp"
@@ -11,11 +11,13 @@
 
 namespace plumb::exec {
 
+struct GroupCall;  // exec/transport/launch_plan/group_calls.hpp
+
 // One end of a message, or a rank's part in a sum.
 struct LaunchOperation {
   Action action;           // SEND_F, RECV_B, EVICT, REDUCE_TIED …: as in the rank's list
   std::int32_t index = 0;  // where it stands there
-  std::int32_t peer = 0;   // the pipeline's other rank
+  std::int32_t peer = 0;   // the other rank: of the pipeline, and of the run in what one of its ranks launches
   bool sends = false;      // of a sum: false
   bool operator==(const LaunchOperation&) const = default;
 };
@@ -32,6 +34,8 @@ struct LaunchBatch {
   // It does not start on the device before the compute action at this index has: a receive that spins keeps
   // multiprocessors from computing. -1: it may start at once.
   std::int32_t not_before = -1;
+  // Of a group's communicator: what the action at `place`, the one operation, makes of itself. Else null.
+  std::shared_ptr<const GroupCall> call = {};
   bool operator==(const LaunchBatch&) const = default;
 };
 
@@ -39,7 +43,7 @@ struct LaunchBatch {
 using RankLaunches = std::vector<LaunchBatch>;
 
 struct LaunchPlan {
-  std::vector<RankLaunches> ranks;  // by rank of the pipeline
+  std::vector<RankLaunches> ranks;  // by rank of the pipeline, or of the run
   bool operator==(const LaunchPlan&) const = default;
 };
 
@@ -52,19 +56,5 @@ struct LaunchPlan {
 // nanoseconds, so all ranks make the same plan.
 // Throws InputError when `lowered` is not lowered, has a cycle, or pairs messages across their order.
 [[nodiscard]] LaunchPlan plan_launches(const Schedule& lowered, const PipelineCosts& costs);
-
-// How a device works off what is launched.
-enum class StreamOrder : std::uint8_t {
-  concurrent,  // each stream on its own
-  serial,      // all of a rank's work in the order of launch (CUDA_DEVICE_MAX_CONNECTIONS=1 in the worst case)
-};
-
-// What goes wrong with a plan under NCCL's rules, in words, one line each; empty: nothing can. The rules: operations on
-// a communicator follow each other; the k-th send to a peer pairs with the peer's k-th receive, whatever they are meant
-// to be; a send may wait for its receive to start; a batch ends as one; compute waits for what it received, a send for
-// what it sends. Reported: operations missing, twice or in the wrong place of the host's order, pairs whose ends do not
-// belong together, and circles of waits, batch by batch. Brute force, independent of how plans are made.
-[[nodiscard]] std::vector<std::string> check_launches(const Schedule& lowered, const LaunchPlan& plan,
-                                                      StreamOrder order);
 
 }  // namespace plumb::exec

@@ -10,13 +10,13 @@
 #include <thread>
 #include <utility>
 
-#include "exec/transport/launch_plan/launch_plan.hpp"
 #include "exec/transport/message_lines.hpp"
 #include "exec/transport/nccl/nccl_collectives.hpp"
 #include "exec/transport/nccl/nccl_communicators.hpp"
 #include "exec/transport/nccl/nccl_flights.hpp"
 #include "exec/transport/parcel_lines.hpp"
 #include "exec/transport/receive_buffers.hpp"
+#include "exec/transport/step_launches.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -45,9 +45,15 @@ class NcclTransport final : public Transport {
         communicators_(load_nccl(options.library_file), options, *control_, device, rendezvous),
         call_(communicators_.library().call),
         buffers_(device),
-        messages_(control_->rank(), buffers_) {
-    const NcclCommunicators::Member* member = communicators_.find(CommunicatorUse::evictions);
-    if (member != nullptr) parcels_.emplace(*control_, buffers_, spec_of(*member).ranks);
+        messages_(control_->rank(), buffers_),
+        step_(control_->rank()) {
+    const bool evicts = std::ranges::any_of(communicators_.members(), [&](const NcclCommunicators::Member& member) {
+      return spec_of(member).use == CommunicatorUse::evictions;
+    });
+    if (evicts) parcels_.emplace(*control_, buffers_);
+    for (const NcclCommunicators::Member& member : communicators_.members()) {
+      if (spec_of(member).use == CommunicatorUse::down && lane_.empty()) lane_ = spec_of(member).ranks;
+    }
   }
 
   // What is under way ends first, unless the run was stopped.
@@ -102,21 +108,20 @@ class NcclTransport final : public Transport {
 
   // Of memory of the device, in the order of its compute stream; the deadline is that of the moment awaited later.
   void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point /*deadline*/) override {
-    const std::vector<int> members(group.begin(), group.end());
-    if (members.size() == 1) return;
-    const auto found = std::ranges::find_if(
-        communicators_.specs(), [&](const CommunicatorSpec& spec) { return adds(spec.use) && spec.ranks == members; });
-    if (found == communicators_.specs().end()) throw failure("no communicator was declared for this sum");
+    if (group.size() == 1) return;
+    const auto found = std::ranges::find_if(communicators_.members(), [&](const NcclCommunicators::Member& member) {
+      return adds(spec_of(member).use) && std::ranges::equal(spec_of(member).ranks, group);
+    });
+    if (found == communicators_.members().end()) throw failure("no communicator was declared for this sum");
     auto* bytes = reinterpret_cast<std::byte*>(values.data());
     device_.compute().wait(collective({.kind = Collective::all_reduce,
-                                       .communicator = static_cast<int>(found - communicators_.specs().begin()),
+                                       .use = spec_of(*found).use,
+                                       .group = group,
                                        .input = bytes,
                                        .output = bytes,
                                        .count = values.size(),
                                        .type = ElementType::fp32,
-                                       .root = 0,
                                        .ready = device_.compute().record()}));
-    received_ += Bytes{static_cast<std::int64_t>((members.size() - 1) * values.size_bytes())};
   }
 
   void barrier(Clock::time_point deadline) override { control_->barrier(deadline); }
@@ -132,12 +137,10 @@ class NcclTransport final : public Transport {
 
   [[nodiscard]] Bytes received_bytes() const override { return received_; }
 
-  void begin_step(const RankLaunches& launches) override {
-    launches_ = &launches;
-    next_ = 0;
+  void begin_step(const RankLaunches& launches, std::span<const int> lane) override {
+    lane_.assign(lane.begin(), lane.end());
     started_.clear();
-    launched_.assign(launches.size(), {});
-    for (std::size_t i = 0; i < launches.size(); ++i) launched_[i].batch = &launches[i];
+    step_.begin(launches);
     if (parcels_) parcels_->begin_step(launches);
   }
 
@@ -147,27 +150,12 @@ class NcclTransport final : public Transport {
   }
 
   void reach(std::int32_t place) override {
-    while (launches_ != nullptr && next_ < launches_->size() && (*launches_)[next_].place <= place) {
-      const LaunchBatch& batch = (*launches_)[next_];
-      if (is_sum(batch.use)) {
-        if (batch.place == place) return;  // the runner launches it itself, with the action
-      } else {
-        launch(batch, launched_[next_]);
-      }
-      ++next_;
-    }
+    while (const LaunchBatch* const batch = step_.next(place)) launch(*batch);
   }
 
   void began(std::int32_t index, const MomentPtr& start) override { started_[index] = start; }
 
-  [[nodiscard]] std::vector<Launched> end_step() override {
-    if (launches_ != nullptr && next_ < launches_->size()) {
-      throw failure(fmt::format("{} batches were not launched, the first {}", launches_->size() - next_,
-                                Flights::words((*launches_)[next_])));
-    }
-    launches_ = nullptr;
-    return std::exchange(launched_, {});
-  }
+  [[nodiscard]] std::vector<Launched> end_step() override { return step_.end(); }
 
   void poll() override {
     poll_control();
@@ -188,29 +176,28 @@ class NcclTransport final : public Transport {
   }
 
   [[nodiscard]] MomentPtr collective(const CollectiveCall& call) override {
-    NcclCommunicators::Member* member = communicators_.find(call.communicator);
-    if (member == nullptr) throw failure(fmt::format("is not in communicator {}", call.communicator));
-    const CommunicatorSpec& spec = communicators_.specs()[static_cast<std::size_t>(call.communicator)];
+    const CommunicatorSpec spec{.use = call.use, .ranks = {call.group.begin(), call.group.end()}};
+    NcclCommunicators::Member* member = communicators_.find(spec);
+    if (member == nullptr) throw failure("is in no communicator " + describe(spec));
+    const LaunchBatch* const batch = step_.made(spec, call);
     Stream& stream = *member->stream;
     stream.wait(call.ready);
-    const MomentPtr begin = stream.record();
-    put(spec, [&] { return put_collective(call_, call, *member, spec.ranks.size()); });
+    const MomentPtr begin = batch == nullptr || batch->call ? nullptr : stream.record();  // else a part of its action
+    put(spec, batch, [&] { return put_collective(call_, call, *member, spec.ranks.size()); });
     const MomentPtr end = stream.record();
-    flights_.add({.use = spec.use, .work = describe(spec), .end = end, .held = {}});
-    if (launches_ != nullptr && next_ < launches_->size() && (*launches_)[next_].use == spec.use && is_sum(spec.use)) {
-      Launched& launched = launched_[next_];
-      if (!launched.begin) launched.begin = begin;
-      launched.end = end;
-    }
+    if (batch != nullptr) step_.launched(begin, end);
+    // What it reads and writes is not held: whoever asks for it lets its compute wait for the end before it lets go.
+    flights_.add({.batch = batch, .use = spec.use, .work = batch == nullptr ? describe(spec) : "", .end = end});
+    const Bytes bytes = received_by(call, spec.ranks.size(), static_cast<std::size_t>(member->rank));
+    received_ += bytes;
+    count_received(spec.ranks, bytes);
     return end;
   }
 
  private:
   // Whether the next sum is one of this use. The same ranks may have several communicators.
   [[nodiscard]] bool adds(CommunicatorUse use) const {
-    if (launches_ != nullptr && next_ < launches_->size() && is_sum((*launches_)[next_].use)) {
-      return use == (*launches_)[next_].use;
-    }
+    if (const auto next = step_.next_sum()) return use == *next;
     return use != CommunicatorUse::down && use != CommunicatorUse::up && use != CommunicatorUse::evictions;
   }
 
@@ -244,16 +231,20 @@ class NcclTransport final : public Transport {
   }
 
   void require_peer(int peer, Channel channel) {
-    const NcclCommunicators::Member* member = communicators_.find(use_of(channel));
-    const int peers = member == nullptr ? 1 : static_cast<int>(spec_of(*member).ranks.size());
-    if (member == nullptr || peer < 0 || peer >= peers || peer == member->rank) {
-      throw failure(fmt::format("has no peer {}: there are {} ranks", peer, peers));
-    }
+    const bool is_peer = peer != rank() && std::ranges::find(lane_, peer) != lane_.end();
+    if (is_peer && of_lane(use_of(channel)) != nullptr) return;
+    throw failure(fmt::format("has no peer {}: there are {} ranks", peer, std::max<std::size_t>(1, lane_.size())));
   }
 
-  // Puts one group on a communicator's stream: what `operations` calls starts and ends together.
+  // The communicator of this rank's pipeline; null: there is none.
+  [[nodiscard]] NcclCommunicators::Member* of_lane(CommunicatorUse use) {
+    return communicators_.find({.use = use, .ranks = lane_});
+  }
+
+  // Puts one group on a communicator's stream: what `operations` calls starts and ends together. For errors: `batch`,
+  // or null.
   template <class Operations>
-  void put(const CommunicatorSpec& spec, const Operations& operations) {
+  void put(const CommunicatorSpec& spec, const LaunchBatch* batch, const Operations& operations) {
     ncclResult_t result = ncclSuccess;
     {
       const NcclCommunicators::Use use(communicators_);
@@ -269,21 +260,23 @@ class NcclTransport final : public Transport {
       throw Stopped("the communicators were aborted");
     }
     if (result == ncclSuccess) return;
-    throw nccl_error(communicators_.library(), fmt::format("rank {}", rank()), describe(spec), result);
+    throw nccl_error(communicators_.library(), fmt::format("rank {}", rank()),
+                     batch == nullptr ? describe(spec) : words(*batch), result);
   }
 
-  void launch(const LaunchBatch& batch, Launched& launched) {
-    NcclCommunicators::Member* member = communicators_.find(batch.use);
-    if (member == nullptr) throw failure("has no communicator for " + Flights::words(batch));
+  void launch(const LaunchBatch& batch) {
+    NcclCommunicators::Member* member = of_lane(batch.use);
+    if (member == nullptr) throw failure("has no communicator for " + words(batch));
     Stream& stream = *member->stream;
     flights_.let_go_of_oldest(device_.compute());
     std::vector<Part> parts = take_parts(batch);
     for (const Part& part : parts) stream.wait(part.payload.ready);
     if (batch.not_before >= 0) stream.wait(started_[batch.not_before]);
-    launched.begin = stream.record();
-    put(spec_of(*member), [&] { return put_parts(parts, *member); });
-    launched.end = stream.record();
-    Flight flight{.batch = &batch, .use = batch.use, .work = {}, .end = launched.end, .held = {}};
+    const MomentPtr begin = stream.record();
+    put(spec_of(*member), nullptr, [&] { return put_parts(parts, *member); });
+    const MomentPtr end = stream.record();
+    step_.launched(begin, end);
+    Flight flight{.batch = &batch, .use = batch.use, .work = {}, .end = end, .held = {}};
     Parcel parcel;
     for (Part& part : parts) {
       if (part.operation->sends) {
@@ -291,7 +284,7 @@ class NcclTransport final : public Transport {
         continue;
       }
       // Held by whoever takes it, and not here: the buffer could not be used again before the host has seen its end.
-      part.payload.ready = launched.end;
+      part.payload.ready = end;
       if (batch.use == CommunicatorUse::evictions) {
         parcel.push_back(std::move(part.payload));
       } else {
@@ -323,14 +316,19 @@ class NcclTransport final : public Transport {
   ncclResult_t put_parts(const std::vector<Part>& parts, const NcclCommunicators::Member& member) {
     auto* const stream = static_cast<cudaStream_t>(member.stream->native());
     for (const auto& [operation, payload] : parts) {
-      const int peer = operation->peer;
       if (payload.size == 0) continue;
+      const int peer = position_of(operation->peer);
       const ncclResult_t result =
           operation->sends ? call_.send(payload.data, payload.size, ncclInt8, peer, member.communicator, stream)
                            : call_.receive(payload.data, payload.size, ncclInt8, peer, member.communicator, stream);
       if (result != ncclSuccess) return result;
     }
     return ncclSuccess;
+  }
+
+  // Of a rank of the pipeline, as its communicators count.
+  [[nodiscard]] int position_of(int peer) const {
+    return static_cast<int>(std::ranges::find(lane_, peer) - lane_.begin());
   }
 
   void look_for_errors() {
@@ -356,9 +354,8 @@ class NcclTransport final : public Transport {
   ReceiveBuffers buffers_;
   MessageLines messages_;
   std::optional<ParcelLines> parcels_;  // where there is a communicator of evictions
-  const RankLaunches* launches_ = nullptr;
-  std::size_t next_ = 0;  // batch of the step
-  std::vector<Launched> launched_;
+  std::vector<int> lane_;               // ranks of the run that this one's pipeline has
+  StepLaunches step_;
   std::map<std::int32_t, MomentPtr> started_;  // by index of a compute action
   Flights flights_;
   Bytes received_;

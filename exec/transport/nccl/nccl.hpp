@@ -32,11 +32,11 @@ NcclFound require_nccl(const std::string& library_file = "");
 
 // Makes all communicators that this rank is a member of, in the order of the list, and waits until they are complete.
 // `control` carries what is not payload (barrier, gather, stops, signs of life) and decides rank and size; `device`
-// must outlive the transport. Peers of send, expect and receive count within the pipeline. One thread uses it: the one
-// that launches all work of the rank. On failure or a stop all communicators are aborted, so that what spins on the
-// device ends. Of parcels the sizes go ahead over `control`, and the host that launches a receive waits for them; they
-// need the communicator of evictions. Throws InputError as require_nccl, RunError naming communicator and the ranks
-// that have not come.
+// must outlive the transport. One thread uses it: the one that launches all work of the rank. Messages go to ranks of
+// the step's lane alone. On failure or a stop all communicators are aborted, so that what spins on the device ends. Of
+// parcels the sizes go ahead over `control`, and the host that launches a receive waits for them; they need the
+// communicator of evictions. Throws InputError as require_nccl, RunError naming communicator and the ranks that have
+// not come.
 [[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(const NcclOptions& options,
                                                              std::unique_ptr<Transport> control, Device& device,
                                                              const Rendezvous& rendezvous);

@@ -26,13 +26,14 @@ ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& cal
   auto* const stream = static_cast<cudaStream_t>(member.stream->native());
   const ncclDataType_t type = nccl_type(call.type);
   const ncclComm_t communicator = member.communicator;
+  const ncclRedOp_t reduction = call.reduction == Reduction::maximum ? ncclMax : ncclSum;
   switch (call.kind) {
     case Collective::all_reduce:
-      return nccl.all_reduce(call.input, call.output, call.count, type, ncclSum, communicator, stream);
+      return nccl.all_reduce(call.input, call.output, call.count, type, reduction, communicator, stream);
     case Collective::all_gather:
       return nccl.all_gather(call.input, call.output, call.count, type, communicator, stream);
     case Collective::reduce_scatter:
-      return nccl.reduce_scatter(call.input, call.output, call.count, type, ncclSum, communicator, stream);
+      return nccl.reduce_scatter(call.input, call.output, call.count, type, reduction, communicator, stream);
     case Collective::broadcast:
       return nccl.broadcast(call.input, call.output, call.count, type, call.root, communicator, stream);
     case Collective::all_to_all: {
@@ -49,6 +50,18 @@ ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& cal
     }
   }
   return ncclInvalidArgument;
+}
+
+Bytes received_by(const CollectiveCall& call, std::size_t ranks, std::size_t position) {
+  std::size_t elements = (ranks - 1) * call.count;
+  if (call.kind == Collective::all_reduce) {
+    // A reduce-scatter into parts as near to equal as can be, and an all-gather of these.
+    const std::size_t own = call.count / ranks + (position < call.count % ranks ? 1 : 0);
+    elements = (ranks - 1) * own + call.count - own;
+  } else if (call.kind == Collective::broadcast) {
+    elements = position == static_cast<std::size_t>(call.root) ? 0 : call.count;
+  }
+  return {static_cast<std::int64_t>(elements) * element_bytes(call.type)};
 }
 
 }  // namespace plumb::exec

@@ -149,13 +149,10 @@ void NcclCommunicators::make(int index, const NcclOptions& options, Transport& c
                       .stream = device.make_stream(true)});
 }
 
-NcclCommunicators::Member* NcclCommunicators::find(int index) {
-  const auto found = std::ranges::find(members_, index, &Member::index);
+NcclCommunicators::Member* NcclCommunicators::find(const CommunicatorSpec& spec) {
+  const auto found = std::ranges::find_if(
+      members_, [&](const Member& member) { return specs_[static_cast<std::size_t>(member.index)] == spec; });
   return found == members_.end() ? nullptr : &*found;
-}
-
-NcclCommunicators::Member* NcclCommunicators::find(CommunicatorUse use) {
-  return find(find_communicator(specs_, use, rank_));
 }
 
 void NcclCommunicators::abort() noexcept {

@@ -32,9 +32,8 @@ class NcclCommunicators {
   [[nodiscard]] const NcclLibrary& library() const { return *library_; }
   [[nodiscard]] const std::vector<CommunicatorSpec>& specs() const { return specs_; }
   [[nodiscard]] std::vector<Member>& members() { return members_; }
-  // Null: this rank is not a member, or there is no such communicator. Of a use: the first.
-  [[nodiscard]] Member* find(int index);
-  [[nodiscard]] Member* find(CommunicatorUse use);
+  // Null: this rank is not a member, or there is no such communicator.
+  [[nodiscard]] Member* find(const CommunicatorSpec& spec);
 
   // Held while work is put on communicators: after an abort they are gone.
   class Use {

@@ -1,9 +1,9 @@
 #include "exec/transport/nccl/nccl_flights.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+
+#include "exec/transport/step_launches.hpp"
 
 namespace plumb::exec {
 
@@ -35,16 +35,6 @@ std::string Flights::oldest(const CommunicatorSpec* spec) const {
     return flight.batch == nullptr ? flight.work : words(*flight.batch);
   }
   return spec != nullptr ? describe(*spec) : "the rank's own compute";
-}
-
-std::string Flights::words(const LaunchBatch& batch) {
-  std::string text;
-  for (const LaunchOperation& operation : batch.operations) {
-    const char* direction = is_sum(batch.use) ? "with" : operation.sends ? "to" : "from";
-    text += fmt::format("{}{} {} rank {}", text.empty() ? "" : " + ", to_string(operation.action), direction,
-                        operation.peer);
-  }
-  return fmt::format("{} on {}", text, name(batch.use));
 }
 
 }  // namespace plumb::exec

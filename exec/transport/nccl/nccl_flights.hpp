@@ -15,9 +15,9 @@ namespace plumb::exec {
 struct Flight {
   const LaunchBatch* batch = nullptr;
   CommunicatorUse use = CommunicatorUse::down;
-  std::string work;  // in words, of a collective that no batch stands for
+  std::string work = {};  // in words, of a collective that no batch stands for
   MomentPtr end;
-  std::vector<Payload> held;
+  std::vector<Payload> held = {};
 };
 
 // In the order of launch.
@@ -36,9 +36,6 @@ class Flights {
 
   // The batch that has waited longest, of one communicator or, where `spec` is null, of any, in words.
   [[nodiscard]] std::string oldest(const CommunicatorSpec* spec) const;
-
-  // "1RECV_F3 from rank 0 + 1SEND_F2 to rank 2 on down".
-  [[nodiscard]] static std::string words(const LaunchBatch& batch);
 
  private:
   std::deque<Flight> flights_;

@@ -1,61 +1,29 @@
 // Ranks of a session over NCCL, from the rendezvous to the logs: the session's own code on threads, with a scripted
 // library in NCCL's place and the host's memory in a GPU's. Training is compared with the single device, bit by bit.
-#include "exec/check/check.hpp"
 #include "exec/commands/member.hpp"
 
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
+#include "exec/check/check.hpp"
 #include "exec/stage/factory.hpp"
-#include "exec/transport/gloo/run_store.hpp"
 #include "exec/transport/nccl/nccl.hpp"
 #include "tests/catch.hpp"
-#include "tests/exec/device/host_with_streams.hpp"
-#include "tests/exec/fake_nccl/nccl_ranks.hpp"
+#include "tests/exec/commands/members.hpp"
 #include "tests/exec/run/evicting.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
 using namespace std::chrono_literals;
-using test::HostWithStreams;
+using test::host_of;
+using test::HostOfRank;
+using test::MembersEnd;
+using test::nccl_session;
+using test::prepared;
+using test::run_members;
 
 namespace {
-
-const test::Speeds slow_messages{.compute = 0us, .copies = 500us, .unhurried = 500us};
-
-PreparedPlan prepared(Plan plan) {
-  Schedule lowered = lowered_schedule(plan);
-  LaunchPlan launches = plan_launches(lowered, plan.costs);
-  std::vector<ReceiveSlots> slots = plan_receive_arenas(lowered, plan.costs, launches);
-  return {.plan = std::move(plan),
-          .lowered = std::move(lowered),
-          .launches = std::move(launches),
-          .slots = std::move(slots)};
-}
-
-SessionOptions nccl_session(int steps = 2) {
-  SessionOptions options;
-  options.steps = steps;
-  options.warm_up = 0;
-  options.transport = "nccl";
-  options.device = "cuda";
-  options.check = true;
-  return options;
-}
-
-// As many devices as asked for, each with a place of its own.
-Host host_of(int devices) {
-  return {.visible_devices = [devices] { return devices; },
-          .make_device =
-              [](int index) {
-                return std::make_unique<HostWithStreams>(static_cast<std::uint32_t>(100 * index + 1), slow_messages);
-              },
-          .device_facts = [](int index) { return DeviceFacts{.bus = "0000:" + std::to_string(index) + "b:00"}; },
-          .nccl_library = PLUMB_FAKE_NCCL,
-          .watches_signals = false};
-}
 
 // Says what was allocated on it when it is gone.
 class CountingDevice final : public Device {
@@ -75,52 +43,6 @@ class CountingDevice final : public Device {
   test::AsyncDevice device_;
   Bytes& allocated_;
 };
-
-struct MembersEnd {
-  SessionLogs logs;                 // of rank 0
-  std::vector<std::string> errors;  // by rank; empty: none
-  std::vector<ExitStatus> statuses;
-  std::string stop_reason;
-};
-
-using HostOfRank = std::function<Host(int rank)>;
-
-// As a launcher starts them, on one host unless `on_each` says how many ranks are on each.
-MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const HostOfRank& host,
-                       int on_each = 1 << 20) {
-  const int ranks = plans.front().lowered.ranks;
-  const auto store = RunStore::host(0);
-  MembersEnd end{.logs = {},
-                 .errors = std::vector<std::string>(static_cast<std::size_t>(ranks)),
-                 .statuses = std::vector<ExitStatus>(static_cast<std::size_t>(ranks), ExitStatus::done),
-                 .stop_reason = {}};
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto place = static_cast<std::size_t>(rank);
-      const Membership member{.rank = rank,
-                              .size = ranks,
-                              .local_rank = rank % on_each,
-                              .address = "127.0.0.1",
-                              .port = store->port(),
-                              .launcher = "torchrun"};
-      try {
-        SessionLogs logs = run_member(plans, options, member, host(rank));
-        if (rank == 0) end.logs = std::move(logs);
-      } catch (const Error& error) {
-        end.errors[place] = error.what();
-        end.statuses[place] = error.status();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  end.stop_reason = store->stop_reason();
-  return end;
-}
-
-MembersEnd run_members(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
-  return run_members(plans, options, [&](int) { return host_of(plans.front().lowered.ranks); });
-}
 
 void require_trained(const Plan& plan) {
   const FakeNccl fake;

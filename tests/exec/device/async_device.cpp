@@ -34,20 +34,19 @@ void AsyncMoment::come() {
 }
 
 void AsyncStream::run(std::function<void()> work) {
-  stream_.put([this, work = std::move(work)] {
-    const auto late = static_cast<std::uint32_t>(slowness_.count());
-    if (late > 0) std::this_thread::sleep_for(std::chrono::microseconds(late / 2 + random_() % (late / 2 + 1)));
+  stream_->put([late = static_cast<std::uint32_t>(slowness_.count()), random = random_, work = std::move(work)] {
+    if (late > 0) std::this_thread::sleep_for(std::chrono::microseconds(late / 2 + (*random)() % (late / 2 + 1)));
     work();
   });
 }
 
 void AsyncStream::wait(const MomentPtr& moment) {
-  if (moment) stream_.put([moment] { dynamic_cast<const AsyncMoment&>(*moment).wait(); });
+  if (moment) stream_->put([moment] { dynamic_cast<const AsyncMoment&>(*moment).wait(); });
 }
 
 MomentPtr AsyncStream::record() {
   const auto moment = std::make_shared<AsyncMoment>();
-  stream_.put([moment] { moment->come(); });
+  stream_->put([moment] { moment->come(); });
   return moment;
 }
 
@@ -62,7 +61,8 @@ void AsyncStream::add(float* to, const float* from, std::size_t count) {
 }
 
 std::unique_ptr<Stream> AsyncDevice::make_stream(bool urgent) {
-  return std::make_unique<AsyncStream>(++seed_, urgent ? speeds_.copies : speeds_.unhurried);
+  return std::make_unique<AsyncStream>(++seed_, urgent ? speeds_.copies : speeds_.unhurried,
+                                       speeds_.serial ? &compute_ : nullptr);
 }
 
 Payload AsyncDevice::allocate(std::size_t bytes) {

@@ -36,20 +36,24 @@ class AsyncMoment final : public Moment {
 
 class AsyncStream final : public Stream {
  public:
-  // Each piece of work but moments and waits begins up to `slowness` late.
-  AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness) : slowness_(slowness), random_(seed) {}
+  // Each piece of work but moments and waits begins up to `slowness` late. `beside`: whose thread works it off, in the
+  // order in which work is put on both; null: one of its own.
+  AsyncStream(std::uint32_t seed, std::chrono::microseconds slowness, const AsyncStream* beside = nullptr)
+      : slowness_(slowness),
+        random_(std::make_shared<std::mt19937>(seed)),
+        stream_(beside == nullptr ? std::make_shared<FakeStream>() : beside->stream_) {}
 
   void run(std::function<void()> work);
   void wait(const MomentPtr& moment) override;
   [[nodiscard]] MomentPtr record() override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   void add(float* to, const float* from, std::size_t count) override;
-  [[nodiscard]] void* native() const override { return &stream_; }  // as the fake NCCL takes it
+  [[nodiscard]] void* native() const override { return stream_.get(); }  // as the fake NCCL takes it
 
  private:
   std::chrono::microseconds slowness_;
-  std::mt19937 random_;
-  mutable FakeStream stream_;
+  std::shared_ptr<std::mt19937> random_;
+  std::shared_ptr<FakeStream> stream_;
 };
 
 // How late the work of each kind of stream begins, at most.
@@ -57,6 +61,7 @@ struct Speeds {
   std::chrono::microseconds compute{0};
   std::chrono::microseconds copies{0};
   std::chrono::microseconds unhurried{0};  // of streams that are not urgent
+  bool serial = false;  // all streams are worked off as one, in the order in which work is put on them
 };
 
 class AsyncDevice final : public Device {

@@ -4,8 +4,10 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -15,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/device/numbers.hpp"
 #include "tests/exec/fake_nccl/fake_stream.hpp"
 
 using plumb::exec::FakeNcclCounts;
@@ -31,6 +34,7 @@ struct Operation {
   void* output = nullptr;
   std::size_t bytes = 0;
   ncclDataType_t type = ncclInt8;
+  ncclRedOp_t reduction = ncclSum;
   int peer = 0;  // or the root
   bool done = false;
 };
@@ -114,11 +118,26 @@ void match(ncclComm& communicator, Wire& wire) {
   }
 }
 
-void sum(const Meeting& meeting, std::size_t begin, std::size_t count, float* into) {
+float value(const void* values, ncclDataType_t type, std::size_t index) {
+  if (type == ncclFloat32) return static_cast<const float*>(values)[index];
+  return plumb::kernels::from_bf16_bits(static_cast<const std::uint16_t*>(values)[index]);
+}
+
+// fp32 and bf16, from the last rank to the first, and each sum rounded: another order than between hosts.
+void reduce(const Meeting& meeting, std::size_t begin, std::size_t count, void* into) {
+  const Operation& first = *meeting.parts.front();
   for (std::size_t i = 0; i < count; ++i) {
-    float total = 0;
-    for (const Operation* part : meeting.parts) total += static_cast<const float*>(part->input)[begin + i];
-    into[i] = total;
+    float total = value(meeting.parts.back()->input, first.type, begin + i);
+    for (std::size_t rank = meeting.parts.size() - 1; rank-- > 0;) {
+      const float next = value(meeting.parts[rank]->input, first.type, begin + i);
+      total = first.reduction == ncclMax ? std::max(total, next) : total + next;
+      if (first.type == ncclBfloat16) total = plumb::kernels::from_bf16_bits(plumb::kernels::bf16_bits(total));
+    }
+    if (first.type == ncclFloat32) {
+      static_cast<float*>(into)[i] = total;
+    } else {
+      static_cast<std::uint16_t*>(into)[i] = plumb::kernels::bf16_bits(total);
+    }
   }
 }
 
@@ -126,7 +145,9 @@ void sum(const Meeting& meeting, std::size_t begin, std::size_t count, float* in
 void perform(ncclComm& communicator, Meeting& meeting) {
   const Operation& first = *meeting.parts.front();
   for (const Operation* part : meeting.parts) {
-    if (part->kind == first.kind && part->bytes == first.bytes && part->type == first.type) continue;
+    const bool alike = part->kind == first.kind && part->bytes == first.bytes && part->type == first.type &&
+                       part->reduction == first.reduction && part->peer == first.peer;
+    if (alike) continue;
     ++counts.mismatches;
     communicator.state = ncclInvalidUsage;
     return;
@@ -144,8 +165,8 @@ void perform(ncclComm& communicator, Meeting& meeting) {
       result.assign(bytes, bytes + first.bytes);
     } else {
       result.resize(first.bytes);
-      const std::size_t begin = first.kind == Kind::reduce_scatter ? rank * first.bytes / 4 : 0;
-      sum(meeting, begin, first.bytes / 4, reinterpret_cast<float*>(result.data()));
+      const std::size_t count = first.bytes / width(first.type);
+      reduce(meeting, first.kind == Kind::reduce_scatter ? rank * count : 0, count, result.data());
     }
     results.push_back(std::move(result));
   }
@@ -165,16 +186,26 @@ void post(ncclComm& communicator, Operation& operation) {
     match(communicator, wire);
     return;
   }
-  Meeting& meeting = shared.meetings[communicator.collectives++];
+  const std::size_t number = communicator.collectives++;
+  Meeting& meeting = shared.meetings[number];
   meeting.parts.resize(static_cast<std::size_t>(shared.size));
   meeting.parts[static_cast<std::size_t>(communicator.rank)] = &operation;
-  if (++meeting.come == meeting.parts.size()) perform(communicator, meeting);
+  if (++meeting.come < meeting.parts.size()) return;
+  perform(communicator, meeting);
+  shared.meetings.erase(number);
 }
 
 void take_back(ncclComm& communicator, Operation& operation) {
   for (auto& [ends, wire] : communicator.shared->wires) {
     std::erase(wire.sends, &operation);
     std::erase(wire.receives, &operation);
+  }
+  for (auto& [number, meeting] : communicator.shared->meetings) {
+    for (Operation*& part : meeting.parts) {
+      if (part != &operation) continue;
+      part = nullptr;
+      --meeting.come;
+    }
   }
 }
 
@@ -342,9 +373,14 @@ ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int pe
 }
 
 ncclResult_t ncclAllReduce(const void* input, void* output, std::size_t count, ncclDataType_t type,
-                           ncclRedOp_t /*operation*/, ncclComm_t communicator, cudaStream_t stream) {
+                           ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream) {
   return put(communicator, stream,
-             {.kind = Kind::all_reduce, .input = input, .output = output, .bytes = count * width(type), .type = type});
+             {.kind = Kind::all_reduce,
+              .input = input,
+              .output = output,
+              .bytes = count * width(type),
+              .type = type,
+              .reduction = reduction});
 }
 
 ncclResult_t ncclAllGather(const void* input, void* output, std::size_t count, ncclDataType_t type,
@@ -354,10 +390,14 @@ ncclResult_t ncclAllGather(const void* input, void* output, std::size_t count, n
 }
 
 ncclResult_t ncclReduceScatter(const void* input, void* output, std::size_t count, ncclDataType_t type,
-                               ncclRedOp_t /*operation*/, ncclComm_t communicator, cudaStream_t stream) {
-  return put(
-      communicator, stream,
-      {.kind = Kind::reduce_scatter, .input = input, .output = output, .bytes = count * width(type), .type = type});
+                               ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream) {
+  return put(communicator, stream,
+             {.kind = Kind::reduce_scatter,
+              .input = input,
+              .output = output,
+              .bytes = count * width(type),
+              .type = type,
+              .reduction = reduction});
 }
 
 ncclResult_t ncclBroadcast(const void* input, void* output, std::size_t count, ncclDataType_t type, int root,

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -34,7 +35,9 @@ class FakeStep {
   // Returns how many inputs were not those that the schedule says.
   int run(const RankLaunches& launches, double seconds) {
     const auto& list = lowered_.actions[static_cast<std::size_t>(transport_.rank())];
-    transport_.begin_step(launches);
+    std::vector<int> lane(static_cast<std::size_t>(transport_.size()));
+    std::iota(lane.begin(), lane.end(), 0);
+    transport_.begin_step(launches, lane);
     announce_receives(lowered_, {Bytes{static_cast<std::int64_t>(bytes_)}}, arena_, transport_);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<std::int32_t>(i);

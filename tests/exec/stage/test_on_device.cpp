@@ -138,7 +138,9 @@ TEST_CASE("The runner's own time at an action on a GPU is at most 15 us") {
   }
 }
 
-TEST_CASE("Processes train over NCCL like a single device: on a GPU each or, where NCCL bears it, on one") {
+TEST_CASE(
+    "Processes train over NCCL like a single device, in pipelines and groups: on a GPU each or, where NCCL bears it, "
+    "on one") {
   if (skipped()) return;
   if (accelerator_count() < 2) ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   try {
@@ -147,12 +149,22 @@ TEST_CASE("Processes train over NCCL like a single device: on a GPU each or, whe
     WARN("left out: " << error.what());
     return;
   }
-  const TemporaryFolder folder;
+  std::vector<Plan> plans;
   for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-v", "dualpipe"}) {
-    const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = 8, .schedule = name})));
-    const std::string command = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec run " + plan +
+    plans.push_back(tiny_plan({.microbatches = 8, .schedule = name}));
+  }
+  plans.push_back(tiny_plan({.ranks = 1, .data = 2}));
+  for (const bool by_tokens : {false, true}) {  // two ranks that share out each layer
+    Plan& plan = plans.emplace_back(tiny_plan({.ranks = 1}));
+    plan.layout.tensor = {.degree = 2, .sequence_parallel = by_tokens};
+    plan.cluster.ranks = 2;
+  }
+  const TemporaryFolder folder;
+  for (const Plan& plan : plans) {
+    const std::string command = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec run " +
+                                folder.write("plan.json", to_json(plan)) +
                                 " --device cuda --transport nccl --deterministic --check --steps 2";
-    INFO(command);
+    INFO(describe(plan.layout) << ", " << plan.schedule.name << ": " << command);
     CHECK(std::system(command.c_str()) == 0);
   }
 }

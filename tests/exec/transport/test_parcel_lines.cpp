@@ -23,16 +23,16 @@ LaunchBatch batch(const LaunchOperation& operation) {
 
 }  // namespace
 
-TEST_CASE("a parcel's receiver gets buffers of the sizes that its sender has, in order, by the pipeline's peers") {
-  // Ranks 1 and 2 of the run are the pipeline.
+TEST_CASE("a parcel's receiver gets buffers of the sizes that its sender has, in order") {
+  // Ranks 1 and 2 of the run have a pipeline.
   const std::vector<std::vector<std::size_t>> sizes{{3, 0, 1000}, {}, {8}};
   std::atomic<int> wrong = 0;
   run_on_threads(make_local_transports(3), [&](Transport& control) {
     if (control.rank() == 0) return;
     const auto device = make_host_device();
     ReceiveBuffers buffers(*device);
-    ParcelLines lines(control, buffers, {1, 2});
-    const int peer = control.rank() == 1 ? 1 : 0;
+    ParcelLines lines(control, buffers);
+    const int peer = control.rank() == 1 ? 2 : 1;
     RankLaunches launches;
     for (int i = 0; i < 3; ++i) launches.push_back(batch(operation(ActionKind::evict, i, peer, control.rank() == 1)));
     lines.begin_step(launches);
@@ -61,7 +61,7 @@ TEST_CASE("what was not handed over, not launched, or is of no peer is refused b
   const auto controls = make_local_transports(2);
   const auto device = make_host_device();
   ReceiveBuffers buffers(*device);
-  ParcelLines lines(*controls[0], buffers, {0, 1});
+  ParcelLines lines(*controls[0], buffers);
   CHECK_THROWS_WITH(lines.take_to_send(operation(ActionKind::evict, 3, 1, true)),
                     ContainsSubstring("rank 0: 0EVICT3 has not been handed over"));
   CHECK_THROWS_WITH(lines.receive(1), ContainsSubstring("from rank 1 that were not launched"));

@@ -36,6 +36,18 @@ TEST_CASE("a mesh has two communicators per pipeline and one per group of each l
             "data (ranks 0, 2)",   "data (ranks 1, 3)",   "data (ranks 4, 6)",   "data (ranks 5, 7)"});
 }
 
+TEST_CASE("parts of tensor groups that have sums of their own have communicators of their own") {
+  Layout layout;
+  layout.tensor.degree = 4;
+  layout.data.degree = 2;
+  const Schedule lowered = lower(generate_schedule("gpipe", {.ranks = 1, .microbatches = 2}), {});
+  const auto all = plan_communicators(lowered, layout, {{0, 1}, {2, 3}});
+  CHECK(described(all) ==
+        std::vector<std::string>{"tensor (ranks 0-3)", "tensor (ranks 4-7)", "tensor part (ranks 0, 1)",
+                                 "tensor part (ranks 2, 3)", "tensor part (ranks 4, 5)", "tensor part (ranks 6, 7)",
+                                 "data (ranks 0, 4)", "data (ranks 1, 5)", "data (ranks 2, 6)", "data (ranks 3, 7)"});
+}
+
 TEST_CASE("evictions and replicas have communicators of their own, and dense weights one over several axes") {
   Layout layout;
   layout.pipeline = 4;

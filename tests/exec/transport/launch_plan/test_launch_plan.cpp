@@ -4,7 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/validate/validate.hpp"
-#include "exec/transport/launch_plan/launch_plan.hpp"
+#include "exec/transport/launch_plan/launch_check.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/plans.hpp"

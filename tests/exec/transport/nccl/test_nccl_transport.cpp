@@ -1,4 +1,5 @@
 // The NCCL transport over a fake library that keeps NCCL's rules: pairing, sums, mismatch, errors, aborts, deadlines.
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -130,9 +131,11 @@ TEST_CASE("collectives run on the communicator that they name") {
   const FakeNccl fake;
   std::atomic<int> wrong = 0;
   const NcclRun run{.communicators = {{CommunicatorUse::tensor, {0, 2, 3}}, {CommunicatorUse::data, {0, 1}}}};
+  const std::vector<int> group{0, 2, 3};
   run_nccl_ranks(4, run, [&](Transport& transport, AsyncDevice&) {
     if (transport.rank() == 1) {
-      CHECK_THROWS_WITH(transport.collective({.communicator = 0}), ContainsSubstring("is not in communicator 0"));
+      CHECK_THROWS_WITH(transport.collective({.use = CommunicatorUse::tensor, .group = group}),
+                        ContainsSubstring("is in no communicator tensor (ranks 0, 2, 3)"));
       return;
     }
     const int position = transport.rank() == 0 ? 0 : transport.rank() - 1;
@@ -141,7 +144,8 @@ TEST_CASE("collectives run on the communicator that they name") {
     std::vector<float> exchanged(3);
     const auto call = [&](Collective kind, std::vector<float>& output, std::size_t count) {
       return transport.collective({.kind = kind,
-                                   .communicator = 0,
+                                   .use = CommunicatorUse::tensor,
+                                   .group = group,
                                    .input = reinterpret_cast<const std::byte*>(own.data()),
                                    .output = reinterpret_cast<std::byte*>(output.data()),
                                    .count = count});
@@ -234,7 +238,7 @@ TEST_CASE("messages of another size, unknown peers, what was not launched and un
         {.use = CommunicatorUse::down,
          .operations = {{.action = {ActionKind::send_forward, 0, 0}, .index = 1, .peer = peer, .sends = true}},
          .place = 2}};
-    transport.begin_step(launches);
+    transport.begin_step(launches, std::array{0, 1});
     says([&] { (void)transport.end_step(); }, "1 batches were not launched, the first 0SEND_F0 to rank");
     says([&] { transport.reach(2); }, "0SEND_F0 has not been handed over");
   });
@@ -278,7 +282,7 @@ TEST_CASE("sums of one group on two communicators each go where the plan has the
     };
     const RankLaunches launches{sum(ActionKind::reduce_gradient, CommunicatorUse::replicas, 0),
                                 sum(ActionKind::reduce_tied, CommunicatorUse::tied, 1)};
-    transport.begin_step(launches);
+    transport.begin_step(launches, std::array{0, 1});
     std::vector<float> values{1.0F};
     for (const std::int32_t place : {0, 1}) {
       transport.reach(place);

@@ -1,0 +1,64 @@
+#include "exec/stage/tensor/stream_tensor_group.hpp"
+
+#include <ATen/ATen.h>
+
+#include "exec/transport/launch_plan/communicators.hpp"
+
+namespace plumb::exec {
+namespace {
+
+std::byte* data_of(const at::Tensor& x) { return static_cast<std::byte*>(x.mutable_data_ptr()); }
+std::size_t elements_of(const at::Tensor& x) { return static_cast<std::size_t>(x.numel()); }
+
+// In place.
+CollectiveCall all_reduce_of(const at::Tensor& x, Reduction reduction) {
+  return {.kind = Collective::all_reduce,
+          .reduction = reduction,
+          .input = data_of(x),
+          .output = data_of(x),
+          .count = elements_of(x),
+          .type = element_type(x)};
+}
+
+}  // namespace
+
+void StreamTensorGroup::run(CollectiveCall call) {
+  if (call.group.empty()) call.group = ranks();
+  call.use = call.group.size() == ranks().size() ? CommunicatorUse::tensor : CommunicatorUse::tensor_part;
+  call.ready = device_.compute().record();
+  device_.compute().wait(transport_.collective(call));
+}
+
+void StreamTensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
+  CollectiveCall call = all_reduce_of(x, Reduction::sum);
+  call.group = ranks;
+  run(call);
+}
+
+void StreamTensorGroup::gather_parts(const at::Tensor& all) {
+  run({.kind = Collective::all_gather,
+       .input = data_of(all[position()]),
+       .output = data_of(all),
+       .count = elements_of(all[position()]),
+       .type = element_type(all)});
+}
+
+void StreamTensorGroup::scatter_sum(const at::Tensor& parts, const at::Tensor& sum) {
+  run({.kind = Collective::reduce_scatter,
+       .input = data_of(parts),
+       .output = data_of(sum),
+       .count = elements_of(sum),
+       .type = element_type(sum)});
+}
+
+at::Tensor StreamTensorGroup::joined_rows(const at::Tensor& rows) {
+  const at::Tensor mine = rows.detach();
+  const at::Tensor largest = mine.select(-1, 0).clone(at::MemoryFormat::Contiguous);
+  run(all_reduce_of(largest, Reduction::maximum));
+  const at::Tensor sum = (mine.select(-1, 0) - largest).exp_().mul_(mine.select(-1, 1));
+  const at::Tensor sums = at::stack({sum, mine.select(-1, 2)}, -1);
+  run(all_reduce_of(sums, Reduction::sum));
+  return at::cat({largest.unsqueeze(-1), sums}, -1);
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,170 @@
+// What the actions of a rank make with its groups, against the moves of its blocks, and in an order that ends.
+#include "exec/stage/tensor/action_calls.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "common/planner/traffic.hpp"
+#include "exec/stage/tensor/division.hpp"
+#include "exec/transport/launch_plan/launch_check.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/training_plan.hpp"
+#include "tests/exec/transport/launch_plan/made_up_calls.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+// Bytes that each rank receives of it by a ring; all are of fp32 here.
+double received(const GroupCall& call) {
+  const auto ranks = static_cast<double>(call.of.ranks.size());
+  const double bytes = 4 * static_cast<double>(call.count);
+  return call.kind == exec::Collective::all_reduce ? 2 * (ranks - 1) / ranks * bytes : (ranks - 1) * bytes;
+}
+
+std::vector<std::string> said(const GroupCalls& calls) {
+  std::vector<std::string> all;
+  for (const auto& call : calls) all.push_back(describe(*call));
+  return all;
+}
+
+Model of_heads(Model model, int kv_heads) {
+  for (Layer& layer : model.layers) {
+    auto& attention = std::get<SoftmaxAttention>(layer.mixer);
+    attention.kv_heads = kv_heads;
+    attention.qk_norm = true;
+  }
+  return model;
+}
+
+struct Case {
+  const char* schedule;
+  int ranks;
+  int tensor;
+  bool sequence_parallel;
+  int data;
+};
+
+Plan plan_of(const Model& model, const Case& of) {
+  return test::training_plan({.model = model,
+                              .schedule = of.schedule,
+                              .ranks = of.ranks,
+                              .chunks = std::string(of.schedule) == "interleaved-1f1b" ? 2 : 1,
+                              .microbatches = 4,
+                              .data = of.data,
+                              .tensor = of.tensor,
+                              .sequence_parallel = of.sequence_parallel});
+}
+
+const std::vector<Case> cases{{"1f1b", 1, 2, false, 1},  {"zb-h1", 1, 4, true, 1}, {"1f1b", 2, 2, true, 2},
+                              {"zb-h1", 2, 2, false, 2}, {"1f1b", 1, 1, false, 4}, {"interleaved-1f1b", 2, 2, true, 2}};
+
+}  // namespace
+
+TEST_CASE("a layer's calls are its moves in their order, of the sizes that each rank gives or gets") {
+  // Microbatches of 2 sequences of 32 tokens, hidden 32, a vocabulary of 256.
+  const Plan plan = plan_of(of_heads(test::llama(1), 4), {"zb-h1", 1, 2, true, 1});
+  const RankCalls calls = calls_of_rank(plan, 1);
+  const std::string layer = ", block 1 on tensor (ranks 0, 1)";
+  const GroupCalls& forward = calls.at({ActionKind::forward, 0});
+  const std::vector<std::string> all = said(forward);
+  const auto first = std::ranges::find(all, "all-gather of the input norm_1 (site attention.q)" + layer);
+  REQUIRE(all.end() - first > 4);
+  CHECK(first[1] == "reduce-scatter of the output attention.out (site attention.out)" + layer);
+  CHECK(first[2] == "all-gather of the input norm_2 (site mlp.gate)" + layer);
+  CHECK(first[3] == "reduce-scatter of the output mlp.down (site mlp.down)" + layer);
+  const std::size_t part = 2 * 16 * 32;
+  for (std::ptrdiff_t i = 0; i < 4; ++i)
+    CHECK(forward[static_cast<std::size_t>(first - all.begin() + i)]->count == part);
+  // The loss: of each of 64 rows the largest logit, then two sums.
+  REQUIRE(forward.size() > 2);
+  const GroupCall& largest = **(forward.end() - 2);
+  const GroupCall& sums = *forward.back();
+  CHECK(largest.reduction == exec::Reduction::maximum);
+  CHECK(largest.count == 64);
+  CHECK(sums.reduction == exec::Reduction::sum);
+  CHECK(sums.count == 2 * 64);
+  CHECK(calls.at({ActionKind::recompute, 0}) == forward);
+  // A full backward goes block by block, I and W of each.
+  const GroupCalls& input = calls.at({ActionKind::input_gradient, 0});
+  const GroupCalls& weight = calls.at({ActionKind::weight_gradient, 0});
+  const GroupCalls& backward = calls.at({ActionKind::backward, 0});
+  CHECK(backward.size() == input.size() + weight.size());
+  const auto last = [](const GroupCalls& of) { return of.back()->what.substr(of.back()->what.rfind(", block")); };
+  CHECK(last(input) == ", block 0");
+  CHECK(last(backward) == ", block 0");
+  CHECK(input.front()->what.find(", block 2") != std::string::npos);
+}
+
+TEST_CASE(
+    "what a rank's actions make brings it the bytes that the plan's programs say, once a step and with each action") {
+  for (const Case& of : cases) {
+    if (of.tensor == 1) continue;
+    for (const int kv_heads : {1, 4}) {
+      const Plan plan = plan_of(of_heads(test::llama(4), kv_heads), of);
+      INFO(plan.name << ", " << describe(plan.layout) << ", " << kv_heads);
+      const std::vector<StageMoves> moves = tensor_moves(plan, {});
+      for (int rank = 0; rank < ranks(plan.layout); ++rank) {
+        std::map<std::pair<ActionKind, int>, double> by_action;
+        for (const auto& [action, calls] : calls_of_rank(plan, rank)) {
+          // Sums of gradients with other data are not the tensor group's; what is summed once goes before them.
+          const bool once = action.first == ActionKind::reduce_gradient;
+          for (const auto& call : calls) {
+            if (call->open) continue;
+            by_action[{once ? ActionKind::optimizer_step : action.first, action.second}] += received(*call);
+          }
+        }
+        for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
+          for (const auto& [kind, predicted] : moves[static_cast<std::size_t>(stage)]) {
+            INFO(to_string(Action{kind, stage, 0}));
+            CHECK(by_action[{kind, stage}] == predicted.received);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the collectives of real plans cannot deadlock among their messages") {
+  for (const Case& of : cases) {
+    const Plan plan = plan_of(of_heads(test::llama(4), 1), of);
+    INFO(plan.name << ", " << describe(plan.layout));
+    const Schedule lowered = lowered_schedule(plan);
+    std::vector<RankCalls> calls;
+    for (int rank = 0; rank < ranks(plan.layout); ++rank) calls.push_back(calls_of_rank(plan, rank));
+    const LaunchPlan launches = test::all_launches(plan.layout, lowered, plan_launches(lowered, plan.costs), calls);
+    for (const StreamOrder order : {StreamOrder::concurrent, StreamOrder::serial}) {
+      CHECK(check_launches(lowered, plan.layout, calls, launches, order) == std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("ranks that have one head of keys are parts of their group, and have a communicator for their sums") {
+  const auto parts = [](int kv_heads, int tensor) {
+    return tensor_parts(plan_of(of_heads(test::llama(1), kv_heads), {"1f1b", 1, tensor, false, 1}));
+  };
+  CHECK(parts(4, 4).empty());
+  CHECK(parts(2, 4) == std::vector<std::vector<int>>{{0, 1}, {2, 3}});
+  CHECK(parts(1, 2).empty());  // the whole group
+  CHECK(parts(4, 1).empty());
+  const Plan plan = plan_of(of_heads(test::llama(1), 2), {"1f1b", 1, 4, false, 1});
+  const auto declared = plan_communicators(lowered_schedule(plan), plan.layout, tensor_parts(plan));
+  for (int rank = 0; rank < 4; ++rank) {
+    for (const auto& [action, calls] : calls_of_rank(plan, rank)) {
+      for (const auto& call : calls) {
+        CHECK(std::ranges::find(declared, call->of) != declared.end());
+        CHECK(std::ranges::find(call->of.ranks, rank) != call->of.ranks.end());
+      }
+    }
+  }
+}
+
+TEST_CASE("stages that move nothing make only the sums of their gradients with other data") {
+  const Plan plan = plan_of(test::llama(4), {"1f1b", 2, 2, false, 2});
+  const RankCalls calls = calls_of_rank(plan, 5, true);
+  REQUIRE(calls.size() == 1);
+  CHECK(said(calls.at({ActionKind::reduce_gradient, 1})) ==
+        std::vector<std::string>{"sum of gradients on data (ranks 5, 7)"});
+}
