@@ -64,6 +64,16 @@ Bytes moved_whole(const BlockShapes& shapes, const Training& training, Bytes bou
   return std::max(whole - boundary, Bytes{});
 }
 
+// The most that W gathers of one value: it goes before the next one comes.
+Bytes gathered_for_weight(const BlockShapes& shapes, const Training& training) {
+  std::int64_t largest = 0;
+  for (const PlacedMove& each : shapes.placed.moves) {
+    const bool gathers = each.move.collective && each.phase == Phase::weight_gradient;
+    if (gathers && each.role != Role::weight_gradient) largest = std::max(largest, each.move.elements_to);
+  }
+  return {largest * element_bytes(training.precision)};
+}
+
 // Whether several products give back the gradient of one value that is then moved.
 bool adds_up_before_move(const BlockShapes& shapes, const Software& software) {
   if (software.fused_projections) return false;
@@ -176,7 +186,7 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   cost.forward_workspace_bytes = boundary + moved + whole(largest);
   const std::int64_t gradients = adds_up_before_move(shapes, scenario.software) ? 4 : 2;
   cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest);
-  cost.weight_gradient_workspace_bytes = {fp32_bytes * largest_parameter};
+  cost.weight_gradient_workspace_bytes = Bytes{fp32_bytes * largest_parameter} + gathered_for_weight(shapes, training);
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario);
   return cost;

@@ -23,10 +23,9 @@ namespace plumb {
 // Analytic, of one rank of a tensor group: what the block's program (common/program) takes on the scenario's device,
 // with its software; recompute inside the backward counts as I. The optimizer streams its states.
 // Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
-// that an operation keeps, of W its largest gradient in fp32 before it is added. Of a block that a tensor group shares
-// out these are as large as what its moves have on either side, and of I there are two more where several products give
-// back one gradient: their sum, and the copy of it that is moved. What I gathers again is held until W, in a full
-// backward until the block's W.
+// that an operation keeps, of W its largest gradient in fp32 before it is added, and the largest value that it gathers.
+// Of a block that a tensor group shares out these are as large as what its moves have on either side, and of I there
+// are two more where several products give back one gradient: their sum, and the copy of it that is moved.
 //
 // With LoRA as common/model/lora.hpp says; of a frozen tied table too there is no gradient.
 //

@@ -40,7 +40,7 @@ struct ComputeCost {
   Seconds forward = {};
   Seconds input_gradient = {};
   Seconds weight_gradient = {};
-  // A full backward B takes so much less than I and W apart: collectives of I hide behind W.
+  // A full backward B takes so much less than I and W apart: collectives of either hide behind the other.
   Seconds hidden_in_backward = {};
   // Once per step, over the data-parallel ranks, as far as nothing hides it.
   Seconds gradient_reduction = {};

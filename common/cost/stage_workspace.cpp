@@ -1,5 +1,7 @@
 #include "common/cost/stage_workspace.hpp"
 
+#include <algorithm>
+
 #include "common/split/weighed_chain.hpp"
 
 namespace plumb {
@@ -13,6 +15,10 @@ BlockWorkspace block_workspace(const ComputeCost& block) {
 
 BlockWorkspace in_full_backward(const ComputeCost& block) {
   return {.forward = block.forward_workspace_bytes, .input_gradient = backward_workspace(block)};
+}
+
+Bytes most_kept(const ComputeCost& block, BackwardIn actions) {
+  return actions == BackwardIn::one ? block.kept_bytes : std::max(block.kept_bytes, block.kept_for_weight_bytes);
 }
 
 struct StageWorkspaces::Chain {

@@ -19,6 +19,10 @@ namespace plumb {
 // I and W of a stage: block by block in one action, or I of all blocks and later W of all.
 enum class BackwardIn : std::uint8_t { one, two };
 
+// The most that a block keeps of a microbatch from F to the end of its backward: what waits for W may be more than what
+// F kept.
+[[nodiscard]] Bytes most_kept(const ComputeCost& block, BackwardIn actions);
+
 class StageWorkspaces {
  public:
   // Throws InputError (where = "split") for fewer than three blocks: an embedding, layers and a head.

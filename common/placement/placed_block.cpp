@@ -28,6 +28,8 @@ Placement made(const Site& site, const Placement& compute, const Shape& shape) {
   return with_partial(std::move(placement), contracted);
 }
 
+bool reads_data(const Site& site) { return site.inputs.front().value.name == data_input; }
+
 bool iterates_over(const Site& site, Dim dim) {
   const auto any = [&](const std::vector<NamedShape>& tensors) {
     return std::ranges::any_of(tensors, [&](const NamedShape& tensor) { return has(tensor.shape, dim); });
@@ -158,18 +160,18 @@ class Placing {
          whole);
   }
 
-  void input_gradient(std::size_t at) {
-    const Site& site = sites_[at];
+  void move_output_gradients(const Site& site, Phase phase) {
     for (const NamedShape& output : site.outputs) {
       Placement want = made(site, compute_of(site, output), output.shape);
       want.partial = gradient_sums(output);
-      move(site, output, {Phase::input_gradient, Role::output_gradient}, stored_gradient(output), want);
+      move(site, output, {phase, Role::output_gradient}, stored_gradient(output), want);
     }
+  }
+
+  void input_gradient(std::size_t at) {
+    const Site& site = sites_[at];
+    if (!reads_data(site)) move_output_gradients(site, Phase::input_gradient);
     if (!table_.keeps_gathered) {
-      // W needs its input; I of the first matmul that needs it fetches it for all.
-      for (const SiteInput& input : site.inputs) {
-        if (is_matmul(site.kind)) move_input(site, input, Phase::input_gradient);
-      }
       for (const NamedShape& weight : site.weights) move_weight(site, weight, Phase::input_gradient);
     }
     move_statistics(site, Phase::input_gradient);
@@ -213,8 +215,14 @@ class Placing {
     move(site, input.value, {Phase::input_gradient, Role::input_gradient}, partial, stored_gradient(input.value));
   }
 
-  // What the stored weight splits further is scattered at once; the rest stays in the accumulators.
+  // Of a product only W reads the input: W of the first that needs it fetches it for all. So it does the output's
+  // gradient where I gives nothing back. What the stored weight splits further is scattered at once; the rest stays in
+  // the accumulators.
   void weight_gradient(const Site& site) {
+    if (reads_data(site)) move_output_gradients(site, Phase::weight_gradient);
+    if (!table_.keeps_gathered && is_matmul(site.kind)) {
+      for (const SiteInput& input : site.inputs) move_input(site, input, Phase::weight_gradient);
+    }
     for (const NamedShape& weight : site.weights) {
       const Placement as_needed = needed_weight(site, weight);
       const Placement kept = stored_weight(site, weight);

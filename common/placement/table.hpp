@@ -44,7 +44,8 @@ struct LayoutTable {
   // tensor of the site has together (query heads and heads of keys).
   std::map<std::string, Placement> sites = {};
   std::vector<DeclaredMove> declared = {};
-  bool keeps_gathered = true;  // what F has gathered serves I and W, too; else it is gathered again
+  // What F has gathered serves I and W, too; else it is gathered again where it is needed: weights in I, inputs in W.
+  bool keeps_gathered = true;
 };
 
 // The 1d layout (arXiv 1909.08053, section 3): heads, widths and the vocabulary by "tensor". With sequence parallelism

@@ -123,8 +123,9 @@ LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequenc
                     {Phase::forward, Role::statistics, Collective::all_reduce, over}};
   if (sequence_parallel) {
     table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, over});
-    table.declared.push_back({Phase::input_gradient, Role::input, Collective::all_gather, over});
     table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, over});
+    table.declared.push_back({Phase::weight_gradient, Role::input, Collective::all_gather, over});
+    table.declared.push_back({Phase::weight_gradient, Role::output_gradient, Collective::all_gather, over});
     for (const auto& [phase, role] :
          {std::pair(Phase::forward, Role::output), std::pair(Phase::input_gradient, Role::input_gradient)}) {
       table.declared.push_back({phase, role, Collective::all_reduce, over});  // of a class token
@@ -159,8 +160,9 @@ LayoutTable two_d(const Mesh& mesh, const std::vector<Site>& sites) {
   }
   const Axes columns = set_of(column);
   const Axes rows = set_of(row);
+  table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, columns});
+  table.declared.push_back({Phase::weight_gradient, Role::input, Collective::all_gather, columns});
   for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
-    table.declared.push_back({phase, Role::input, Collective::all_gather, columns});
     table.declared.push_back({phase, Role::weight, Collective::all_gather, rows});
     table.declared.push_back({phase, Role::statistics, Collective::all_reduce, columns});
   }
@@ -200,6 +202,7 @@ LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites) {
     table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, axis});
     table.declared.push_back({Phase::forward, Role::output, Collective::reduce_scatter, axis});
     table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, axis});
+    table.declared.push_back({Phase::weight_gradient, Role::output_gradient, Collective::all_gather, axis});
     table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::reduce_scatter, axis});
     table.declared.push_back({Phase::forward, Role::statistics, Collective::all_reduce, axis});
     table.declared.push_back({Phase::input_gradient, Role::statistics, Collective::all_reduce, axis});

@@ -26,8 +26,8 @@ namespace plumb {
 struct HeldMoments {
   std::vector<int> rank_of_stage;
   std::vector<std::vector<Moment>> moments;
-  // The same without what only waits for W, where I and W are apart (there a microbatch keeps less than before I);
-  // empty: as above.
+  // The same without what only waits for W, where I and W are apart (there a microbatch keeps less than before I, or
+  // more: whole output gradients with sequence parallelism); empty: as above.
   std::vector<std::vector<Moment>> moments_until_input = {};
   bool has_full_backward = true;          // an action that is I and W in one
   std::vector<std::int64_t> inputs = {};  // by rank, of microbatches whose F is redone: the most that it keeps

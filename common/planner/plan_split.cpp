@@ -156,7 +156,8 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     sure.block_times.push_back(microbatch_time(block, recompute));
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
     const ComputeCost largest = as_largest_slice(block);
-    sure.block_kept_bytes.push_back(largest.kept_bytes);
+    // Moments count a microbatch until its backward ends, wherever it stands then.
+    sure.block_kept_bytes.push_back(most_kept(largest, splits ? BackwardIn::two : BackwardIn::one));
     sure.block_workspaces.push_back(splits ? block_workspace(largest) : in_full_backward(largest));
     const ComputeCost smallest = as_smallest_slice(block);
     least.block_kept_bytes.push_back(smallest.kept_bytes);

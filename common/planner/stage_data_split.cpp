@@ -35,7 +35,7 @@ Sums sums_of(const RankBlocks& blocks, bool recomputed, BackwardIn actions) {
       sums.time.back().push_back(sums.time.back().back() + microbatch_time(block, recomputed));
       sums.fixed.back().push_back(sums.fixed.back().back() + block.parameter_bytes + block.gradient_bytes +
                                   block.optimizer_bytes);
-      sums.kept.back().push_back(sums.kept.back().back() + block.kept_bytes);
+      sums.kept.back().push_back(sums.kept.back().back() + most_kept(block, actions));
     }
   }
   return sums;

@@ -68,6 +68,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
           sum.received += of_phase(traffic, phase);
           if (phase == Phase::forward) sum.time += times.forward_moves;
           if (phase == Phase::input_gradient) sum.time += times.input_gradient_moves;
+          if (phase == Phase::weight_gradient) sum.time += times.weight_gradient_moves;
         }
         if (pass.phases.size() > 1) sum.time -= times.hidden;
       }

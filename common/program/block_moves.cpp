@@ -20,10 +20,6 @@ BlockMoves::BlockMoves(const KernelContext& context, const PlacedBlock& placed, 
 
 const PlacedSite& BlockMoves::site(const Operation& operation) const { return site_of(placed_, site_name(operation)); }
 
-void BlockMoves::beside(std::size_t move, std::size_t step) {
-  if (move != none && context_.software.tensor_overlap) program_.steps[move].beside.push_back(step);
-}
-
 // Its larger side, of as many tokens as a matmul sees of `value`.
 std::size_t BlockMoves::add_move(const std::string& suffix, const PlacedMove& moved, const Shape& value,
                                  const Operation& operation) {
@@ -55,7 +51,7 @@ bool BlockMoves::enters(const Operation& operation) const {
   return gather != nullptr && gather->move.to == input.placement;
 }
 
-BlockMoves::Entry& BlockMoves::enter(const Operation& operation, const NamedShape& value) {
+void BlockMoves::enter(const Operation& operation, const NamedShape& value) {
   Entry& entry = entered_[value.name];
   const auto move = [&](const char* suffix, Phase phase, Role role) {
     const PlacedMove* const moved = find_move(placed_, phase, role, value.name);
@@ -66,15 +62,41 @@ BlockMoves::Entry& BlockMoves::enter(const Operation& operation, const NamedShap
   if (entry.reduction == none && (matmul ? operation.tuning.gradient_below : has_backward(operation))) {
     entry.reduction = move(".reduce_gradient", Phase::input_gradient, Role::input_gradient);
   }
-  // Against this order, so that I gathers before it reduces.
-  if (entry.again == none && matmul && is_trained(operation)) {
-    entry.again = move(".gather_again", Phase::input_gradient, Role::input);
-  }
-  return entry;
 }
 
-BlockMoves::Entry BlockMoves::enter_matmul(const Operation& operation) {
-  return enters(operation) ? enter(operation, site(operation).inputs.front().whole) : Entry{};
+void BlockMoves::enter_matmul(const Operation& operation) {
+  if (enters(operation)) enter(operation, site(operation).inputs.front().whole);
+}
+
+BlockMoves::Entry* BlockMoves::entry_of(const Operation& operation) {
+  if (!enters(operation)) return nullptr;
+  const auto found = entered_.find(site(operation).inputs.front().whole.name);
+  return found == entered_.end() ? nullptr : &found->second;
+}
+
+void BlockMoves::beside_input_gradient(const Operation& operation, std::size_t step) {
+  Entry* const entry = entry_of(operation);
+  if (entry == nullptr || !context_.software.tensor_overlap) return;
+  entry->input_gradients.push_back(step);
+  if (entry->again != none) program_.steps[entry->again].beside.push_back(step);
+}
+
+void BlockMoves::beside_weight_gradient(const Operation& operation, std::size_t step) {
+  const Entry* const entry = entry_of(operation);
+  if (entry == nullptr || entry->reduction == none || !context_.software.tensor_overlap) return;
+  program_.steps[entry->reduction].beside.push_back(step);
+}
+
+void BlockMoves::gather_again(const Operation& operation) {
+  Entry* const entry = entry_of(operation);
+  if (entry == nullptr) return;
+  const NamedShape& value = site(operation).inputs.front().whole;
+  const auto last = last_reader_.find(value.name);
+  if (last == last_reader_.end() || last->second != site_name(operation)) return;
+  const PlacedMove* const moved = find_move(placed_, Phase::weight_gradient, Role::input, value.name);
+  if (moved == nullptr) return;
+  entry->again = add_move(".gather_again", *moved, value.shape, operation);
+  program_.steps[entry->again].beside = entry->input_gradients;
 }
 
 void BlockMoves::enter_others(const Operation& operation) {
@@ -97,13 +119,20 @@ void BlockMoves::leave(const Operation& operation) {
   move(".statistics", Phase::forward, Role::statistics, {operation.name + ".statistics", {}});
   for (const PlacedTensor& output : site(operation).outputs) {
     move(".reduce", Phase::forward, Role::output, output.whole);
-    if (has_backward(operation)) move(".gather_gradient", Phase::input_gradient, Role::output_gradient, output.whole);
+    if (!has_backward(operation)) continue;
+    for (const Phase phase : {Phase::input_gradient, Phase::weight_gradient}) {
+      move(".gather_gradient", phase, Role::output_gradient, output.whole);
+    }
   }
 }
 
 void BlockMoves::name_sites(const std::vector<Operation>& operations) {
   if (placed_.moves.empty()) return;
-  for (const Operation& operation : operations) named_.insert(site_name(operation));
+  for (const Operation& operation : operations) {
+    named_.insert(site_name(operation));
+    if (!is_matmul(operation.kind) || !is_trained(operation) || !enters(operation)) continue;
+    last_reader_[site(operation).inputs.front().whole.name] = site_name(operation);
+  }
 }
 
 void BlockMoves::pass_sites_before(const Operation& operation) {

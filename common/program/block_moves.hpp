@@ -16,28 +16,25 @@ namespace plumb {
 
 class BlockMoves {
  public:
-  static constexpr std::size_t none = static_cast<std::size_t>(-1);
-
   // All three must outlive this.
   BlockMoves(const KernelContext& context, const PlacedBlock& placed, BlockProgram& program);
 
-  // Where a divided part begins: once for each value that its sites read. W alone needs it gathered again.
-  struct Entry {
-    bool is_gathered = false;
-    std::size_t again = none;
-    std::size_t reduction = none;
-  };
-  // Of one that begins no divided part nothing.
-  Entry enter_matmul(const Operation& operation);
+  // Where a divided part begins: once for each value that its sites read, which is gathered there, and whose gradient
+  // is reduced.
+  void enter_matmul(const Operation& operation);
   // What sites other than matmuls read and give back: Mamba's B and C, an expert's share.
   void enter_others(const Operation& operation);
+  // Products that such a matmul has written, by their places in the list: beside its input gradient W's gather of its
+  // input may run, beside its weight gradient the reduction of its input's gradient, where the software overlaps them.
+  void beside_input_gradient(const Operation& operation, std::size_t step);
+  void beside_weight_gradient(const Operation& operation, std::size_t step);
+  // Behind the products of the last matmul that reads a value, the first in W: what W gathers again of it.
+  void gather_again(const Operation& operation);
   // Where it ends: what is partial is added up.
   void leave(const Operation& operation);
-  // A move beside a step, where the software overlaps them.
-  void beside(std::size_t move, std::size_t step);
 
-  // Sites that compute nothing to speak of have no operation (a class token's, learned positions'): their moves come
-  // with the operations behind and before them.
+  // All of the block, before any. Sites that compute nothing to speak of have no operation (a class token's, learned
+  // positions'): their moves come with the operations behind and before them.
   void name_sites(const std::vector<Operation>& operations);
   void pass_sites_before(const Operation& operation);
   void pass_sites_behind(const Operation& last);
@@ -50,9 +47,19 @@ class BlockMoves {
   void sum_once(const std::string& tensor, double bytes);
 
  private:
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  struct Entry {
+    bool is_gathered = false;
+    std::size_t reduction = none;
+    std::vector<std::size_t> input_gradients = {};  // of all matmuls that read it
+    std::size_t again = none;
+  };
+
   [[nodiscard]] const PlacedSite& site(const Operation& operation) const;
   [[nodiscard]] bool enters(const Operation& operation) const;
-  Entry& enter(const Operation& operation, const NamedShape& value);
+  void enter(const Operation& operation, const NamedShape& value);
+  // Null for an operation that begins no divided part.
+  [[nodiscard]] Entry* entry_of(const Operation& operation);
   std::size_t add_move(const std::string& suffix, const PlacedMove& moved, const Shape& value,
                        const Operation& operation);
   [[nodiscard]] StepMove all_reduce(const std::string& tensor, Role role, double bytes, Axes over) const;
@@ -64,6 +71,8 @@ class BlockMoves {
   BlockProgram& program_;
   std::map<std::string, Entry> entered_ = {};  // by the value that is read
   std::set<std::string> named_ = {};           // sites that have operations
+  // By the value that a divided part begins with, the site of the last trained matmul that reads it so.
+  std::map<std::string, std::string> last_reader_ = {};
   std::ptrdiff_t next_site_ = 0;
 };
 

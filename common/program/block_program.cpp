@@ -35,6 +35,7 @@ class ProgramWriter {
         case OperationKind::expert_matmul:
           add_matmul(operation.name, operation, operation.shape.outputs);
           add_adapter(operation);
+          moves_.gather_again(operation);
           break;
         case OperationKind::attention_matmul:
           add_attention_matmul(operation);
@@ -87,6 +88,7 @@ class ProgramWriter {
     for (std::size_t i = 0; i < count; ++i) {
       if (i > 0) moves_.enter_matmul(operations[first + i]);
       add_adapter(operations[first + i]);
+      moves_.gather_again(operations[first + i]);
     }
     return count;
   }
@@ -128,7 +130,7 @@ class ProgramWriter {
 
   void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
     const Part part = part_of(operation, all_outputs);
-    const BlockMoves::Entry entry = moves_.enter_matmul(operation);
+    moves_.enter_matmul(operation);
     const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
       sizes.batch = part.matrices;
       sizes.element_bytes = element_;
@@ -143,7 +145,7 @@ class ProgramWriter {
     if (operation.input_gradient.value > 0 && operation.tuning.gradient_below) {
       const std::size_t at = product(".input_gradient", Phase::input_gradient,
                                      {.m = part.rows, .n = part.inputs, .k = part.outputs, .output_bytes = 0});
-      moves_.beside(entry.again, at);
+      moves_.beside_input_gradient(operation, at);
     }
     if (operation.tuning.frozen) return;
     const bool fused = context_.software.fused_weight_gradient;
@@ -154,7 +156,7 @@ class ProgramWriter {
                                     .k = part.rows,
                                     .output_bytes = fused ? gradient : element_,
                                     .accumulates = fused});
-    moves_.beside(entry.reduction, at);
+    moves_.beside_weight_gradient(operation, at);
     if (!fused) {
       stream(name + ".accumulate", Phase::weight_gradient,
              (element_ + 2 * gradient) * part.matrices * part.outputs * part.inputs);

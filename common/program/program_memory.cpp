@@ -25,13 +25,14 @@ double kept_share(const Operation& operation, const PlacedBlock& placed) {
   return share_behind(routes ? find_move(placed, Phase::forward, Role::input, output) : nullptr, site, placed);
 }
 
-// The same of what waits for W: output gradients of products as their site makes the output, inputs of products as
-// these read them. What I has gathered is held until W.
+// The same of what waits for W: inputs of products as they are kept, which W gathers; output gradients of products as
+// their site makes the output, for what I has gathered of them is held until W, or as they are kept if W gathers them.
 double waiting_share(const Operation& operation, const PlacedBlock& placed) {
   const PlacedSite& site = site_of(placed, site_name(operation));
+  if (!multiplies(operation)) return share_of(placed.mesh, site);
   const PlacedTensor& output = site.outputs.front();
-  if (multiplies(operation)) return 1.0 / ways_of(placed.mesh, output);
-  return share_behind(find_move(placed, Phase::input_gradient, Role::input, output.whole.name), site, placed);
+  const bool gathers = find_move(placed, Phase::weight_gradient, Role::output_gradient, output.whole.name) != nullptr;
+  return 1.0 / ways_of(placed.mesh, gathers ? site.kept.front() : output);
 }
 
 }  // namespace

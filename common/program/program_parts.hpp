@@ -41,7 +41,7 @@ struct ActionPart {
 
 // The steps of these phases of one block, as `phase_times` adds them up but for the host's launches: F, I, or I and W
 // together as in a full backward, which goes backward through the list. Of a collective that runs beside steps those of
-// the phases are taken. W alone, whose collectives have been, is one part.
+// the phases are taken.
 [[nodiscard]] std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::span<const Phase> phases,
                                                    CollectiveTable& table);
 

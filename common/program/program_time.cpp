@@ -50,6 +50,7 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
   result.weight_gradient = sums[2];
   result.forward_moves = moves[0];
   result.input_gradient_moves = moves[1];
+  result.weight_gradient_moves = moves[2];
   return result;
 }
 

@@ -13,10 +13,11 @@ struct PhaseTimes {
   Seconds forward;
   Seconds input_gradient;   // alone
   Seconds weight_gradient;  // alone
-  Seconds hidden;           // what a full backward saves on both: collectives of I that run beside matmuls of W
+  Seconds hidden;           // what a full backward saves on both: collectives of either beside matmuls of the other
   Seconds redone;           // of the forward, what selective recompute does again
   Seconds forward_moves;    // of the forward, in which only collectives run
   Seconds input_gradient_moves;
+  Seconds weight_gradient_moves;
 };
 
 // Sums over the steps, each phase at least what the host needs to launch its kernels.

@@ -130,7 +130,7 @@ Module make_divided_embedding(const Divided& divided, const WeightPtr& table, co
   const CrossingPtr exit = exit_of(&divided, "embedding");
   const int position = divided.group->position();
   return [=](const at::Tensor& tokens, const Pass& pass) {
-    const at::Tensor y = crossed(embed_part(tokens, table, position * table->value.size(0), pass.queue), exit);
+    const at::Tensor y = embed_part(tokens, table, position * table->value.size(0), exit, pass.queue);
     return positions ? add_positions(y, positions, position * y.size(1) % tokens.size(1), pass.queue) : y;
   };
 }

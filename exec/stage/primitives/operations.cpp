@@ -38,9 +38,9 @@ struct Linear : Function<Linear> {
     const at::Tensor dy = output_gradients[0].contiguous();
     if (weight->is_trained()) {
       const auto part = kept<KeptPart>(context, "part");
-      const at::Tensor x = part ? part->gathered_again() : without_history(context->get_saved_variables()[0]);
-      kept<WeightQueue>(context, "queue")->push([x, dy, weight, bias] {
-        accumulate_product(weight->gradient, rows(dy), rows(x));
+      const at::Tensor x = part ? at::Tensor() : without_history(context->get_saved_variables()[0]);
+      kept<WeightQueue>(context, "queue")->push([x, part, dy, weight, bias] {
+        accumulate_product(weight->gradient, rows(dy), rows(part ? part->gathered() : x));
         if (bias) add_rows(*bias, dy);
       });
     }

@@ -28,16 +28,18 @@ struct MoveOf {
   Role role;
 };
 
-CrossingPtr crossing_of(const Divided& divided, std::string_view tensor, MoveOf forward, MoveOf backward) {
+CrossingPtr crossing_of(const Divided& divided, std::string_view tensor, MoveOf forward, MoveOf backward,
+                        Role in_weights) {
   const PlacedBlock& block = divided.of.placed();
   const PlacedMove* const there = find_move(block, forward.phase, forward.role, tensor);
   const PlacedMove* const back = find_move(block, backward.phase, backward.role, tensor);
-  if (there == nullptr && back == nullptr) return {};
+  const PlacedMove* const for_weights = find_move(block, Phase::weight_gradient, in_weights, tensor);
+  if (there == nullptr && back == nullptr && for_weights == nullptr) return {};
   auto crossing = c10::make_intrusive<Crossing>();
   crossing->group = divided.group;
   crossing->forward = there;
   crossing->backward = back;
-  crossing->again = find_move(block, Phase::input_gradient, Role::input, tensor);
+  crossing->for_weights = for_weights;
   return crossing;
 }
 
@@ -45,7 +47,8 @@ CrossingPtr crossing_of(const Divided& divided, std::string_view tensor, MoveOf 
 
 CrossingPtr entry_of(const Divided* divided, std::string_view value) {
   if (divided == nullptr) return {};
-  return crossing_of(*divided, value, {Phase::forward, Role::input}, {Phase::input_gradient, Role::input_gradient});
+  return crossing_of(*divided, value, {Phase::forward, Role::input}, {Phase::input_gradient, Role::input_gradient},
+                     Role::input);
 }
 
 CrossingPtr entry_into(const Divided* divided, std::string_view site) {
@@ -55,7 +58,8 @@ CrossingPtr entry_into(const Divided* divided, std::string_view site) {
 
 CrossingPtr exit_of(const Divided* divided, std::string_view site) {
   if (divided == nullptr) return {};
-  return crossing_of(*divided, site, {Phase::forward, Role::output}, {Phase::input_gradient, Role::output_gradient});
+  return crossing_of(*divided, site, {Phase::forward, Role::output}, {Phase::input_gradient, Role::output_gradient},
+                     Role::output_gradient);
 }
 
 Statistics statistics_of(const Divided* divided, std::string_view site) {
@@ -71,9 +75,9 @@ at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing) {
 }
 
 KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing) {
-  if (!crossing || crossing->again == nullptr) return {};
+  if (!crossing || crossing->for_weights == nullptr) return {};
   return c10::make_intrusive<KeptPart>(
-      [part = without_history(x), crossing] { return crossing->group->moved(part, *crossing->again); });
+      [part = without_history(x), crossing] { return crossing->group->moved(part, *crossing->for_weights); });
 }
 
 }  // namespace plumb::exec

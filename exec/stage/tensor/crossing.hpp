@@ -17,7 +17,7 @@ struct Crossing final : torch::CustomClassHolder {
   TensorGroupPtr group;
   const PlacedMove* forward = nullptr;
   const PlacedMove* backward = nullptr;
-  const PlacedMove* again = nullptr;  // gathered again in I
+  const PlacedMove* for_weights = nullptr;  // in W: the value gathered again, or its gradient, which I has not gathered
 };
 using CrossingPtr = c10::intrusive_ptr<Crossing>;
 
@@ -42,7 +42,7 @@ struct Statistics {
 
 // x as it is on the other side, differentiable; of null x itself.
 [[nodiscard]] at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing);
-// Null where what was gathered is kept, or nothing was.
+// x as it waits for W, where W gathers it: a value, or the gradient of one. Null where W reads what there is.
 [[nodiscard]] KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing);
 
 }  // namespace plumb::exec

@@ -18,26 +18,30 @@ LocalIndices local_indices(const at::Tensor& of_vocabulary, std::int64_t first, 
   return {.index = shifted.mul_(mine), .mine = mine};
 }
 
-// Token ids have no gradient, so it takes an anchor.
+// Token ids have no gradient, so it takes an anchor. I moves nothing: W alone reads the gradient.
 struct EmbedPart : Function<EmbedPart> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const at::Tensor& tokens,
-                          const WeightPtr& table, std::int64_t first_row, const WeightQueuePtr& queue) {
+                          const WeightPtr& table, std::int64_t first_row, const CrossingPtr& exit,
+                          const WeightQueuePtr& queue) {
+    keep(context, "exit", exit);
     const auto [index, mine] = local_indices(tokens, first_row, table->value.size(0));
     context->save_for_backward({index, mine});
     keep(context, "table", table);
     keep(context, "queue", queue);
-    return at::embedding(table->value, index).mul_(mine.unsqueeze(-1));
+    return crossed(at::embedding(table->value, index).mul_(mine.unsqueeze(-1)), exit);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
     const auto table = kept<Weight>(context, "table");
-    const at::Tensor& dy = output_gradients[0];
-    kept<WeightQueue>(context, "queue")->push([index = saved[0], mine = saved[1], dy, table] {
-      const at::Tensor wide = dy.to(table->gradient.scalar_type()).mul(mine.unsqueeze(-1));
+    const KeptPartPtr part = kept_part(output_gradients[0], kept<Crossing>(context, "exit"));
+    const at::Tensor dy = part ? at::Tensor() : output_gradients[0];
+    kept<WeightQueue>(context, "queue")->push([index = saved[0], mine = saved[1], part, dy, table] {
+      const at::Tensor& all = part ? part->gathered() : dy;
+      const at::Tensor wide = all.to(table->gradient.scalar_type()).mul(mine.unsqueeze(-1));
       table->gradient.index_add_(0, index.flatten(), rows(wide));
     });
-    return {Variable(), Variable(), Variable(), Variable(), Variable()};
+    return {Variable(), Variable(), Variable(), Variable(), Variable(), Variable()};
   }
 };
 
@@ -95,9 +99,9 @@ struct DividedCrossEntropy : Function<DividedCrossEntropy> {
 
 }  // namespace
 
-at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row,
+at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row, const CrossingPtr& exit,
                       const WeightQueuePtr& queue) {
-  return EmbedPart::apply(anchor_of(*table, table->is_trained()), tokens, table, first_row, queue);
+  return EmbedPart::apply(anchor_of(*table, table->is_trained()), tokens, table, first_row, exit, queue);
 }
 
 at::Tensor add_positions(const at::Tensor& x, const WeightPtr& positions, std::int64_t first_token,

@@ -8,10 +8,10 @@
 
 namespace plumb::exec {
 
-// Rows of a table whose rows are those from `first_row` on; zeros for tokens of other ranks: the ranks' sum is what a
-// whole table gives, by bits.
+// Rows of a table of which this rank has those from `first_row` on, and zeros for tokens of other ranks, summed over
+// the ranks as `exit` says: what a whole table gives, by bits.
 [[nodiscard]] at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row,
-                                    const WeightQueuePtr& queue);
+                                    const CrossingPtr& exit, const WeightQueuePtr& queue);
 
 // x [batch, tokens, hidden] + the rows of `positions` from `first_token` on.
 [[nodiscard]] at::Tensor add_positions(const at::Tensor& x, const WeightPtr& positions, std::int64_t first_token,

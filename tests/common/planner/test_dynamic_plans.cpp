@@ -173,6 +173,33 @@ TEST_CASE("the split's memory limit counts the workspaces of the stage's own blo
   }
 }
 
+// With sequence parallelism a layer keeps more from I to W, whole output gradients, than before I.
+TEST_CASE("the split's memory limit holds what waits for W, where that is more than what F keeps") {
+  for (const char* const schedule : {"zb-h1", "zb-h2"}) {
+    const Scenario scenario = read_text(hybrid_block("full/dense*8") +
+                                        "cluster: {machine: local-cpu, ranks: 16, cores: 16}\n"
+                                        "training: {sequence: 64, global_batch: 16, microbatch: 1}\n"
+                                        "layout: {pipeline: 4, tensor: {degree: 4, sequence_parallel: true}}\n"
+                                        "schedule: " +
+                                        schedule + "\n");
+    const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
+    CHECK(blocks[1].kept_for_weight_bytes > blocks[1].kept_bytes);
+    for_all_splits(8, 4, [&](const Split& split) {
+      const Plan plan =
+          make_plan(scenario, {.microbatch = 1, .schedule = scenario.schedules.front(), .split = counts_of(split)});
+      const SplitProblem problem = split_problem(plan, blocks);
+      const std::vector<Bytes> memory = rank_memory(problem, plan.split);
+      const Schedule lowered = lowered_schedule(plan);
+      const ScheduleGraph graph = build_graph(lowered, plan.costs);
+      const std::vector<RankMemory> peaks = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+      for (std::size_t rank = 0; rank < memory.size(); ++rank) {
+        INFO(schedule << ", " << describe(split) << ", rank " << rank);
+        CHECK(peaks[rank].peak_bytes <= memory[rank]);
+      }
+    });
+  }
+}
+
 TEST_CASE("the split's memory limit leaves room for messages and the inputs of redone stages, by rank") {
   const std::string training = "training: {sequence: 32, global_batch: 8, microbatch: 1, recompute: ";
   const auto reserved = [&](const std::string& recompute, int ranks) {

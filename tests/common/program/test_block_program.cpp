@@ -63,6 +63,15 @@ double bytes_of(const BlockProgram& program, Collective collective, Phase phase)
   return sum;
 }
 
+std::vector<std::string> names(const BlockProgram& program, Phase phase) {
+  std::vector<std::string> all;
+  for (const StepMove* move : moves_of(program, phase)) {
+    all.push_back(std::string(name_of(move->collective)) + " of " + std::string(name_of(move->role)) + " " +
+                  move->tensor + " at " + move->site);
+  }
+  return all;
+}
+
 Software unfused() { return {.flash_attention = false, .dropout = true, .fused_projections = true}; }
 
 }  // namespace
@@ -93,13 +102,14 @@ TEST_CASE("a layer in 1d tensor layout reduces its activations twice in F and tw
   CHECK(bytes_of(layer(unfused(), 1, false), Collective::all_reduce, Phase::forward) == 0);
 }
 
-// arXiv 2205.05198, section 4.2.2: the same volume as gathers and scatters, and the inputs gathered once more in I.
+// arXiv 2205.05198, section 4.2.2: the same volume as gathers and scatters, and the inputs gathered once more for W.
 TEST_CASE("with sequence parallelism they are gathered and scattered") {
   const double bsh = 2.0 * 2 * tokens_of_sequence * hidden;
   const BlockProgram program = layer(unfused(), 4, true);
   CHECK(bytes_of(program, Collective::all_gather, Phase::forward) == 2 * bsh);
   CHECK(bytes_of(program, Collective::reduce_scatter, Phase::forward) == 2 * bsh);
-  CHECK(bytes_of(program, Collective::all_gather, Phase::input_gradient) == 4 * bsh);
+  CHECK(bytes_of(program, Collective::all_gather, Phase::input_gradient) == 2 * bsh);
+  CHECK(bytes_of(program, Collective::all_gather, Phase::weight_gradient) == 2 * bsh);
   CHECK(bytes_of(program, Collective::reduce_scatter, Phase::input_gradient) == 2 * bsh);
   CHECK(bytes_of(program, Collective::all_reduce, Phase::forward) == 0);
 }
@@ -122,6 +132,45 @@ TEST_CASE("collectives of the backward hide behind matmuls only where the softwa
   // Alone, I takes as long: what its collectives hide behind is W. Together both are hidden whole.
   CHECK(hidden_times.input_gradient.value == Approx(exposed.input_gradient.value));
   CHECK(hidden_times.hidden.value == Approx(2 * 2 * 3.0 / 4 * bsh / 1e12));
+
+  // arXiv 2205.05198, section 4.2.2: a full backward hides both gathers of inputs and both scatters of their gradients;
+  // where I and W are apart, W waits for the gathers and I for the scatters.
+  const double each = 3.0 / 4 * bsh / 1e12;
+  const PhaseTimes by_tokens = phase_times(layer(software, 4, true), machine, group);
+  software.tensor_overlap = false;
+  const PhaseTimes exposed_by_tokens = phase_times(layer(software, 4, true), machine, group);
+  CHECK(by_tokens.hidden.value == Approx(4 * each));
+  CHECK(by_tokens.input_gradient_moves.value == Approx(4 * each));
+  CHECK(by_tokens.weight_gradient_moves.value == Approx(2 * each));
+  CHECK(exposed_by_tokens.hidden.value == 0);
+  CHECK(exposed_by_tokens.input_gradient_moves.value == Approx(4 * each));
+  CHECK(exposed_by_tokens.weight_gradient_moves.value == Approx(2 * each));
+  CHECK(exposed_by_tokens.weight_gradient.value == Approx(by_tokens.weight_gradient.value));
+}
+
+// W reads the outputs of two norms, of attention and activation, and the gradients of q, k, v, of what widens, and of
+// what attention and MLP give: these two alone as I has gathered them. F keeps as many elements, and statistics.
+TEST_CASE("what waits for W is divided, but for the gradients that I has gathered") {
+  const double bsh = 2.0 * 2 * tokens_of_sequence * hidden;
+  Software software;
+  CHECK(program_memory(layer(software, 1, false)).kept_for_weight == 16 * bsh);
+  for (const int tensor : {2, 4, 8}) {
+    const ProgramMemory by_tokens = program_memory(layer(software, tensor, true));
+    CHECK(by_tokens.kept_for_weight == Approx((14.0 / tensor + 2) * bsh));
+    CHECK(by_tokens.kept == Approx(16.0 / tensor * bsh).epsilon(0.01));
+    CHECK(program_memory(layer(software, tensor, false)).kept_for_weight == Approx((12.0 / tensor + 4) * bsh));
+  }
+  // Of the embedding's output W reads the gradient alone, and gathers it.
+  const Model model = gpt();
+  const KernelContext context{
+      .sequence = tokens_of_sequence, .microbatch = 2, .precision = ElementType::fp16, .software = software};
+  const PlacedBlock placed =
+      place_block(model, 0, {.degree = 4, .sequence_parallel = true}, {.sequences = 2, .sequence = tokens_of_sequence});
+  const BlockProgram embedding =
+      block_program(embedding_operations(model, operation_context(context)), context, placed);
+  CHECK(names(embedding, Phase::input_gradient).empty());
+  CHECK(names(embedding, Phase::weight_gradient) ==
+        std::vector<std::string>{"all-gather of output gradient embedding at embedding"});
 }
 
 TEST_CASE("the host's launches are the least that a phase takes") {
@@ -147,15 +196,6 @@ std::vector<Operation> operations_of(const Model& model, std::size_t block, cons
 }
 
 using NamedMove = std::tuple<Phase, Role, std::string, Collective>;
-
-std::vector<std::string> names(const BlockProgram& program, Phase phase) {
-  std::vector<std::string> all;
-  for (const StepMove* move : moves_of(program, phase)) {
-    all.push_back(std::string(name_of(move->collective)) + " of " + std::string(name_of(move->role)) + " " +
-                  move->tensor + " at " + move->site);
-  }
-  return all;
-}
 
 }  // namespace
 
@@ -200,12 +240,12 @@ TEST_CASE("collectives come in the order in which a layer needs them, its backwa
             "all-gather of input norm_1 at attention.q", "reduce-scatter of output attention.out at attention.out",
             "all-gather of input norm_2 at mlp.up", "reduce-scatter of output mlp.down at mlp.down"});
   CHECK(names(program, Phase::input_gradient) ==
-        std::vector<std::string>{
-            "all-gather of output gradient mlp.down at mlp.down", "all-gather of input norm_2 at mlp.up",
-            "reduce-scatter of input gradient norm_2 at mlp.up",
-            "all-gather of output gradient attention.out at attention.out", "all-gather of input norm_1 at attention.v",
-            "reduce-scatter of input gradient norm_1 at attention.q"});
-  CHECK(names(program, Phase::weight_gradient).empty());
+        std::vector<std::string>{"all-gather of output gradient mlp.down at mlp.down",
+                                 "reduce-scatter of input gradient norm_2 at mlp.up",
+                                 "all-gather of output gradient attention.out at attention.out",
+                                 "reduce-scatter of input gradient norm_1 at attention.q"});
+  CHECK(names(program, Phase::weight_gradient) ==
+        std::vector<std::string>{"all-gather of input norm_2 at mlp.up", "all-gather of input norm_1 at attention.v"});
 }
 
 // Of a token the largest logit, the sum of exponentials and the target's logit, in fp32 (arXiv 1909.08053, section 3).

@@ -54,11 +54,13 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
   const BlockMoves moves = block_moves("block 1", division.placed());
   const Made forward = all_of(moves, Phase::forward);
   const Made backward = all_of(moves, Phase::input_gradient);
-  REQUIRE(forward.size() == 4);   // gathered before and scattered behind the mixer and the MLP
-  REQUIRE(backward.size() == 6);  // the mirror of that, and both gathered again
+  const Made of_weights = all_of(moves, Phase::weight_gradient);
+  REQUIRE(forward.size() == 4);     // gathered before and scattered behind the mixer and the MLP
+  REQUIRE(backward.size() == 4);    // the mirror of that
+  REQUIRE(of_weights.size() == 2);  // both gathered again
   run(moves, Phase::forward, forward);
   run(moves, Phase::input_gradient, backward);
-  run(moves, Phase::weight_gradient, {});
+  run(moves, Phase::weight_gradient, of_weights);
 
   const Division other(test::llama(2), 2, by_tokens, training(), 1);
   const BlockMoves of_other = block_moves("block 2", other.placed());
@@ -78,9 +80,14 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
        "input norm_2 (site mlp.gate) was made where this comes next"},
       {"a gradient is gathered behind what needs it", Phase::input_gradient,
        [](Made& made, const Made&) { std::swap(made[0], made[1]); }, "was made where this comes next"},
-      {"nothing is gathered again", Phase::input_gradient,
-       [](Made& made, const Made&) { made.erase(made.begin() + 1); },
+      {"nothing is gathered again", Phase::weight_gradient, [](Made& made, const Made&) { made.clear(); },
+       "the all-gather of the input norm_2 (site mlp.up) was not made"},
+      {"one input is not gathered again", Phase::weight_gradient,
+       [](Made& made, const Made&) { made.erase(made.begin()); },
        "was made where this comes next: the all-gather of the input norm_2"},
+      {"I gathers again what W does", Phase::input_gradient,
+       [&](Made& made, const Made&) { made.insert(made.begin() + 1, of_weights[0]); },
+       "the all-gather of the input norm_2 (site mlp.up) was made where this comes next"},
       {"a gradient's sum is skipped", Phase::input_gradient, [](Made& made, const Made&) { made.pop_back(); },
        "the reduce-scatter of the input gradient norm_1 (site attention.q) was not made"},
       {"I makes what F does", Phase::input_gradient, [](Made& made, const Made& other_phase) { made = other_phase; },
@@ -91,7 +98,7 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
       {"another block's move", Phase::forward,
        [&](Made& made, const Made&) { made[0] = all_of(of_other, Phase::forward)[0]; },
        "input norm_1 (site attention.q) was made where this comes next: the all-gather of the input norm_1"},
-      {"W moves something", Phase::weight_gradient,
+      {"W moves something else", Phase::weight_gradient,
        [](Made& made, const Made& other_phase) { made.push_back(other_phase[0]); },
        "was made when all moves of this action had been"},
   };
