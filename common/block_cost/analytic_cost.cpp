@@ -56,7 +56,7 @@ void require_countable_block(double bytes, const Scenario& scenario) {
 // The most that a move of the block has on either side of it beyond a boundary: with sequence parallelism all tokens.
 Bytes moved_whole(const BlockShapes& shapes, const Training& training, Bytes boundary) {
   std::int64_t largest = 0;
-  for (const PlacedMove& each : shapes.placed->moves) {
+  for (const PlacedMove& each : shapes.placed.moves) {
     if (!each.move.collective || each.role == Role::statistics) continue;
     largest = std::max({largest, each.move.elements_from, each.move.elements_to});
   }
@@ -77,9 +77,9 @@ Bytes gathered_for_weight(const BlockShapes& shapes, const Training& training) {
 // Whether several products give back the gradient of one value that is then moved.
 bool adds_up_before_move(const BlockShapes& shapes, const Software& software) {
   if (software.fused_projections) return false;
-  return std::ranges::any_of(shapes.placed->moves, [&](const PlacedMove& each) {
+  return std::ranges::any_of(shapes.placed.moves, [&](const PlacedMove& each) {
     if (!each.move.collective || each.role != Role::input_gradient) return false;
-    return std::ranges::count_if(shapes.placed->sites, [&](const PlacedSite& site) {
+    return std::ranges::count_if(shapes.placed.sites, [&](const PlacedSite& site) {
              return is_matmul(site.kind) && site.inputs.front().whole.name == each.tensor;
            }) > 1;
   });
@@ -129,7 +129,7 @@ void load_experts(std::vector<Operation>& operations, double load) {
 ParameterShare count_of_rank(const BlockShapes& shapes) {
   ParameterShare sum;
   for (const Parameter& parameter : shapes.parameters) {
-    const std::int64_t ways = ways_of(parameter, *shapes.placed);
+    const std::int64_t ways = ways_of(parameter, shapes.placed);
     const std::int64_t part = (elements(parameter) + ways - 1) / ways;
     sum.all += part;
     sum.trained += parameter.frozen ? 0 : part;
@@ -158,17 +158,17 @@ ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, S
   const Machine machine = machine_in_training(scenario);
   const KernelContext context = kernel_context(scenario, slice);
   const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
-  const BlockProgram program = block_program(shapes.operations, context, *shapes.placed);
+  const BlockProgram program = block_program(shapes.operations, context, shapes.placed);
   const PhaseTimes times = phase_times(program, machine, group);
   const ProgramMemory memory = program_memory(program);
   const double largest =
-      largest_kept(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, *shapes.placed));
+      largest_kept(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, shapes.placed));
   const double slices = static_cast<double>(training.sequence) / static_cast<double>(tokens_of(context));
   require_countable_block(std::max({memory.kept, memory.kept_for_weight, largest}) * slices, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role == ParameterRole::lookup || parameter.frozen) continue;
-    largest_parameter = std::max(largest_parameter, elements(parameter) / ways_of(parameter, *shapes.placed));
+    largest_parameter = std::max(largest_parameter, elements(parameter) / ways_of(parameter, shapes.placed));
   }
   const Bytes boundary = bytes_of_tokens(boundary_of_rank(scenario), tokens_of(context), training.sequence);
 

@@ -107,7 +107,7 @@ Machine machine_in_training(const Scenario& scenario) {
 BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
   const KernelContext context = kernel_context(scenario, slice);
   const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(context));
-  return block_program(shapes.operations, context, *shapes.placed);
+  return block_program(shapes.operations, context, shapes.placed);
 }
 
 StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {

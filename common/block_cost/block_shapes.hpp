@@ -1,7 +1,6 @@
 // What the cost of a block is made of: its operations and its parameter tensors, as they are trained.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "common/model/operations.hpp"
@@ -14,8 +13,7 @@ namespace plumb {
 struct BlockShapes {
   std::vector<Operation> operations;
   std::vector<Parameter> parameters;
-  // As the scenario's tensor layout divides it, of its microbatch.
-  std::shared_ptr<const PlacedBlock> placed = {};
+  PlacedBlock placed = {};           // as the scenario's tensor layout divides it, of its microbatch
   std::vector<Operation> made = {};  // with LoRA: what an action makes, which is more than what is kept of it
 };
 
