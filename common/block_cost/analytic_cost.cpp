@@ -153,12 +153,12 @@ KernelContext kernel_context(const Scenario& scenario, Slice slice) {
           .slice = slice};
 }
 
-ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, Slice slice) {
+ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice slice) {
+  const auto& [shapes, program] = work;
   const Training& training = scenario.training;
   const Machine machine = machine_in_training(scenario);
   const KernelContext context = kernel_context(scenario, slice);
   const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
-  const BlockProgram program = block_program(shapes.operations, context, shapes.placed);
   const PhaseTimes times = phase_times(program, machine, group);
   const ProgramMemory memory = program_memory(program);
   const double largest =

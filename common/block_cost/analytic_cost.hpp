@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/block_cost/block_costs.hpp"
-#include "common/block_cost/block_shapes.hpp"
+#include "common/block_cost/block_work.hpp"
 #include "common/cost/costs.hpp"
 #include "common/program/block_program.hpp"
 #include "common/scenario/scenario.hpp"
@@ -22,7 +22,7 @@ void load_experts(std::vector<Operation>& operations, double load);
 
 void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients);
 
-// One rank's, of shapes that are those of the slice. Throws InputError for activations of more than 8 PiB.
-[[nodiscard]] ComputeCost analytic_cost(const BlockShapes& shapes, const Scenario& scenario, Slice slice);
+// One rank's, of work that is that of the slice. Throws InputError for activations of more than 8 PiB.
+[[nodiscard]] ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice slice);
 
 }  // namespace plumb

@@ -7,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/analytic_cost.hpp"
-#include "common/block_cost/block_shapes.hpp"
+#include "common/block_cost/block_work.hpp"
 #include "common/cost/profile_noise.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/model/lora.hpp"
@@ -105,9 +105,7 @@ Machine machine_in_training(const Scenario& scenario) {
 }
 
 BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
-  const KernelContext context = kernel_context(scenario, slice);
-  const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(context));
-  return block_program(shapes.operations, context, shapes.placed);
+  return work_of_block(scenario, block, slice)->program;
 }
 
 StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
@@ -123,9 +121,12 @@ namespace {
 
 // Of one slice, or of the whole microbatch.
 ComputeCost analytic_cost_of(const Scenario& scenario, std::size_t block, Slice slice) {
-  BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario, slice)));
-  if (scenario.expert_load != 1) load_experts(shapes.operations, scenario.expert_load);
-  return analytic_cost(shapes, scenario, slice);
+  const std::shared_ptr<const BlockWork> work = work_of_block(scenario, block, slice);
+  if (scenario.expert_load == 1) return analytic_cost(*work, scenario, slice);
+  BlockWork loaded = *work;
+  load_experts(loaded.shapes.operations, scenario.expert_load);
+  loaded.program = block_program(loaded.shapes.operations, kernel_context(scenario, slice), loaded.shapes.placed);
+  return analytic_cost(loaded, scenario, slice);
 }
 
 SliceLengths lengths_of(const std::vector<Slice>& slices) {
@@ -142,9 +143,8 @@ ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block,
 constexpr std::array phases{&SlicePart::forward, &SlicePart::input_gradient, &SlicePart::weight_gradient};
 
 SlicePart flops_of(const Scenario& scenario, std::size_t block, Slice slice) {
-  const KernelContext context = kernel_context(scenario, slice);
-  SlicePart sum{.tokens = static_cast<double>(tokens_of(context))};
-  for (const Operation& operation : shapes_of_block(scenario, block, operation_context(context)).operations) {
+  SlicePart sum{.tokens = static_cast<double>(tokens_of(kernel_context(scenario, slice)))};
+  for (const Operation& operation : work_of_block(scenario, block, slice)->shapes.operations) {
     sum.forward += operation.forward.value * sum.tokens;
     sum.input_gradient += operation.input_gradient.value * sum.tokens;
     sum.weight_gradient += operation.weight_gradient.value * sum.tokens;
@@ -175,9 +175,8 @@ ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::si
 
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
-  const BlockShapes shapes = shapes_of_block(scenario, block, operation_context(kernel_context(scenario)));
   // A tied head may have been measured together with its copy of the table.
-  const ParameterShare own = count_of_rank(shapes);
+  const ParameterShare own = count_of_rank(work_of_block(scenario, block)->shapes);
   if (cost.parameters > own.all && !scenario.training.lora) {
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/model/first_equal.hpp"
 #include "common/model/operation_list.hpp"
 
 namespace plumb {
@@ -150,7 +151,12 @@ Flops model_flops(const Model& model, std::int64_t sequence, std::int64_t sequen
     }
   };
   count(embedding_operations(model, context));
-  for (std::size_t i = 0; i < model.layers.size(); ++i) count(layer_operations(model, i, context));
+  const std::vector<std::size_t> first = first_equal(model.layers, [](std::size_t, std::size_t) { return true; });
+  std::vector<std::vector<Operation>> of_block(first.size());
+  for (std::size_t block = 1; block <= model.layers.size(); ++block) {
+    if (first[block] == block) of_block[block] = layer_operations(model, block - 1, context);
+    count(of_block[first[block]]);
+  }
   count(head_operations(model, context));
   count(mtp_operations(model, context));
   return per_token * real(sequence) * real(sequences);

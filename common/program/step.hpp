@@ -38,6 +38,7 @@ struct ProgramStep {
   // Of a move: it runs on a stream of its own beside these steps, by their places in the list, and takes time only
   // beyond theirs. All else waits for what stands before it in its phase.
   std::vector<std::size_t> beside = {};
+  bool operator==(const ProgramStep&) const = default;
 };
 
 // What an operation leaves for the backward, bytes on one rank.
@@ -46,12 +47,14 @@ struct KeptValue {
   double until_weight_gradient = 0;  // … from I on
   double alone = 0;                  // its own largest moment: what it keeps, divided as its work is
   bool redone = false;               // selective recompute frees it behind F and makes it again
+  bool operator==(const KeptValue&) const = default;
 };
 
 struct BlockProgram {
   std::vector<ProgramStep> steps = {};  // of a microbatch: F in this order, I and W against it
   std::vector<StepMove> once = {};      // of a step: gradients that stayed summands of the tensor group's ranks
   std::vector<KeptValue> kept = {};     // by operation
+  bool operator==(const BlockProgram&) const = default;
 };
 
 }  // namespace plumb

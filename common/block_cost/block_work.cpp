@@ -1,0 +1,93 @@
+#include "common/block_cost/block_work.hpp"
+
+#include <algorithm>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "common/block_cost/analytic_cost.hpp"
+
+namespace plumb {
+namespace {
+
+// All that the answer depends on.
+struct Question {
+  std::size_t block = 0;
+  Slice slice;
+  TensorLayout tensor;
+  std::int64_t sequence = 0;
+  std::int64_t microbatch = 0;
+  ElementType precision = ElementType::bf16;
+  std::optional<Lora> lora;
+  Model model;
+  Software software;
+  bool operator==(const Question&) const = default;
+};
+
+// Of the layers the one that the block is or, behind the head, is made of: wherever it stands in whichever model.
+// Adapters of other layers decide how far a backward goes.
+void leave_other_layers_out(Question& question) {
+  Model& model = question.model;
+  model.name.clear();
+  if (question.lora || model.layers.empty()) return;
+  const bool head = question.block > model.layers.size();
+  if (question.block == 0) {
+    model.layers.clear();
+  } else {
+    model.layers = {head ? model.layers.back() : model.layers[question.block - 1]};
+    question.block = head ? 2 : 1;
+  }
+}
+
+Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
+  slice.tokens = tokens_of(kernel_context(scenario, slice));
+  Question question{.block = block,
+                    .slice = slice,
+                    .tensor = scenario.layout.tensor,
+                    .sequence = scenario.training.sequence,
+                    .microbatch = scenario.training.microbatch,
+                    .precision = scenario.training.precision,
+                    .lora = scenario.training.lora,
+                    .model = scenario.model,
+                    .software = scenario.software};
+  leave_other_layers_out(question);
+  return question;
+}
+
+BlockWork made(const Question& question) {
+  Scenario scenario{.model = question.model, .software = question.software};
+  scenario.training.sequence = question.sequence;
+  scenario.training.microbatch = question.microbatch;
+  scenario.training.precision = question.precision;
+  scenario.training.lora = question.lora;
+  scenario.layout.tensor = question.tensor;
+  const KernelContext context = kernel_context(scenario, question.slice);
+  BlockWork work{.shapes = shapes_of_block(scenario, question.block, operation_context(context)), .program = {}};
+  work.program = block_program(work.shapes.operations, context, work.shapes.placed);
+  return work;
+}
+
+struct Answer {
+  Question question;
+  std::shared_ptr<const BlockWork> work;
+};
+
+constexpr std::size_t most_remembered = 128;
+
+}  // namespace
+
+std::shared_ptr<const BlockWork> work_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
+  thread_local std::list<Answer> remembered;  // the last one first
+  Question question = question_of(scenario, block, slice);
+  const auto found = std::ranges::find(remembered, question, &Answer::question);
+  if (found != remembered.end()) {
+    remembered.splice(remembered.begin(), remembered, found);
+    return remembered.front().work;
+  }
+  auto work = std::make_shared<const BlockWork>(made(question));
+  remembered.push_front({.question = std::move(question), .work = work});
+  if (remembered.size() > most_remembered) remembered.pop_back();
+  return work;
+}
+
+}  // namespace plumb
