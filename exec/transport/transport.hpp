@@ -24,9 +24,7 @@ class ReceiveArena;     // exec/transport/receive_arena.hpp
 // steps. `collective`: what exec/transport/collectives sends; `sums`: what SumsBeside sends back there.
 enum class Channel : std::uint8_t { forward, backward, control, collective, sums };
 
-[[nodiscard]] constexpr bool between_hosts(Channel channel) {
-  return channel == Channel::control || channel == Channel::collective || channel == Channel::sums;
-}
+[[nodiscard]] constexpr bool between_hosts(Channel channel) { return channel >= Channel::control; }
 
 struct Received {
   Payload payload;
@@ -64,8 +62,7 @@ class Transport : public CountsGroups {
   // before they are needed, as far ahead as the transport has buffers for.
   virtual void expect(int peer, Channel channel, std::size_t bytes, int count) = 0;
 
-  // Whether the oldest expected message is here, so that receiving it takes no time. Of messages between hosts; where
-  // they move on streams never.
+  // Whether the oldest expected message is here, so that receiving it takes no time. Where they move on streams never.
   [[nodiscard]] virtual bool has_message(int /*peer*/, Channel /*channel*/) { return false; }
 
   // Waits for the oldest expected message. A size other than expected is a RunError.
