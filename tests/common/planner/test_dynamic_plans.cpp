@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/block_cost/block_costs.hpp"
-#include "common/graph/memory.hpp"
 #include "common/plan/cut_problem.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/planner.hpp"
@@ -162,9 +161,7 @@ TEST_CASE("the split's memory limit counts the workspaces of the stage's own blo
     const Plan plan = make_plan(scenario, {.microbatch = 1, .split = counts_of({{first, 8 - first}})});
     const SplitProblem problem = split_problem(plan, blocks);
     const std::vector<Bytes> memory = rank_memory(problem, plan.split);
-    const Schedule lowered = lowered_schedule(plan);
-    const ScheduleGraph graph = build_graph(lowered, plan.costs);
-    const std::vector<RankMemory> peaks = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+    const std::vector<RankMemory> peaks = memory_by_path(plan);
     for (std::size_t rank = 0; rank < memory.size(); ++rank) {
       CAPTURE(first, rank);
       CHECK(peaks[rank].peak_bytes <= memory[rank]);
@@ -189,9 +186,7 @@ TEST_CASE("the split's memory limit holds what waits for W, where that is more t
           make_plan(scenario, {.microbatch = 1, .schedule = scenario.schedules.front(), .split = counts_of(split)});
       const SplitProblem problem = split_problem(plan, blocks);
       const std::vector<Bytes> memory = rank_memory(problem, plan.split);
-      const Schedule lowered = lowered_schedule(plan);
-      const ScheduleGraph graph = build_graph(lowered, plan.costs);
-      const std::vector<RankMemory> peaks = memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+      const std::vector<RankMemory> peaks = memory_by_path(plan);
       for (std::size_t rank = 0; rank < memory.size(); ++rank) {
         INFO(schedule << ", " << describe(split) << ", rank " << rank);
         CHECK(peaks[rank].peak_bytes <= memory[rank]);

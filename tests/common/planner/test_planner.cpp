@@ -28,12 +28,8 @@ Seconds by_hand(const Plan& plan) {
 }
 
 Bytes peak_by_hand(const Plan& plan) {
-  const Schedule lowered = lowered_schedule(plan);
-  const ScheduleGraph graph = build_graph(lowered, plan.costs);
   Bytes peak;
-  for (const RankMemory& memory : memory_over_time(graph, evaluate(graph), plan.costs, lowered)) {
-    peak = std::max(peak, memory.peak_bytes);
-  }
+  for (const RankMemory& memory : memory_by_path(plan)) peak = std::max(peak, memory.peak_bytes);
   return peak;
 }
 
