@@ -23,6 +23,12 @@ struct Payload {
   MomentPtr ready = {};
 };
 
+// Memory of the host, not cleared, that no account counts.
+[[nodiscard]] inline Payload plain_memory(std::size_t bytes) {
+  std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+  return {.owner = memory, .data = memory.get(), .size = bytes};
+}
+
 // Several payloads that travel as one message, in their order.
 using Parcel = std::vector<Payload>;
 

@@ -1,6 +1,5 @@
 #include "exec/run/overlapped_reduction.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/plan/plan_costs.hpp"
@@ -8,8 +7,8 @@
 namespace plumb::exec {
 namespace {
 
-// Of each stage that reduces beside it.
-std::vector<std::int32_t> last_backwards(const Plan& plan, const std::vector<Action>& actions) {
+// Of each stage that reduces beside it: the stage by the place.
+std::map<std::int32_t, std::int32_t> last_backwards(const Plan& plan, const std::vector<Action>& actions) {
   std::map<std::int32_t, std::int32_t> last;
   for (std::size_t index = 0; index < actions.size(); ++index) {
     const ActionKind kind = actions[index].kind;
@@ -17,30 +16,25 @@ std::vector<std::int32_t> last_backwards(const Plan& plan, const std::vector<Act
       last[actions[index].stage] = static_cast<std::int32_t>(index);
     }
   }
-  std::vector<std::int32_t> places;
+  std::map<std::int32_t, std::int32_t> stages;
   for (const auto& [stage, index] : last) {
-    if (reduces_beside_backward(plan, stage)) places.push_back(index);
+    if (reduces_beside_backward(plan, stage)) stages[index] = stage;
   }
-  return places;
+  return stages;
 }
 
 }  // namespace
 
 OverlappedReduction::OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world,
                                          std::vector<int> data_group)
-    : actions_(actions),
-      last_backwards_(last_backwards(plan, actions)),
+    : last_backwards_(last_backwards(plan, actions)),
       bucket_bytes_(bucket_bytes(plan.software, static_cast<int>(data_group.size()))),
       sums_(world, std::move(data_group)) {}
 
 void OverlappedReduction::prepare(std::int32_t index, Stage& stage) {
-  if (std::ranges::find(last_backwards_, index) == last_backwards_.end()) return;
-  stage.report_gradients(
-      [this, of = actions_[static_cast<std::size_t>(index)].stage](DeviceFloats gradient) { add(of, gradient); });
-}
-
-void OverlappedReduction::complete(std::int32_t index) {
-  if (std::ranges::find(last_backwards_, index) != last_backwards_.end()) start_bucket();
+  const auto found = last_backwards_.find(index);
+  if (found == last_backwards_.end()) return;
+  stage.report_gradients([this, of = found->second](DeviceFloats gradient) { add(of, gradient); });
 }
 
 Bytes OverlappedReduction::finish(std::int32_t stage, Clock::time_point deadline) {

@@ -24,8 +24,8 @@ class OverlappedReduction {
 
   // Before the W or B at `index` of the list. Throws as Transport::send while the stage runs it.
   void prepare(std::int32_t index, Stage& stage);
-  // Behind it: what is left of a bucket starts.
-  void complete(std::int32_t index);
+  // Behind a compute action: what is left of a bucket starts.
+  void complete() { start_bucket(); }
   // Takes on what has come. Never waits.
   void progress() { sums_.progress(); }
   // Waits for all; the bytes of gradients that the stage has reported. Throws as Collectives::all_reduce.
@@ -35,8 +35,7 @@ class OverlappedReduction {
   void add(std::int32_t stage, DeviceFloats gradient);
   void start_bucket();
 
-  const std::vector<Action>& actions_;
-  std::vector<std::int32_t> last_backwards_;  // places in the list, of stages that are reduced beside them
+  std::map<std::int32_t, std::int32_t> last_backwards_;  // stages that are reduced beside them, by place in the list
   Bytes bucket_bytes_;
   std::vector<DeviceFloats> bucket_;
   Bytes in_bucket_;

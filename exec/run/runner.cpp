@@ -233,7 +233,7 @@ class RankRun {
     }
     if (overlapped_) overlapped_->prepare(position_.action, stages_.held(action.stage));
     Payload output = computed(action, std::move(input));
-    if (overlapped_) overlapped_->complete(position_.action);
+    if (overlapped_) overlapped_->complete();
     if (asynchronous_) output.ready = here().end = device_.compute().record();
     hand_on(action, std::move(output));
   }

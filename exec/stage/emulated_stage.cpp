@@ -117,7 +117,7 @@ class EmulatedStage : public Stage {
 
   Parcel evict(int microbatch) override {
     advance(microbatch, Progress::activations_kept, Progress::evicted);
-    return {buffer(static_cast<std::size_t>(cost_.kept_bytes.value))};
+    return {plain_memory(static_cast<std::size_t>(cost_.kept_bytes.value))};
   }
 
   void load(int microbatch, Parcel parcel) override {
@@ -198,14 +198,9 @@ class EmulatedStage : public Stage {
     throw RunError("", fmt::format("stage {} got {} bytes, expected {}", shape_.stage, payload.size, bytes));
   }
 
+  // What the bytes are does not matter, and touching them would cost time that nobody predicted.
   [[nodiscard]] Payload boundary(int microbatch, bool wanted) const {
-    return wanted ? buffer(boundary_bytes(microbatch)) : Payload{};
-  }
-
-  // Not cleared: what the bytes are does not matter, and touching them would cost time that nobody predicted.
-  [[nodiscard]] static Payload buffer(std::size_t bytes) {
-    std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
-    return {.owner = memory, .data = memory.get(), .size = bytes};
+    return wanted ? plain_memory(boundary_bytes(microbatch)) : Payload{};
   }
 
   ComputeCost cost_;

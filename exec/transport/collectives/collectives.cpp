@@ -96,15 +96,6 @@ std::vector<Payload> receive_from_all(Call& call, std::size_t bytes) {
   return received;
 }
 
-// `own` and what was received of its size, into `sum`.
-void add_to(std::span<const std::byte> own, const Call& call, const std::vector<Payload>& received,
-            std::span<std::byte> sum, ElementType type) {
-  std::vector<const std::byte*> parts;
-  for (const Payload& payload : received) parts.push_back(payload.data);
-  parts[call.position()] = own.data();
-  add_in_order(parts, type, sum);
-}
-
 template <class List>
 void expect_around(Call& call, const List& parts) {
   for (std::size_t distance = 1; distance < call.size(); ++distance) {
@@ -175,8 +166,8 @@ void Collectives::all_reduce(std::span<const int> group, std::span<std::byte> va
     for (std::size_t block = 0; block < blocks.size(); ++block) {
       const bool more = block + 1 < blocks.size();
       if (more) send_to_each(call, blocks[block + 1]);
-      Payload sum = memory_of(own(block).size());
-      add_to(own(block), call, received, bytes_in(sum), type);
+      Payload sum = plain_memory(own(block).size());
+      add_received(own(block), call.position(), received, bytes_in(sum), type);
       copy(bytes_in(sum), own(block));
       begin_ring(call, std::move(sum));
       if (more) received = receive_from_all(call, own(block + 1).size());
@@ -205,7 +196,7 @@ void Collectives::reduce_scatter(std::span<const int> group, ConstParts parts, s
     }
     expect_from_all(call, own.size());
     send_to_each(call, parts);
-    add_to(own, call, receive_from_all(call, own.size()), sum, type);
+    add_received(own, call.position(), receive_from_all(call, own.size()), sum, type);
   });
 }
 
@@ -232,7 +223,7 @@ void Collectives::reduce(std::span<const int> group, int root, std::span<std::by
       call.send(to, copy_of(values));
     } else {
       expect_from_all(call, values.size());
-      add_to(values, call, receive_from_all(call, values.size()), values, type);
+      add_received(values, call.position(), receive_from_all(call, values.size()), values, type);
     }
   });
 }

@@ -15,14 +15,18 @@ namespace plumb::exec {
 using Parts = std::span<const std::span<std::byte>>;
 using ConstParts = std::span<const std::span<const std::byte>>;
 
-// `values` cut into as many parts as near to equal as whole elements of `width` bytes allow: the first ones have one
-// element more. `Byte`: std::byte or const std::byte.
+// Elements of one of so many parts as near to equal as can be: the first ones have one more.
+[[nodiscard]] constexpr std::size_t elements_of_part(std::size_t elements, std::size_t parts, std::size_t part) {
+  return elements / parts + (part < elements % parts ? 1 : 0);
+}
+
+// `values` cut into parts of so many elements, of `width` bytes each. `Byte`: std::byte or const std::byte.
 template <class Byte>
 [[nodiscard]] std::vector<std::span<Byte>> equal_parts(std::span<Byte> values, std::size_t parts, std::size_t width) {
   const std::size_t elements = values.size() / width;
   std::vector<std::span<Byte>> cut;
   for (std::size_t part = 0, at = 0; part < parts; at += cut[part++].size()) {
-    cut.push_back(values.subspan(at, width * (elements / parts + (part < elements % parts ? 1 : 0))));
+    cut.push_back(values.subspan(at, width * elements_of_part(elements, parts, part)));
   }
   return cut;
 }

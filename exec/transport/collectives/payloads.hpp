@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <span>
+#include <vector>
 
 #include "exec/device/payload.hpp"
+#include "exec/transport/collectives/sum.hpp"
 
 namespace plumb::exec {
 
@@ -14,19 +15,21 @@ inline void copy(std::span<const std::byte> from, std::span<std::byte> to) {
   if (!from.empty()) std::memmove(to.data(), from.data(), from.size());
 }
 
-// Not cleared.
-[[nodiscard]] inline Payload memory_of(std::size_t bytes) {
-  if (bytes == 0) return {};
-  std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
-  return {.owner = memory, .data = memory.get(), .size = bytes};
-}
-
 [[nodiscard]] inline std::span<std::byte> bytes_in(const Payload& payload) { return {payload.data, payload.size}; }
 
 [[nodiscard]] inline Payload copy_of(std::span<const std::byte> values) {
-  Payload payload = memory_of(values.size());
+  Payload payload = plain_memory(values.size());
   copy(values, bytes_in(payload));
   return payload;
+}
+
+// Into `sum`: `own`, of the rank at `position` of the group, and what the others have sent of its size, by position.
+inline void add_received(std::span<const std::byte> own, std::size_t position, const std::vector<Payload>& received,
+                         std::span<std::byte> sum, ElementType type) {
+  std::vector<const std::byte*> parts;
+  for (const Payload& payload : received) parts.push_back(payload.data);
+  parts[position] = own.data();
+  add_in_order(parts, type, sum);
 }
 
 }  // namespace plumb::exec

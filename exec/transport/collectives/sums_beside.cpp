@@ -7,7 +7,6 @@
 
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/collectives/payloads.hpp"
-#include "exec/transport/collectives/sum.hpp"
 
 namespace plumb::exec {
 
@@ -59,10 +58,11 @@ void SumsBeside::advance(const Clock::time_point* deadline) {
   }
 }
 
-Payload SumsBeside::receive(std::size_t distance, Channel channel, Clock::time_point deadline) {
-  const int peer = group_[before(distance)];
+std::optional<Payload> SumsBeside::receive(std::size_t from, Channel channel, const Clock::time_point* deadline) {
+  const int peer = group_[from];
+  if (deadline == nullptr && !transport_.has_message(peer, channel)) return std::nullopt;
   waits_for_ = fmt::format(", waiting for rank {}", peer);
-  Payload payload = transport_.receive(peer, channel, deadline).payload;
+  Payload payload = transport_.receive(peer, channel, deadline == nullptr ? Clock::now() : *deadline).payload;
   waits_for_.clear();
   transport_.count_received(group_, Bytes{static_cast<std::int64_t>(payload.size)});
   return payload;
@@ -71,20 +71,17 @@ Payload SumsBeside::receive(std::size_t distance, Channel channel, Clock::time_p
 bool SumsBeside::take_summands(Sum& sum, const Clock::time_point* deadline) {
   for (; sum.summands_from < group_.size(); ++sum.summands_from) {
     const std::size_t from = before(sum.summands_from);
-    if (deadline == nullptr && !transport_.has_message(group_[from], Channel::collective)) return false;
-    sum.summands[from] =
-        receive(sum.summands_from, Channel::collective, deadline == nullptr ? Clock::now() : *deadline);
+    std::optional<Payload> summand = receive(from, Channel::collective, deadline);
+    if (!summand) return false;
+    sum.summands[from] = *std::move(summand);
   }
   return true;
 }
 
 void SumsBeside::add_and_send(Sum& sum) {
   const std::span<std::byte> own = sum.parts[position_];
-  std::vector<const std::byte*> summands;
-  for (const Payload& payload : sum.summands) summands.push_back(payload.data);
-  summands[position_] = own.data();
-  const Payload total = memory_of(own.size());
-  add_in_order(summands, ElementType::fp32, bytes_in(total));
+  const Payload total = plain_memory(own.size());
+  add_received(own, position_, sum.summands, bytes_in(total), ElementType::fp32);
   copy(bytes_in(total), own);
   sum.summands.clear();
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
@@ -95,9 +92,9 @@ void SumsBeside::add_and_send(Sum& sum) {
 bool SumsBeside::take_sums(Sum& sum, const Clock::time_point* deadline) {
   for (; sum.sums_from < group_.size(); ++sum.sums_from) {
     const std::size_t from = before(sum.sums_from);
-    if (deadline == nullptr && !transport_.has_message(group_[from], Channel::sums)) return false;
-    copy(bytes_in(receive(sum.sums_from, Channel::sums, deadline == nullptr ? Clock::now() : *deadline)),
-         sum.parts[from]);
+    const std::optional<Payload> total = receive(from, Channel::sums, deadline);
+    if (!total) return false;
+    copy(bytes_in(*total), sum.parts[from]);
   }
   return true;
 }

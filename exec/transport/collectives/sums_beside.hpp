@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ class SumsBeside {
   };
 
   [[nodiscard]] std::size_t before(std::size_t distance) const;
-  [[nodiscard]] Payload receive(std::size_t distance, Channel channel, Clock::time_point deadline);
+  // Nothing where there is no deadline, and no message yet.
+  [[nodiscard]] std::optional<Payload> receive(std::size_t from, Channel channel, const Clock::time_point* deadline);
   void advance(const Clock::time_point* deadline);
   [[nodiscard]] bool take_summands(Sum& sum, const Clock::time_point* deadline);
   [[nodiscard]] bool take_sums(Sum& sum, const Clock::time_point* deadline);

@@ -28,8 +28,6 @@ enum class Leg : int { grant, payload };
 
 inline constexpr std::chrono::milliseconds gloo_never = std::chrono::hours(24);  // Gloo closes all when one wait ends
 
-[[nodiscard]] Payload plain_memory(std::size_t bytes);
-
 using GlooWork = c10::intrusive_ptr<c10d::Work>;
 
 // What all queues of a rank share.

@@ -44,11 +44,6 @@ int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
   return static_cast<int>(16 * (sequence % in_flight)) + 2 * static_cast<int>(kind) + static_cast<int>(leg);
 }
 
-Payload plain_memory(std::size_t bytes) {
-  std::shared_ptr<std::byte[]> buffer(new std::byte[bytes]);
-  return {.owner = buffer, .data = buffer.get(), .size = bytes};
-}
-
 GlooWork GlooFabric::post(const at::Tensor& tensor, int peer, int tag, bool send) const {
   std::vector<at::Tensor> tensors{tensor};
   return send ? group->send(tensors, peer, tag) : group->recv(tensors, peer, tag);

@@ -1,5 +1,7 @@
 #include "exec/transport/nccl/nccl_collectives.hpp"
 
+#include "exec/transport/collectives/collectives.hpp"
+
 namespace plumb::exec {
 namespace {
 
@@ -56,7 +58,7 @@ Bytes received_by(const CollectiveCall& call, std::size_t ranks, std::size_t pos
   std::size_t elements = (ranks - 1) * call.count;
   if (call.kind == Collective::all_reduce) {
     // A reduce-scatter into parts as near to equal as can be, and an all-gather of these.
-    const std::size_t own = call.count / ranks + (position < call.count % ranks ? 1 : 0);
+    const std::size_t own = elements_of_part(call.count, ranks, position);
     elements = (ranks - 1) * own + call.count - own;
   } else if (call.kind == Collective::broadcast) {
     elements = position == static_cast<std::size_t>(call.root) ? 0 : call.count;
