@@ -46,6 +46,22 @@ struct Trained {
 [[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& run,
                                 const std::string& device, const Progress::Clock& clock);
 
+// The single device of `check` once it has trained as many steps as `like` has losses: for all runs of plans that
+// differ in schedule, split and ranks alone. Of a plan with several updates a step or with tensor groups for `like`
+// alone.
+class Reference {
+ public:
+  Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& like,
+            const std::string& device, const Progress::Clock& clock);
+  ~Reference();
+  // What `check` finds. The first call makes the step in fp64.
+  [[nodiscard]] CheckResult compare(const Trained& run);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
 // gradients of the last step, which must be complete. `clock` is that of the progress which is shown meanwhile.
 [[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const Trained& run,

@@ -9,6 +9,7 @@
 #include "exec/stage/factory.hpp"
 #include "exec/transport/nccl/nccl.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
 #include "tests/exec/commands/members.hpp"
 #include "tests/exec/run/evicting.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
@@ -51,7 +52,7 @@ void require_trained(const Plan& plan) {
   CHECK(end.errors == std::vector<std::string>(end.errors.size()));
   REQUIRE(end.logs.ranks.size() == 1);
   const std::vector<double> losses = test::losses_of(plans.front().plan, end.logs.ranks.front());
-  const CheckResult result = check_against_reference(plan, {}, losses, end.logs.checked.gradients);
+  const CheckResult result = test::check_against_shared_reference(plan, losses, end.logs.checked.gradients);
   INFO(result.problem);
   CHECK(result.bitwise_equal);
   for (const RankLog& log : end.logs.ranks.front()) {

@@ -12,6 +12,7 @@
 #include "exec/device/host_device.hpp"
 #include "exec/launch/launch.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
 #include "tests/exec/tiny_plan.hpp"
 #include "tests/exec/transport/transports.hpp"
 
@@ -89,7 +90,8 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   const SessionOptions options = two_checked_steps(kind);
   const SessionLogs logs = train(kind, plans, options);
-  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients);
+  const CheckResult check =
+      test::check_against_shared_reference(plan, losses(logs, plans.front()), logs.checked.gradients);
   INFO(check.problem);
   CHECK(check.passed);
   CHECK(check.bitwise_equal);
@@ -107,7 +109,8 @@ TEST_CASE("data-parallel pipelines on every transport pass the check, with equal
   const SessionLogs logs = train(kind, plans, options);
   CHECK(logs.different_copy.empty());
   REQUIRE(logs.ranks.front().size() == static_cast<std::size_t>(ranks * data));
-  const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients);
+  const CheckResult check =
+      test::check_against_shared_reference(plan, losses(logs, plans.front()), logs.checked.gradients);
   INFO(check.problem);
   CHECK(check.passed);
   // All ranks together: each gradient's parts from all others, and the other parts' sums (a ring's 2(P−1)/P each).
@@ -177,7 +180,8 @@ TEST_CASE("ranks on two hosts train to the same bits, and their times say within
     const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
     const SessionOptions options = two_checked_steps(kind);
     const SessionLogs logs = train(kind, plans, options, 2);
-    CHECK(check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients).bitwise_equal);
+    CHECK(
+        test::check_against_shared_reference(plan, losses(logs, plans.front()), logs.checked.gradients).bitwise_equal);
     CHECK(logs.clock_uncertainty > Seconds{0});
     CHECK(logs.clock_uncertainty < Seconds{0.05});
     CHECK(logs.clock_warnings.empty());

@@ -3,6 +3,7 @@
 
 #include "exec/check/check.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
 #include "tests/exec/transport/transports.hpp"
@@ -27,7 +28,7 @@ void require_equal_copies(const std::vector<NamedGradients>& by_rank) {
 }
 
 void require_passed(const Plan& plan, const test::TrainingRun& run) {
-  const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+  const CheckResult result = test::check_against_shared_reference(plan, run.losses, run.gradients);
   INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ")");
   CHECK(result.passed);
   require_equal_copies(run.by_rank);

@@ -5,6 +5,7 @@
 #include "common/base/error.hpp"
 #include "exec/check/check.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
 #include "tests/exec/transport/transports.hpp"
@@ -19,7 +20,7 @@ void require_bitwise(const Wanted& wanted, const TransportKind& transport = {"lo
   const Plan plan = test::training_plan(wanted);
   INFO(plan.name << ", ranks " << wanted.ranks << ", chunks " << wanted.chunks << ", " << transport.name);
   const test::TrainingRun run = test::train(plan, 2, transport.make);
-  const CheckResult result = check_against_reference(plan, {}, run.losses, run.gradients);
+  const CheckResult result = test::check_against_shared_reference(plan, run.losses, run.gradients);
   INFO(result.problem);
   CHECK(result.passed);
   CHECK(result.bitwise_equal);

@@ -3,6 +3,7 @@
 #include "exec/check/check.hpp"
 #include "exec/device/host_device.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
 #include "tests/exec/device/host_with_streams.hpp"
 #include "tests/exec/stage/device_step.hpp"
 #include "tests/exec/stage/schedule_plans.hpp"
@@ -32,8 +33,8 @@ class HostAsDevice final : public Device {
   std::unique_ptr<Device> host_ = make_host_device();
 };
 
-void require_bitwise(const Plan& plan, const test::TrainingRun& run, const StageOptions& options) {
-  const CheckResult result = check_against_reference(plan, options, run.losses, run.gradients);
+void require_bitwise(const Plan& plan, const test::TrainingRun& run) {
+  const CheckResult result = test::check_against_shared_reference(plan, run.losses, run.gradients);
   INFO(result.problem);
   CHECK(result.passed);
   CHECK(result.bitwise_equal);
@@ -41,7 +42,7 @@ void require_bitwise(const Plan& plan, const test::TrainingRun& run, const Stage
 
 void require_bitwise(const Plan& plan, const TransportKind& transport) {
   INFO(plan.name << ", ranks " << plan.schedule.ranks << ", " << transport.name);
-  require_bitwise(plan, test::train(plan, 2, transport.make), {});
+  require_bitwise(plan, test::train(plan, 2, transport.make));
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ TEST_CASE("And so it does where ranks share a device, by moments and copies") {
     test::Devices devices;
     for (int rank = 0; rank < 4; ++rank) devices.push_back(std::make_unique<HostAsDevice>());
     const test::TrainingRun run = test::train_on(devices, plan, 2);
-    require_bitwise(plan, run, {.data = {}, .deterministic = true, .device = "cpu"});
+    require_bitwise(plan, run);
     // LibTorch lets go of what was received when the plan of the arena says.
     if (!evicts(plan.schedule)) CHECK(run.receives_beside == std::vector<std::int64_t>(4, 0));
   }
@@ -139,7 +140,7 @@ TEST_CASE("Slices of different lengths are the same bits where ranks share a dev
   test::Devices devices;
   for (int rank = 0; rank < 4; ++rank) devices.push_back(std::make_unique<HostAsDevice>());
   const test::TrainingRun run = test::train_on(devices, plan, 2);
-  require_bitwise(plan, run, {.data = {}, .deterministic = true, .device = "cpu"});
+  require_bitwise(plan, run);
   CHECK(run.receives_beside == std::vector<std::int64_t>(4, 0));
 }
 

@@ -1,0 +1,32 @@
+// The single device that a plan with several updates a step is compared with.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/base/program.hpp"
+#include "common/plan/plan.hpp"
+#include "exec/stage/torch_stage.hpp"
+
+namespace plumb::exec {
+
+// By their rule alone: microbatch after microbatch through all stages on one device.
+class UpdatesReference {
+ public:
+  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device);
+
+  // Losses of each step.
+  std::vector<double> train(std::size_t steps, const Progress::Clock& clock);
+
+  // With the gradients of the last update.
+  [[nodiscard]] std::vector<WeightPtr> weights() const;
+
+ private:
+  void run(int microbatch);
+
+  const Schedule& schedule_;
+  std::vector<std::unique_ptr<TorchStage>> stages_;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,53 @@
+// One device's training, made once for all runs of a test that are held against the same.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "exec/check/check.hpp"
+#include "exec/stage/factory.hpp"
+
+namespace plumb::exec::test {
+
+// All of a plan that one device sees. A run that is held against another's reference differs from it by bits.
+struct SeenByOneDevice {
+  Model model;
+  Training training;
+  int microbatches = 0;
+  int slices = 0;
+  std::vector<std::int64_t> slice_tokens;
+  int replicas = 0;
+  int shares = 0;  // of the batch
+  std::size_t steps = 0;
+  bool operator==(const SeenByOneDevice&) const = default;
+};
+
+// As check_against_reference, of a run without a tensor group.
+inline CheckResult check_against_shared_reference(const Plan& plan, const std::vector<double>& losses,
+                                                  const NamedGradients& gradients) {
+  if (plan.schedule.update_every > 0) return check_against_reference(plan, {}, losses, gradients);
+  constexpr std::size_t most_kept = 16;
+  static std::deque<std::pair<SeenByOneDevice, Reference>> made;
+  SeenByOneDevice seen{.model = plan.model,
+                       .training = plan.training,
+                       .microbatches = plan.schedule.microbatches,
+                       .slices = plan.schedule.slices,
+                       .slice_tokens = plan.schedule.slice_tokens,
+                       .replicas = replicas(plan.schedule),
+                       .shares = plan.layout.data.degree,
+                       .steps = losses.size()};
+  const Trained run{.losses = losses, .gradients = gradients};
+  const auto same =
+      std::ranges::find(made, seen, [](const auto& each) -> const SeenByOneDevice& { return each.first; });
+  if (same != made.end()) return same->second.compare(run);
+  if (made.size() == most_kept) made.pop_front();
+  made.emplace_back(std::piecewise_construct, std::forward_as_tuple(std::move(seen)),
+                    std::forward_as_tuple(plan, corpus_of(plan, {}), run, "cpu", std::chrono::steady_clock::now));
+  return made.back().second.compare(run);
+}
+
+}  // namespace plumb::exec::test
