@@ -69,6 +69,16 @@ std::string change_text(double fraction) {
   return fmt::format("{:+.1f}%", percent == 0 ? 0 : percent);
 }
 
+std::string without_numbers(std::string_view text) {
+  std::string result;
+  for (const char letter : text) {
+    const bool digit = letter >= '0' && letter <= '9';
+    if (!digit) result += letter;
+    if (digit && (result.empty() || result.back() != '#')) result += '#';
+  }
+  return result;
+}
+
 std::size_t text_width(std::string_view text) {
   const auto starts_code_point = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; };
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_code_point));

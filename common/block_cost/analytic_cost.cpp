@@ -150,7 +150,8 @@ KernelContext kernel_context(const Scenario& scenario, Slice slice) {
           .microbatch = scenario.training.microbatch,
           .precision = scenario.training.precision,
           .software = scenario.software,
-          .slice = slice};
+          .slice = slice,
+          .masks_windows = scenario.software.composed && scenario.cluster.machine.device.type == DeviceType::cpu};
 }
 
 ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice slice) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <variant>
 
 #include "common/base/error.hpp"
 #include "common/block_cost/analytic_cost.hpp"
@@ -195,6 +196,39 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
   return of_slices(all, SliceLengths::different);
 }
 
+// Keys and values of one token of a microbatch, of all that later tokens read of a layer; one rank's.
+double keys_and_values(const Scenario& scenario, std::size_t block) {
+  const Training& training = scenario.training;
+  const PlacedBlock placed = place_block(scenario.model, block, scenario.layout.tensor,
+                                         {.sequences = training.microbatch, .sequence = training.sequence});
+  std::int64_t all = 0;
+  for (const PlacedSite& site : placed.sites) {
+    if (site.kind != OperationKind::attention) continue;
+    for (std::size_t read = 1; read < site.inputs.size(); ++read) all += elements(site.inputs[read].local);
+  }
+  return static_cast<double>(all * element_bytes(training.precision)) / static_cast<double>(training.sequence);
+}
+
+// By slice; the last one hands nothing on.
+std::vector<Bytes> kept_if_redone(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
+  const Training& training = scenario.training;
+  const auto* const attention = std::get_if<SoftmaxAttention>(&scenario.model.layers[block - 1].mixer);
+  const bool redoes =
+      training.recompute.mode != RecomputeMode::none && training.recompute.mode != RecomputeMode::selective;
+  const double each = redoes && slices.size() > 1 ? keys_and_values(scenario, block) : 0;
+  const Bytes boundary = boundary_of_rank(scenario);
+  std::vector<Bytes> all;
+  for (const Slice& slice : slices) {
+    const bool is_last = slice.before + slice.tokens >= training.sequence;
+    const std::int64_t window =
+        attention != nullptr ? attention->window.value_or(training.sequence) : training.sequence;
+    const std::int64_t seen = is_last ? 0 : std::min(slice.tokens, window - 1);
+    all.push_back(bytes_of_tokens(boundary, slice.tokens, training.sequence) +
+                  Bytes{std::llround(each * static_cast<double>(seen))});
+  }
+  return all;
+}
+
 // As if one rank held all blocks and all microbatches at once, with a message each way: whatever layout and schedule
 // then make of the blocks fits 63 bits, also twice of two replicas. In floating point, where the sum may not fit.
 void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scenario& scenario, double slices) {
@@ -244,10 +278,6 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     require_measured_kind(scenario.layout.tensor);
   }
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
-  std::vector<Bytes> inputs;  // of a layer, by slice
-  for (const Slice& slice : slices) {
-    inputs.push_back(bytes_of_tokens(boundary_of_rank(at), slice.tokens, at.training.sequence));
-  }
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
@@ -262,8 +292,10 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     }
     costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
                                      : analytic_cost_of_slices(at, block, slices));
+    if (!is_layer(block)) continue;
+    costs.back().kept_if_redone = kept_if_redone(at, block, slices);
     const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
-    if (is_layer(block) && redoes_all && goes_back) costs.back() = redone_in_backward(costs.back(), inputs);
+    if (redoes_all && goes_back) costs.back() = redone_in_backward(costs.back());
   }
   require_countable_batch(costs, at, static_cast<double>(slices.size()));
   return costs;

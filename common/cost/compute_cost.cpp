@@ -201,24 +201,29 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
 
 namespace {
 
-SliceBytes keeping_only(SliceBytes bytes, Bytes input) {
-  bytes.input_gradient_workspace += bytes.kept - input;
-  bytes.forward_workspace += bytes.kept - input;
-  if (bytes.backward_workspace) *bytes.backward_workspace += bytes.kept - input;
-  bytes.kept = input;
+SliceBytes keeping_only(SliceBytes bytes, Bytes kept) {
+  bytes.input_gradient_workspace += bytes.kept - kept;
+  bytes.forward_workspace += bytes.kept - kept;
+  if (bytes.backward_workspace) *bytes.backward_workspace += bytes.kept - kept;
+  bytes.kept = kept;
   return bytes;
 }
 
 }  // namespace
 
-ComputeCost redone_in_backward(ComputeCost layer, const std::vector<Bytes>& inputs) {
+ComputeCost redone_in_backward(ComputeCost layer) {
   layer.input_gradient += layer.forward;
   for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward;
   for (std::size_t slice = 0; slice < layer.slice_bytes.size(); ++slice) {
-    layer.slice_bytes[slice] = keeping_only(layer.slice_bytes[slice], inputs.at(slice));
+    layer.slice_bytes[slice] = keeping_only(layer.slice_bytes[slice], layer.kept_if_redone.at(slice));
   }
-  set_bytes(layer,
-            layer.slice_bytes.empty() ? keeping_only(own_bytes(layer), inputs.front()) : together(layer.slice_bytes));
+  if (!layer.slice_bytes.empty()) {
+    set_bytes(layer, together(layer.slice_bytes));
+    return layer;
+  }
+  Bytes all;
+  for (const Bytes slice : layer.kept_if_redone) all += slice;
+  set_bytes(layer, keeping_only(own_bytes(layer), all / std::ssize(layer.kept_if_redone)));
   return layer;
 }
 

@@ -64,6 +64,9 @@ struct ComputeCost {
   std::vector<ActionTimes> slices = {};
   // The same of bytes, where the slices have different numbers of tokens.
   std::vector<SliceBytes> slice_bytes = {};
+  // Of a layer, by slice: all that F keeps where it is redone inside the backward, its input and what later slices of
+  // the sequence read.
+  std::vector<Bytes> kept_if_redone = {};
   bool operator==(const ComputeCost&) const = default;
 };
 
@@ -87,9 +90,9 @@ struct ComputeCost {
 // F, I and W of one microbatch, and R where F is redone; of slices the mean.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
-// A layer whose forward is done again inside its backward, from its input of so many bytes, which is all that F keeps:
-// of slices of different lengths of each one's, else of one for all.
-[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer, const std::vector<Bytes>& inputs);
+// A layer whose forward is done again inside its backward: F keeps what `kept_if_redone` says, of equal slices the
+// mean.
+[[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer);
 
 // The same backward in two actions: nothing of I hides behind W.
 [[nodiscard]] ComputeCost backward_in_two(ComputeCost cost);

@@ -74,7 +74,8 @@ struct Operation {
   StreamedBytes streamed = {};
   std::string input = {};  // of a matmul: the operation whose output it multiplies
   double kept_as_input_bytes =
-      0;  // of kept_bytes, what only weight gradients need: that output, or a convolution's input
+      0;                       // of kept_bytes, what only weight gradients need: that output, or a convolution's input
+  double workspace_bytes = 0;  // while it runs, beside what it keeps; not per token: once, whatever the microbatch
   Tuning tuning = {};
   std::string site = {};  // the one that it is a part of (common/placement/site.hpp), if that has another name
   bool operator==(const Operation&) const = default;
@@ -91,6 +92,7 @@ struct OperationContext {
   ElementType activations = ElementType::bf16;
   bool flash_attention = true;  // else all scores are made, kept, and masked afterwards
   bool composed = false;        // recurrences and expert routing of a framework's operations, not of kernels
+  bool masks_windows = false;   // attention in a window adds a mask of all queries and keys to its scores
   bool dropout = false;         // on the embedding, the attention's probabilities and each branch; masks are kept
 };
 

@@ -51,6 +51,15 @@ CoreFlops flash_flops(double heads, double head_dim, double value_dim, double ke
           .backward = 2 * heads * (3 * head_dim + 2 * value_dim) * keys};
 }
 
+// LibTorch's fused attention on the host hides keys behind a window by a mask. A slice goes over the keys before it
+// piece by piece: its own, or at most as many as the window has.
+double mask_bytes(const OperationList& list, const SoftmaxAttention& attention) {
+  const std::int64_t tokens = list.tokens();
+  const std::int64_t window = attention.window.value_or(list.keys());
+  if (!list.context().masks_windows || window >= list.keys()) return 0;
+  return list.element() * real(tokens) * real(tokens > window ? tokens : window - 1);
+}
+
 void add(OperationList&, const std::monostate&) {}
 
 void add(OperationList& list, const SoftmaxAttention& attention) {
@@ -79,7 +88,8 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
               flash_flops(heads, head_dim, value_dim, mean_keys(attention, list.tokens(), list.context().before)),
               {.until_input_gradient =
                    list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
-               .until_weight_gradient = attention.output_gate ? 0 : list.element() * out});
+               .until_weight_gradient = attention.output_gate ? 0 : list.element() * out})
+        .workspace_bytes = mask_bytes(list, attention);
   } else {
     add_unfused_core(list, attention);
   }

@@ -16,18 +16,12 @@ namespace plumb {
 namespace {
 
 // Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split.
-// `boundary`: hidden states of the microbatch, or its longest slice, that they are costs of.
-std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks, Bytes boundary) {
+std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
   if (!costs_depend_on_split(plan.training.recompute)) return blocks;
-  const bool divided = plan.layout.tensor.sequence_parallel;
-  const Bytes input = boundary / (divided ? plan.layout.tensor.degree : 1);
-  const std::vector<Slice> slices = slices_of(plan);
-  std::vector<Bytes> inputs;
-  for (const Slice& slice : slices) inputs.push_back(bytes_of_tokens(input, slice.tokens, longest(slices)));
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (std::size_t layer = 0; layer < redone.size(); ++layer) {
     ComputeCost& block = blocks[layer + 1];  // block 0 is the embedding
-    if (redone[layer]) block = redone_in_backward(block, inputs);
+    if (redone[layer]) block = redone_in_backward(std::move(block));
   }
   return blocks;
 }
@@ -199,7 +193,7 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
 }
 
 PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const std::vector<ComputeCost>& blocks) {
-  const std::vector<ComputeCost> run = as_split(plan, blocks, bytes(plan.boundary));
+  const std::vector<ComputeCost> run = as_split(plan, blocks);
   const StageGroups groups = stage_groups(plan, 0);
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
@@ -262,7 +256,7 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
   std::vector<StageGroups> groups;
   for (int rank = 0; rank < plan.layout.pipeline; ++rank) {
     groups.push_back(stage_groups(plan, rank));
-    run.push_back(as_split(plan, blocks[static_cast<std::size_t>(rank)], boundary_of_rank(plan, rank)));
+    run.push_back(as_split(plan, blocks[static_cast<std::size_t>(rank)]));
   }
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto rank = static_cast<std::size_t>(plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
@@ -284,10 +278,7 @@ std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan)
     const Scenario scenario = scenario_of(plan);
     if (apart) blocks = blocks_by_rank(plan, scenario);
     if (!apart) blocks = {plan_blocks(plan, scenario)};
-    for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
-      const Bytes boundary = apart ? boundary_of_rank(plan, static_cast<int>(rank)) : bytes(plan.boundary);
-      blocks[rank] = as_split(plan, std::move(blocks[rank]), boundary);
-    }
+    for (std::vector<ComputeCost>& of_rank : blocks) of_rank = as_split(plan, std::move(of_rank));
   }
   std::vector<std::vector<BlockGradients>> all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {

@@ -143,9 +143,11 @@ Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice, co
     candidate.built = true;
   } catch (const TooLongToProve& error) {
     candidate.reason = error.problem();
+    candidate.hint = error.hint();
     candidate.unproven = true;
   } catch (const InputError& error) {
     candidate.reason = error.problem();
+    candidate.hint = error.hint();
   }
   return candidate;
 }
@@ -170,7 +172,7 @@ Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, co
   try {
     add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
   } catch (const InputError& error) {  // an order whose ranks wait for each other with messages that wait for both
-    return {.choice = choice, .own = candidate.own, .reason = error.problem()};
+    return {.choice = choice, .own = candidate.own, .reason = error.problem(), .hint = error.hint()};
   }
   return candidate;
 }

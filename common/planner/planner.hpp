@@ -47,6 +47,7 @@ struct Candidate {
   Bytes peak_bytes = {};  // of the fullest rank
   bool fits = false;
   std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
+  std::string hint = {};    // of one that cannot be built, what would help, where that is known
   bool unproven = false;    // not built: its split was neither found nor ruled out in time
 };
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -217,13 +219,35 @@ std::string describe_shortfall(const Candidate& candidate) {
   return text;
 }
 
+namespace {
+
+// With the first reason and the first hint of each kind: thousands of candidates differ in numbers alone.
+[[noreturn]] void throw_none_can_be_built(const PlanningResult& result, const Scenario& scenario) {
+  std::set<std::string> kinds;
+  std::vector<std::string> reasons;
+  std::vector<std::string> hints;
+  for (const Candidate& candidate : result.candidates) {
+    if (!candidate.own || !kinds.insert(without_numbers(candidate.reason)).second) continue;
+    reasons.push_back(candidate.reason);
+    const bool is_new = !candidate.hint.empty() && std::ranges::find(hints, candidate.hint) == hints.end();
+    if (is_new) hints.push_back(candidate.hint);
+  }
+  const auto joined = [](const std::vector<std::string>& texts, const char* between) {
+    std::string all;
+    for (const std::string& text : texts) all += (all.empty() ? "" : between) + text;
+    return all;
+  };
+  throw InputError(scenario.place,
+                   "no candidate can be built: " + (reasons.empty() ? "there is none" : joined(reasons, "; ")),
+                   joined(hints, "; or "));
+}
+
+}  // namespace
+
 void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) {
   const auto first = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [](const Candidate& candidate) { return candidate.own; });
-  if (first == result.candidates.end() || !first->built) {
-    throw InputError(scenario.place, "no candidate can be built: " +
-                                         (first == result.candidates.end() ? "there is none" : first->reason));
-  }
+  if (first == result.candidates.end() || !first->built) throw_none_can_be_built(result, scenario);
   throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
                    leaves_layout_open(scenario) ? "more devices, or more layouts and recompute modes to choose from"
                                                 : what_would_fit(scenario, *first));

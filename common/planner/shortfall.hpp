@@ -14,7 +14,8 @@ namespace plumb {
 // "rank 0 needs 91.20 GiB of 74.00 GiB, 17.20 GiB too much; most of it activations (60.10 GiB)".
 [[nodiscard]] std::string describe_shortfall(const Candidate& candidate);
 
-// Throws the InputError of `best_fitting`.
+// Throws the InputError of `best_fitting`: of the nearest candidate by how much, or, where none can be built, the first
+// reason and hint of each kind.
 [[noreturn]] void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario);
 
 }  // namespace plumb

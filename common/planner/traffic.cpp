@@ -28,7 +28,8 @@ void add_message(Received& sum, const Event& event, const Plan& plan) {
   if (event.action.kind == ActionKind::reduce_gradient) {
     const auto stage = static_cast<std::size_t>(event.action.stage);
     const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
-    sum.data += 2.0 * (ranks - 1) / ranks * bytes;
+    const bool of_replicas_alone = ranks == replicas(plan.schedule);
+    (of_replicas_alone ? sum.pipeline : sum.data) += 2.0 * (ranks - 1) / ranks * bytes;
     return;
   }
   sum.pipeline += bytes;

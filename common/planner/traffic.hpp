@@ -26,7 +26,8 @@ using StageMoves = std::map<ActionKind, ActionMoves>;
 
 // Writes each rank's `received_bytes` and `by_axis` from the events of the timeline's step: of a message its bytes, and
 // of one that was scattered what the tensor group gathers; of a sum over P data-parallel ranks and replicas of the
-// pipeline 2(P−1)/P of the gradients' (a ring's); of an action the moves of its stage.
+// pipeline 2(P−1)/P of the gradients' (a ring's), the pipeline's where replicas alone take part; of an action the moves
+// of its stage.
 void count_received(Timeline& timeline, const Plan& plan);
 
 }  // namespace plumb

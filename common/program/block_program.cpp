@@ -268,6 +268,7 @@ OperationContext operation_context(const KernelContext& context) {
           .activations = context.precision,
           .flash_attention = context.software.flash_attention,
           .composed = context.software.composed,
+          .masks_windows = context.masks_windows,
           .dropout = context.software.dropout};
 }
 

@@ -50,7 +50,7 @@ std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, con
     values.push_back(
         {.until_input_gradient = tokens * ((operation.kept_bytes - adapter) * share + adapter),
          .until_weight_gradient = tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * waiting + 2 * adapter),
-         .alone = tokens * operation.kept_bytes * share,
+         .alone = tokens * operation.kept_bytes * share + operation.workspace_bytes,
          .redone = makes_probabilities(operation)});
   }
   return values;

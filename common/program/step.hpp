@@ -45,7 +45,7 @@ struct ProgramStep {
 struct KeptValue {
   double until_input_gradient = 0;
   double until_weight_gradient = 0;  // … from I on
-  double alone = 0;                  // its own largest moment: what it keeps, divided as its work is
+  double alone = 0;                  // its own largest moment: its workspace and what it keeps, divided as its work is
   bool redone = false;               // selective recompute frees it behind F and makes it again
   bool operator==(const KeptValue&) const = default;
 };

@@ -65,9 +65,10 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
   const ActionIndex index = index_actions(schedule);
   if (evicts(schedule) || schedule.slices > 1) {
     throw InputError("schedule " + schedule.name,
-                     std::string("full recompute is not built for a schedule that ") +
+                     std::string("full recompute, stage by stage, is not built for a schedule that ") +
                          (evicts(schedule) ? "evicts activations" : "cuts sequences"),
-                     "recompute: none, or another schedule");
+                     "recompute: {layers: …} or {every: …}, which redo single layers inside their backward, selective "
+                     "or none; or another schedule");
   }
   const std::vector<bool> begins_pair = pair_begins(schedule, index);
   const auto needs = [&](const Action& action) {

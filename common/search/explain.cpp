@@ -4,6 +4,8 @@
 #include <array>
 #include <tuple>
 
+#include "common/base/text.hpp"
+
 namespace plumb {
 
 std::string_view name_of(LeftOutWhy why) {
@@ -11,20 +13,6 @@ std::string_view name_of(LeftOutWhy why) {
                                                      "slower_by_bound", "unproven"};
   return names.at(static_cast<std::size_t>(why));
 }
-
-namespace {
-
-std::string without_numbers(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    const bool digit = letter >= '0' && letter <= '9';
-    if (!digit) result += letter;
-    if (digit && (result.empty() || result.back() != '#')) result += '#';
-  }
-  return result;
-}
-
-}  // namespace
 
 LeftOut& LeftOutLog::entry(const LeftOut& key) {
   return entries_.try_emplace(std::tuple(key.why, key.tensor, key.pipeline), key).first->second;

@@ -347,10 +347,11 @@ class Search {
     }
   }
 
-  // What is nearest to fitting, for its reason.
+  // What is nearest to fitting, for its reason and hint.
   void add_shortfall(PlanningResult& planning) {
-    const std::optional<std::int64_t> id = weighing_.smallest_shortfall();
-    if (id) planning.candidates.push_back(weigh_candidate(space_.scenario(), space_.choice(*id), engine_));
+    for (const std::int64_t id : weighing_.smallest_shortfall()) {
+      planning.candidates.push_back(weigh_candidate(space_.scenario(), space_.choice(id), engine_));
+    }
   }
 
   const SearchSpace& space_;

@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/parallel.hpp"
+#include "common/base/text.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/split/coupled.hpp"
 
@@ -115,13 +116,17 @@ void Weighing::measure_bounds() {
   sort_waiting();
 }
 
+void Weighing::keep_first(const std::string& reason, std::int64_t candidate) {
+  const auto [found, is_new] = refused_.try_emplace(without_numbers(reason), candidate);
+  if (!is_new) found->second = std::min(found->second, candidate);
+}
+
 void Weighing::take_refusals(const std::vector<Refusals>& by_thread) {
   for (const Refusals& list : by_thread) {
     for (const Refusal& refusal : list) {
       log_.cannot_be_built(refusal.reason, space_.splits());
       disposed_ += space_.splits();
-      const std::int64_t id = refusal.id * space_.splits();
-      refused_ = std::min(refused_.value_or(id), id);
+      keep_first(refusal.reason, refusal.id * space_.splits());
     }
   }
 }
@@ -211,10 +216,11 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
       if (at_least) continue;
       if (unproven) {
         log_.unproven(reason, 1);
+        unproven_ = std::min(unproven_.value_or(id), id);
       } else {
         log_.cannot_be_built(reason, 1);
+        keep_first(reason, id);
       }
-      refused_ = std::min(refused_.value_or(id), id);
     }
     for (const WeighedCandidate& candidate : found[item]) {
       ++evaluated_;
@@ -258,6 +264,13 @@ LeftOutLog Weighing::log() const {
   return log;
 }
 
-std::optional<std::int64_t> Weighing::smallest_shortfall() const { return shortfall_ ? shortfall_->second : refused_; }
+std::vector<std::int64_t> Weighing::smallest_shortfall() const {
+  if (shortfall_) return {shortfall_->second};
+  if (refused_.empty() && unproven_) return {*unproven_};
+  std::vector<std::int64_t> first;
+  for (const auto& [kind, id] : refused_) first.push_back(id);
+  std::ranges::sort(first);
+  return first;
+}
 
 }  // namespace plumb

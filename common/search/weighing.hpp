@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,8 +62,9 @@ class Weighing {
   // Where nothing fits: weighs also what the memory bound excludes, the smallest bounds first, until no bound is below
   // the smallest shortfall. That one is then the smallest of all.
   void weigh_nearest_excluded();
-  // Of what was weighed; or else something that cannot be built.
-  [[nodiscard]] std::optional<std::int64_t> smallest_shortfall() const;
+  // Of what was weighed; or else, of each kind of reason that something cannot be built, the first; or what is
+  // unproven.
+  [[nodiscard]] std::vector<std::int64_t> smallest_shortfall() const;
 
   std::optional<Seconds> best = {};     // for progress
   std::optional<Seconds> at_most = {};  // what is sure to take more need not be weighed
@@ -88,6 +90,7 @@ class Weighing {
   [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
   void take_refusals(const std::vector<Refusals>& by_thread);
+  void keep_first(const std::string& reason, std::int64_t candidate);
   // What it counts as disposed of, but for what waits again; not where all were counted when they were excluded.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
                                                     std::vector<std::int64_t> later, bool counts);
@@ -114,8 +117,9 @@ class Weighing {
   std::int64_t disposed_ = 0;                     // candidates; never falls
   std::atomic<std::int64_t> under_way_done_ = 0;  // of the round that is being weighed
   LeftOutLog log_;
-  std::optional<std::int64_t> refused_;                      // the first candidate that cannot be built
-  std::vector<std::int64_t> excluded_;                       // families, by the memory bound
+  std::map<std::string, std::int64_t> refused_;  // by kind of reason, the first candidate that cannot be built
+  std::optional<std::int64_t> unproven_;         // the first
+  std::vector<std::int64_t> excluded_;           // families, by the memory bound
   std::optional<std::pair<Bytes, std::int64_t>> shortfall_;  // weighed: the smallest
 };
 

@@ -26,6 +26,18 @@ FullestRank fullest_rank(const std::vector<RankSummary>& ranks) {
   return {.rank = static_cast<int>(fullest - ranks.begin()), .summary = *fullest};
 }
 
+std::optional<AxisTraffic> most_received(const Timeline& timeline) {
+  if (timeline.ranks.empty()) return std::nullopt;
+  AxisTraffic most;
+  for (const RankSummary& rank : timeline.ranks) {
+    if (!rank.by_axis) return std::nullopt;
+    for (const auto axis : {&AxisTraffic::tensor, &AxisTraffic::data, &AxisTraffic::pipeline}) {
+      most.*axis = std::max(most.*axis, (*rank.by_axis).*axis);
+    }
+  }
+  return most;
+}
+
 int ranks_of(const Timeline& timeline) { return timeline.layout ? ranks(*timeline.layout) : timeline.schedule.ranks; }
 
 int pipeline_rank(const Timeline& timeline, int rank) {

@@ -29,13 +29,14 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
-// What tensor, data and pipeline parallelism bring to a rank in a step, and how long it waits in its actions for
-// collectives of its tensor group.
+// What a rank receives in a step, by what it is for: collectives of its tensor group, sums of gradients with ranks that
+// train on other data, and all else: messages, evictions, sums with another stage or replica of its pipeline.
 struct AxisTraffic {
   Bytes tensor;
   Bytes data;
   Bytes pipeline;
-  Seconds tensor_time;
+  std::optional<Seconds> tensor_time =
+      {};  // of a prediction: waited in its actions for collectives of its tensor group
   bool operator==(const AxisTraffic&) const = default;
 };
 
@@ -47,7 +48,7 @@ struct RankSummary {
   Bytes peak_bytes;
   Bytes received_bytes;                     // payload per step
   std::optional<PeakMoment> peak;           // of a prediction: what the activations are, and when
-  std::optional<AxisTraffic> by_axis = {};  // of a prediction: of what is received
+  std::optional<AxisTraffic> by_axis = {};  // of what is received
   bool operator==(const RankSummary&) const = default;
 };
 
@@ -96,6 +97,10 @@ struct FullestRank {
 
 // The rank with the highest peak; the first of equal ones.
 [[nodiscard]] FullestRank fullest_rank(const std::vector<RankSummary>& ranks);
+
+// Of each axis the most that a rank receives in a step; none where that of a rank is not known. A prediction of one
+// rank for each pipeline stage and a run of all ranks of a layout compare by it.
+[[nodiscard]] std::optional<AxisTraffic> most_received(const Timeline& timeline);
 
 // Ranks that its events may name, and which of the schedule's ranks one of them is.
 [[nodiscard]] int ranks_of(const Timeline& timeline);

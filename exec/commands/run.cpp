@@ -60,7 +60,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
     // Nothing is allocated for what is only waited for.
     entry["peak_bytes"] = options.emulate ? ordered_json() : ordered_json(summary.peak_bytes.value);
     entry["received_bytes"] = summary.received_bytes.value;
-    if (rank < run.traffic.size()) entry["traffic"] = to_json(run.traffic[rank]);
+    if (summary.by_axis) entry["traffic"] = to_json(*summary.by_axis);
     if (rank < run.arenas.size()) {
       entry["receive_arena_bytes"] = run.arenas[rank].bytes.value;
       entry["receives_beside_arena"] = run.arenas[rank].receives_beside;

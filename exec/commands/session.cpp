@@ -231,12 +231,6 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   if (options.device != "cpu") {
     for (const RankLog& log : logs) run.arenas.push_back({log.arena_bytes, log.receives_beside});
   }
-  for (const RankLog& log : logs) {
-    const RankStep& last = log.steps.back();
-    run.traffic.push_back({.tensor = last.received_in_tensor,
-                           .data = last.received_in_data,
-                           .pipeline = last.received_bytes - last.received_in_tensor - last.received_in_data});
-  }
   run.timeline.clock_uncertainty = all.clock_uncertainty;
   if (all.clock_uncertainty > Seconds{0}) run.timeline.clock_of_rank = all.clock_of_rank;
   run.clock_warnings = all.clock_warnings;

@@ -37,22 +37,13 @@ struct ArenaUse {
   std::int64_t receives_beside = 0;  // of all steps, the warm-up too
 };
 
-// What a rank receives in a step, by what it is for: collectives of its tensor group, sums of gradients with ranks that
-// train on other data, and all else: messages, evictions, sums with another stage or replica.
-struct AxisTraffic {
-  Bytes tensor;
-  Bytes data;
-  Bytes pipeline;
-};
-
 struct PlanRun {
   Plan plan;
   Timeline timeline;  // of the measured steps
   std::vector<Seconds> warm_up;
-  std::vector<ArenaUse> arenas = {};      // by rank; none on the host
-  std::vector<AxisTraffic> traffic = {};  // by rank, of the last step
-  std::vector<double> losses;             // of all steps, the warm-up first; empty when emulated
-  double replay_error_fraction = 0;       // of the median step
+  std::vector<ArenaUse> arenas = {};  // by rank; none on the host
+  std::vector<double> losses;         // of all steps, the warm-up first; empty when emulated
+  double replay_error_fraction = 0;   // of the median step
   std::optional<CheckResult> check;
   NamedGradients weights;                        // merged_weights of all ranks, if gathered
   std::vector<std::string> clock_warnings = {};  // a line for each host whose clock jumped

@@ -61,7 +61,11 @@ RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& s
   }
   for (const RankStep& step : steps) {
     summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
-    summary.received_bytes = std::max(summary.received_bytes, step.received_bytes);
+    if (summary.by_axis && step.received_bytes <= summary.received_bytes) continue;
+    summary.received_bytes = step.received_bytes;
+    summary.by_axis = {.tensor = step.received_in_tensor,
+                       .data = step.received_in_data,
+                       .pipeline = step.received_bytes - step.received_in_tensor - step.received_in_data};
   }
   const Bytes states = summary.parameter_bytes + summary.gradient_bytes + summary.optimizer_bytes;
   summary.activation_bytes = std::max(Bytes{0}, summary.peak_bytes - states);

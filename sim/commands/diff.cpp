@@ -33,6 +33,21 @@ struct DiffOptions {
   bool json = false;
 };
 
+// The most that a rank receives in a step, by axis, as either file says; empty where one of them does not.
+struct AxisOfBoth {
+  const char* name;
+  Bytes first;
+  Bytes second;
+};
+std::vector<AxisOfBoth> traffic_of_both(const Timeline& predicted, const Timeline& measured) {
+  const std::optional<AxisTraffic> first = most_received(predicted);
+  const std::optional<AxisTraffic> second = most_received(measured);
+  if (!first || !second) return {};
+  return {{"tensor", first->tensor, second->tensor},
+          {"data", first->data, second->data},
+          {"pipeline", first->pipeline, second->pipeline}};
+}
+
 struct Verdict {
   double error_fraction = 0;  // |predicted − measured| / measured
   MachineMove move;
@@ -111,6 +126,24 @@ std::string word(const Verdict& verdict) {
   return verdict.within ? "within" : "above";
 }
 
+Json to_json(const std::vector<AxisOfBoth>& traffic) {
+  Json json = Json::object();
+  for (const AxisOfBoth& axis : traffic) {
+    json[axis.name] = {{"predicted_bytes", axis.first.value}, {"measured_bytes", axis.second.value}};
+  }
+  return json;
+}
+
+void print(const std::vector<AxisOfBoth>& traffic, const Sides& sides) {
+  Table table{.header = {"received by a rank", sides.first, sides.second, "differs"}, .rows = {}};
+  for (const auto& [name, first, second] : traffic) {
+    if (first == Bytes{} && second == Bytes{}) continue;
+    const std::string change = first > Bytes{} ? change_text(second / first - 1) : "";
+    table.rows.push_back({name, to_text(first), to_text(second), change});
+  }
+  if (!table.rows.empty()) std::cout << "\n" << to_text(table, colour_allowed(Stream::out));
+}
+
 Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict,
              const std::vector<std::string>& remarks) {
   Json causes = Json::array();
@@ -161,7 +194,7 @@ void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdi
                            (difference.replay / difference.measured - 1) * 100);
 }
 
-void print(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+void print(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
   print_steps(difference, sides, verdict);
   Table table{.header = {"cause", "seconds", "of the step", "largest contributors"},
               .rows = {},
@@ -191,7 +224,6 @@ void print(const DiffOptions& options, const TimelineDiff& difference, const Sid
         "larger.\n",
         clocks_sentence(difference.clock_uncertainty));
   }
-  print_verdict(options, verdict);
 }
 
 ExitStatus diff_command(const DiffOptions& options) {
@@ -202,10 +234,15 @@ ExitStatus diff_command(const DiffOptions& options) {
   const Sides sides = sides_of(predicted, measured);
   const Verdict verdict = judge(options, difference);
   const std::vector<std::string> remarks = remarks_on(predicted, measured, difference, options.calibrations);
+  const std::vector<AxisOfBoth> traffic = traffic_of_both(predicted, measured);
   if (options.json) {
-    std::cout << to_text(to_json(options, difference, sides, verdict, remarks));
+    Json result = to_json(options, difference, sides, verdict, remarks);
+    if (!traffic.empty()) result["received_by_axis"] = to_json(traffic);
+    std::cout << to_text(result);
   } else {
-    print(options, difference, sides, verdict);
+    print(difference, sides, verdict);
+    print(traffic, sides);
+    print_verdict(options, verdict);
     for (const std::string& remark : remarks) std::cout << "\n" << remark << "\n";
   }
   return verdict.move.conclusive() && !verdict.within ? ExitStatus::answer_is_no : ExitStatus::done;

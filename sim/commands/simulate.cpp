@@ -171,7 +171,7 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
       ranks.back().update({{"received_tensor_bytes", axes->tensor.value},
                            {"received_data_bytes", axes->data.value},
                            {"received_pipeline_bytes", axes->pipeline.value},
-                           {"tensor_communication_s", axes->tensor_time.value}});
+                           {"tensor_communication_s", axes->tensor_time.value_or(Seconds{}).value}});
     }
     if (rank < arenas.size()) ranks.back()["receive_arena_bytes"] = arena_bytes(arenas[rank]).value;
   }
@@ -216,8 +216,8 @@ std::string tensor_line(const Prediction& prediction) {
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < prediction.timeline.ranks.size(); ++rank) {
     const std::optional<AxisTraffic>& axes = prediction.timeline.ranks[rank].by_axis;
-    if (!axes || axes->tensor_time <= waits) continue;
-    waits = axes->tensor_time;
+    if (!axes || axes->tensor_time.value_or(Seconds{}) <= waits) continue;
+    waits = *axes->tensor_time;
     longest = rank;
   }
   if (waits <= Seconds{}) return {};

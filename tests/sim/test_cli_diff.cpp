@@ -34,6 +34,10 @@ TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
     require_keys(cause, {"cause", "seconds", "actions"});
     sum += cause["seconds"].get<double>();
   }
+  const Json& received = difference["received_by_axis"]["pipeline"];
+  CHECK(received["predicted_bytes"] == received["measured_bytes"]);
+  CHECK(received["predicted_bytes"].get<double>() > 0);
+  CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("received by a rank"));
   const double gap = difference["measured_s"].get<double>() - difference["predicted_s"].get<double>();
   CHECK(gap > 0);
   CHECK(sum == Approx(gap));

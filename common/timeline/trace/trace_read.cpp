@@ -44,10 +44,11 @@ std::optional<PeakMoment> peak_from_json(const std::optional<JsonValue>& value) 
 
 std::optional<AxisTraffic> axes_from_json(const std::optional<JsonValue>& value) {
   if (!value) return std::nullopt;
-  return AxisTraffic{.tensor = value->at("tensor_bytes").bytes(),
-                     .data = value->at("data_bytes").bytes(),
-                     .pipeline = value->at("pipeline_bytes").bytes(),
-                     .tensor_time = value->at("tensor_time_s").seconds()};
+  AxisTraffic traffic{.tensor = value->at("tensor_bytes").bytes(),
+                      .data = value->at("data_bytes").bytes(),
+                      .pipeline = value->at("pipeline_bytes").bytes()};
+  if (const auto time = value->find("tensor_time_s")) traffic.tensor_time = time->seconds();
+  return traffic;
 }
 
 RankSummary summary_from_json(const JsonValue& value) {

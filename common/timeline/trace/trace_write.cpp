@@ -80,10 +80,11 @@ Json to_json(const PeakMoment& peak) {
 }
 
 Json to_json(const AxisTraffic& traffic) {
-  return {{"tensor_bytes", traffic.tensor.value},
-          {"data_bytes", traffic.data.value},
-          {"pipeline_bytes", traffic.pipeline.value},
-          {"tensor_time_s", traffic.tensor_time.value}};
+  Json json{{"tensor_bytes", traffic.tensor.value},
+            {"data_bytes", traffic.data.value},
+            {"pipeline_bytes", traffic.pipeline.value}};
+  if (traffic.tensor_time) json["tensor_time_s"] = traffic.tensor_time->value;
+  return json;
 }
 
 // Where an event is drawn: Perfetto wants the events of one track one after another.

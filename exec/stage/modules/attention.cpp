@@ -71,9 +71,7 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const RotaryTables rope = rope_tables(context, attention);
   const bool redone = context.redoes_attention;
   const std::int64_t window = std::min(attention.window.value_or(context.sequence), context.sequence);
-  const auto options = at::TensorOptions().dtype(context.numerics.compute).device(context.numerics.device);
-  const AttentionView view = view_of({.causal = attention.causal || window < context.sequence, .window = window},
-                                     context.sequence, context.sequence, at::empty({size}, options));
+  const Sight sight{.causal = attention.causal || window < context.sequence, .window = window};
 
   const auto prepared = [rope, size](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
     at::Tensor heads = x.view({x.size(0), x.size(1), -1, size});
@@ -87,7 +85,7 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
     const at::Tensor k = prepared(key(x, pass), key_norm, pass);
     const at::Tensor v = value(x, pass).view({x.size(0), x.size(1), -1, size});
     at::Tensor y = pass.slice.count > 1 ? attend_to_slices(q, k, v, window, redone, pass)
-                                        : softmax_attention(q, k, v, view, redone);
+                                        : softmax_attention(q, k, v, sight, redone);
     y = y.reshape({x.size(0), x.size(1), -1});
     if (gate) {
       y = y * at::sigmoid(gate(x, pass));

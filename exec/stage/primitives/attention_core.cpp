@@ -20,10 +20,10 @@ bool hides_early_keys(const Sight& sight, std::int64_t queries) {
 bool hides_late_keys(const Sight& sight, std::int64_t keys) { return sight.causal && sight.ahead < keys - 1; }
 
 at::Tensor mask_of(const Sight& sight, std::int64_t queries, std::int64_t keys, const at::TensorOptions& options) {
-  const auto hidden = [&] { return at::full({queries, keys}, minus_infinity, options); };
+  const auto all = [&] { return at::ones({queries, keys}, options.dtype(at::kBool)); };
   at::Tensor mask = at::zeros({queries, keys}, options);
-  if (hides_early_keys(sight, queries)) mask.add_(hidden().tril_(sight.ahead - sight.window));
-  if (hides_late_keys(sight, keys)) mask.add_(hidden().triu_(sight.ahead + 1));
+  if (hides_early_keys(sight, queries)) mask.masked_fill_(all().tril_(sight.ahead - sight.window), minus_infinity);
+  if (hides_late_keys(sight, keys)) mask.masked_fill_(all().triu_(sight.ahead + 1), minus_infinity);
   return mask;
 }
 

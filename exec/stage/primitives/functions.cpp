@@ -42,27 +42,30 @@ struct Rotate : Function<Rotate> {
   }
 };
 
+AttentionView view_between(const Sight& sight, const at::Tensor& query, const at::Tensor& key) {
+  return view_of(sight, query.size(1), key.size(1), query);
+}
+
 // Keys and values are kept as they are.
 struct SoftmaxAttentionFunction : Function<SoftmaxAttentionFunction> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
-                          const AttentionView& view, bool redone) {
-    auto [out, log_sum] = attend(query, key, value, view);
+                          const Sight& sight, bool redone) {
+    auto [out, log_sum] = attend(query, key, value, view_between(sight, query, key));
     variable_list saved{query, key, value};
     if (!redone) saved.insert(saved.end(), {out, log_sum});
     context->save_for_backward(std::move(saved));
-    context->saved_data["mask"] = view.mask;
-    context->saved_data["causal"] = view.sight.causal;
-    context->saved_data["ahead"] = view.sight.ahead;
-    context->saved_data["window"] = view.sight.window;
+    context->saved_data["causal"] = sight.causal;
+    context->saved_data["ahead"] = sight.ahead;
+    context->saved_data["window"] = sight.window;
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    const AttentionView view = {.sight = {.causal = context->saved_data["causal"].toBool(),
-                                          .ahead = context->saved_data["ahead"].toInt(),
-                                          .window = context->saved_data["window"].toInt()},
-                                .mask = context->saved_data["mask"].toOptional<at::Tensor>()};
+    const AttentionView view = view_between({.causal = context->saved_data["causal"].toBool(),
+                                             .ahead = context->saved_data["ahead"].toInt(),
+                                             .window = context->saved_data["window"].toInt()},
+                                            saved[0], saved[1]);
     const Attended made =
         saved.size() == 3 ? attend(saved[0], saved[1], saved[2], view) : Attended{.out = saved[3], .log_sum = saved[4]};
     auto [dquery, dkey, dvalue] = attend_backward(output_gradients[0], saved[0], saved[1], saved[2], made, view);
@@ -189,8 +192,8 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables) {
 }
 
 at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const AttentionView& view, bool redone) {
-  return SoftmaxAttentionFunction::apply(query, key, value, view, redone);
+                             const Sight& sight, bool redone) {
+  return SoftmaxAttentionFunction::apply(query, key, value, sight, redone);
 }
 
 at::Tensor sliced_attention(const at::Tensor& query, at::TensorList keys, at::TensorList values, std::int64_t window,

@@ -22,11 +22,11 @@ struct RotaryTables {
 };
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const RotaryTables& tables);
 
-// Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many; `view` is of as many
-// queries and keys. `redone`: the backward makes the output and its statistics again, of which nothing is kept
-// (selective recompute, arXiv 2205.05198, section 5); the same bits.
+// Softmax attention over [batch, time, heads, size], keys and values with fewer heads or as many. A mask, where the way
+// that is taken wants one, is there while F and I run. `redone`: the backward makes the output and its statistics
+// again, of which nothing is kept (selective recompute, arXiv 2205.05198, section 5); the same bits.
 [[nodiscard]] at::Tensor softmax_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                           const AttentionView& view, bool redone = false);
+                                           const Sight& sight, bool redone = false);
 
 // The same for a slice of sequences, each query seeing the `window` keys up to and including its own. Keys and values
 // lie in pieces without gaps, the slice's own last, and none out of the first query's sight; they are kept as they are.

@@ -230,18 +230,50 @@ TEST_CASE("a stage has the bytes of its blocks in sequence, slice by slice, also
   std::vector<ComputeCost> sliced = block_costs(scenario, 1, slices_of(lengths));
   for (const bool redone : {false, true}) {
     std::vector<ComputeCost> blocks = sliced;
-    const std::vector<Bytes> inputs{{1536}, {1024}, {896}, {640}};
-    if (redone) blocks[2] = redone_in_backward(blocks[2], inputs);
+    const std::vector<Bytes> kept{{1536}, {1024}, {896}, {640}};
+    blocks[2].kept_if_redone = kept;
+    if (redone) blocks[2] = redone_in_backward(blocks[2]);
     const ComputeCost stage = in_sequence(blocks);
     for (int slice = 0; slice < 4; ++slice) {
       std::vector<ComputeCost> alone;
       for (std::size_t block = 0; block < blocks.size(); ++block) {
         alone.push_back(block_costs(scenario, 1, {slices_of(lengths)[static_cast<std::size_t>(slice)]})[block]);
       }
-      if (redone) alone[2] = redone_in_backward(alone[2], {inputs[static_cast<std::size_t>(slice)]});
+      alone[2].kept_if_redone = {kept[static_cast<std::size_t>(slice)]};
+      if (redone) alone[2] = redone_in_backward(alone[2]);
       const ComputeCost wanted = in_sequence(alone);
       CHECK(bytes_of(stage, slice) == bytes_of(wanted, 0));
       CHECK(times_of(stage, slice).input_gradient.value == Approx(times_of(wanted, 0).input_gradient.value));
+    }
+  }
+}
+
+// Later slices read its keys and values, of a window of 512 the last 511, whether it is redone or not.
+TEST_CASE("of a slice a layer that is redone keeps its input, and the keys and values that later slices read") {
+  constexpr std::int64_t element = 2;
+  constexpr std::int64_t hidden = 2048;
+  const std::vector<Slice> slices = slices_of(lengths);
+  for (const char* layer : {"full/dense", "sliding/dense", "none/dense"}) {
+    for (const int tensor : {1, 4}) {
+      Scenario scenario = scenario_of(layer);
+      scenario.layout.tensor = {.degree = tensor, .sequence_parallel = tensor > 1};
+      scenario.training.recompute = {.mode = RecomputeMode::first_layers, .layers = 1};
+      const std::vector<Bytes> kept = block_costs(scenario, 1, slices)[1].kept_if_redone;
+      REQUIRE(kept.size() == slices.size());
+      for (std::size_t slice = 0; slice < slices.size(); ++slice) {
+        const std::int64_t tokens = slices[slice].tokens;
+        const std::int64_t read = slice + 1 == slices.size()           ? 0
+                                  : std::string(layer) == "none/dense" ? 0
+                                  : std::string(layer) == "full/dense" ? tokens
+                                                                       : std::min<std::int64_t>(tokens, 511);
+        INFO(layer << ", tensor " << tensor << ", slice " << slice);
+        CHECK(kept[slice].value == element * hidden * (tokens + 2 * read) / tensor);
+      }
+      scenario.software.recompute_unit = RecomputeUnit::layer;
+      scenario.training.recompute = {.mode = RecomputeMode::full};
+      for (int slice = 0; slice < 4; ++slice) {
+        CHECK(bytes_of(block_costs(scenario, 1, slices)[1], slice).kept == kept[static_cast<std::size_t>(slice)]);
+      }
     }
   }
 }

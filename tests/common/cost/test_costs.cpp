@@ -98,8 +98,9 @@ TEST_CASE("a layer that is redone inside its backward keeps its input, and I has
                           .kept_for_weight_bytes = {15},
                           .forward_workspace_bytes = {7},
                           .input_gradient_workspace_bytes = {9},
-                          .weight_gradient_workspace_bytes = {3}};
-  const ComputeCost redone = redone_in_backward(layer, {{10}});
+                          .weight_gradient_workspace_bytes = {3},
+                          .kept_if_redone = {{12}, {8}}};  // of equal slices
+  const ComputeCost redone = redone_in_backward(layer);
   CHECK(redone.forward == layer.forward);
   CHECK(redone.input_gradient.value == 2 + 3);
   CHECK(redone.weight_gradient == layer.weight_gradient);

@@ -94,6 +94,29 @@ TEST_CASE("mean keys of slices equal a count of their rows of the mask") {
   }
 }
 
+// By exec/stage/primitives: of a slice one mask at a time, of its own keys or of those of a piece before it.
+TEST_CASE("attention in a window that is masked holds a mask of queries and keys while it runs") {
+  Model model{.vocabulary = 64, .hidden = 32};
+  SoftmaxAttention attention{.heads = 4, .kv_heads = 4, .head_dim = 8, .value_dim = 8};
+  const auto workspace = [&](std::optional<std::int64_t> window, const OperationContext& context) {
+    attention.window = window;
+    model.layers = {{.mixer = attention, .mlp = DenseMlp{.width = 64}}};
+    double sum = 0;
+    for (const Operation& operation : layer_operations(model, 0, context)) sum += operation.workspace_bytes;
+    return sum;
+  };
+  OperationContext context{.sequence = 100, .masks_windows = true};
+  CHECK(workspace(std::nullopt, context) == 0);
+  CHECK(workspace(100, context) == 0);
+  CHECK(workspace(99, context) == 2 * 100 * 100);
+  CHECK(workspace(10, context) == 2 * 100 * 100);
+  context.before = context.after = 100;
+  CHECK(workspace(10, context) == 2 * 100 * 100);
+  CHECK(workspace(110, context) == 2 * 100 * 109);
+  context.masks_windows = false;
+  CHECK(workspace(10, context) == 0);
+}
+
 TEST_CASE("a GPT model costs 72 B L s h² (1 + n/(6h) + V/(12 L h)), n the mean keys (arXiv 2104.04473, eq. 3)") {
   Model model = with_layer(gpt_layer);
   model.layers.assign(6, gpt_layer);

@@ -325,6 +325,32 @@ TEST_CASE("the first layers of each stage are redone inside its backward") {
   }
 }
 
+// Stages whose F is an action R of its own are refused where R has no place; single layers are redone in any backward.
+TEST_CASE("schedules that cut sequences or evict redo layers, not stages, and say so") {
+  for (const std::string schedule : {"{name: seq-1f1b, slices: 4}", "bpipe"}) {
+    const auto peak = [&](const std::string& recompute) {
+      const Scenario scenario = read_text(
+          "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 256, layers: \"full/dense*8\"}\n"
+          "training: {sequence: 256, global_batch: 8, microbatch: 1, recompute: " +
+          recompute + "}\ncluster: {machine: dgx-a100}\nlayout: {pipeline: 4}\nschedule: " + schedule +
+          "\nsplit: uniform\n");
+      const Timeline timeline = predict_by_path(make_plan(scenario, only_choice(scenario)));
+      return timeline.ranks[1].activation_bytes;
+    };
+    INFO(schedule);
+    try {
+      (void)peak("full");
+      FAIL("a stage that is redone was planned");
+    } catch (const InputError& error) {
+      CHECK_THAT(error.problem(),
+                 ContainsSubstring("full recompute, stage by stage, is not built for a schedule that"));
+      CHECK_THAT(error.hint(), ContainsSubstring("{layers: …} or {every: …}"));
+    }
+    CHECK(peak("{layers: 2}") < peak("{layers: 1}"));
+    CHECK(peak("{layers: 1}") < peak("none"));
+  }
+}
+
 // torchtitan counts the layers of a process: those of a rank, through its chunks. By hand: of 7 layers on 2 ranks with
 // 2 chunks, split 2, 1, 1, 3, rank 0 has layers 0, 1, 3 and redoes 1; rank 1 has 2, 4, 5, 6 and redoes 4 and 6.
 TEST_CASE("every n-th layer of a rank is redone inside its backward") {

@@ -79,6 +79,37 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
   }
 }
 
+TEST_CASE("where no candidate can be built, the first reason and hint of each kind are said") {
+  const auto error_of = [](const std::string& schedules) {
+    const Scenario scenario = read_text(
+        "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*8\"}\n"
+        "training: {sequence: 64, global_batch: 8, microbatch: [1, 2], recompute: full}\n"
+        "cluster: {machine: dgx-a100}\nlayout: {pipeline: 4}\nsplit: uniform\nschedule: " +
+        schedules + "\n");
+    try {
+      (void)best_fitting(plan_scenario(scenario, predict_by_path), scenario);
+    } catch (const InputError& error) {
+      return std::pair(error.problem(), error.hint());
+    }
+    return std::pair(std::string(), std::string());
+  };
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  // Once, not for each microbatch; the hint that two kinds have in common once as well.
+  const auto [problem, hint] = error_of("[bpipe, {name: seq-1f1b, slices: 4}, {name: seq-1f1b, slices: 2}]");
+  CHECK(problem.starts_with("no candidate can be built: "));
+  CHECK(count(problem, "evicts activations") == 1);
+  CHECK(count(problem, "cuts sequences") == 1);
+  CHECK(count(hint, "recompute: {layers: …}") == 1);
+  const auto [others, hints] = error_of("[{name: interleaved-1f1b, chunks: 4}, bpipe]");
+  CHECK(count(others, "evicts activations") == 1);
+  CHECK(count(others, "8 layers") == 1);
+  CHECK(count(hints, "recompute: {layers: …}") == 1);
+}
+
 TEST_CASE("more ranks than the machines hold are proposed with the machines that they need") {
   const auto scenario_with = [](int nodes, int pipeline, const std::string& memory) {
     return read_text(

@@ -64,17 +64,32 @@ TEST_CASE("what is received is told apart by axis, and the time that a rank wait
   CHECK(static_cast<double>(axes.data.value) == 2.0 * 3 / 4 * gradients(c));
   const GroupPlacement group{.ranks = 4, .per_machine = 4};
   const Seconds reduction = collective_time(plan.cluster.machine, Collective::all_reduce, bsh, group);
-  CHECK(axes.tensor_time.value == Approx(16 * (4 * 4 + 1) * reduction.value));
+  CHECK(axes.tensor_time.value().value == Approx(16 * (4 * 4 + 1) * reduction.value));
   // Its backward hides what fits behind its matmuls.
   LayoutCase overlapping = c;
   overlapping.software = "{like: megatron-2021, fused_weight_gradient: true, tensor_overlap: true}";
   const AxisTraffic hidden = predict_by_path(plan_of(overlapping)).ranks.front().by_axis.value();
   CHECK(hidden.tensor == axes.tensor);
-  CHECK(hidden.tensor_time < axes.tensor_time * 0.9);
-  CHECK(hidden.tensor_time.value >= 16 * (2 * 4 + 1) * reduction.value * (1 - 1e-9));
+  CHECK(hidden.tensor_time.value() < axes.tensor_time.value() * 0.9);
+  CHECK(hidden.tensor_time.value().value >= 16 * (2 * 4 + 1) * reduction.value * (1 - 1e-9));
 }
 
 TEST_CASE("data-parallel ranks sum their gradients around a ring") {
   const LayoutCase c{.nodes = 2, .data = 4};
   CHECK(received(c) == 16 * bsh + 2.0 * 3 / 4 * gradients(c));
+}
+
+// Both ranks of a pair train stages of the same numbers, on different halves of the batch: sums inside the pipeline.
+TEST_CASE("sums of two replicas of a pipeline are the pipeline's, with data-parallel ranks data's") {
+  const auto axes_of = [](int data) {
+    const Scenario scenario = read_text(
+        "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*4\", tied_embeddings: false}\n"
+        "training: {sequence: 16, global_batch: 32, microbatch: 1}\ncluster: {machine: dgx-a100, nodes: 1, ranks: " +
+        std::to_string(4 * data) + "}\nlayout: {pipeline: 4, data: {degree: " + std::to_string(data) +
+        "}}\nschedule: dualpipe\nsplit: uniform\n");
+    return predict_by_path(make_plan(scenario, only_choice(scenario))).ranks.front().by_axis.value();
+  };
+  CHECK(axes_of(1).data == Bytes{});
+  CHECK(axes_of(1).pipeline > Bytes{});
+  CHECK(axes_of(2).data > Bytes{});
 }

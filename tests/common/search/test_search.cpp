@@ -353,6 +353,27 @@ TEST_CASE("where nothing fits, the smallest candidate says why") {
   CHECK_THROWS_WITH(best_fitting(found.planning, scenario), ContainsSubstring("nothing fits in memory"));
 }
 
+TEST_CASE("where nothing can be built, there is a candidate for each kind of reason, with its hint") {
+  const Scenario scenario = read_text(
+      "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*3\"}\n"
+      "training: {sequence: 64, global_batch: 8, microbatch: [1, 2], recompute: full}\n"
+      "cluster: {machine: dgx-a100}\nlayout: auto\nsplit: [uniform, dynamic]\n"
+      "schedule: [{name: seq-1f1b, slices: 4}, {name: seq-1f1b, slices: 2}]\n");
+  const SearchSpace space(scenario);
+  const SearchResult found = search(space, slow_weigher, predict_by_path, {});
+  for (const Candidate& candidate : found.planning.candidates) CHECK_FALSE(candidate.built);
+  CHECK(found.planning.candidates.size() > 1);
+  CHECK(found.planning.candidates.size() < 6);  // of hundreds
+  try {
+    (void)best_fitting(found.planning, scenario);
+    FAIL("there is nothing");
+  } catch (const InputError& error) {
+    CHECK_THAT(error.problem(), ContainsSubstring("cuts sequences") && ContainsSubstring("does not divide 4 heads") &&
+                                    ContainsSubstring("does not divide the batch"));
+    CHECK_THAT(error.hint(), ContainsSubstring("recompute: {layers: …}"));
+  }
+}
+
 TEST_CASE("every candidate of the space is another one, and all choices of the planner are there") {
   const Scenario scenario = read_text(random_scenario(5));
   const SearchSpace space(scenario);

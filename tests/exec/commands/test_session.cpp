@@ -2,6 +2,8 @@
 #include <mutex>
 
 #include "common/layout/lane.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/planner/planner.hpp"
 #include "common/planner/traffic.hpp"
 #include "common/schedule/validate/validate.hpp"
 #include "exec/check/check.hpp"
@@ -130,7 +132,7 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
   Plan plan = tiny_plan({.ranks = 2, .schedule = "1f1b", .data = 2});
   plan.layout.tensor = {.degree = 2, .sequence_parallel = true};
   plan.cluster.ranks = 8;
-  plan.costs.boundary_bytes = {plan.costs.boundary_bytes.value / 2};
+  plan.costs = predicted_costs(plan);
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   for (const TransportKind& kind : transport_kinds()) {
     INFO(kind.name);
@@ -138,8 +140,16 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
     options.check = false;
     const SessionLogs logs = train(kind, plans, options);
     const std::vector<StageMoves> moves = tensor_moves(plan, {});
+    const Timeline measured = merge_logs(plan, plans.front().lowered, logs.ranks.front(), "test");
+    const Timeline predicted = predict_by_path(plan);
     for (const RankLog& log : logs.ranks.front()) {
       INFO("rank " << log.rank);
+      const auto place = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
+      const AxisTraffic expected = predicted.ranks[place].by_axis.value();
+      const AxisTraffic received_by_axis = measured.ranks[static_cast<std::size_t>(log.rank)].by_axis.value();
+      CHECK(received_by_axis.tensor.value == expected.tensor.value);
+      CHECK(received_by_axis.data.value == expected.data.value);
+      CHECK(received_by_axis.pipeline.value == expected.pipeline.value);
       const RankStep& step = log.steps.back();
       const auto stage = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
       Bytes summed;

@@ -79,7 +79,21 @@ TEST_CASE("a receive runs from its send to its arrival, and waits only where its
   CHECK(receive.waited.value == Approx(0.1));
   CHECK(timeline.steps[0].duration.value == Approx(0.4));
   CHECK(timeline.ranks[1].received_bytes.value == 64);
+  CHECK(timeline.ranks[0].by_axis == AxisTraffic{});
+  CHECK(timeline.ranks[1].by_axis == AxisTraffic{.tensor = {}, .data = {}, .pipeline = {64}});
   CHECK(timeline.source == TimelineSource::measured);
+
+  // Of the step in which it received most.
+  RankLog twice = second;
+  twice.steps.push_back(twice.steps.front());
+  twice.steps[1].received_bytes = {100};
+  twice.steps[1].received_in_tensor = {30};
+  twice.steps[1].received_in_data = {6};
+  RankLog other = first;
+  other.steps.push_back(other.steps.front());
+  const RankSummary most = merge_logs(plan, lowered, {other, twice}, "test").ranks[1];
+  CHECK(most.received_bytes.value == 100);
+  CHECK(most.by_axis == AxisTraffic{.tensor = {30}, .data = {6}, .pipeline = {64}});
 
   // It was there long before its rank looked: nothing was waited for.
   second.steps[0].events[0].end = {10.3};

@@ -66,3 +66,27 @@ TEST_CASE("every executed layout needs the memory that is predicted, within 5%")
     }
   }
 }
+
+// On the host a window is a mask of all queries and keys: with 1024 tokens 4 MiB, of four layers of a stage more than
+// half of all that these keep, were it not one at a time.
+TEST_CASE("attention in a window needs the memory that is predicted, within 5%, and its mask while it runs alone") {
+  for (const std::int64_t tokens : {128, 1024}) {
+    for (const bool in_window : {false, true}) {
+      for (const char* const schedule : {"1f1b", "zb-h1"}) {
+        Plan plan = plan_of({schedule, 2, 1});
+        for (Layer& layer : plan.model.layers) {
+          if (in_window) std::get<SoftmaxAttention>(layer.mixer).window = 16;
+        }
+        plan.training.sequence = tokens;
+        plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
+        const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
+        const test::TrainingRun run = test::train(plan, 1);
+        for (std::size_t rank = 0; rank < run.peak.size(); ++rank) {
+          INFO(schedule << ", " << tokens << " tokens" << (in_window ? ", in a window" : "") << ", rank " << rank
+                        << ": predicted " << predicted[rank].peak_bytes.value << ", measured " << run.peak[rank].value);
+          CHECK(run.peak[rank] / predicted[rank].peak_bytes == Approx(1.0).margin(0.05));
+        }
+      }
+    }
+  }
+}

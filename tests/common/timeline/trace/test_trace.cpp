@@ -154,10 +154,14 @@ TEST_CASE("the layout, the split and the devices' peak are read back, and not wr
 TEST_CASE("what each axis brings to a rank is read back where it is known") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   CHECK(to_trace(timeline).find("by_axis") == std::string::npos);
-  timeline.ranks[1].by_axis = {.tensor = {7}, .data = {8}, .pipeline = {9}, .tensor_time = {0.125}};
+  timeline.ranks[1].by_axis = {.tensor = {7}, .data = {8}, .pipeline = {9}, .tensor_time = Seconds{0.125}};
   const Timeline again = read_back(to_trace(timeline));
   CHECK_FALSE(again.ranks[0].by_axis);
   CHECK(again.ranks[1] == timeline.ranks[1]);
+  CHECK_FALSE(most_received(timeline));                                        // of one rank it is not known
+  timeline.ranks[0].by_axis = {.tensor = {9}, .data = {2}, .pipeline = {10}};  // as measured
+  CHECK(read_back(to_trace(timeline)).ranks[0] == timeline.ranks[0]);
+  CHECK(most_received(timeline) == AxisTraffic{.tensor = {9}, .data = {8}, .pipeline = {10}});
 }
 
 TEST_CASE("memory over time is drawn as a counter of its rank") {
