@@ -109,29 +109,12 @@ Plan plan_of(const Model& model, const Case& shape, ElementType precision = Elem
                               .sequence_parallel = shape.sequence_parallel});
 }
 
-enum class Family { gpt2, llama, mixtral, hybrid };
-constexpr std::array families{Family::gpt2, Family::llama, Family::mixtral, Family::hybrid};
-
-// Of as few layers as its stages, or as one stage, can have: two; four of interleaved chunks, and of the hybrid's
-// kinds.
-Model model_of(Family family, const Case& shape) {
-  const int layers = std::string(shape.schedule) == "interleaved-1f1b" ? 4 : 2;
-  switch (family) {
-    case Family::gpt2:
-      return of_four(test::gpt2(layers, true));
-    case Family::llama:
-      return of_four(test::llama(layers));
-    case Family::mixtral:
-      return of_four(test::mixtral(layers));
-    default:
-      return of_four(test::hybrid());
-  }
-}
+Model model_of(test::Family family, const Case& shape) { return of_four(family(test::fewest_layers(shape.schedule))); }
 
 }  // namespace
 
 TEST_CASE("tensor-parallel pipelines train like one device, in both precisions") {
-  const Family family = GENERATE(from_range(families));
+  const test::Family family = GENERATE(from_range(test::families));
   std::vector<Case> cases;
   for (const int tensor : {2, 4}) {
     for (const bool by_tokens : {false, true}) {
@@ -150,7 +133,7 @@ TEST_CASE("tensor-parallel pipelines train like one device, in both precisions")
 }
 
 TEST_CASE("pipeline, tensor and data parallelism together train like one device") {
-  const Family family = GENERATE(from_range(families));
+  const test::Family family = GENERATE(from_range(test::families));
   for (const Case& shape : std::vector<Case>{{"1f1b", 2, 2, false, 2},
                                              {"zb-h1", 2, 2, true, 2},
                                              {"interleaved-1f1b", 2, 2, false, 2},
@@ -254,7 +237,7 @@ TEST_CASE("a head of keys and values that several ranks have trains like one, an
 }
 
 TEST_CASE("the model and its first loss are the same at every tensor degree") {
-  for (const Family family : families) {
+  for (const test::Family family : test::families) {
     const Model model = model_of(family, {"1f1b", 1, 1});
     const Plan alone = plan_of(model, {"1f1b", 1, 1});
     const NamedGradients weights = merged_weights(make_stages(alone, 0, {}), alone.training);
@@ -275,7 +258,7 @@ TEST_CASE("a rank receives of its tensor group what the moves of its blocks say,
     for (const bool by_tokens : {false, true}) {
       shape.sequence_parallel = by_tokens;
       std::vector<Model> models{of_few_heads(1)};
-      for (const Family family : families) models.push_back(model_of(family, shape));
+      for (const test::Family family : test::families) models.push_back(model_of(family, shape));
       for (const Model& model : models) {
         const Plan plan = plan_of(model, shape, ElementType::bf16);
         INFO(plan.name << ", " << describe(plan.layout) << (by_tokens ? ", sp" : ""));
