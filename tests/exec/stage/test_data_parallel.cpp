@@ -65,8 +65,10 @@ TEST_CASE("data-parallel pipelines train like one device, in both precisions, ov
       INFO(plan.name << ", " << describe(plan.layout));
       const test::TrainingRun first = test::train(plan, 2);
       require_passed(plan, first);
-      // A sum's bits do not depend on the transport: test_collectives. Here once for all that is sent around it.
-      if (precision == ElementType::fp32) continue;
+      // A sum's bits do not depend on the transport: test_collectives. Here once for all that is sent around it: in all
+      // shapes beside tables that two stages share and by layers of every kind, of the other models in one.
+      const bool in_all = plan.model.tied_embeddings || plan.model.name == "hybrid";
+      if (precision == ElementType::fp32 || !(in_all || &shape == &shapes.back())) continue;
       const test::TrainingRun over_gloo = test::train(plan, 2, transport_kinds().back().make);
       CHECK(over_gloo.losses == first.losses);
       CHECK(over_gloo.by_rank == first.by_rank);
