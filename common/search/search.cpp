@@ -320,9 +320,12 @@ class Search {
     const std::optional<PlanChoice> choice = missing_uniform(planning.candidates, best->choice);
     if (!choice) return;
     if (weighing_.ended() && is_made_for_times(choice->schedule)) return;  // seconds beyond the time limit
-    Candidate uniform = weigh_candidate(space_.scenario(), *choice, engine_);
-    planning.simulated += uniform.built && uniform.engine != path_engine ? 1 : 0;
-    planning.candidates.push_back(std::move(uniform));
+    add_in_order(planning, weigh_candidate(space_.scenario(), *choice, engine_));
+  }
+
+  static void add_in_order(PlanningResult& planning, Candidate candidate) {
+    planning.simulated += candidate.built && candidate.engine != path_engine ? 1 : 0;
+    planning.candidates.push_back(std::move(candidate));
     std::ranges::stable_sort(planning.candidates, stands_before);
   }
 
@@ -340,9 +343,7 @@ class Search {
       if (has_stage_data(space_.layout_of(id / space_.splits()))) continue;
       Candidate plain = weigh_candidate(space_.scenario(), space_.choice(id), engine_);
       if (!plain.built) continue;
-      planning.simulated += plain.engine != path_engine ? 1 : 0;
-      planning.candidates.push_back(std::move(plain));
-      std::ranges::stable_sort(planning.candidates, stands_before);
+      add_in_order(planning, std::move(plain));
       return;
     }
   }
