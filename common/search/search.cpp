@@ -318,8 +318,7 @@ class Search {
     const auto plain = std::ranges::find_if(planning.candidates, is_plain);
     const auto best = by_stage && plain != planning.candidates.end() ? plain : planning.candidates.begin();
     const std::optional<PlanChoice> choice = missing_uniform(planning.candidates, best->choice);
-    if (!choice) return;
-    if (weighing_.ended() && is_made_for_times(choice->schedule)) return;  // seconds beyond the time limit
+    if (!choice || (weighing_.ended() && is_made_for_times(choice->schedule))) return;  // seconds beyond the time limit
     add_in_order(planning, weigh_candidate(space_.scenario(), *choice, engine_));
   }
 
@@ -342,9 +341,7 @@ class Search {
     for (const std::int64_t id : ids) {
       if (has_stage_data(space_.layout_of(id / space_.splits()))) continue;
       Candidate plain = weigh_candidate(space_.scenario(), space_.choice(id), engine_);
-      if (!plain.built) continue;
-      add_in_order(planning, std::move(plain));
-      return;
+      if (plain.built) return add_in_order(planning, std::move(plain));
     }
   }
 
