@@ -1,4 +1,5 @@
-# United sources: those of one folder compile as one, eight at most, for most of a source is the headers that it reads.
+# United sources: those of one folder compile as one, PLUMB_UNITE_MOST at most, for most of a source is the headers that it
+# reads. Sanitizers and clang-tidy, which take everything anyway, have whole folders.
 include_guard()
 
 # Sources with compile options or definitions of their own stay alone (CMake leaves them out). Called once a target has
@@ -24,7 +25,7 @@ function(plumb_unite target)
   foreach(folder ${folders})
     list(SORT of_${folder})
     list(LENGTH of_${folder} count)
-    math(EXPR parts "(${count} + 7) / 8")
+    math(EXPR parts "(${count} + ${PLUMB_UNITE_MOST} - 1) / ${PLUMB_UNITE_MOST}")
     math(EXPR part_size "(${count} + ${parts} - 1) / ${parts}")
     set(index 0)
     foreach(source ${of_${folder}})
