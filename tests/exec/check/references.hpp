@@ -23,13 +23,16 @@ struct SeenByOneDevice {
   int replicas = 0;
   int shares = 0;  // of the batch
   std::size_t steps = 0;
+  // Of a run with tensor groups, whose last step begins with its own weights and goes to its own experts.
+  bool divided = false;
+  NamedGradients weights;
+  NamedGradients routing;
   bool operator==(const SeenByOneDevice&) const = default;
 };
 
-// As check_against_reference, of a run without a tensor group.
-inline CheckResult check_against_shared_reference(const Plan& plan, const std::vector<double>& losses,
-                                                  const NamedGradients& gradients) {
-  if (plan.schedule.update_every > 0) return check_against_reference(plan, {}, losses, gradients);
+// As check_against_reference. Runs with tensor groups share one device where they have come to the same weights.
+inline CheckResult check_against_shared_reference(const Plan& plan, const Trained& run) {
+  if (plan.schedule.update_every > 0) return check_against_reference(plan, {}, run);
   constexpr std::size_t most_kept = 16;
   static std::deque<std::pair<SeenByOneDevice, Reference>> made;
   SeenByOneDevice seen{.model = plan.model,
@@ -39,8 +42,10 @@ inline CheckResult check_against_shared_reference(const Plan& plan, const std::v
                        .slice_tokens = plan.schedule.slice_tokens,
                        .replicas = replicas(plan.schedule),
                        .shares = plan.layout.data.degree,
-                       .steps = losses.size()};
-  const Trained run{.losses = losses, .gradients = gradients};
+                       .steps = run.losses.size(),
+                       .divided = plan.layout.tensor.degree > 1,
+                       .weights = run.weights,
+                       .routing = run.routing};
   const auto same =
       std::ranges::find(made, seen, [](const auto& each) -> const SeenByOneDevice& { return each.first; });
   if (same != made.end()) return same->second.compare(run);
@@ -48,6 +53,11 @@ inline CheckResult check_against_shared_reference(const Plan& plan, const std::v
   made.emplace_back(std::piecewise_construct, std::forward_as_tuple(std::move(seen)),
                     std::forward_as_tuple(plan, corpus_of(plan, {}), run, "cpu", std::chrono::steady_clock::now));
   return made.back().second.compare(run);
+}
+
+inline CheckResult check_against_shared_reference(const Plan& plan, const std::vector<double>& losses,
+                                                  const NamedGradients& gradients) {
+  return check_against_shared_reference(plan, Trained{.losses = losses, .gradients = gradients});
 }
 
 }  // namespace plumb::exec::test

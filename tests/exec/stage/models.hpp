@@ -1,6 +1,7 @@
 // Small models of every executed kind, for tests.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -90,5 +91,13 @@ inline Model hybrid() {
   return model("hybrid", {layer(delta, swiglu_mlp), layer(sliding(16), shared_experts), layer(delta, experts),
                           layer(attention(4, 2, 8), swiglu_mlp)});
 }
+
+// Of so many layers; the hybrid of its four, one of each kind.
+using Family = Model (*)(int layers);
+inline constexpr std::array<Family, 4> families{[](int layers) { return gpt2(layers, true); }, llama, mixtral,
+                                                [](int /*layers*/) { return hybrid(); }};
+
+// As few as two stages can have, or four chunks of interleaved ones; layers behind each other need no more.
+inline int fewest_layers(const std::string& schedule) { return schedule == "interleaved-1f1b" ? 4 : 2; }
 
 }  // namespace plumb::exec::test

@@ -39,8 +39,11 @@ struct PeaksOfRanks {
 };
 
 PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
-  const ScheduleShape shape =
-      shape_for(find_schedule(schedule), {.chunks = 2, .microbatches = 2 * rank_count, .ranks = rank_count});
+  const ScheduleEntry& entry = find_schedule(schedule);
+  // More than are kept at a time; of updates within a step as many as reach steady versions.
+  GridShape wanted{.chunks = 2, .microbatches = rank_count + 2, .ranks = rank_count};
+  if (!applies(entry, wanted) || schedule == "pipedream") wanted.microbatches = 2 * rank_count;
+  const ScheduleShape shape = shape_for(entry, wanted);
   Plan plan = test::training_plan({.model = scenario.model,
                                    .schedule = schedule,
                                    .ranks = rank_count,

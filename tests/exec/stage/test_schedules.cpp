@@ -126,6 +126,7 @@ TEST_CASE("Slices of different lengths are the same bits on two and four ranks, 
       const Plan plan = test::training_plan({.model = hybrid_of(4),
                                              .schedule = "seq-1f1b",
                                              .ranks = ranks,
+                                             .microbatches = 2,
                                              .precision = precision,
                                              .slices = 4,
                                              .slice_tokens = {13, 9, 7, 3}});

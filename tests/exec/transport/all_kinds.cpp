@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include <thread>
 
 #include "exec/transport/gloo/gloo.hpp"
@@ -14,6 +16,9 @@ std::vector<std::unique_ptr<Transport>> make_gloo_transports(int ranks, const st
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
+      // No thread that Gloo starts here takes another's place on waking: its loop spins while that one has a lock.
+      const sched_param none{};
+      (void)::sched_setscheduler(0, SCHED_BATCH, &none);
       const GlooOptions options{.rank = rank, .size = ranks, .port = store->port(), .sockets = sockets};
       transports[static_cast<std::size_t>(rank)] =
           make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20}));
