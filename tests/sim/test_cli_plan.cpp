@@ -196,9 +196,11 @@ TEST_CASE("SIGTERM keeps the best so far, and a long search says in a log that i
   const std::string slow =
       replaced(replaced(many, "schedule: [1f1b, zb-h1]", "schedule: [1f1b, {name: zb-auto, chunks: [1, 2]}]"),
                "global_batch: 16", "global_batch: 1024");
-  const Outcome outcome =
-      run_plumb(folder, "plan " + folder.file("slow.yaml", slow) + " --engine path --no-bound --jobs 1",
-                "PLUMB_PROGRESS=often sh -c '\"$@\" & sleep 7; kill -TERM $!; sleep 0.01; kill -TERM $!; wait $!' sh");
+  const std::string until_said =
+      "n=0; until grep -q planning: " + folder.file(".err") + " || [ $n -ge 200 ]; do sleep 0.1; n=$((n + 1)); done";
+  const Outcome outcome = run_plumb(
+      folder, "plan " + folder.file("slow.yaml", slow) + " --engine path --no-bound --jobs 1",
+      "PLUMB_PROGRESS=often sh -c '\"$@\" & " + until_said + "; kill -TERM $!; sleep 0.01; kill -TERM $!; wait $!' sh");
   INFO(outcome.err);
   // Where a machine is slow nothing may have been found by then, and that is said.
   const bool found = outcome.status == 0;
