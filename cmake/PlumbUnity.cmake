@@ -1,9 +1,10 @@
-# United sources: those of one folder compile as one, eight at most, for most of a source is the headers that it reads.
+# United sources: those of one folder compile as one, for most of a source is the headers that it reads. Sanitizers and
+# clang-tidy, which take everything anyway, have whole folders of the programs.
 include_guard()
 
-# Sources with compile options or definitions of their own stay alone (CMake leaves them out). Called once a target has
-# all its sources.
-function(plumb_unite target)
+# At most `most` sources compile together. Those with compile options or definitions of their own stay alone (CMake leaves
+# them out). Called once a target has all its sources.
+function(plumb_unite target most)
   if(NOT PLUMB_UNITE)
     return()
   endif()
@@ -24,7 +25,7 @@ function(plumb_unite target)
   foreach(folder ${folders})
     list(SORT of_${folder})
     list(LENGTH of_${folder} count)
-    math(EXPR parts "(${count} + 7) / 8")
+    math(EXPR parts "(${count} + ${most} - 1) / ${most}")
     math(EXPR part_size "(${count} + ${parts} - 1) / ${parts}")
     set(index 0)
     foreach(source ${of_${folder}})

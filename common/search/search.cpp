@@ -318,11 +318,13 @@ class Search {
     const auto plain = std::ranges::find_if(planning.candidates, is_plain);
     const auto best = by_stage && plain != planning.candidates.end() ? plain : planning.candidates.begin();
     const std::optional<PlanChoice> choice = missing_uniform(planning.candidates, best->choice);
-    if (!choice) return;
-    if (weighing_.ended() && is_made_for_times(choice->schedule)) return;  // seconds beyond the time limit
-    Candidate uniform = weigh_candidate(space_.scenario(), *choice, engine_);
-    planning.simulated += uniform.built && uniform.engine != path_engine ? 1 : 0;
-    planning.candidates.push_back(std::move(uniform));
+    if (!choice || (weighing_.ended() && is_made_for_times(choice->schedule))) return;  // seconds beyond the time limit
+    add_in_order(planning, weigh_candidate(space_.scenario(), *choice, engine_));
+  }
+
+  static void add_in_order(PlanningResult& planning, Candidate candidate) {
+    planning.simulated += candidate.built && candidate.engine != path_engine ? 1 : 0;
+    planning.candidates.push_back(std::move(candidate));
     std::ranges::stable_sort(planning.candidates, stands_before);
   }
 
@@ -339,11 +341,7 @@ class Search {
     for (const std::int64_t id : ids) {
       if (has_stage_data(space_.layout_of(id / space_.splits()))) continue;
       Candidate plain = weigh_candidate(space_.scenario(), space_.choice(id), engine_);
-      if (!plain.built) continue;
-      planning.simulated += plain.engine != path_engine ? 1 : 0;
-      planning.candidates.push_back(std::move(plain));
-      std::ranges::stable_sort(planning.candidates, stands_before);
-      return;
+      if (plain.built) return add_in_order(planning, std::move(plain));
     }
   }
 

@@ -80,15 +80,18 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]
     return to_float(T{static_cast<std::uint16_t>(word >> (16 * which))});
   };
   const int lane = static_cast<int>(threadIdx.x % 32);
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + 8 * (i / 2);
-    const int column = lane % 4 * 2 + i % 2;
-    double total = d[i];
-    for (int k = 0; k < 16; ++k) {
-      const auto& from_a = all[row % 8 * 4 + k % 8 / 2];
-      const auto& from_b = all[column * 4 + k % 8 / 2];
-      total += static_cast<double>(half(from_a[row / 8 + 2 * (k / 8)], k % 2)) * half(from_b[4 + k / 8], k % 2);
+  double rows[2][16];
+  double columns[2][16];
+  for (int k = 0; k < 16; ++k) {
+    const auto& from_a = all[lane / 4 * 4 + k % 8 / 2];
+    for (int i = 0; i < 2; ++i) {
+      rows[i][k] = half(from_a[i + 2 * (k / 8)], k % 2);
+      columns[i][k] = half(all[(lane % 4 * 2 + i) * 4 + k % 8 / 2][4 + k / 8], k % 2);
     }
+  }
+  for (int i = 0; i < 4; ++i) {
+    double total = d[i];
+    for (int k = 0; k < 16; ++k) total += rows[i / 2][k] * columns[i % 2][k];
     d[i] = static_cast<float>(total);
   }
 }
@@ -99,12 +102,17 @@ inline void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint
   const emulated::Lanes& all = emulated::exchanged({a[0], a[1], a[2], a[3], b[0], b[1]});
   const auto number = [](std::uint32_t word) { return static_cast<double>(float_of(word & 0xffffe000U)); };
   const int lane = static_cast<int>(threadIdx.x % 32);
+  double rows[2][8];
+  double columns[2][8];
+  for (int k = 0; k < 8; ++k) {
+    for (int i = 0; i < 2; ++i) {
+      rows[i][k] = number(all[lane / 4 * 4 + k % 4][i + 2 * (k / 4)]);
+      columns[i][k] = number(all[(lane % 4 * 2 + i) * 4 + k % 4][4 + k / 4]);
+    }
+  }
   for (int i = 0; i < 4; ++i) {
     double total = d[i];
-    for (int k = 0; k < 8; ++k) {
-      total += number(all[lane / 4 * 4 + k % 4][i / 2 + 2 * (k / 4)]) *
-               number(all[(lane % 4 * 2 + i % 2) * 4 + k % 4][4 + k / 4]);
-    }
+    for (int k = 0; k < 8; ++k) total += rows[i / 2][k] * columns[i % 2][k];
     d[i] = static_cast<float>(total);
     if (std::abs(static_cast<double>(d[i])) > std::abs(total)) d[i] = std::nextafter(d[i], 0.0F);
   }

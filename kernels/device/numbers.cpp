@@ -24,14 +24,15 @@ std::uint16_t fp16_bits(float value) {
 }
 
 float from_fp16_bits(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
+  const std::uint32_t exponent = (bits >> 10) & 31;
+  const std::uint32_t fraction = bits & 1023;
   float size = 0;
   if (exponent == 31) {
     size = fraction == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  } else if (exponent == 0) {
+    size = static_cast<float>(fraction) * 0x1p-24F;
   } else {
-    size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                         : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+    size = std::bit_cast<float>((exponent + 127 - 15) << 23 | fraction << 13);
   }
   return (bits & 0x8000) != 0 ? -size : size;
 }

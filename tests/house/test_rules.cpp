@@ -10,7 +10,7 @@ std::size_t directions(const std::string& path, const std::string& text) {
   return wrong_directions(source_file(path, text)).size();
 }
 
-std::size_t libraries(const std::string& path, const std::string& text) {
+std::size_t library_count(const std::string& path, const std::string& text) {
   ListedFiles listed;
   if (path.ends_with("public.hpp")) listed.public_headers.insert(path);
   return misplaced_libraries(source_file(path, text), listed).size();
@@ -44,18 +44,18 @@ TEST_CASE("includes point down the house, never up or across") {
 }
 
 TEST_CASE("heavy libraries stay in their folder, and out of public headers") {
-  CHECK(libraries("sim/engine.cpp", "#include <simgrid/s4u.hpp>\n") == 0);
-  CHECK(libraries("sim/public.hpp", "#include <simgrid/s4u.hpp>\n") == 1);
-  CHECK(libraries("common/a.cpp", "#include <simgrid/s4u.hpp>\n") == 1);
-  CHECK(libraries("exec/a.cpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 0);
-  CHECK(libraries("exec/private.hpp", "#include <ATen/core/Tensor.h>\n") == 0);
-  CHECK(libraries("exec/public.hpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 2);
-  CHECK(libraries("sim/a.cpp", "#include <c10/core/Stream.h>\n") == 1);
-  CHECK(libraries("kernels/a.cu", "#include <cuda_runtime.h>\n") == 0);
-  CHECK(libraries("kernels/public.hpp", "#include <cuda_runtime.h>\n") == 1);
-  CHECK(libraries("common/a.cpp", "#include <fmt/format.h>\n#include <yaml-cpp/yaml.h>\n") == 0);
-  CHECK(libraries("common/public.hpp", "#include <fmt/format.h>\n#include <nlohmann/json.hpp>\n") == 2);
-  CHECK(libraries("tests/exec/helper.hpp", "#include <ATen/ATen.h>\n") == 0);
+  CHECK(library_count("sim/engine.cpp", "#include <simgrid/s4u.hpp>\n") == 0);
+  CHECK(library_count("sim/public.hpp", "#include <simgrid/s4u.hpp>\n") == 1);
+  CHECK(library_count("common/a.cpp", "#include <simgrid/s4u.hpp>\n") == 1);
+  CHECK(library_count("exec/a.cpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 0);
+  CHECK(library_count("exec/private.hpp", "#include <ATen/core/Tensor.h>\n") == 0);
+  CHECK(library_count("exec/public.hpp", "#include <torch/types.h>\n#include <ATen/ATen.h>\n") == 2);
+  CHECK(library_count("sim/a.cpp", "#include <c10/core/Stream.h>\n") == 1);
+  CHECK(library_count("kernels/a.cu", "#include <cuda_runtime.h>\n") == 0);
+  CHECK(library_count("kernels/public.hpp", "#include <cuda_runtime.h>\n") == 1);
+  CHECK(library_count("common/a.cpp", "#include <fmt/format.h>\n#include <yaml-cpp/yaml.h>\n") == 0);
+  CHECK(library_count("common/public.hpp", "#include <fmt/format.h>\n#include <nlohmann/json.hpp>\n") == 2);
+  CHECK(library_count("tests/exec/helper.hpp", "#include <ATen/ATen.h>\n") == 0);
 }
 
 TEST_CASE("a CMakeLists.txt is read for what it compiles and what it makes public") {

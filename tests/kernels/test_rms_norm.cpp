@@ -10,7 +10,7 @@ using namespace plumb::test;
 namespace {
 
 // One row; a row of one; not a multiple of 16 bytes; held in registers (two widths); too long for that.
-const std::vector<RmsNormShape> shapes = {{1, 1}, {7, 13}, {5, 64}, {4, 2056}, {3, 8200}, {9, 100}};
+const std::vector<RmsNormShape> norm_shapes = {{1, 1}, {7, 13}, {5, 64}, {4, 2056}, {3, 8200}, {9, 100}};
 
 std::size_t size_of(const RmsNormShape& shape) { return static_cast<std::size_t>(shape.rows * shape.columns); }
 
@@ -96,7 +96,7 @@ void check_backward(const RmsNormShape& shape, Type type, bool beside) {
 TEST_CASE("RMSNorm forward is as near to fp64 as its type allows") {
   need_device();
   for (const Type type : all_types) {
-    for (const RmsNormShape& shape : shapes) {
+    for (const RmsNormShape& shape : norm_shapes) {
       INFO(shape.rows << " x " << shape.columns << ", type " << static_cast<int>(type));
       check_forward(shape, type, false);
       check_forward(shape, type, true);
@@ -107,7 +107,7 @@ TEST_CASE("RMSNorm forward is as near to fp64 as its type allows") {
 TEST_CASE("RMSNorm backward is as near to fp64 as its type allows") {
   need_device();
   for (const Type type : all_types) {
-    for (const RmsNormShape& shape : shapes) {
+    for (const RmsNormShape& shape : norm_shapes) {
       INFO(shape.rows << " x " << shape.columns << ", type " << static_cast<int>(type));
       if (shape.columns == 1) continue;  // dx is the difference of two equal numbers
       check_backward(shape, type, false);

@@ -10,7 +10,7 @@ using namespace plumb::test;
 namespace {
 
 // One pair; odd sizes with a part that stays; whole packs; more packs than threads; rows with room behind them.
-const std::vector<RotaryShape> shapes = {
+const std::vector<RotaryShape> rotary_shapes = {
     {1, 1, 1, 2, 1, 2, 2},       {5, 3, 3, 7, 3, 21, 21},         {4, 4, 2, 64, 32, 128, 128},
     {6, 3, 5, 96, 32, 480, 480}, {2, 2, 40, 128, 64, 5120, 5120}, {3, 3, 2, 32, 16, 64, 192},
 };
@@ -20,7 +20,7 @@ const std::vector<RotaryShape> shapes = {
 TEST_CASE("Rotary positions are as near to fp64 as their type allows, in place and back") {
   need_device();
   for (const Type type : all_types) {
-    for (RotaryShape shape : shapes) {
+    for (RotaryShape shape : rotary_shapes) {
       for (const bool interleaved : {false, true}) {
         shape.interleaved = interleaved;
         INFO(shape.tokens << " x " << shape.heads << " x " << shape.size << ", type " << static_cast<int>(type));

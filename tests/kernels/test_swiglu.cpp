@@ -10,14 +10,14 @@ using namespace plumb::test;
 namespace {
 
 // One element; odd; whole packs; halves of one array; an odd number of rows of more than one block of columns.
-const std::vector<SwigluShape> shapes = {{1, 1, 1}, {3, 13, 13}, {4, 64, 64}, {5, 24, 48}, {3, 2064, 2064}};
+const std::vector<SwigluShape> swiglu_shapes = {{1, 1, 1}, {3, 13, 13}, {4, 64, 64}, {5, 24, 48}, {3, 2064, 2064}};
 
 }  // namespace
 
 TEST_CASE("SwiGLU is as near to fp64 as its type allows, forward and backward") {
   need_device();
   for (const Type type : all_types) {
-    for (const SwigluShape& shape : shapes) {
+    for (const SwigluShape& shape : swiglu_shapes) {
       INFO(shape.rows << " x " << shape.columns << ", type " << static_cast<int>(type));
       const auto wide = static_cast<std::size_t>(shape.rows * shape.stride);
       const auto size = static_cast<std::size_t>(shape.rows * shape.columns);

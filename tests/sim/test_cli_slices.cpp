@@ -13,7 +13,7 @@ using plumb::tests::run_plumb;
 
 namespace {
 
-std::string scenario(const std::string& schedule, int sequence = 32768) {
+std::string sliced_scenario(const std::string& schedule, int sequence = 32768) {
   return R"(model: {name: small, vocabulary: 8192, hidden: 1024, heads: 8, ffn: 4096, layers: "full/dense*8"}
 cluster: {machine: dgx-a100, ranks: 4}
 training: {sequence: )" +
@@ -28,7 +28,7 @@ schedule: )" +
 
 TEST_CASE("slices of equal work are said as a scenario may say them, which plans the same") {
   const Folder folder;
-  const std::string file = folder.file("work.yaml", scenario("{name: seq-1f1b, slices: 4, slices_by: work}"));
+  const std::string file = folder.file("work.yaml", sliced_scenario("{name: seq-1f1b, slices: 4, slices_by: work}"));
   const std::string first = folder.file("first.json");
   const Outcome planned = run_plumb(folder, "plan " + file + " -o " + first);
   REQUIRE(planned.status == 0);
@@ -39,7 +39,7 @@ TEST_CASE("slices of equal work are said as a scenario may say them, which plans
   const std::string said =
       planned.out.substr(at + head.size(), planned.out.find('`', at + head.size()) - at - head.size());
   CHECK(said.starts_with("seq-1f1b, slices of "));
-  (void)folder.file("work.yaml", scenario(said));
+  (void)folder.file("work.yaml", sliced_scenario(said));
   const std::string second = folder.file("second.json");
   REQUIRE(run_plumb(folder, "plan " + file + " -o " + second).status == 0);
   CHECK(read_file(first) == read_file(second));
@@ -61,7 +61,7 @@ TEST_CASE("slices of equal work are said as a scenario may say them, which plans
 TEST_CASE("plan's JSON has the tokens of slices where they differ, and the step is shorter than of equal ones") {
   const Folder folder;
   const auto best = [&](const std::string& schedule) {
-    const std::string file = folder.file("slices.yaml", scenario(schedule));
+    const std::string file = folder.file("slices.yaml", sliced_scenario(schedule));
     return json_of(run_plumb(folder, "plan " + file + " --json"))["candidates"][0];
   };
   const Json work = best("{name: seq-1f1b, slices_by: work}");
@@ -76,7 +76,7 @@ TEST_CASE("plan's JSON has the tokens of slices where they differ, and the step 
 
 TEST_CASE("where equal tokens are as good, plan says that it took them") {
   const Folder folder;
-  const std::string file = folder.file("short.yaml", scenario("{name: seq-1f1b, slices_by: work}", 512));
+  const std::string file = folder.file("short.yaml", sliced_scenario("{name: seq-1f1b, slices_by: work}", 512));
   CHECK_THAT(run_plumb(folder, "plan " + file).out,
              ContainsSubstring("slices of equal work are no better than 128 tokens each"));
 }

@@ -18,11 +18,11 @@ using namespace plumb::sim;
 
 namespace {
 
-constexpr double precision = 1e-9;  // SimGrid's own, in seconds
+constexpr double engine_precision = 1e-9;  // SimGrid's own, in seconds
 
 Platform machine(int ranks) {
-  const TransferCost port{.latency = {5e-6}, .bandwidth = {50e9}};
-  return {.ranks = ranks, .ranks_per_machine = ranks, .inside = port, .outside = port};
+  const TransferCost link{.latency = {5e-6}, .bandwidth = {50e9}};
+  return {.ranks = ranks, .ranks_per_machine = ranks, .inside = link, .outside = link};
 }
 
 // A computation and a message that have all to themselves end at 1 s.
@@ -51,9 +51,9 @@ TEST_CASE("a computation that another joins on its own device has only a share f
     if (ended[0] == 2) engine.compute(3, 0, {1.0});
   });
   // 0 has 9 s left when 2 joins it, 7 when 3 does, 6 when it is alone again.
-  CHECK(end.at(2) == Approx(5.0).margin(precision).epsilon(0));
-  CHECK(end.at(3) == Approx(7.0).margin(precision).epsilon(0));
-  CHECK(end.at(0) == Approx(13.0).margin(precision).epsilon(0));
+  CHECK(end.at(2) == Approx(5.0).margin(engine_precision).epsilon(0));
+  CHECK(end.at(3) == Approx(7.0).margin(engine_precision).epsilon(0));
+  CHECK(end.at(0) == Approx(13.0).margin(engine_precision).epsilon(0));
 }
 
 TEST_CASE("computations on a device of their own end as the same ones do that are fluids from the start") {
@@ -89,7 +89,7 @@ TEST_CASE("computations on a device of their own end as the same ones do that ar
     for (const auto& [id, seconds_at_end] : run(own))
       worst = std::max(worst, std::abs(seconds_at_end - expected.at(id)));
     REQUIRE(expected.size() == 80);
-    CHECK(worst < 100 * precision);
+    CHECK(worst < 100 * engine_precision);
   }
 }
 
@@ -103,8 +103,8 @@ TEST_CASE("a message that another joins at a port has only a share of it from th
     if (ended[0] == 1) engine.transfer(2, 2, 1, {25'000'000}, {0});
   });
   // 1 ms is left of the first, 0.5 ms of the second: half the port each until the second has ended.
-  CHECK(end.at(2) == Approx(3e-3).margin(precision).epsilon(0));
-  CHECK(end.at(0) == Approx(3.5e-3).margin(precision).epsilon(0));
+  CHECK(end.at(2) == Approx(3e-3).margin(engine_precision).epsilon(0));
+  CHECK(end.at(0) == Approx(3.5e-3).margin(engine_precision).epsilon(0));
 }
 
 TEST_CASE("messages that are alone for a while end as the same ones do that are fluids from the start") {
@@ -152,7 +152,7 @@ TEST_CASE("messages that are alone for a while end as the same ones do that are 
     double worst = 0;
     for (const auto& [id, seconds] : run(false)) worst = std::max(worst, std::abs(seconds - expected.at(id)));
     REQUIRE(expected.size() == 80);
-    CHECK(worst < 100 * precision);
+    CHECK(worst < 100 * engine_precision);
   }
 }
 

@@ -15,16 +15,16 @@ using plumb::tests::work;
 
 namespace {
 
-const TransferCost port{.latency = {1e-3}, .bandwidth = {1e9}};
+const TransferCost wire{.latency = {1e-3}, .bandwidth = {1e9}};
 
 Platform platform(int ranks, int cores = 0) {
-  return {.ranks = ranks, .ranks_per_machine = ranks, .cores_per_machine = cores, .inside = port, .outside = port};
+  return {.ranks = ranks, .ranks_per_machine = ranks, .cores_per_machine = cores, .inside = wire, .outside = wire};
 }
 
 }  // namespace
 
 TEST_CASE("a chain of work and messages takes the sum of its parts") {
-  const auto graph = hand_made({work(0, 0.5), message(0, 1, 1'000'000, port), work(1, 0.25)}, {{0, 1}, {1, 2}}, 2);
+  const auto graph = hand_made({work(0, 0.5), message(0, 1, 1'000'000, wire), work(1, 0.25)}, {{0, 1}, {1, 2}}, 2);
   const Evaluation result = simulate(graph, platform(2));
   CHECK(result.start[1].value == Approx(0.5).margin(1e-9).epsilon(0));
   CHECK(result.end[1].value == Approx(0.502).margin(1e-9).epsilon(0));
@@ -39,16 +39,16 @@ TEST_CASE("two ranks on one core take twice as long while both are busy") {
 }
 
 TEST_CASE("two messages over one port share its bandwidth, but not their latencies") {
-  const auto graph = hand_made({message(0, 1, 1'000'000'000, port), message(0, 2, 1'000'000'000, port)}, {}, 3);
+  const auto graph = hand_made({message(0, 1, 1'000'000'000, wire), message(0, 2, 1'000'000'000, wire)}, {}, 3);
   const Evaluation result = simulate(graph, platform(3));
   CHECK(result.end[0].value == Approx(2.001).margin(1e-9).epsilon(0));
   CHECK(result.end[1].value == Approx(2.001).margin(1e-9).epsilon(0));
 }
 
 TEST_CASE("a collective of two ranks is a message each way, and waits for both") {
-  Node collective = message(1, 0, 1'000'000, port);
+  Node collective = message(1, 0, 1'000'000, wire);
   collective.kind = NodeKind::collective;
-  collective.duration = Seconds{2e-3} + Bytes{1'000'000} / port.bandwidth;
+  collective.duration = Seconds{2e-3} + Bytes{1'000'000} / wire.bandwidth;
   const auto graph = hand_made({work(0, 0.5), work(1, 0.25), collective, work(0, 1.0)}, {{0, 2}, {1, 2}, {2, 3}}, 2);
   const Evaluation result = simulate(graph, platform(2));
   CHECK(result.start[2].value == Approx(0.5).margin(1e-9).epsilon(0));
@@ -59,9 +59,9 @@ TEST_CASE("a collective of two ranks is a message each way, and waits for both")
 TEST_CASE("both ways of a collective of two ranks share ports with what else goes there") {
   // What leaves rank 1 for rank 0 and for rank 2 leaves by one port, what comes from rank 0 has its own.
   for (const auto& [from, to] : {std::pair(1, 0), std::pair(0, 1)}) {
-    Node collective = message(from, to, 1'000'000'000, port);
+    Node collective = message(from, to, 1'000'000'000, wire);
     collective.kind = NodeKind::collective;
-    const auto graph = hand_made({collective, message(1, 2, 1'000'000'000, port)}, {}, 3);
+    const auto graph = hand_made({collective, message(1, 2, 1'000'000'000, wire)}, {}, 3);
     const Evaluation result = simulate(graph, platform(3));
     CHECK(result.end[0].value == Approx(2.001).margin(1e-9).epsilon(0));
     CHECK(result.end[1].value == Approx(2.001).margin(1e-9).epsilon(0));
@@ -93,7 +93,7 @@ TEST_CASE("graphs that cannot be simulated are refused before anything runs") {
                   InputError);
   CHECK_THROWS_AS(simulate(hand_made({work(0, std::numeric_limits<double>::infinity())}, {}, 1), platform(1)),
                   InputError);
-  CHECK_THROWS_AS(simulate(hand_made({message(0, 0, 1, port)}, {}, 1), platform(1)), InputError);
+  CHECK_THROWS_AS(simulate(hand_made({message(0, 0, 1, wire)}, {}, 1), platform(1)), InputError);
   Node copy = work(0, 1.0);
   copy.kind = NodeKind::host_copy;
   CHECK_THROWS_AS(simulate(hand_made({copy}, {}, 1), platform(1)), InputError);

@@ -16,7 +16,7 @@ double unfolded_seconds(const Plan& plan) {
 }
 
 // Eight devices, four under each of two switches whose uplinks and one NIC they share.
-const std::string pcie_box = tests::made_up_machine(
+const std::string unfolded_pcie_box = tests::made_up_machine(
     "name: box, devices: 8, nics: 1, devices_per_switch: 4, uplink: {value: 20 GB/s, source: made up}", "20 GB/s");
 
 }  // namespace
@@ -40,10 +40,10 @@ TEST_CASE("all ranks through SimGrid take as long as the pipeline's where nothin
 }
 
 TEST_CASE("ranks of one stage that share NICs and uplinks have what their folded one has") {
-  for (const std::string& machine : {std::string("dgx-a100-4nic"), pcie_box}) {
+  for (const std::string& machine : {std::string("dgx-a100-4nic"), unfolded_pcie_box}) {
     for (const char* schedule : {"1f1b", "zb-h1"}) {
       const Plan plan = plan_of({.machine = machine, .nodes = 4, .pipeline = 4, .tensor = 8, .schedule = schedule});
-      const bool box = machine == pcie_box;
+      const bool box = machine == unfolded_pcie_box;
       INFO(machine << " " << schedule);
       if (!box) CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
       // The rings through the uplinks meet the messages there.
@@ -53,7 +53,7 @@ TEST_CASE("ranks of one stage that share NICs and uplinks have what their folded
 }
 
 TEST_CASE("a reduction of all devices over two machines takes what its NICs or switches pass, folded or not") {
-  for (const std::string& machine : {std::string("dgx-a100"), std::string("dgx-a100-4nic"), pcie_box}) {
+  for (const std::string& machine : {std::string("dgx-a100"), std::string("dgx-a100-4nic"), unfolded_pcie_box}) {
     const Plan plan = plan_of({.machine = machine, .nodes = 2, .pipeline = 1, .tensor = 1, .data = 16, .batch = 1});
     INFO(machine);
     CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));

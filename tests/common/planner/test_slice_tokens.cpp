@@ -29,7 +29,7 @@ struct Case {
   int hidden = 1024;
 };
 
-Scenario scenario_of(const Case& c) {
+Scenario sliced_scenario(const Case& c) {
   const std::string hidden = std::to_string(c.hidden);
   return read_text(
       "model: {vocabulary: 4096, hidden: " + hidden + ", heads: 16, ffn: " + std::to_string(4 * c.hidden) +
@@ -63,7 +63,7 @@ std::int64_t sum(const std::vector<std::int64_t>& tokens) {
 }  // namespace
 
 TEST_CASE("of full attention later slices of equal work are shorter, and all take nearly as long") {
-  const Scenario scenario = scenario_of({});
+  const Scenario scenario = sliced_scenario({});
   for (const int slices : {2, 4}) {
     const std::vector<std::int64_t> tokens = slice_tokens(scenario, choice_of(slices, SlicesBy::work));
     REQUIRE(tokens.size() == static_cast<std::size_t>(slices));
@@ -80,17 +80,17 @@ TEST_CASE("of full attention later slices of equal work are shorter, and all tak
 }
 
 TEST_CASE("work that the place in the sequence does not change is cut into equal tokens") {
-  CHECK(slice_tokens(scenario_of({.layers = "none/dense*4"}), choice_of(4, SlicesBy::work)).empty());
+  CHECK(slice_tokens(sliced_scenario({.layers = "none/dense*4"}), choice_of(4, SlicesBy::work)).empty());
 }
 
 TEST_CASE("slices have whole tiles and chunks, or parts of them in short sequences, and the ranks' parts of tokens") {
-  CHECK(slice_multiple(scenario_of({}), 4) == 128);
-  CHECK(slice_multiple(scenario_of({.sequence = 4096}), 4) == 128);
-  CHECK(slice_multiple(scenario_of({.sequence = 4096}), 16) == 32);
-  CHECK(slice_multiple(scenario_of({.sequence = 64}), 4) == 2);
+  CHECK(slice_multiple(sliced_scenario({}), 4) == 128);
+  CHECK(slice_multiple(sliced_scenario({.sequence = 4096}), 4) == 128);
+  CHECK(slice_multiple(sliced_scenario({.sequence = 4096}), 16) == 32);
+  CHECK(slice_multiple(sliced_scenario({.sequence = 64}), 4) == 2);
   const std::string parallel = "{pipeline: 2, tensor: {degree: 4, sequence_parallel: true}}";
-  CHECK(slice_multiple(scenario_of({.sequence = 64, .layout = parallel, .ranks = 8}), 4) == 4);
-  const Scenario scenario = scenario_of({.sequence = 1000, .layout = parallel, .ranks = 8});
+  CHECK(slice_multiple(sliced_scenario({.sequence = 64, .layout = parallel, .ranks = 8}), 4) == 4);
+  const Scenario scenario = sliced_scenario({.sequence = 1000, .layout = parallel, .ranks = 8});
   const std::vector<std::int64_t> tokens = slice_tokens(scenario, choice_of(4, SlicesBy::work));
   REQUIRE(tokens.size() == 4);  // 250 are no multiple of the degree
   for (const std::int64_t own : tokens) CHECK(own % 4 == 0);
@@ -101,7 +101,7 @@ TEST_CASE("a plan with slices of equal work is never slower than one with equal 
   for (const std::int64_t sequence : {1024, 4096, 32768}) {
     for (const char* layers : {"full/dense*8", "(full/dense, sliding/dense)*4", "linear/dense*8"}) {
       for (const int slices : {2, 4, 8}) {
-        const Scenario scenario = scenario_of({.layers = layers, .sequence = sequence});
+        const Scenario scenario = sliced_scenario({.layers = layers, .sequence = sequence});
         const Step equal = step_of(make_plan(scenario, choice_of(slices, SlicesBy::tokens)));
         const Step work = step_of(make_plan(scenario, choice_of(slices, SlicesBy::work)));
         INFO(layers << ", sequence " << sequence << ", slices " << slices);
@@ -111,14 +111,14 @@ TEST_CASE("a plan with slices of equal work is never slower than one with equal 
     }
   }
   // Where slices do not divide the sequence there are no equal ones.
-  const Plan odd = make_plan(scenario_of({.sequence = 10000}), choice_of(3, SlicesBy::work));
+  const Plan odd = make_plan(sliced_scenario({.sequence = 10000}), choice_of(3, SlicesBy::work));
   CHECK(sum(odd.schedule.slice_tokens) == 10000);
 }
 
 // Measured as the analytic costs say: a profile of whole sequences, whose slices have what they have of the FLOPs.
 TEST_CASE("slices of equal work are taken by a profile, too, as even as FLOPs tell") {
   const std::int64_t sequence = GENERATE(2048, 32768);  // of the shorter, coarse multiples make equal tokens
-  Scenario scenario = scenario_of({.sequence = sequence});
+  Scenario scenario = sliced_scenario({.sequence = sequence});
   scenario.profile = analytic_profile(scenario);
   const Plan plan = make_plan(scenario, choice_of(4, SlicesBy::work));
   REQUIRE(plan.schedule.slice_tokens.size() == 4);
@@ -132,7 +132,7 @@ TEST_CASE("slices of equal work are taken by a profile, too, as even as FLOPs te
 }
 
 TEST_CASE("the same scenario has the same slices") {
-  const Scenario scenario = scenario_of({.layers = "(full/dense, sliding/dense)*4"});
+  const Scenario scenario = sliced_scenario({.layers = "(full/dense, sliding/dense)*4"});
   CHECK(slice_tokens(scenario, choice_of(4, SlicesBy::work)) == slice_tokens(scenario, choice_of(4, SlicesBy::work)));
 }
 
@@ -191,13 +191,13 @@ TEST_CASE("slices of different lengths receive what the whole sequence does in c
 }
 
 TEST_CASE("what cannot be cut so is refused, with what can") {
-  const Scenario stages = scenario_of({.layout = "{data: {by_stage: [2, 1]}}", .ranks = 3});
+  const Scenario stages = sliced_scenario({.layout = "{data: {by_stage: [2, 1]}}", .ranks = 3});
   CHECK_THROWS_WITH(make_plan(stages, choice_of(4, SlicesBy::work)), ContainsSubstring("different data degrees"));
-  const Scenario parallel = scenario_of(
+  const Scenario parallel = sliced_scenario(
       {.sequence = 4096, .layout = "{pipeline: 2, tensor: {degree: 4, sequence_parallel: true}}", .ranks = 8});
   PlanChoice choice = choice_of(2, SlicesBy::tokens);
   choice.schedule.slice_tokens = {2046, 2050};
   CHECK_THROWS_WITH(make_plan(parallel, choice), ContainsSubstring("the 4 ranks of a tensor group"));
   choice.schedule.slice_tokens = {2048, 2047};
-  CHECK_THROWS_WITH(make_plan(scenario_of({.sequence = 4096}), choice), ContainsSubstring("= 4095 tokens"));
+  CHECK_THROWS_WITH(make_plan(sliced_scenario({.sequence = 4096}), choice), ContainsSubstring("= 4095 tokens"));
 }

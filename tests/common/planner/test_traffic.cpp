@@ -16,20 +16,20 @@ constexpr double bsh = 512.0 * 1024 * 2;  // bytes of a microbatch's hidden stat
 
 // Of rank 0: the embedding and four layers; messages come back from stage 1.
 double received(const LayoutCase& c) {
-  const Plan plan = plan_of(c);
+  const Plan plan = plumb::testing::plan_of(c);
   const Timeline predicted = predict_by_path(plan);
   return static_cast<double>(predicted.ranks.front().received_bytes.value);
 }
 
 double gradients(const LayoutCase& c) {
-  return static_cast<double>(plan_of(c).costs.stages.front().gradient_bytes.value);
+  return static_cast<double>(plumb::testing::plan_of(c).costs.stages.front().gradient_bytes.value);
 }
 
 }  // namespace
 
 TEST_CASE("pipelines receive messages alone, and nothing is moved inside their layers") {
   CHECK(received({}) == 16 * bsh);
-  for (const StageMoves& moves : tensor_moves(plan_of({}), {})) CHECK(moves == StageMoves{});
+  for (const StageMoves& moves : tensor_moves(plumb::testing::plan_of({}), {})) CHECK(moves == StageMoves{});
 }
 
 TEST_CASE("1d tensor parallelism: eight parts of each layer's hidden states, and two of the embedding's") {
@@ -55,7 +55,7 @@ TEST_CASE("a message that was scattered over a tensor group is gathered on arriv
 TEST_CASE("what is received is told apart by axis, and the time that a rank waits for its tensor group") {
   const LayoutCase c{
       .nodes = 4, .tensor = 4, .data = 4, .software = "{like: megatron-2021, fused_weight_gradient: true}"};
-  const Plan plan = plan_of(c);
+  const Plan plan = plumb::testing::plan_of(c);
   const AxisTraffic axes = predict_by_path(plan).ranks.front().by_axis.value();
   const double part = 3.0 / 4 * bsh;
   // Two all-reduces of each layer and one of the look-up forward, two of each layer back; messages come scattered.
@@ -68,7 +68,7 @@ TEST_CASE("what is received is told apart by axis, and the time that a rank wait
   // Its backward hides what fits behind its matmuls.
   LayoutCase overlapping = c;
   overlapping.software = "{like: megatron-2021, fused_weight_gradient: true, tensor_overlap: true}";
-  const AxisTraffic hidden = predict_by_path(plan_of(overlapping)).ranks.front().by_axis.value();
+  const AxisTraffic hidden = predict_by_path(plumb::testing::plan_of(overlapping)).ranks.front().by_axis.value();
   CHECK(hidden.tensor == axes.tensor);
   CHECK(hidden.tensor_time.value() < axes.tensor_time.value() * 0.9);
   CHECK(hidden.tensor_time.value().value >= 16 * (2 * 4 + 1) * reduction.value * (1 - 1e-9));

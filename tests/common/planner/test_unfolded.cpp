@@ -16,7 +16,7 @@ namespace {
 
 const std::string overlapping = "{like: megatron-2022, data_overlap: true}";
 
-std::vector<LayoutCase> cases() {
+std::vector<LayoutCase> unfolded_cases() {
   std::vector<LayoutCase> all;
   for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {
     for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
@@ -67,7 +67,7 @@ std::string name_of(const LayoutCase& c) {
 }  // namespace
 
 TEST_CASE("without contention all ranks take the time, memory and traffic of those that stand for them") {
-  for (const LayoutCase& c : cases()) {
+  for (const LayoutCase& c : unfolded_cases()) {
     INFO(name_of(c));
     const Plan plan = plan_of(c);
     const Timeline folded = predict_by_path(plan);

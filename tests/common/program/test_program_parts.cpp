@@ -9,13 +9,13 @@ using namespace plumb;
 
 namespace {
 
-constexpr std::int64_t hidden = 1024;
+constexpr std::int64_t gpt_hidden = 1024;
 
-Model gpt() {
+Model small_gpt() {
   return Model{.vocabulary = 1024,
-               .hidden = hidden,
+               .hidden = gpt_hidden,
                .layers = {Layer{.mixer = SoftmaxAttention{.heads = 16, .kv_heads = 16, .head_dim = 64, .value_dim = 64},
-                                .mlp = DenseMlp{.width = 4 * hidden}}}};
+                                .mlp = DenseMlp{.width = 4 * gpt_hidden}}}};
 }
 
 Machine machine() {
@@ -34,9 +34,9 @@ Machine machine() {
 BlockProgram layer(bool sequence_parallel, bool overlap) {
   const Software software{.tensor_overlap = overlap};
   const KernelContext context{.sequence = 512, .microbatch = 2, .precision = ElementType::bf16, .software = software};
-  const PlacedBlock placed = place_block(gpt(), 1, {.degree = 4, .sequence_parallel = sequence_parallel},
+  const PlacedBlock placed = place_block(small_gpt(), 1, {.degree = 4, .sequence_parallel = sequence_parallel},
                                          {.sequences = context.microbatch, .sequence = context.sequence});
-  return block_program(layer_operations(gpt(), 0, operation_context(context)), context, placed);
+  return block_program(layer_operations(small_gpt(), 0, operation_context(context)), context, placed);
 }
 
 }  // namespace

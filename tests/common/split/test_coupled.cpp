@@ -12,7 +12,7 @@ using namespace plumb;
 namespace {
 
 constexpr int blocks = 9;
-constexpr int stages = 4;
+constexpr int stage_count = 4;
 const std::vector<int> rank_of_stage{0, 1, 0, 1};
 
 // Two moments of each rank, of which sometimes the one takes more and sometimes the other.
@@ -37,7 +37,7 @@ bool fits(const WeighedChain& chain, const std::vector<int>& cuts, std::int64_t 
 
 TEST_CASE("a search without steps left is told to the user, and keeps the best that it knows") {
   std::mt19937 random(1);
-  StageWindows windows(stages);
+  StageWindows windows(stage_count);
   for (auto& window : windows) {
     for (int start = 0; start < blocks; ++start) window.push_back({start + 1, blocks});
   }

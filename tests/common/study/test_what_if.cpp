@@ -31,13 +31,13 @@ Plan uniform() {
   return plan;
 }
 
-StepOutcome by_path(const ScheduleGraph& graph, const PipelineCosts&, const std::vector<Disturbance>&) {
+StepOutcome outcome_by_path(const ScheduleGraph& graph, const PipelineCosts&, const std::vector<Disturbance>&) {
   return {.evaluation = evaluate(graph), .unfinished = {}};
 }
 
 double step(WhatIf variant) {
   if (variant.plan.name.empty()) variant.plan = uniform();
-  return predict_what_if(variant, by_path).iteration.value;
+  return predict_what_if(variant, outcome_by_path).iteration.value;
 }
 
 const std::string rest = R"(cluster: {machine: dgx-a100, nodes: 2}
@@ -90,7 +90,7 @@ TEST_CASE("a straggler at the end of a uniform pipeline adds its own excess for 
 
 TEST_CASE("the straggler bounds the step, and its computation is counted on the longest chain") {
   WhatIf variant{.plan = uniform(), .stragglers = {{.slower = 2, .rank = 3}}};
-  const WhatIfOutcome outcome = predict_what_if(variant, by_path);
+  const WhatIfOutcome outcome = predict_what_if(variant, outcome_by_path);
   CHECK(outcome.bounding.rank == 3);
   CHECK(outcome.bounding.fraction == Approx(6.0 * microbatches / (6 * microbatches + 3 * (last))));
   CHECK(outcome.never_ran == 0);
@@ -236,7 +236,7 @@ TEST_CASE("faults become disturbances of ranks, and failures are named") {
 
 TEST_CASE("dates behind the step's end are told apart from those that it meets") {
   const auto found = [](std::vector<Disturbance> disturbances) {
-    return predict_what_if({.plan = uniform(), .disturbances = std::move(disturbances)}, by_path).unmet;
+    return predict_what_if({.plan = uniform(), .disturbances = std::move(disturbances)}, outcome_by_path).unmet;
   };
   const double end = step({});  // of a step that no disturbance changes
   CHECK(found({}).empty());

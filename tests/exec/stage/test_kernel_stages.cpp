@@ -19,13 +19,13 @@ using namespace plumb::exec;
 namespace {
 
 template <auto Member>
-int calls = 0;
+int kernel_calls = 0;
 
 template <auto Member, class Result, class... Arguments>
 void count(KernelTable& table, Result (*KernelTable::*)(Arguments...)) {
-  calls<Member> = 0;
+  kernel_calls<Member> = 0;
   table.*Member = [](Arguments... arguments) -> Result {
-    ++calls<Member>;
+    ++kernel_calls<Member>;
     return (test::emulated_kernels().*Member)(arguments...);
   };
 }
@@ -51,7 +51,7 @@ Trained trained(const TorchStageSettings& settings, RoutingLog& routing) {
   return made;
 }
 
-double distance(const at::Tensor& a, const at::Tensor& b) { return at::linalg_vector_norm(a - b).item<double>(); }
+double stage_distance(const at::Tensor& a, const at::Tensor& b) { return at::linalg_vector_norm(a - b).item<double>(); }
 
 // By CheckResult's ratio of errors (exec/stage/factory.hpp).
 void require_as_near_as_aten(TorchStageSettings settings, at::ScalarType type, const KernelTable& table) {
@@ -71,8 +71,8 @@ void require_as_near_as_aten(TorchStageSettings settings, at::ScalarType type, c
   double of_kernels = 0;
   for (std::size_t i = 0; i < truth.gradients.size(); ++i) {
     total += at::linalg_vector_norm(truth.gradients[i]).square().item<double>();
-    of_aten += std::pow(distance(aten.gradients[i], truth.gradients[i]), 2);
-    of_kernels += std::pow(distance(found.gradients[i], truth.gradients[i]), 2);
+    of_aten += std::pow(stage_distance(aten.gradients[i], truth.gradients[i]), 2);
+    of_kernels += std::pow(stage_distance(found.gradients[i], truth.gradients[i]), 2);
   }
   CHECK(std::sqrt(of_aten) <= 0.1 * std::sqrt(total));  // or being as near to it as that would say nothing
   CHECK(std::sqrt(of_kernels) <= 1.5 * std::max(std::sqrt(of_aten), 8 * 0x1p-24 * std::sqrt(total)));
@@ -98,19 +98,19 @@ TEST_CASE("A hybrid model trains on kernels as well as on LibTorch's operations"
     require_as_near_as_aten(test::whole(model, 24, {}), type, table);
   }
   // Two microbatches; four layers with two norms, one final; two dense MLPs, one shared expert and two of experts; …
-  CHECK(calls<&T::rms_norm_forward> ==
+  CHECK(kernel_calls<&T::rms_norm_forward> ==
         2 * 2 * (4 * 2 + 1 + 2 + 2));  // two layers normalise the rule's output, one q and k
-  CHECK(calls<&T::rms_norm_input_gradient> == calls<&T::rms_norm_forward>);
-  CHECK(calls<&T::rms_norm_weight_gradient> == calls<&T::rms_norm_forward>);
-  CHECK(calls<&T::swiglu_forward> == 2 * 2 * (2 + 1 + 2 + 2));  // the rule's gate as well
-  CHECK(calls<&T::swiglu_backward> == calls<&T::swiglu_forward>);
-  CHECK(calls<&T::rotary> == 2 * 2 * 2 * (2 + 2));  // q and k of two layers, there and back
-  CHECK(calls<&T::moe_plan> == 2 * 2 * 2);
-  CHECK(calls<&T::moe_permute> == 2 * 2 * 2);
-  CHECK(calls<&T::moe_unpermute> == 2 * 2 * 2 * 2);  // and as permute's backward
-  CHECK(calls<&T::moe_unpermute_backward> == 2 * 2 * 2);
-  CHECK(calls<&T::gated_delta_forward> == 2 * 2 * 2);
-  CHECK(calls<&T::gated_delta_backward> == 2 * 2 * 2);
+  CHECK(kernel_calls<&T::rms_norm_input_gradient> == kernel_calls<&T::rms_norm_forward>);
+  CHECK(kernel_calls<&T::rms_norm_weight_gradient> == kernel_calls<&T::rms_norm_forward>);
+  CHECK(kernel_calls<&T::swiglu_forward> == 2 * 2 * (2 + 1 + 2 + 2));  // the rule's gate as well
+  CHECK(kernel_calls<&T::swiglu_backward> == kernel_calls<&T::swiglu_forward>);
+  CHECK(kernel_calls<&T::rotary> == 2 * 2 * 2 * (2 + 2));  // q and k of two layers, there and back
+  CHECK(kernel_calls<&T::moe_plan> == 2 * 2 * 2);
+  CHECK(kernel_calls<&T::moe_permute> == 2 * 2 * 2);
+  CHECK(kernel_calls<&T::moe_unpermute> == 2 * 2 * 2 * 2);  // and as permute's backward
+  CHECK(kernel_calls<&T::moe_unpermute_backward> == 2 * 2 * 2);
+  CHECK(kernel_calls<&T::gated_delta_forward> == 2 * 2 * 2);
+  CHECK(kernel_calls<&T::gated_delta_backward> == 2 * 2 * 2);
 }
 
 TEST_CASE("LoRA trains on kernels as well as on LibTorch's operations") {
@@ -122,8 +122,8 @@ TEST_CASE("LoRA trains on kernels as well as on LibTorch's operations") {
     settings.training.lora = Lora{.rank = 8, .alpha = 16, .targets = {LoraTarget::query, LoraTarget::value}};
     require_as_near_as_aten(settings, type, table);
   }
-  for (const int count :
-       {calls<&T::lora_project>, calls<&T::lora_backward>, calls<&T::lora_add_parts>, calls<&T::lora_gradient>}) {
+  for (const int count : {kernel_calls<&T::lora_project>, kernel_calls<&T::lora_backward>,
+                          kernel_calls<&T::lora_add_parts>, kernel_calls<&T::lora_gradient>}) {
     CHECK(count == 2 * 2 * 2 * 2);  // types, microbatches, layers, projections
   }
 }
@@ -139,11 +139,11 @@ TEST_CASE("Slices of a sequence hand the gated delta rule's state on through the
   TorchStage whole(test::whole(model, 128, bf16), test::some_text());
   TorchStage sliced(test::whole(model, 128, bf16, 2), test::some_text());
   CHECK(test::train_step(sliced, 2) == Approx(test::train_step(whole)).epsilon(1e-3));
-  CHECK(calls<&KernelTable::gated_delta_backward> == 2 + 2 * 2);
+  CHECK(kernel_calls<&KernelTable::gated_delta_backward> == 2 + 2 * 2);
   for (std::size_t i = 0; i < whole.weights().size(); ++i) {
     INFO(whole.weights()[i]->name);
     const at::Tensor expected = whole.weights()[i]->gradient.to(at::kDouble);
-    CHECK(distance(sliced.weights()[i]->gradient.to(at::kDouble), expected) <=
+    CHECK(stage_distance(sliced.weights()[i]->gradient.to(at::kDouble), expected) <=
           0.03 * at::linalg_vector_norm(expected).item<double>());
   }
 }

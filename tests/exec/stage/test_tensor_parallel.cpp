@@ -88,7 +88,7 @@ void require_passed(const Plan& plan, const test::TrainingRun& run) {
   require_predicted_bytes(plan, run);
 }
 
-struct Case {
+struct TensorCase {
   const char* schedule;
   int ranks;
   int tensor;
@@ -97,7 +97,7 @@ struct Case {
   int microbatches = 4;
 };
 
-Plan plan_of(const Model& model, const Case& shape, ElementType precision = ElementType::fp32) {
+Plan plan_of(const Model& model, const TensorCase& shape, ElementType precision = ElementType::fp32) {
   return test::training_plan({.model = model,
                               .schedule = shape.schedule,
                               .ranks = shape.ranks,
@@ -109,13 +109,15 @@ Plan plan_of(const Model& model, const Case& shape, ElementType precision = Elem
                               .sequence_parallel = shape.sequence_parallel});
 }
 
-Model model_of(test::Family family, const Case& shape) { return of_four(family(test::fewest_layers(shape.schedule))); }
+Model model_of(test::Family family, const TensorCase& shape) {
+  return of_four(family(test::fewest_layers(shape.schedule)));
+}
 
 }  // namespace
 
 TEST_CASE("tensor-parallel pipelines train like one device, in both precisions") {
   const test::Family family = GENERATE(from_range(test::families));
-  std::vector<Case> cases;
+  std::vector<TensorCase> cases;
   for (const int tensor : {2, 4}) {
     for (const bool by_tokens : {false, true}) {
       // One rank works off one microbatch after the other: two say what more would.
@@ -123,7 +125,7 @@ TEST_CASE("tensor-parallel pipelines train like one device, in both precisions")
       cases.push_back({"interleaved-1f1b", 2, tensor, by_tokens});
     }
   }
-  for (const Case& shape : cases) {
+  for (const TensorCase& shape : cases) {
     for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
       const Plan plan = plan_of(model_of(family, shape), shape, precision);
       INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
@@ -134,10 +136,10 @@ TEST_CASE("tensor-parallel pipelines train like one device, in both precisions")
 
 TEST_CASE("pipeline, tensor and data parallelism together train like one device") {
   const test::Family family = GENERATE(from_range(test::families));
-  for (const Case& shape : std::vector<Case>{{"1f1b", 2, 2, false, 2},
-                                             {"zb-h1", 2, 2, true, 2},
-                                             {"interleaved-1f1b", 2, 2, false, 2},
-                                             {"interleaved-1f1b", 2, 2, true, 2}}) {
+  for (const TensorCase& shape : std::vector<TensorCase>{{"1f1b", 2, 2, false, 2},
+                                                         {"zb-h1", 2, 2, true, 2},
+                                                         {"interleaved-1f1b", 2, 2, false, 2},
+                                                         {"interleaved-1f1b", 2, 2, true, 2}}) {
     const ElementType precision = shape.sequence_parallel ? ElementType::bf16 : ElementType::fp32;
     const Plan plan = plan_of(model_of(family, shape), shape, precision);
     INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
@@ -242,7 +244,8 @@ TEST_CASE("the model and its first loss are the same at every tensor degree") {
     const Plan alone = plan_of(model, {"1f1b", 1, 1});
     const NamedGradients weights = merged_weights(make_stages(alone, 0, {}), alone.training);
     const double loss = test::train(alone, 1).losses.front();
-    for (const Case& shape : std::vector<Case>{{"1f1b", 1, 2}, {"1f1b", 1, 4, true}, {"zb-h1", 2, 2, true}}) {
+    for (const TensorCase& shape :
+         std::vector<TensorCase>{{"1f1b", 1, 2}, {"1f1b", 1, 4, true}, {"zb-h1", 2, 2, true}}) {
       const Plan plan = plan_of(model, shape);
       INFO(plan.name << ", " << describe(plan.layout));
       const test::TrainingRun run = test::train(plan, 1);
@@ -254,7 +257,7 @@ TEST_CASE("the model and its first loss are the same at every tensor degree") {
 
 // And of every run that is checked above.
 TEST_CASE("a rank receives of its tensor group what the moves of its blocks say, to the byte") {
-  for (Case shape : std::vector<Case>{{"zb-h1", 2, 2, false, 1, 2}, {"1f1b", 2, 2, false, 2, 2}}) {
+  for (TensorCase shape : std::vector<TensorCase>{{"zb-h1", 2, 2, false, 1, 2}, {"1f1b", 2, 2, false, 2, 2}}) {
     for (const bool by_tokens : {false, true}) {
       shape.sequence_parallel = by_tokens;
       std::vector<Model> models{of_few_heads(1)};

@@ -19,12 +19,12 @@ Numbers by_recurrence(const DeltaCase& c, const double* first_state = nullptr) {
   return output;
 }
 
-struct Result {
+struct KernelResult {
   Numbers output;
   Bytes raw;
 };
 
-Result by_kernel(const DeltaCase& c, Type type, const float* first_state = nullptr, float* last_state = nullptr) {
+KernelResult by_kernel(const DeltaCase& c, Type type, const float* first_state = nullptr, float* last_state = nullptr) {
   const Array query(type, c.query), key(type, c.key), value(type, c.value);
   const Array beta(Type::fp32, c.beta), log_decay(Type::fp32, c.log_decay);
   const Array output(type, c.value.size());
@@ -52,7 +52,7 @@ TEST_CASE("The gated delta rule step by step is as near to fp64 as its type allo
       const DeltaCase c = make_case(type, shape);
       const Numbers exact = by_recurrence(c);
       same_bits_each_way([&] {
-        const Result found = by_kernel(c, type);
+        const KernelResult found = by_kernel(c, type);
         CHECK(error_ratio(type, found.output, exact) <= most_error);
         return found.raw;
       });
@@ -74,7 +74,7 @@ TEST_CASE("The gated delta rule by chunks is within four roundings of fp64") {
       const DeltaCase c = make_case(type, shape);
       const Numbers exact = by_recurrence(c);
       same_bits_each_way([&] {
-        const Result found = by_kernel(c, type);
+        const KernelResult found = by_kernel(c, type);
         CHECK(error_ratio(type, found.output, exact) <= (type == Type::fp32 ? most_error : 4));
         return found.raw;
       });
@@ -89,7 +89,7 @@ TEST_CASE("The gated delta rule goes on from a state that it left") {
   for (const auto& [whole, type] : cases) {
     if (gated_delta_goes_by_chunks(whole) && !gated_delta_fits(whole, type)) continue;  // on this device
     const DeltaCase c = make_case(type, whole);
-    const Result at_once = by_kernel(c, type);
+    const KernelResult at_once = by_kernel(c, type);
     const std::int64_t first_steps = whole.time / 3;  // a whole chunk
     Numbers output(c.value.size());
     const auto states = static_cast<std::size_t>(whole.sequences * whole.key_dim * whole.value_dim);

@@ -34,7 +34,7 @@ std::string chart(const Measured& of, const ScheduleChartStyle& style) {
   return schedule_chart(of.step, of.schedule, style);
 }
 
-std::vector<std::string> lines(const std::string& text) {
+std::vector<std::string> chart_lines(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> result;
   for (std::string line; std::getline(stream, line);) result.push_back(line);
@@ -62,8 +62,8 @@ std::string plain(const std::string& text) {
 }  // namespace
 
 TEST_CASE("a small schedule is drawn action by action") {
-  const auto drawn =
-      lines(chart(measured("1f1b", {.ranks = 2, .microbatches = 2}), {.width = 12, .colour = false, .unicode = false}));
+  const auto drawn = chart_lines(
+      chart(measured("1f1b", {.ranks = 2, .microbatches = 2}), {.width = 12, .colour = false, .unicode = false}));
   REQUIRE(drawn.size() >= 4);
   CHECK(drawn[2] == "rank 0 |01..aa.bb|  66.7%");
   CHECK(drawn[3] == "rank 1 |.0aa1bb..|  66.7%");
@@ -71,7 +71,8 @@ TEST_CASE("a small schedule is drawn action by action") {
 
 TEST_CASE("chunks, updates and evictions are told apart without colour") {
   const ScheduleChartStyle style{.width = 60, .colour = false, .unicode = false};
-  const auto chunks = lines(chart(measured("breadth-first", {.ranks = 2, .microbatches = 2, .chunks = 2}), style));
+  const auto chunks =
+      chart_lines(chart(measured("breadth-first", {.ranks = 2, .microbatches = 2, .chunks = 2}), style));
   CHECK_THAT(chunks[2], ContainsSubstring("|00001111"));
   CHECK_THAT(chunks[3], ContainsSubstring("|00000000"));
   const std::string steps = chart(measured("pipedream", {.ranks = 2, .microbatches = 4}), style);
@@ -81,8 +82,8 @@ TEST_CASE("chunks, updates and evictions are told apart without colour") {
 }
 
 TEST_CASE("an eviction is marked where it leaves on one rank and where it arrives on the other") {
-  const auto drawn = lines(chart(measured("bpipe", {.ranks = 4, .microbatches = 6}, {{1}, {1}, {1}, {1}}),
-                                 {.width = 200, .colour = false, .unicode = false}));
+  const auto drawn = chart_lines(chart(measured("bpipe", {.ranks = 4, .microbatches = 6}, {{1}, {1}, {1}, {1}}),
+                                       {.width = 200, .colour = false, .unicode = false}));
   const auto below = [&](const std::string& rank) {
     const auto at = std::ranges::find_if(drawn, [&](const std::string& line) { return line.starts_with(rank); });
     REQUIRE(at + 1 < drawn.end());
@@ -114,13 +115,13 @@ TEST_CASE("charts of every schedule keep to their width, with and without colour
         const ScheduleChartStyle style{.width = width, .colour = false, .unicode = false};
         const std::string text = chart(of, style);
         for (const char c : text) REQUIRE((c == '\n' || (c >= ' ' && c <= '~')));
-        for (const std::string& line : lines(text)) {
+        for (const std::string& line : chart_lines(text)) {
           if (line.starts_with("rank")) CHECK(text_width(line) <= static_cast<std::size_t>(width) + 9 + 8);
         }
         ScheduleChartStyle coloured = style;
         coloured.colour = true;
         const std::string bright = chart(of, coloured);
-        for (const std::string& line : lines(bright)) {
+        for (const std::string& line : chart_lines(bright)) {
           const std::size_t last = line.rfind("\033[");
           if (last != std::string::npos) REQUIRE(line.compare(last, 4, "\033[0m") == 0);
         }

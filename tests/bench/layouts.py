@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""How every executed layout runs: what its timeline, memory and traffic are beside what plumb says of them.
+
+  tests/bench/layouts.py
+  tests/bench/layouts.py --transports local,gloo --schedules zb-h1 --steps 10 --json rows.json
+
+Per layout, schedule and transport a small model is planned, trained and compared: the median step; by how much that step
+rebuilt from its own measured durations differs (replay); of the rank that is furthest off, measured over predicted peak
+memory; and the bytes that ranks receive, measured minus predicted, summed over ranks and axes without sign. Times of
+predictions are not compared: they need a calibration, see tests/demo. Where more ranks compute than there are cores, a
+rank that could go on waits for a core, which no graph knows: --emulate lets them wait the predicted times instead, and
+only step and replay are told then. Prints one table; asserts nothing.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+BIN = Path(__file__).resolve().parents[2] / "build/bin"
+SCENARIO = """\
+model: {{name: small, vocabulary: 1024, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, layers: "full/dense*{layers}"}}
+cluster: {{machine: local-cpu, ranks: {ranks}}}
+training: {{sequence: 128, global_batch: 16, microbatch: 1, precision: {precision}, optimizer: adamw}}
+layout: {{pipeline: {pipeline}, tensor: {{kind: 1d, degree: {tensor}, sequence_parallel: {sp}}}, data: {{degree: {data}}}}}
+schedule: {schedule}
+split: uniform
+"""
+# Pipeline, tensor and data degree, sequence parallelism.
+LAYOUTS = [(1, 2, 1, False), (1, 2, 1, True), (1, 4, 1, False), (1, 4, 1, True), (1, 1, 2, False), (1, 1, 4, False),
+           (2, 1, 1, False), (4, 1, 1, False), (2, 2, 1, False), (2, 2, 1, True), (2, 1, 2, False), (2, 2, 2, False),
+           (2, 2, 2, True)]
+MOST_PROCESSES = 4
+AXES = ("tensor", "data", "pipeline")
+
+
+def run(*words):
+    quiet = {**os.environ, "PLUMB_PROGRESS": "off"}
+    done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, env=quiet, text=True)
+    if done.returncode != 0:
+        sys.exit(f"layouts: {' '.join(map(str, words))} ended with exit status {done.returncode}")
+    return done.stdout
+
+
+def write_plan(folder, layout, schedule, precision):
+    pipeline, tensor, data, sp = layout
+    scenario, plan = folder / "scenario.yaml", folder / "plan.json"
+    scenario.write_text(SCENARIO.format(layers=4 if pipeline < 4 else 8, ranks=pipeline * tensor * data,
+                                        pipeline=pipeline, tensor=tensor, data=data, sp=str(sp).lower(),
+                                        schedule=schedule, precision=precision))
+    run(BIN / "plumb", "plan", scenario, "-o", plan)
+    return plan
+
+
+def measure(plan, transport, steps, emulate):
+    answer = json.loads(run(BIN / "plumb-exec", "run", plan, "--transport", transport, "--steps", steps, "--json",
+                            *(["--emulate"] if emulate else [])))
+    row = {"step_s": median(answer["step_s"]), "replay": answer["replay_error_fraction"]}
+    if emulate:
+        return row
+    predicted = json.loads(run(BIN / "plumb", "simulate", plan, "--unfold", "--json"))["ranks"]
+    peak, off = 0.0, 0
+    for rank, of in zip(answer["ranks"], predicted, strict=True):
+        error = rank["peak_bytes"] / of["peak_bytes"] - 1
+        peak = error if abs(error) > abs(peak) else peak
+        off += sum(abs(rank["traffic"][f"{axis}_bytes"] - of[f"received_{axis}_bytes"]) for axis in AXES)
+    received = sum(rank["received_bytes"] for rank in answer["ranks"])
+    return {**row, "peak": peak, "received_bytes": received, "received_off_bytes": off}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
+    parser.add_argument("--transports", default="local")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--emulate", action="store_true", help="ranks wait the predicted times: for more ranks than cores")
+    parser.add_argument("--json", type=Path, help="the rows into this file")
+    args = parser.parse_args()
+
+    rows = []
+    print(f"{'layout':<22}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
+          + ("" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}"))
+    with tempfile.TemporaryDirectory() as folder:
+        for layout in LAYOUTS:
+            pipeline, tensor, data, sp = layout
+            ranks = pipeline * tensor * data
+            name = f"pp{pipeline} tp{tensor} dp{data}{', sp' if sp else ''}"
+            for schedule in args.schedules.split(",") if pipeline > 1 else ["1f1b"]:
+                plan = write_plan(Path(folder), layout, schedule, args.precision)
+                for transport in args.transports.split(","):
+                    if transport != "local" and ranks > MOST_PROCESSES:
+                        continue
+                    row = measure(plan, transport, args.steps, args.emulate)
+                    rows.append({"layout": name, "schedule": schedule, "transport": transport, **row})
+                    print(f"{name:<22}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
+                          + ("" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
+                             f"{row['received_off_bytes']:>6} B"), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
