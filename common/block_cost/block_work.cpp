@@ -1,9 +1,14 @@
 #include "common/block_cost/block_work.hpp"
 
 #include <algorithm>
-#include <list>
+#include <cstdint>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "common/block_cost/analytic_cost.hpp"
 
@@ -72,21 +77,49 @@ struct Answer {
   std::shared_ptr<const BlockWork> work;
 };
 
-constexpr std::size_t most_remembered = 128;
+// What sets most questions of one model apart, and is compared fast.
+using Bucket = std::tuple<std::size_t, Slice, int, bool, std::int64_t, std::int64_t>;
+
+Bucket bucket_of(const Question& of) {
+  return {of.block, of.slice, of.tensor.degree, of.tensor.sequence_parallel, of.sequence, of.microbatch};
+}
+
+// Shared by all threads, of which most ask for what another has made.
+class Answers {
+ public:
+  [[nodiscard]] std::shared_ptr<const BlockWork> find(const Question& question) const {
+    const std::shared_lock lock(mutex_);
+    const auto bucket = buckets_.find(bucket_of(question));
+    if (bucket == buckets_.end()) return nullptr;
+    const auto found = std::ranges::find(bucket->second, question, &Answer::question);
+    return found != bucket->second.end() ? found->work : nullptr;
+  }
+
+  void add(Answer answer) {
+    constexpr std::size_t most = 1024;
+    const std::unique_lock lock(mutex_);
+    if (count_ == most) {
+      buckets_.clear();
+      count_ = 0;
+    }
+    buckets_[bucket_of(answer.question)].push_back(std::move(answer));
+    ++count_;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::map<Bucket, std::vector<Answer>> buckets_;
+  std::size_t count_ = 0;
+};
 
 }  // namespace
 
 std::shared_ptr<const BlockWork> work_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
-  thread_local std::list<Answer> remembered;  // the last one first
+  static Answers remembered;
   Question question = question_of(scenario, block, slice);
-  const auto found = std::ranges::find(remembered, question, &Answer::question);
-  if (found != remembered.end()) {
-    remembered.splice(remembered.begin(), remembered, found);
-    return remembered.front().work;
-  }
+  if (auto work = remembered.find(question)) return work;
   auto work = std::make_shared<const BlockWork>(made(question));
-  remembered.push_front({.question = std::move(question), .work = work});
-  if (remembered.size() > most_remembered) remembered.pop_back();
+  remembered.add({.question = std::move(question), .work = work});
   return work;
 }
 

@@ -17,8 +17,8 @@ struct BlockWork {
   BlockProgram program;
 };
 
-// By the scenario's model, tensor layout, training and software. Each thread keeps what it was asked for last, so that
-// the same question gives the same answer, made once. What is made throws as shapes_of_block and block_program do.
+// By the scenario's model, tensor layout, training and software. What was made is kept for all threads, up to some
+// number, so that the same question gives the same answer. What is made throws as shapes_of_block and block_program do.
 [[nodiscard]] std::shared_ptr<const BlockWork> work_of_block(const Scenario& scenario, std::size_t block,
                                                              Slice slice = {});
 
