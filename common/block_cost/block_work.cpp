@@ -96,7 +96,7 @@ class Answers {
   }
 
   void add(Answer answer) {
-    constexpr std::size_t most = 1024;
+    constexpr std::size_t most = 2048;
     const std::unique_lock lock(mutex_);
     if (count_ == most) {
       buckets_.clear();
