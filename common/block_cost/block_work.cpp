@@ -26,6 +26,7 @@ struct Question {
   std::optional<Lora> lora;
   Model model;
   Software software;
+  bool masks_windows = false;  // all that the machine is asked for
   bool operator==(const Question&) const = default;
 };
 
@@ -45,7 +46,8 @@ void leave_other_layers_out(Question& question) {
 }
 
 Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
-  slice.tokens = tokens_of(kernel_context(scenario, slice));
+  const KernelContext context = kernel_context(scenario, slice);
+  slice.tokens = tokens_of(context);
   Question question{.block = block,
                     .slice = slice,
                     .tensor = scenario.layout.tensor,
@@ -54,7 +56,8 @@ Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
                     .precision = scenario.training.precision,
                     .lora = scenario.training.lora,
                     .model = scenario.model,
-                    .software = scenario.software};
+                    .software = scenario.software,
+                    .masks_windows = context.masks_windows};
   leave_other_layers_out(question);
   return question;
 }
@@ -66,7 +69,8 @@ BlockWork made(const Question& question) {
   scenario.training.precision = question.precision;
   scenario.training.lora = question.lora;
   scenario.layout.tensor = question.tensor;
-  const KernelContext context = kernel_context(scenario, question.slice);
+  KernelContext context = kernel_context(scenario, question.slice);
+  context.masks_windows = question.masks_windows;
   BlockWork work{.shapes = shapes_of_block(scenario, question.block, operation_context(context)), .program = {}};
   work.program = block_program(work.shapes.operations, context, work.shapes.placed);
   return work;

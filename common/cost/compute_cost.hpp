@@ -64,8 +64,8 @@ struct ComputeCost {
   std::vector<ActionTimes> slices = {};
   // The same of bytes, where the slices have different numbers of tokens.
   std::vector<SliceBytes> slice_bytes = {};
-  // Of a layer, by slice: all that F keeps where it is redone inside the backward, its input and what later slices of
-  // the sequence read.
+  // Of a layer, by slice: all that F keeps where it is redone inside the backward, its input and the keys and values
+  // that later slices of the sequence read. States that slices hand on are counted nowhere.
   std::vector<Bytes> kept_if_redone = {};
   bool operator==(const ComputeCost&) const = default;
 };

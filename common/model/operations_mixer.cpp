@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/model/operation_list.hpp"
 
 namespace plumb {
@@ -52,12 +54,12 @@ CoreFlops flash_flops(double heads, double head_dim, double value_dim, double ke
 }
 
 // LibTorch's fused attention on the host hides keys behind a window by a mask. A slice goes over the keys before it
-// piece by piece: its own, or at most as many as the window has.
+// piece by piece: its own, or at most as many as stand there and the window has.
 double mask_bytes(const OperationList& list, const SoftmaxAttention& attention) {
   const std::int64_t tokens = list.tokens();
   const std::int64_t window = attention.window.value_or(list.keys());
   if (!list.context().masks_windows || window >= list.keys()) return 0;
-  return list.element() * real(tokens) * real(tokens > window ? tokens : window - 1);
+  return list.element() * real(tokens) * real(tokens > window ? tokens : std::min(window - 1, list.context().before));
 }
 
 void add(OperationList&, const std::monostate&) {}

@@ -152,16 +152,17 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
                     .memory_per_rank = plan.cluster.machine.device.memory.value,
                     .stop = stop};
   SplitProblem least = sure;
-  ComputeCost by_slices;
+  ComputeCost largest_slice;
+  ComputeCost smallest_slice;
   for (const ComputeCost& block : blocks) {
     const bool alike = block.slice_bytes.empty();  // then a candidate's blocks need no copies
     sure.block_times.push_back(microbatch_time(block, recompute));
     sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
-    const ComputeCost& largest = alike ? block : by_slices = as_largest_slice(block);
+    const ComputeCost& largest = alike ? block : largest_slice = as_largest_slice(block);
     // Moments count a microbatch until its backward ends, wherever it stands then.
     sure.block_kept_bytes.push_back(most_kept(largest, splits ? BackwardIn::two : BackwardIn::one));
     sure.block_workspaces.push_back(splits ? block_workspace(largest) : in_full_backward(largest));
-    const ComputeCost& smallest = alike ? block : by_slices = as_smallest_slice(block);
+    const ComputeCost& smallest = alike ? block : smallest_slice = as_smallest_slice(block);
     least.block_kept_bytes.push_back(smallest.kept_bytes);
     least.block_workspaces.push_back(splits ? block_workspace(smallest) : in_full_backward(smallest));
     // During a full backward nothing waits for W.

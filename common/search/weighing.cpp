@@ -266,8 +266,8 @@ LeftOutLog Weighing::log() const {
 
 std::vector<std::int64_t> Weighing::smallest_shortfall() const {
   if (shortfall_) return {shortfall_->second};
-  if (refused_.empty() && unproven_) return {*unproven_};
   std::vector<std::int64_t> first;
+  if (unproven_) first.push_back(*unproven_);
   for (const auto& [kind, id] : refused_) first.push_back(id);
   std::ranges::sort(first);
   return first;

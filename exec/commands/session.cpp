@@ -234,6 +234,9 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   run.timeline.clock_uncertainty = all.clock_uncertainty;
   if (all.clock_uncertainty > Seconds{0}) run.timeline.clock_of_rank = all.clock_of_rank;
   run.clock_warnings = all.clock_warnings;
+  if (options.emulate && prepared.plan.layout.tensor.degree > 1) {  // its group moves nothing then
+    for (RankSummary& rank : run.timeline.ranks) rank.by_axis.reset();
+  }
   const auto measured = run.timeline.steps.begin() + options.warm_up;
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);

@@ -75,6 +75,8 @@ std::size_t scheduler_bytes = 0;
 void enter(Fiber& fiber) {
   Machine& m = machine();
   m.running = &fiber;
+  // Of a context with a stack the sanitizer clears what it knows of all of it, at each switch: once is enough.
+  if (!std::exchange(fiber.is_fresh, false)) fiber.context.uc_stack = {};
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, fiber.stack.get(), stack_bytes);
   swapcontext(&m.scheduler, &fiber.context);

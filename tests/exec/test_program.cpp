@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/base/error.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "exec/device/torch_device.hpp"
 #include "exec/transport/gloo/run_store.hpp"
@@ -150,6 +151,21 @@ TEST_CASE("evicted activations come back, between threads and between processes"
   const Ended emulated = run(folder, {"run", plan, "--emulate", "--steps", "1"});
   INFO(emulated.err);
   CHECK(emulated.status == 0);
+}
+
+TEST_CASE("where ranks only wait, tensor groups move nothing, and what they receive is not told by axis") {
+  const TemporaryFolder folder;
+  Plan divided = tiny_plan({.data = 2});
+  divided.layout.tensor.degree = 2;
+  divided.cluster.ranks = 8;
+  divided.costs = predicted_costs(divided);
+  const std::string plan = folder.write("plan.json", to_json(divided));
+  const Ended emulated = run(folder, {"run", plan, "--emulate", "--steps", "1", "--json"});
+  INFO(emulated.err);
+  REQUIRE(emulated.status == 0);
+  const json waited = json::parse(emulated.out).at("ranks");
+  CHECK(waited.size() == 8);
+  CHECK_FALSE(waited.at(0).contains("traffic"));
 }
 
 // GPipe sends all microbatches before the first comes back: what the peer has must be let go, over either transport.

@@ -112,7 +112,13 @@ TEST_CASE("attention in a window that is masked holds a mask of queries and keys
   CHECK(workspace(10, context) == 2 * 100 * 100);
   context.before = context.after = 100;
   CHECK(workspace(10, context) == 2 * 100 * 100);
+  CHECK(workspace(110, context) == 2 * 100 * 100);
+  context.before = 200;
+  context.after = 0;
   CHECK(workspace(110, context) == 2 * 100 * 109);
+  context.before = 0;
+  context.after = 200;
+  CHECK(workspace(110, context) == 0);
   context.masks_windows = false;
   CHECK(workspace(10, context) == 0);
 }

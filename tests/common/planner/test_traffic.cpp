@@ -81,15 +81,23 @@ TEST_CASE("data-parallel ranks sum their gradients around a ring") {
 
 // Both ranks of a pair train stages of the same numbers, on different halves of the batch: sums inside the pipeline.
 TEST_CASE("sums of two replicas of a pipeline are the pipeline's, with data-parallel ranks data's") {
-  const auto axes_of = [](int data) {
+  Bytes gradients;  // of rank 0's stages, the first of one replica and the last of the other
+  const auto axes_of = [&](int data) {
     const Scenario scenario = read_text(
         "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*4\", tied_embeddings: false}\n"
         "training: {sequence: 16, global_batch: 32, microbatch: 1}\ncluster: {machine: dgx-a100, nodes: 1, ranks: " +
         std::to_string(4 * data) + "}\nlayout: {pipeline: 4, data: {degree: " + std::to_string(data) +
         "}}\nschedule: dualpipe\nsplit: uniform\n");
-    return predict_by_path(make_plan(scenario, only_choice(scenario))).ranks.front().by_axis.value();
+    const Plan plan = make_plan(scenario, only_choice(scenario));
+    gradients = plan.costs.stages.front().gradient_bytes + plan.costs.stages.back().gradient_bytes;
+    return predict_by_path(plan).ranks.front().by_axis.value();
   };
-  CHECK(axes_of(1).data == Bytes{});
-  CHECK(axes_of(1).pipeline > Bytes{});
-  CHECK(axes_of(2).data > Bytes{});
+  // Of each replica half of the microbatches: hidden states of one, their gradients of the other.
+  constexpr std::int64_t boundary = 16 * 64 * 2;
+  const AxisTraffic alone = axes_of(1);
+  CHECK(alone.data == Bytes{});
+  CHECK(alone.pipeline == Bytes{32 * boundary} + gradients);  // 2(P−1)/P of what two ranks sum
+  const AxisTraffic both = axes_of(2);
+  CHECK(both.pipeline == Bytes{16 * boundary});
+  CHECK(both.data.value == Approx(2.0 * 3 / 4 * static_cast<double>(gradients.value)).epsilon(1e-4));
 }

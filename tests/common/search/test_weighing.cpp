@@ -55,6 +55,31 @@ TEST_CASE("candidates that are put off are not counted until they are weighed") 
   CHECK(put_off > 0);
 }
 
+TEST_CASE("where nothing can be built, the first that was not proven stands beside the first of each other reason") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  const auto kept = [&](int not_proven, int reasons) {
+    int calls = 0;
+    const MakeWeigher make = [&](const Scenario& of) {
+      Weigher weigher = slow_weigher(of);
+      weigher.weigh = [&](const Family&, const SplitChoice&, std::optional<Seconds>) -> Estimate {
+        if (calls++ < not_proven) throw TooLongToProve("split", "it takes too long to prove", "");
+        throw InputError("schedule", calls % reasons == 0 ? "has no place for it" : "has too few microbatches", "");
+      };
+      return weigher;
+    };
+    const SearchOptions options;
+    Weighing weighing(space, make, options);
+    weighing.measure_bounds();
+    CHECK(weighing.weigh(std::vector(weighing.waiting()), {}).empty());
+    return weighing.smallest_shortfall().size();
+  };
+  const std::size_t one = kept(0, 1);
+  CHECK(kept(0, 2) == one + 1);
+  CHECK(kept(1, 1) == one + 1);
+  CHECK(kept(1, 2) == one + 2);
+}
+
 TEST_CASE("what is weighed although memory excludes it is not counted twice") {
   // All are excluded by a bound that is below every need, so that none is the smallest until all were weighed: 64 at
   // once.

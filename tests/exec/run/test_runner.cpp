@@ -88,7 +88,11 @@ TEST_CASE("ranks of two pipelines each perform their pipeline's list, and log th
       }
     }
   }
-  CHECK(std::abs(replay(graph_of(timeline), median_step(timeline)).error_fraction) < 0.2);
+  // Every event has its place in the graph of both pipelines. Pauses end late, not early; a busy machine's gaps between
+  // them are in the measured step alone.
+  const Replay again = replay(graph_of(timeline), median_step(timeline));
+  CHECK(again.step.value >= 8 * 3 * 0.5e-3);
+  CHECK(again.error_fraction < 0.2);
 }
 
 TEST_CASE("a rank that fails is named as the layout counts it, with the place in its pipeline's list") {
