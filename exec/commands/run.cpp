@@ -29,12 +29,6 @@ struct RunArguments {
   bool json = false;
 };
 
-ordered_json to_json(const AxisTraffic& traffic) {
-  return {{"tensor_bytes", traffic.tensor.value},
-          {"data_bytes", traffic.data.value},
-          {"pipeline_bytes", traffic.pipeline.value}};
-}
-
 ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   ordered_json json{{"plan", run.plan.name},
                     {"schedule", run.plan.schedule.name},

@@ -13,6 +13,14 @@
 #include "common/timeline/trace/trace_format.hpp"
 
 namespace plumb {
+Json to_json(const AxisTraffic& traffic) {
+  Json json{{"tensor_bytes", traffic.tensor.value},
+            {"data_bytes", traffic.data.value},
+            {"pipeline_bytes", traffic.pipeline.value}};
+  if (traffic.tensor_time) json["tensor_time_s"] = traffic.tensor_time->value;
+  return json;
+}
+
 namespace {
 
 // Colours by the names that chrome://tracing reserves; Perfetto picks its own by the event's name.
@@ -77,14 +85,6 @@ Json to_json(const PeakMoment& peak) {
           {"workspace_bytes", peak.held.workspace.value},
           {"time_s", peak.time.value},
           {"action", to_string(peak.action)}};
-}
-
-Json to_json(const AxisTraffic& traffic) {
-  Json json{{"tensor_bytes", traffic.tensor.value},
-            {"data_bytes", traffic.data.value},
-            {"pipeline_bytes", traffic.pipeline.value}};
-  if (traffic.tensor_time) json["tensor_time_s"] = traffic.tensor_time->value;
-  return json;
 }
 
 // Where an event is drawn: Perfetto wants the events of one track one after another.
