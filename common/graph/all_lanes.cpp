@@ -13,7 +13,16 @@ ScheduleGraph in_all_lanes(const ScheduleGraph& folded, const PipelineCosts& cos
     whole.phases.front().time = cost.gradient_reduction;
     details.stages.push_back({.reduction = {whole}});
   }
-  return std::move(unfold(folded, costs, layout, details).graph);
+  UnfoldedGraph all = unfold(folded, costs, layout, details);
+  all.graph.rank_order.resize(static_cast<std::size_t>(all.graph.ranks));
+  for (const std::vector<NodeId>& order : folded.rank_order) {
+    for (const NodeId node : order) {
+      for (const NodeCopy& copy : all.copies[node]) {
+        all.graph.rank_order[static_cast<std::size_t>(copy.rank)].push_back(copy.last);
+      }
+    }
+  }
+  return std::move(all.graph);
 }
 
 }  // namespace plumb

@@ -14,10 +14,13 @@ struct Evaluation {
   Seconds makespan;
 };
 
-// O(nodes + edges), in topological order. `gaps`, if not empty, delays each node's start after all it waits for.
+// O(nodes + edges), in topological order. `gaps`, if not empty, delays each node's start after all it waits for;
+// `sends`, if not empty, is how long behind each node its rank hands over messages before it goes on with the next node
+// that occupies it: the sender's overhead o of LogP (Culler et al., 1993). Throws InputError when one is of another
+// size.
 [[nodiscard]] Evaluation evaluate(const ScheduleGraph& graph);
 [[nodiscard]] Evaluation evaluate(const ScheduleGraph& graph, std::span<const Seconds> durations,
-                                  std::span<const Seconds> gaps = {});
+                                  std::span<const Seconds> gaps = {}, std::span<const Seconds> sends = {});
 
 // The chain of nodes that ends last, from its start; ties by id.
 [[nodiscard]] std::vector<NodeId> critical_path(const ScheduleGraph& graph, const Evaluation& evaluation);

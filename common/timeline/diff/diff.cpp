@@ -86,7 +86,7 @@ class Substitution {
         current_(measured_durations(graph_, median_step(predicted))),
         measured_(measured_durations(graph_, median_step(measured))),
         uncertainty_(node_uncertainty(graph_, predicted, measured)),
-        evaluation_(evaluate(graph_, current_.durations, current_.gaps)) {}
+        evaluation_(evaluated()) {}
 
   [[nodiscard]] Seconds step() const { return evaluation_.makespan; }
   [[nodiscard]] const ScheduleGraph& graph() const { return graph_; }
@@ -105,6 +105,17 @@ class Substitution {
       current_.durations[node] = measured_.durations[node];
     }
     return reevaluate(name, std::move(changes), uncertainty);
+  }
+
+  // Of one host, so that no clocks differ.
+  DiffCause put_in_sends() {
+    std::vector<Change> changes;
+    for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      const Seconds by = measured_.sends[node] - current_.sends[node];
+      if (by != Seconds{}) changes.push_back({node, by});
+    }
+    current_.sends = measured_.sends;
+    return reevaluate("sends", std::move(changes), {});
   }
 
   // Measured pauses of the hosts; where clocks differ they may seem to be below zero, which is left to the residual.
@@ -139,6 +150,7 @@ class Substitution {
   // The order in which the ranks acted. No change of durations. Of a layout of several lanes as planned: one list is
   // that of all lanes, which may have acted in orders of their own.
   DiffCause put_in_order() {
+    if (predicted_run_.layout) return {.cause = "order", .seconds = {}, .actions = {}};
     const ReorderedSchedule reordered = in_measured_order(predicted_run_.schedule, graph_, measured_.starts);
     DiffCause cause{.cause = "order", .seconds = {}, .actions = reordered.moved};
     if (reordered.moved.empty()) return cause;
@@ -149,22 +161,27 @@ class Substitution {
     for (const NodeId node : old) {
       current.durations.push_back(current_.durations[node]);
       current.gaps.push_back(current_.gaps[node]);
+      current.sends.push_back(current_.sends[node]);
     }
     graph_ = std::move(graph);
     current_ = std::move(current);
     measured_ = measured_durations(graph_, median_step(measured_run_));
     uncertainty_ = node_uncertainty(graph_, predicted_run_, measured_run_);
     const Seconds before = step();
-    evaluation_ = evaluate(graph_, current_.durations, current_.gaps);
+    evaluation_ = evaluated();
     cause.seconds = step() - before;
     return cause;
   }
 
  private:
+  [[nodiscard]] Evaluation evaluated() const {
+    return evaluate(graph_, current_.durations, current_.gaps, current_.sends);
+  }
+
   [[nodiscard]] Seconds measured_gap(NodeId node) const { return std::max(Seconds{}, measured_.gaps[node]); }
 
   DiffCause reevaluate(const std::string& name, std::vector<Change> changes, Seconds uncertainty) {
-    Evaluation after = evaluate(graph_, current_.durations, current_.gaps);
+    Evaluation after = evaluated();
     DiffCause cause{.cause = name, .seconds = after.makespan - evaluation_.makespan, .actions = {}};
     if (cause.seconds != Seconds{}) {
       const Evaluation& telling = cause.seconds.value > 0 ? after : evaluation_;
@@ -275,6 +292,7 @@ TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
   put_in_compute(substitution, classes, predicted, small, result.causes);
   if (!classes.optimizer.empty()) result.causes.push_back(substitution.put_in("optimizer", classes.optimizer));
   result.causes.push_back(substitution.put_in("transfers", classes.transfers));
+  result.causes.push_back(substitution.put_in_sends());
   if (!classes.collectives.empty()) result.causes.push_back(substitution.put_in("collectives", classes.collectives));
   result.causes.push_back(substitution.put_in_order());
   result.causes.push_back(substitution.put_in_gaps());

@@ -10,7 +10,7 @@ namespace plumb {
 
 // The change of the step's time when one class of predicted durations gives way to the measured ones.
 struct DiffCause {
-  std::string cause;                 // "slower F of stage 3", "transfers", "order", "host gaps", "residual"
+  std::string cause;                 // "slower F of stage 3", "transfers", "sends", "order", "host gaps", "residual"
   Seconds seconds;                   // > 0: the measured step is longer for it
   std::vector<std::string> actions;  // the largest contributors: "rank 2: 3F7 +1.2 ms"
   bool within_clocks = false;        // the clocks of the hosts do not agree well enough to tell it from nothing
@@ -40,11 +40,12 @@ struct TimelineDiff {
   [[nodiscard]] bool replay_within_clocks() const;
 };
 
-// Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then the
-// order in which ranks acted, then host gaps; what is left is the residual. Of several hosts, a time between two of
-// them that differs by no more than their clocks may be apart is put in last, all such together. Compares with the
-// measured median step. Where one of the two is of all ranks of a layout and the other of one pipeline, that one is
-// taken as the same in every lane. Throws InputError when the two are not of the same plan.
+// Substitutes on one shared graph: measured compute (stage by stage, F, I/B, W, R apart), then transfers, then
+// what their senders took to hand them over, then the order in which ranks acted, then host gaps; what is left is the
+// residual. Of several hosts, a time between two of them that differs by no more than their clocks may be apart is put
+// in last, all such together. Compares with the measured median step. Where one of the two is of all ranks of a layout
+// and the other of one pipeline, that one is taken as the same in every lane. Throws InputError when the two are not of
+// the same plan.
 [[nodiscard]] TimelineDiff diff(const Timeline& predicted, const Timeline& measured);
 
 }  // namespace plumb

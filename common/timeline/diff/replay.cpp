@@ -1,6 +1,7 @@
 #include "common/timeline/diff/replay.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -126,6 +127,24 @@ Interval interval_of(const EventIndex& events, const ScheduleGraph& graph, const
   return split_backward(events, node, parts[static_cast<std::size_t>(node.action.stage)]);
 }
 
+// Each send counts behind the node of its rank that began last before it.
+std::vector<Seconds> measured_sends(const ScheduleGraph& graph, const StepTimeline& step,
+                                    const std::vector<Seconds>& starts) {
+  std::vector<std::vector<NodeId>> begun = graph.rank_order;  // per rank, as they began
+  for (std::vector<NodeId>& nodes : begun) {
+    std::ranges::stable_sort(nodes, {}, [&](NodeId node) { return starts[node].value; });
+  }
+  std::vector<Seconds> sends(graph.nodes.size());
+  for (const Event& event : step.events) {
+    if (!is_send(event.action.kind)) continue;
+    const std::vector<NodeId>& nodes = begun.at(static_cast<std::size_t>(event.rank));
+    const auto next =
+        std::ranges::upper_bound(nodes, event.start.value, {}, [&](NodeId node) { return starts[node].value; });
+    if (next != nodes.begin()) sends[*std::prev(next)] += event.end - event.start;
+  }
+  return sends;
+}
+
 }  // namespace
 
 MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimeline& step) {
@@ -142,9 +161,15 @@ MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimel
     measured.durations[i] = when.end - when.start;
     ends[i] = when.end;
   }
+  measured.sends = measured_sends(graph, step, measured.starts);
   std::vector<Seconds> ready(count);
   for (NodeId node = 0; node < count; ++node) {
     for (const auto next : successors(graph, node)) ready[next] = std::max(ready[next], ends[node]);
+  }
+  for (const std::vector<NodeId>& order : graph.rank_order) {
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      ready[order[i]] = std::max(ready[order[i]], ends[order[i - 1]] + measured.sends[order[i - 1]]);
+    }
   }
   measured.gaps.resize(count);
   for (std::size_t i = 0; i < count; ++i) measured.gaps[i] = measured.starts[i] - ready[i];
@@ -184,7 +209,8 @@ Timeline of_all_ranks(Timeline timeline, const Layout& layout) {
 
 Replay replay(const ScheduleGraph& graph, const StepTimeline& step) {
   if (!(step.duration.value > 0)) throw InputError("timeline", "the step to replay takes no time");
-  const Seconds rebuilt = evaluate(graph, measured_durations(graph, step).durations).makespan;
+  const MeasuredDurations measured = measured_durations(graph, step);
+  const Seconds rebuilt = evaluate(graph, measured.durations, {}, measured.sends).makespan;
   return {.step = rebuilt, .error_fraction = (rebuilt - step.duration) / step.duration};
 }
 

@@ -11,8 +11,11 @@ namespace plumb {
 struct MeasuredDurations {
   std::vector<Seconds> durations;
   std::vector<Seconds> starts;
-  // start − the end of the last thing waited for: time of the host itself. Below zero where clocks of two ranks differ,
-  // or where the rank did not act in the graph's order.
+  // Of a node that occupies its rank: how long the rank then took to hand over messages, as hosts do on the same
+  // thread.
+  std::vector<Seconds> sends;
+  // start − the end of the last thing waited for, sends among them: time of the host itself. Below zero where clocks of
+  // two ranks differ, or where the rank did not act in the graph's order.
   std::vector<Seconds> gaps;
 };
 
@@ -25,7 +28,7 @@ struct MeasuredDurations {
 [[nodiscard]] Timeline of_all_ranks(Timeline timeline, const Layout& layout);
 
 struct Replay {
-  Seconds step;               // rebuilt from durations alone, no gaps
+  Seconds step;               // rebuilt from durations alone, those of sends too, no gaps
   double error_fraction = 0;  // (step − measured) / measured
 };
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "common/graph/evaluate.hpp"
+#include "common/layout/lane.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 
@@ -51,6 +52,15 @@ TEST_CASE("all lanes take as long as one, and each lane has the pipeline's nodes
         if (node.peer < 0) continue;
         const std::vector<int> lane = group(layout, node.rank, MeshAxis::pipeline);
         REQUIRE(std::ranges::find(lane, node.peer) != lane.end());
+      }
+      // Each rank is occupied by its pipeline rank's actions, in their order.
+      for (int rank = 0; rank < all.ranks; ++rank) {
+        const std::vector<NodeId>& own = all.rank_order[static_cast<std::size_t>(rank)];
+        const std::vector<NodeId>& planned =
+            one.graph.rank_order[static_cast<std::size_t>(lane_of(layout, rank).pipeline_rank)];
+        REQUIRE(std::ranges::equal(own, planned, [&](NodeId here, NodeId there) {
+          return all.nodes[here].rank == rank && all.nodes[here].action == one.graph.nodes[there].action;
+        }));
       }
     }
   }
