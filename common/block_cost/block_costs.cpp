@@ -318,8 +318,9 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
   if (scenario.training.lora) return head;
-  head.gradient_bytes += Bytes{scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
-                               element_bytes(scenario.software.gradients)};
+  head.second_gradient_bytes = {scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
+                                element_bytes(scenario.software.gradients)};
+  head.gradient_bytes += head.second_gradient_bytes;
   return head;
 }
 

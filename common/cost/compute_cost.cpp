@@ -47,6 +47,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.parameter_bytes += block.parameter_bytes;
   sum.gradient_bytes += block.gradient_bytes;
   sum.tensor_gradient_bytes += block.tensor_gradient_bytes;
+  sum.second_gradient_bytes += block.second_gradient_bytes;
   sum.optimizer_bytes += block.optimizer_bytes;
 }
 

@@ -49,6 +49,7 @@ struct ComputeCost {
   Bytes parameter_bytes = {};
   Bytes gradient_bytes = {};
   Bytes tensor_gradient_bytes = {};  // of these, what ranks of a tensor group have summands of: added up once per step
+  Bytes second_gradient_bytes = {};  // of these, a tied table's second gradient, which the rank adds to the first itself
   Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
   Bytes kept_bytes = {};             // after F, until I
@@ -69,6 +70,11 @@ struct ComputeCost {
   std::vector<Bytes> kept_if_redone = {};
   bool operator==(const ComputeCost&) const = default;
 };
+
+// What data-parallel ranks sum once per step.
+[[nodiscard]] inline Bytes reduced_bytes(const ComputeCost& cost) {
+  return cost.gradient_bytes - cost.second_gradient_bytes;
+}
 
 // Of the actions with this number, which counts slices where a schedule cuts sequences.
 [[nodiscard]] ActionTimes times_of(const ComputeCost& cost, int microbatch);

@@ -37,6 +37,14 @@ static void optional_list(Archive& archive, const char* key, std::vector<T>& x) 
 }
 
 template <class Archive>
+static void optional_bytes(Archive& archive, const char* key, Bytes& x) {
+  std::optional<Bytes> amount;
+  if (x > Bytes{}) amount = x;
+  archive(key, amount);
+  if (amount) x = *amount;
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -54,10 +62,9 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
   archive("backward_workspace_bytes", x.backward_workspace_bytes);
-  std::optional<Bytes> summands;  // a key that only stages have whose gradients tensor parallelism adds up
-  if (x.tensor_gradient_bytes > Bytes{}) summands = x.tensor_gradient_bytes;
-  archive("tensor_gradient_bytes", summands);
-  if (summands) x.tensor_gradient_bytes = *summands;
+  // Keys that only stages have whose gradients tensor parallelism adds up, or that hold a tied table twice.
+  optional_bytes(archive, "tensor_gradient_bytes", x.tensor_gradient_bytes);
+  optional_bytes(archive, "second_gradient_bytes", x.second_gradient_bytes);
   optional_list(archive, "slices", x.slices);
   optional_list(archive, "slice_bytes", x.slice_bytes);
 }
@@ -124,9 +131,11 @@ void require_amounts_of_cost(const JsonValue& cost) {
   require_amounts(cost, {"parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "kept_bytes",
                          "kept_for_weight_bytes", "forward_workspace_bytes", "input_gradient_workspace_bytes",
                          "weight_gradient_workspace_bytes"});
-  for (const char* key : {"tensor_gradient_bytes", "backward_workspace_bytes"}) {
+  for (const char* key : {"tensor_gradient_bytes", "second_gradient_bytes", "backward_workspace_bytes"}) {
     if (cost.find(key)) require_amounts(cost, {key});
   }
+  const auto second = cost.find("second_gradient_bytes");
+  if (second && second->bytes() > cost.at("gradient_bytes").bytes()) second->fail("must be a part of gradient_bytes");
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",

@@ -12,8 +12,8 @@ namespace plumb {
 
 // Of one block, in the order of the backward.
 struct BlockGradients {
-  Seconds backward;  // of the last microbatch
-  Bytes bytes;
+  Seconds backward;  // of the last microbatch: of its B, or of its W where that is an action of its own
+  Bytes bytes;       // that ranks sum
 };
 
 // Bytes of the main gradients of one bucket, of so many data-parallel ranks.

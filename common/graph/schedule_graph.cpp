@@ -35,7 +35,7 @@ Bytes payload(const Node& node, const PipelineCosts& costs) {
     case NodeKind::host_copy:
       return bytes_of(cost, node.action.microbatch).kept;
     case NodeKind::collective:
-      return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : cost.gradient_bytes;
+      return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : reduced_bytes(cost);
     default:
       return {};
   }

@@ -34,11 +34,31 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
                          placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
 }
 
-// In the order of the backward, of slices the first one's.
-std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks) {
+// Whether the last of a stage's gradients are made by a W of its own, as far as the schedule says so already.
+bool ends_with_weight_gradient(const Schedule& schedule, int stage) {
+  const auto rank = static_cast<std::size_t>(rank_in_replica(schedule, 0, stage));
+  if (rank < schedule.actions.size()) {
+    const std::vector<Action>& list = schedule.actions[rank];
+    const auto last = std::find_if(list.rbegin(), list.rend(), [&](const Action& action) {
+      return action.stage == stage &&
+             (action.kind == ActionKind::weight_gradient || action.kind == ActionKind::backward);
+    });
+    if (last != list.rend()) return last->kind == ActionKind::weight_gradient;
+  }
+  return splits_backward(schedule);
+}
+
+// That in which the last gradients are made; of slices the first one's.
+Seconds last_backward_time(const Plan& plan, const ComputeCost& cost, int stage) {
+  const ActionTimes times = times_of(cost, 0);
+  return ends_with_weight_gradient(plan.schedule, stage) ? times.weight_gradient : backward_time(times);
+}
+
+// In the order of the backward.
+std::vector<BlockGradients> gradients_of(const Plan& plan, std::span<const ComputeCost> blocks, int stage) {
   std::vector<BlockGradients> made;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    made.push_back({backward_time(times_of(*block, 0)), block->gradient_bytes});
+    made.push_back({last_backward_time(plan, *block, stage), reduced_bytes(*block)});
   }
   return made;
 }
@@ -180,8 +200,9 @@ StageGroups stage_groups(const Plan& plan, int rank) {
 ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum, int stage,
                           const StageGroups& groups) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
-  const std::vector<CollectivePlan> reduction = reduction_of(plan, gradients_of(blocks), stage, groups.data);
-  const Seconds beside = reduces_beside_backward(plan, stage) ? backward_time(times_of(sum, 0)) : Seconds{};
+  const std::vector<CollectivePlan> reduction =
+      reduction_of(plan, gradients_of(plan, blocks, stage), stage, groups.data);
+  const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(plan, sum, stage) : Seconds{};
   sum.gradient_reduction = exposed(reduction, beside);
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
@@ -284,8 +305,8 @@ std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan)
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
     const std::span<const ComputeCost> whole{&plan.costs.stages[static_cast<std::size_t>(stage)], 1};
-    all.push_back(
-        gradients_of(by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole));
+    all.push_back(gradients_of(
+        plan, by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole, stage));
   }
   return all;
 }

@@ -247,7 +247,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .recomputed = recomputed[index],
           .boundary_bytes = message_bytes(plan.costs),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
-          .gradient_values = sums ? values_of(cost.gradient_bytes) : 0,
+          .gradient_values = sums ? values_of(reduced_bytes(cost)) : 0,
           .gradients = beside ? gradients[index] : std::vector<BlockGradients>(),
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};

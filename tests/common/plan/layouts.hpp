@@ -22,15 +22,15 @@ struct LayoutCase {
   std::string recompute = "none";
   int batch = 16;
   std::string network = "";  // more of the cluster
+  bool tied = false;
 };
 
 inline Plan plan_of(const LayoutCase& c) {
   const auto text = [](int number) { return std::to_string(number); };
   const Scenario scenario = read_text(
-      "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: "
-      "false}\n"
-      "cluster: {machine: " +
-      c.machine + ", nodes: " + text(c.nodes) + ", ranks: " + text(c.pipeline * c.tensor * c.data) + c.network +
+      "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: " +
+      std::string(c.tied ? "true" : "false") + "}\ncluster: {machine: " + c.machine + ", nodes: " + text(c.nodes) +
+      ", ranks: " + text(c.pipeline * c.tensor * c.data) + c.network +
       "}\n"
       "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
       text(c.batch * c.data) + ", recompute: " + c.recompute +

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/graph/schedule_graph.hpp"
 #include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
@@ -122,6 +123,51 @@ TEST_CASE("reductions that overlap are hidden by the backward that is a stage's 
     CHECK(of_first.gradient_reduction.value ==
           Approx((stage == 0 ? cost.gradient_reduction : whole).value).epsilon(1e-12));
   }
+}
+
+// Where W is an action of its own, I has made no gradient of a weight.
+TEST_CASE("of a backward in two actions W alone hides a reduction") {
+  LayoutCase split{.nodes = 2, .pipeline = 2, .data = 8, .schedule = "zb-h1"};
+  const Plan alone = plan_of(split);
+  split.software = "{like: plumb, data_overlap: true, data_bucket: {bytes: 1 MiB}}";
+  const Plan plan = plan_of(split);
+  for (int stage = 0; stage < 2; ++stage) {
+    const auto at = static_cast<std::size_t>(stage);
+    const ComputeCost& cost = plan.costs.stages[at];
+    const std::vector<Action>& list = plan.schedule.actions[at];
+    REQUIRE(std::ranges::find(list, ActionKind::weight_gradient, &Action::kind) != list.end());
+    const Seconds hidden = alone.costs.stages[at].gradient_reduction - cost.gradient_reduction;
+    CHECK(hidden > Seconds{});
+    CHECK(hidden < cost.weight_gradient);
+    Seconds blocks;
+    for (const BlockGradients& block : gradients_in_backward(plan)[at]) blocks += block.backward;
+    CHECK(blocks.value == Approx(cost.weight_gradient.value).epsilon(1e-9));
+  }
+}
+
+// One stage has the table once, and its second gradient is added to the first before ranks sum it.
+TEST_CASE("a tied table on one stage is summed once, and held with two gradients") {
+  const auto gradients = [](bool tied, int pipeline) {
+    const Plan plan = plan_of({.nodes = 2, .pipeline = pipeline, .data = 16 / pipeline, .tied = tied});
+    std::pair<Bytes, Bytes> sum;
+    for (const ComputeCost& cost : plan.costs.stages) {
+      sum.first += cost.gradient_bytes;
+      sum.second += reduced_bytes(cost);
+    }
+    const Schedule lowered = lowered_schedule(plan);
+    Bytes nodes;
+    for (const Node& node : build_graph(lowered, plan.costs).nodes) {
+      if (is_folded(node)) nodes += node.bytes;
+    }
+    CHECK(nodes == sum.second);
+    return sum;
+  };
+  const Plan plan = plan_of({});
+  const Bytes table{plan.model.vocabulary * plan.model.hidden * 4};
+  CHECK(gradients(false, 1).first == gradients(false, 1).second);
+  CHECK(gradients(true, 1).first == gradients(false, 1).first);
+  CHECK(gradients(true, 1).second == gradients(false, 1).second - table);
+  CHECK(gradients(true, 2).second == gradients(false, 2).second);  // two copies
 }
 
 TEST_CASE("what a step has beside everything that is named is counted once on every rank, whatever its stages") {

@@ -127,14 +127,18 @@ TEST_CASE("data-parallel pipelines on every transport pass the check, with equal
   CHECK(received == gradients * (2 * (data - 1)));
 }
 
-// Of a ring: 2(P−1)/P of what is summed.
+// Of a ring: 2(P−1)/P of what is summed. A tied table is summed once where one stage has it, twice where two have it.
 TEST_CASE("what a rank receives is told by axes: of its tensor group, of its copies, and along its pipeline") {
-  Plan plan = tiny_plan({.ranks = 2, .schedule = "1f1b", .data = 2});
+  const auto [pipeline, tied] = GENERATE(table<int, bool>({{2, false}, {1, true}, {2, true}}));
+  CAPTURE(pipeline, tied);
+  Plan plan = tiny_plan({.ranks = pipeline, .schedule = "1f1b", .data = 2});
   plan.layout.tensor = {.degree = 2, .sequence_parallel = true};
-  plan.cluster.ranks = 8;
+  plan.cluster.ranks = 4 * pipeline;
+  plan.model.tied_embeddings = tied;
   plan.costs = predicted_costs(plan);
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   for (const TransportKind& kind : transport_kinds()) {
+    if (pipeline * 4 > 4 && tied && kind.name != "local") continue;  // what differs is the same on all
     INFO(kind.name);
     SessionOptions options = two_checked_steps(kind);
     options.check = false;
@@ -144,26 +148,25 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
     const Timeline predicted = predict_by_path(plan);
     for (const RankLog& log : logs.ranks.front()) {
       INFO("rank " << log.rank);
-      const auto place = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
-      const AxisTraffic expected = predicted.ranks[place].by_axis.value();
+      const auto stage = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
+      const AxisTraffic expected = predicted.ranks[stage].by_axis.value();
       const AxisTraffic received_by_axis = measured.ranks[static_cast<std::size_t>(log.rank)].by_axis.value();
       CHECK(received_by_axis.tensor.value == expected.tensor.value);
       CHECK(received_by_axis.data.value == expected.data.value);
       CHECK(received_by_axis.pipeline.value == expected.pipeline.value);
       const RankStep& step = log.steps.back();
-      const auto stage = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
       Bytes summed;
-      Bytes messages;
+      Bytes beside;
       for (const Event& event : step.events) {
         if (event.action.kind == ActionKind::reduce_gradient) summed += event.bytes;
-        if (is_receive(event.action.kind)) messages += event.bytes;
+        if (is_receive(event.action.kind) || event.action.kind == ActionKind::reduce_tied) beside += event.bytes;
       }
       const auto received = [&](ActionKind of) { return moves[stage].at(of).received; };
       const double in_tensor =
           4 * (received(ActionKind::forward) + received(ActionKind::backward)) + received(ActionKind::optimizer_step);
       CHECK(static_cast<double>(step.received_in_tensor.value) == in_tensor);
       CHECK(step.received_in_data == summed);  // 2(P−1)/P with P = 2
-      CHECK(step.received_bytes == step.received_in_tensor + step.received_in_data + messages);
+      CHECK(step.received_bytes == step.received_in_tensor + step.received_in_data + beside);
     }
   }
 }
