@@ -34,31 +34,17 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
                          placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
 }
 
-// Whether the last of a stage's gradients are made by a W of its own, as far as the schedule says so already.
-bool ends_with_weight_gradient(const Schedule& schedule, int stage) {
-  const auto rank = static_cast<std::size_t>(rank_in_replica(schedule, 0, stage));
-  if (rank < schedule.actions.size()) {
-    const std::vector<Action>& list = schedule.actions[rank];
-    const auto last = std::find_if(list.rbegin(), list.rend(), [&](const Action& action) {
-      return action.stage == stage &&
-             (action.kind == ActionKind::weight_gradient || action.kind == ActionKind::backward);
-    });
-    if (last != list.rend()) return last->kind == ActionKind::weight_gradient;
-  }
-  return splits_backward(schedule);
-}
-
 // That in which the last gradients are made; of slices the first one's.
-Seconds last_backward_time(const Plan& plan, const ComputeCost& cost, int stage) {
+Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last) {
   const ActionTimes times = times_of(cost, 0);
-  return ends_with_weight_gradient(plan.schedule, stage) ? times.weight_gradient : backward_time(times);
+  return weight_gradient_last ? times.weight_gradient : backward_time(times);
 }
 
 // In the order of the backward.
-std::vector<BlockGradients> gradients_of(const Plan& plan, std::span<const ComputeCost> blocks, int stage) {
+std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bool weight_gradient_last) {
   std::vector<BlockGradients> made;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    made.push_back({last_backward_time(plan, *block, stage), reduced_bytes(*block)});
+    made.push_back({last_backward_time(*block, weight_gradient_last), reduced_bytes(*block)});
   }
   return made;
 }
@@ -145,6 +131,17 @@ bool splits_backward(const Schedule& schedule) {
   return was_made_for_times(schedule) || has_action(schedule, ActionKind::input_gradient);
 }
 
+std::vector<bool> weight_gradient_last(const Schedule& schedule) {
+  std::vector<bool> last(schedule.rank_of_stage.size(), splits_backward(schedule));
+  for (const std::vector<Action>& list : schedule.actions) {
+    for (const Action& action : list) {
+      const bool weight = action.kind == ActionKind::weight_gradient;
+      if (weight || action.kind == ActionKind::backward) last[static_cast<std::size_t>(action.stage)] = weight;
+    }
+  }
+  return last;
+}
+
 std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario, std::vector<ComputeCost> blocks,
                                         bool backward_is_split) {
   for (ComputeCost& block : blocks) {
@@ -194,7 +191,8 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
 
 StageGroups stage_groups(const Plan& plan, int rank) {
   return {.tensor = placement(as_all(plan.layout, rank), MeshAxis::tensor, plan.cluster),
-          .data = reduction_placement(plan, rank)};
+          .data = reduction_placement(plan, rank),
+          .weight_gradient_last = weight_gradient_last(plan.schedule)};
 }
 
 ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum, int stage,
@@ -301,12 +299,14 @@ std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan)
     if (!apart) blocks = {plan_blocks(plan, scenario)};
     for (std::vector<ComputeCost>& of_rank : blocks) of_rank = as_split(plan, std::move(of_rank));
   }
+  const std::vector<bool> weight_last = weight_gradient_last(plan.schedule);
   std::vector<std::vector<BlockGradients>> all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
     const std::span<const ComputeCost> whole{&plan.costs.stages[static_cast<std::size_t>(stage)], 1};
-    all.push_back(gradients_of(
-        plan, by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole, stage));
+    all.push_back(
+        gradients_of(by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole,
+                     weight_last[static_cast<std::size_t>(stage)]));
   }
   return all;
 }

@@ -45,18 +45,24 @@ using RankBlocks = std::vector<std::vector<ComputeCost>>;
 // made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 
-// Where the groups of a pipeline rank's ranks stand: of tensor parallelism, and those that reduce gradients.
+// Whether the last gradients of each stage are made by a W of its own, not by a B. Where the schedule has no actions
+// yet, as its name says.
+[[nodiscard]] std::vector<bool> weight_gradient_last(const Schedule& schedule);
+
+// Where the groups of a pipeline rank's ranks stand: of tensor parallelism, and those that reduce gradients; and what
+// these may hide behind, by stage.
 struct StageGroups {
   GroupPlacement tensor;
   GroupPlacement data;
+  std::vector<bool> weight_gradient_last = {};
 };
 [[nodiscard]] StageGroups stage_groups(const Plan& plan, int rank);
 
 // A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step: gradients
 // that ranks of a tensor group have summands of are added up by one all-reduce before the optimizer, as part of it
 // (`_allreduce_non_tensor_model_parallel_grads` in github.com/NVIDIA/Megatron-LM,
-// megatron/core/distributed/finalize_model_grads.py). `groups`: of its rank. Of the plan's schedule the placement
-// counts.
+// megatron/core/distributed/finalize_model_grads.py). `groups`: of its rank, for
+// the plan's schedule, of which else the placement counts.
 [[nodiscard]] PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario);
 // `sum`: that of `blocks`, which are all of the stage.
 [[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -75,7 +76,8 @@ class FastEvaluator::Impl {
   const Structure* structure_ = nullptr;
   int more_ = 0;  // blocks of each of its loops
   BlockRuns* runs_ = nullptr;
-  std::map<std::pair<std::size_t, std::size_t>, ComputeCost> stage_costs_;  // by run and stages on the rank
+  // By run, stages on the rank, and whether W makes the last gradients.
+  std::map<std::tuple<std::size_t, std::size_t, bool>, ComputeCost> stage_costs_;
   std::vector<double> durations_;
   CompiledTimes times_;
   PeakMemory memory_;
@@ -108,6 +110,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   runs_ = &blocks_.blocks(scenario_, plan_, structure_->splits_backward);
   costs_ = costs_beside_stages(plan_, scenario_);
   groups_ = stage_groups(plan_, 0);
+  groups_.weight_gradient_last = structure_->weight_gradient_last;
   stage_costs_.clear();
   weighed_.clear();
   family_ = family;
@@ -144,7 +147,8 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
     const bool head = stage + 1 == split.layers.size();
     const int last = first + split.layers[stage] + (stage == 0 ? 1 : 0) + (head ? 1 : 0);
     const auto rank = static_cast<std::size_t>(compiled.rank_of_stage[stage]);
-    const std::pair key{runs_->number(first, last), compiled.stages_of_rank[rank].size()};
+    const std::tuple key{runs_->number(first, last), compiled.stages_of_rank[rank].size(),
+                         static_cast<bool>(groups_.weight_gradient_last[stage])};
     const auto [found, is_new] = stage_costs_.try_emplace(key);
     if (is_new) {
       const std::span<const ComputeCost> blocks{runs_->blocks().begin() + first, runs_->blocks().begin() + last};

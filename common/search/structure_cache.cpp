@@ -42,6 +42,7 @@ std::unique_ptr<Structure> build(const StructureKey& key, const Plan& given, con
   plan.schedule = compute_schedule(key, key.microbatches);
   look();
   structure->splits_backward = splits_backward(plan.schedule);
+  structure->weight_gradient_last = weight_gradient_last(plan.schedule);
   structure->evicts = evicts(plan.schedule);
   structure->has_pairs = !plan.schedule.overlapped.empty();
   if (!structure->evicts) {

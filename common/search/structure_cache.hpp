@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/planner/plan_on.hpp"
 #include "common/search/compiled_graph.hpp"
@@ -33,6 +34,7 @@ struct StructureKey {
 struct Structure {
   Schedule placement = {};  // the schedule without its actions
   bool splits_backward = false;
+  std::vector<bool> weight_gradient_last = {};  // by stage
   bool evicts = false;     // compiled graphs do not describe that
   bool has_pairs = false;  // overlapped; what one hides of the other is not in compiled graphs either
   CompiledGraph compiled = {};
