@@ -33,10 +33,13 @@ int ways_of(const Parameter& parameter, const PlacedBlock& placed) {
 }
 
 // Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
-// and the weights are only written. Gradients are read and cleared, states read and written.
-Bytes optimizer_traffic(const StateBytes& states, const Training& training) {
-  const std::int64_t weight_passes = training.precision == ElementType::fp32 ? 2 : 1;
-  return weight_passes * states.trained + std::int64_t{2} * states.gradients + std::int64_t{2} * states.optimizer;
+// and the weights are only written. Gradients are read where a rank updates and cleared everywhere, states read and
+// written.
+Bytes optimizer_traffic(const StateBytes& states, ParameterShare parameters, const Scenario& scenario) {
+  const std::int64_t weight_passes = scenario.training.precision == ElementType::fp32 ? 2 : 1;
+  const std::int64_t gradients = parameters.updated + parameters.trained;
+  return weight_passes * states.updated + Bytes{gradients * element_bytes(scenario.software.gradients)} +
+         std::int64_t{2} * states.optimizer;
 }
 
 Bytes whole(double bytes) { return {static_cast<std::int64_t>(std::llround(bytes))}; }
@@ -96,9 +99,9 @@ Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario)
 }
 
 Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario) {
-  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters.trained);
+  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters.updated);
   const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
-  const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, scenario.training).value);
+  const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, parameters, scenario).value);
   return streaming_time(scenario.cluster.machine.device, bytes);
 }
 
@@ -126,23 +129,26 @@ void load_experts(std::vector<Operation>& operations, double load) {
   }
 }
 
-ParameterShare count_of_rank(const BlockShapes& shapes) {
+ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards) {
   ParameterShare sum;
   for (const Parameter& parameter : shapes.parameters) {
     const std::int64_t ways = ways_of(parameter, shapes.placed);
     const std::int64_t part = (elements(parameter) + ways - 1) / ways;
     sum.all += part;
-    sum.trained += parameter.frozen ? 0 : part;
+    if (parameter.frozen) continue;
+    sum.trained += part;
+    sum.updated += (part + shards - 1) / shards;
   }
   return sum;
 }
 
-void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients) {
-  const StateBytes states = state_bytes(parameters, training, gradients);
+void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario) {
+  const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
   cost.parameters = parameters.all;
   cost.parameter_bytes = states.parameters;
   cost.gradient_bytes = states.gradients;
   cost.optimizer_bytes = states.optimizer;
+  if (state_shards(scenario.layout) > 1) cost.gathered_bytes = states.trained;
 }
 
 KernelContext kernel_context(const Scenario& scenario, Slice slice) {
@@ -174,8 +180,8 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const Bytes boundary = bytes_of_tokens(boundary_of_rank(scenario), tokens_of(context), training.sequence);
 
   ComputeCost cost;
-  const ParameterShare parameters = count_of_rank(shapes);
-  set_states(cost, parameters, training, scenario.software.gradients);
+  const ParameterShare parameters = count_of_rank(shapes, state_shards(scenario.layout));
+  set_states(cost, parameters, scenario);
   cost.tensor_gradient_bytes = whole(summed_once(program, scenario.layout.tensor.degree));
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;

@@ -17,10 +17,11 @@ namespace plumb {
 // Experts that are chosen `load` times as often as the mean see so many more tokens.
 void load_experts(std::vector<Operation>& operations, double load);
 
-// Parameters of one rank of a tensor group.
-[[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes);
+// Parameters of one rank of a tensor group. So many data-parallel ranks update a part of each weight.
+[[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards = 1);
 
-void set_states(ComputeCost& cost, ParameterShare parameters, const Training& training, ElementType gradients);
+// Of the scenario's training and gradients; what is gathered where its layout shares the states out.
+void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);
 
 // One rank's, of work that is that of the slice. Throws InputError for activations of more than 8 PiB.
 [[nodiscard]] ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice slice);

@@ -114,8 +114,9 @@ StateBytes state_bytes(ParameterShare parameters, const Training& training, Elem
   const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
   return {.parameters = {parameters.all * element_bytes(training.precision)},
           .gradients = {parameters.trained * element_bytes(gradients)},
-          .optimizer = {parameters.trained * element_bytes(ElementType::fp32) * (moments + (master_copy ? 1 : 0))},
-          .trained = {parameters.trained * element_bytes(training.precision)}};
+          .optimizer = {parameters.updated * element_bytes(ElementType::fp32) * (moments + (master_copy ? 1 : 0))},
+          .trained = {parameters.trained * element_bytes(training.precision)},
+          .updated = {parameters.updated * element_bytes(training.precision)}};
 }
 
 namespace {
@@ -177,11 +178,14 @@ ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::si
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
   // A tied head may have been measured together with its copy of the table.
-  const ParameterShare own = count_of_rank(work_of_block(scenario, block)->shapes);
+  const ParameterShare own = count_of_rank(work_of_block(scenario, block)->shapes, state_shards(scenario.layout));
   if (cost.parameters > own.all && !scenario.training.lora) {
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }
-  set_states(cost, own, scenario.training, scenario.software.gradients);
+  if (own.trained > 0) {  // measured of all
+    cost.optimizer = cost.optimizer * (static_cast<double>(own.updated) / static_cast<double>(own.trained));
+  }
+  set_states(cost, own, scenario);
   const auto count = static_cast<std::int64_t>(slices.size());
   const bool make_up_all = slices.front().tokens * count == scenario.training.sequence;
   if (lengths_of(slices) == SliceLengths::equal && make_up_all) {
@@ -311,7 +315,13 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
   }
   const double share =
       static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
-  set_states(head, all_trained(head.parameters + table), scenario.training, scenario.software.gradients);
+  ComputeCost copy;
+  set_states(copy, all_trained(table, state_shards(scenario.layout)), scenario);
+  head.parameters += copy.parameters;
+  head.parameter_bytes += copy.parameter_bytes;
+  head.gradient_bytes += copy.gradient_bytes;
+  head.optimizer_bytes += copy.optimizer_bytes;
+  head.gathered_bytes += copy.gathered_bytes;
   head.optimizer += embedding.optimizer * share;
   return head;
 }

@@ -80,13 +80,18 @@ inline constexpr std::string_view measured_provenance = "profile of";  // how th
 struct ParameterShare {
   std::int64_t all = 0;
   std::int64_t trained = 0;
+  std::int64_t updated = 0;  // of these, by the rank that updates most
 };
-[[nodiscard]] constexpr ParameterShare all_trained(std::int64_t parameters) { return {parameters, parameters}; }
+// As one weight, of which so many ranks update a part each.
+[[nodiscard]] constexpr ParameterShare all_trained(std::int64_t parameters, std::int64_t shards = 1) {
+  return {parameters, parameters, (parameters + shards - 1) / shards};
+}
 struct StateBytes {
   Bytes parameters;
   Bytes gradients;
   Bytes optimizer;
   Bytes trained;  // of `parameters`
+  Bytes updated;  // of `trained`
 };
 [[nodiscard]] StateBytes state_bytes(ParameterShare parameters, const Training& training,
                                      ElementType gradients = ElementType::fp32);

@@ -43,6 +43,8 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.hidden_in_backward += block.hidden_in_backward;
   sum.gradient_reduction += block.gradient_reduction;
   sum.optimizer += block.optimizer;
+  sum.weight_gathering += block.weight_gathering;
+  sum.gathered_bytes += block.gathered_bytes;
   sum.parameters += block.parameters;
   sum.parameter_bytes += block.parameter_bytes;
   sum.gradient_bytes += block.gradient_bytes;

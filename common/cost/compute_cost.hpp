@@ -44,12 +44,15 @@ struct ComputeCost {
   Seconds hidden_in_backward = {};
   // Once per step, over the data-parallel ranks, as far as nothing hides it.
   Seconds gradient_reduction = {};
-  Seconds optimizer = {};  // once per step
+  Seconds optimizer = {};         // once per step
+  Seconds weight_gathering = {};  // once per step, where data-parallel ranks update a part of the weights each
   std::int64_t parameters = 0;
   Bytes parameter_bytes = {};
+  Bytes gathered_bytes = {};  // of these, what is gathered then
   Bytes gradient_bytes = {};
   Bytes tensor_gradient_bytes = {};  // of these, what ranks of a tensor group have summands of: added up once per step
-  Bytes second_gradient_bytes = {};  // of these, a tied table's second gradient, which the rank adds to the first itself
+  Bytes second_gradient_bytes =
+      {};  // of these, a tied table's second gradient, which the rank adds to the first itself
   Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
   Bytes kept_bytes = {};             // after F, until I

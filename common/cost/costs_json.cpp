@@ -36,10 +36,10 @@ static void optional_list(Archive& archive, const char* key, std::vector<T>& x) 
   if (list) x = *list;
 }
 
-template <class Archive>
-static void optional_bytes(Archive& archive, const char* key, Bytes& x) {
-  std::optional<Bytes> amount;
-  if (x > Bytes{}) amount = x;
+template <class Archive, class T>
+static void optional_amount(Archive& archive, const char* key, T& x) {
+  std::optional<T> amount;
+  if (x > T{}) amount = x;
   archive(key, amount);
   if (amount) x = *amount;
 }
@@ -62,9 +62,12 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
   archive("backward_workspace_bytes", x.backward_workspace_bytes);
-  // Keys that only stages have whose gradients tensor parallelism adds up, or that hold a tied table twice.
-  optional_bytes(archive, "tensor_gradient_bytes", x.tensor_gradient_bytes);
-  optional_bytes(archive, "second_gradient_bytes", x.second_gradient_bytes);
+  // Keys that only stages have whose gradients tensor parallelism adds up, that hold a tied table twice, or whose
+  // states are shared out.
+  optional_amount(archive, "tensor_gradient_bytes", x.tensor_gradient_bytes);
+  optional_amount(archive, "second_gradient_bytes", x.second_gradient_bytes);
+  optional_amount(archive, "gathered_bytes", x.gathered_bytes);
+  optional_amount(archive, "weight_gathering_s", x.weight_gathering);
   optional_list(archive, "slices", x.slices);
   optional_list(archive, "slice_bytes", x.slice_bytes);
 }
@@ -131,7 +134,8 @@ void require_amounts_of_cost(const JsonValue& cost) {
   require_amounts(cost, {"parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "kept_bytes",
                          "kept_for_weight_bytes", "forward_workspace_bytes", "input_gradient_workspace_bytes",
                          "weight_gradient_workspace_bytes"});
-  for (const char* key : {"tensor_gradient_bytes", "second_gradient_bytes", "backward_workspace_bytes"}) {
+  for (const char* key :
+       {"tensor_gradient_bytes", "second_gradient_bytes", "gathered_bytes", "backward_workspace_bytes"}) {
     if (cost.find(key)) require_amounts(cost, {key});
   }
   const auto second = cost.find("second_gradient_bytes");

@@ -27,12 +27,12 @@ Bytes bucket_bytes(const Software& software, int ranks) {
   return {parameters * element_bytes(software.gradients)};
 }
 
-std::vector<CollectivePlan> bucketed_reduction(const Machine& machine, const GroupPlacement& group,
+std::vector<CollectivePlan> bucketed_reduction(const Machine& machine, Collective kind, const GroupPlacement& group,
                                                std::span<const BlockGradients> blocks, Bytes bucket) {
   std::vector<CollectivePlan> reduction;
   if (group.ranks <= 1) return reduction;
   const auto plan_of = [&](Bytes bytes) {
-    return fastest_collective(machine, Collective::all_reduce, static_cast<double>(bytes.value), group);
+    return fastest_collective(machine, kind, static_cast<double>(bytes.value), group);
   };
   const CollectivePlan full = plan_of(bucket);
   Seconds ready;

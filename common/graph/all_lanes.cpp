@@ -9,9 +9,11 @@ namespace plumb {
 ScheduleGraph in_all_lanes(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout) {
   UnfoldingDetails details{.stages = {}, .collectives = CollectiveTable(Machine{}, GroupPlacement{})};
   for (const ComputeCost& cost : costs.stages) {
-    CollectivePlan whole{.count = 1};
-    whole.phases.front().time = cost.gradient_reduction;
-    details.stages.push_back({.reduction = {whole}});
+    CollectivePlan reduction{.count = 1};
+    reduction.phases.front().time = cost.gradient_reduction;
+    CollectivePlan gathering{.count = 1};
+    gathering.phases.front().time = cost.weight_gathering;
+    details.stages.push_back({.reduction = {reduction}, .gathering = {gathering}});
   }
   UnfoldedGraph all = unfold(folded, costs, layout, details);
   all.graph.rank_order.resize(static_cast<std::size_t>(all.graph.ranks));

@@ -10,6 +10,7 @@
 #include "common/graph/exchange_steps.hpp"
 #include "common/graph/topological_order.hpp"
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/reductions.hpp"
 
 namespace plumb {
 
@@ -35,6 +36,7 @@ Bytes payload(const Node& node, const PipelineCosts& costs) {
     case NodeKind::host_copy:
       return bytes_of(cost, node.action.microbatch).kept;
     case NodeKind::collective:
+      if (node.action.kind == ActionKind::unshard) return cost.gathered_bytes;
       return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : reduced_bytes(cost);
     default:
       return {};
@@ -45,7 +47,9 @@ Seconds time_alone(const Node& node, const PipelineCosts& costs) {
   const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
   if (node.kind == NodeKind::compute) return compute_time(cost, node.action);
   if (node.kind == NodeKind::optimizer) return cost.optimizer;
-  if (is_folded(node)) return cost.gradient_reduction;
+  if (is_folded(node)) {
+    return node.action.kind == ActionKind::unshard ? cost.weight_gathering : cost.gradient_reduction;
+  }
   if (node.kind == NodeKind::transfer && !costs.boundaries.empty()) {
     return boundary_time(
         costs.boundaries[static_cast<std::size_t>(std::min(node.action.stage, producer_stage(node.action)))]);
@@ -151,6 +155,8 @@ class GraphBuilder {
       const bool tied = action.kind == ActionKind::reduce_tied;
       if (tied ? action.stage != 0 : rank_in_replica(schedule_, 0, action.stage) != node.rank) return second_half_;
       set_reduction(node);
+    } else if (action.kind == ActionKind::unshard) {
+      node.kind = NodeKind::collective;  // with data-parallel ranks, of which the graph has one
     } else if (is_send(action.kind)) {
       return no_node;
     } else {
@@ -160,7 +166,7 @@ class GraphBuilder {
     node.duration = time_alone(node, costs_);
     const auto id = static_cast<NodeId>(graph_.nodes.size());
     graph_.nodes.push_back(node);
-    if (node.kind == NodeKind::collective) reduction_of(action) = id;
+    if (is_reduction(action.kind)) reduction_of(action) = id;
     if (occupies_rank(node)) graph_.rank_order[rank].push_back(id);
     return id;
   }
@@ -200,12 +206,17 @@ class GraphBuilder {
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
       NodeId previous = no_node;   // that occupied the rank
       NodeId reduction = no_node;  // that the rank's next optimizer step waits for
+      NodeId gathering = no_node;  // of weights, the last
       for (const Action& action : schedule_.actions[rank]) {
         const NodeId node = node_at_[static_cast<std::size_t>(position++)];
         if (action.kind == ActionKind::reduce_tied || action.kind == ActionKind::reduce_gradient) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");
           if (previous != no_node) add_edge(previous, node);
           reduction = node;
+        } else if (action.kind == ActionKind::unshard) {
+          if (previous != no_node) add_edge(previous, node);
+          if (gathering != no_node) add_edge(gathering, node);
+          gathering = node;
         } else if (is_receive(action.kind)) {
           add_transfer(rank, action, node);
         } else if (is_eviction(action.kind)) {

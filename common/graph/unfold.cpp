@@ -102,7 +102,7 @@ class Unfolder {
       if (action.kind != NodeKind::compute || action.duration.value <= 0) continue;
       for (const auto next : successors(folded_, id)) {
         const Node& node = folded_.nodes[next];
-        if (!is_folded(node)) continue;
+        if (!is_folded(node) || node.action.kind == ActionKind::unshard) continue;
         const std::vector<CollectivePlan>& reduction = of_stage(node.action).reduction;
         const Seconds whole = time_of(reduction);
         const double tolerance = equal * whole.value;
@@ -130,7 +130,7 @@ class Unfolder {
 
   void add_node(NodeId id) {
     const Node& node = folded_.nodes[id];
-    if (is_folded(node)) return add_reduction(id);
+    if (is_folded(node)) return add_collective(id);
     if (occupies_rank(node)) return add_action(id);
     if (!has_stage_data(layout_)) return add_pairs(id);
     if (node.kind == NodeKind::transfer) return add_shares(id);
@@ -219,9 +219,11 @@ class Unfolder {
     }
   }
 
-  void add_reduction(NodeId id) {
+  void add_collective(NodeId id) {
     const Node& node = folded_.nodes[id];
-    const std::vector<CollectivePlan>& plans = of_stage(node.action).reduction;
+    const StageParts& stage = of_stage(node.action);
+    const std::vector<CollectivePlan>& plans =
+        node.action.kind == ActionKind::unshard ? stage.gathering : stage.reduction;
     const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, time_of(plans));
     for (const Group& group : data_groups_[static_cast<std::size_t>(node.rank)]) {
       const auto first = static_cast<NodeId>(result_.graph.nodes.size());

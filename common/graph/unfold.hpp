@@ -18,6 +18,7 @@ struct StageParts {
   std::vector<ActionPart> backward = {};
   std::vector<ActionPart> optimizer = {};
   std::vector<CollectivePlan> reduction = {};  // of its gradients over the data-parallel ranks, one after the other
+  std::vector<CollectivePlan> gathering = {};  // of its updated weights, likewise
 };
 
 // All that unfolding needs beside the folded graph.
@@ -40,8 +41,8 @@ struct UnfoldedGraph {
 };
 
 // Every node of `folded` once for each rank of its stage: computing as its parts, whose collectives are one node for
-// each tensor group; a reduction as one for each data group; a message between each pair of ranks of one lane, or as
-// the parts that go from one rank to another where stages have different data degrees
+// each tensor group; a reduction, or gathering of weights, as one for each data group; a message between each pair of
+// ranks of one lane, or as the parts that go from one rank to another where stages have different data degrees
 // (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what one message or a
 // stage's own ranks share, so that `evaluate` says the same of both graphs. A reduction that its stage's last action
 // hides in part starts with that action. Where parts do not add up to the folded node's duration (overlapped pairs) all

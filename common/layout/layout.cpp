@@ -176,6 +176,13 @@ std::vector<int> group(const Layout& layout, int rank, MeshAxis axis) {
   return members;
 }
 
+const std::vector<std::string>& sharding_names() {
+  static const std::vector<std::string> names{"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"};
+  return names;
+}
+
+int state_shards(const Layout& layout) { return layout.data.sharding == Sharding::none ? 1 : layout.data.degree; }
+
 std::string describe(const Layout& layout) {
   const auto abbreviation = [](MeshAxis axis) {
     switch (axis) {
@@ -205,6 +212,7 @@ std::string describe(const Layout& layout) {
       text += std::to_string(degree(layout, axis));
     }
   }
+  if (state_shards(layout) > 1) text += "·" + sharding_names()[static_cast<std::size_t>(layout.data.sharding)];
   return text.empty() ? "single" : text;
 }
 

@@ -15,6 +15,8 @@ enum class TensorKind : std::uint8_t { one_d, two_d, two_and_half_d, three_d };
 // By kind: "1d", "2d", "2.5d", "3d".
 [[nodiscard]] const std::vector<std::string>& tensor_kind_names();
 enum class Sharding : std::uint8_t { none, zero1, zero2, zero3, fsdp, hsdp };
+// By the value of the enumeration, as in scenarios and files.
+[[nodiscard]] const std::vector<std::string>& sharding_names();
 
 struct TensorLayout {
   int degree = 1;
@@ -67,6 +69,9 @@ void require_consistent(const Layout& layout);
 // The functions below take a consistent layout.
 [[nodiscard]] int degree(const Layout& layout, MeshAxis axis);
 [[nodiscard]] int ranks(const Layout& layout);
+// Among how many ranks the states of a weight are shared out, each updating its part (ZeRO, arXiv 1910.02054,
+// section 5.1; cross-replica sharding of the update, arXiv 2004.13336).
+[[nodiscard]] int state_shards(const Layout& layout);
 // Among how many the sequences of a batch are divided: the data and expert degrees.
 [[nodiscard]] std::int64_t batch_shards(const Layout& layout);
 
@@ -96,7 +101,8 @@ using MeshCoordinates = std::array<int, 5>;
 // data degrees by stage those that there are.
 [[nodiscard]] std::vector<int> group(const Layout& layout, int rank, MeshAxis axis);
 
-// "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "single" if there is none.
+// "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "dp8·zero1" where states are shared out,
+// "single" if there is none.
 [[nodiscard]] std::string describe(const Layout& layout);
 
 }  // namespace plumb

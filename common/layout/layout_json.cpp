@@ -6,7 +6,7 @@ namespace plumb {
 
 static std::vector<std::string> enum_names(MeshAxis) { return {"tensor", "context", "expert", "data", "pipeline"}; }
 static std::vector<std::string> enum_names(TensorKind) { return tensor_kind_names(); }
-static std::vector<std::string> enum_names(Sharding) { return {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}; }
+static std::vector<std::string> enum_names(Sharding) { return sharding_names(); }
 
 template <class Archive>
 static void fields(Archive& archive, TensorLayout& x) {

@@ -40,9 +40,10 @@ bool trains_tied_table(const Plan& plan) { return plan.model.tied_embeddings && 
 bool tied_over_ranks(const Plan& plan) { return trains_tied_table(plan) && ends_on_two_ranks(plan.schedule); }
 
 Schedule lowered_schedule(const Plan& plan) {
-  return lower(
-      plan.schedule,
-      {.optimizer = true, .data_parallel = plan.layout.data.degree > 1, .tied_embeddings = trains_tied_table(plan)});
+  return lower(plan.schedule, {.optimizer = true,
+                               .data_parallel = plan.layout.data.degree > 1,
+                               .sharded_states = state_shards(plan.layout) > 1,
+                               .tied_embeddings = trains_tied_table(plan)});
 }
 
 std::string plan_digest(const Plan& plan) {

@@ -49,15 +49,26 @@ std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bo
   return made;
 }
 
+// Where each rank updates its part of a weight it needs the sum of that part alone.
+Collective reduction_kind(const Layout& layout) {
+  return state_shards(layout) > 1 ? Collective::reduce_scatter : Collective::all_reduce;
+}
+
+// Of the updated weights.
+CollectivePlan gathering_of(const Plan& plan, Bytes gathered, const GroupPlacement& group) {
+  return fastest_collective(plan.cluster.machine, Collective::all_gather, static_cast<double>(gathered.value), group);
+}
+
 std::vector<CollectivePlan> reduction_of(const Plan& plan, std::span<const BlockGradients> made, int stage,
                                          const GroupPlacement& group) {
   if (group.ranks <= 1) return {};
+  const Collective kind = reduction_kind(plan.layout);
   if (reduces_beside_backward(plan, stage)) {
-    return bucketed_reduction(plan.cluster.machine, group, made, bucket_bytes(plan.software, group.ranks));
+    return bucketed_reduction(plan.cluster.machine, kind, group, made, bucket_bytes(plan.software, group.ranks));
   }
   Bytes all;
   for (const BlockGradients& block : made) all += block.bytes;
-  return {fastest_collective(plan.cluster.machine, Collective::all_reduce, static_cast<double>(all.value), group)};
+  return {fastest_collective(plan.cluster.machine, kind, static_cast<double>(all.value), group)};
 }
 
 // Hidden states of the share of a microbatch that a pipeline rank's ranks take.
@@ -202,6 +213,7 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
       reduction_of(plan, gradients_of(plan, blocks, stage), stage, groups.data);
   const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(plan, sum, stage) : Seconds{};
   sum.gradient_reduction = exposed(reduction, beside);
+  if (sum.gathered_bytes > Bytes{}) sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data));
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
                                      static_cast<double>(sum.tensor_gradient_bytes.value), groups.tensor);
@@ -243,6 +255,23 @@ RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
     blocks.push_back(settled_blocks(plan, at, block_costs(at, share, slices_of(plan)), backward_is_split));
   }
   return blocks;
+}
+
+void require_sharding_possible(const Plan& plan) {
+  if (state_shards(plan.layout) == 1) return;
+  const auto refuse = [&](const std::string& what, const std::string& hint) {
+    throw InputError("layout",
+                     "sharding " + sharding_names()[static_cast<std::size_t>(plan.layout.data.sharding)] +
+                         " cannot be planned yet with " + what,
+                     hint);
+  };
+  if (has_stage_data(plan.layout)) refuse("stages of different data degrees", "data: {degree: …} without by_stage");
+  if (replicas(plan.schedule) > 1) {
+    refuse("a schedule that trains two replicas: " + plan.schedule.name, "schedule: zb-h1, or sharding: none");
+  }
+  if (plan.schedule.update_every > 0) {
+    refuse("a schedule that updates weights within a step: " + plan.schedule.name, "schedule: 1f1b, or sharding: none");
+  }
 }
 
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
@@ -309,6 +338,13 @@ std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan)
                      weight_last[static_cast<std::size_t>(stage)]));
   }
   return all;
+}
+
+std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage) {
+  const Bytes gathered = plan.costs.stages[static_cast<std::size_t>(stage)].gathered_bytes;
+  if (gathered == Bytes{}) return {};
+  const int rank = has_stage_data(plan.layout) ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
+  return {gathering_of(plan, gathered, reduction_placement(plan, rank))};
 }
 
 Reductions planned_reductions(const Plan& plan) {

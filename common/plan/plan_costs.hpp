@@ -45,6 +45,9 @@ using RankBlocks = std::vector<std::vector<ComputeCost>>;
 // made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 
+// InputError where the layout shares states out and the plan's schedule or data degrees do not allow it yet.
+void require_sharding_possible(const Plan& plan);
+
 // Whether the last gradients of each stage are made by a W of its own, not by a B. Where the schedule has no actions
 // yet, as its name says.
 [[nodiscard]] std::vector<bool> weight_gradient_last(const Schedule& schedule);
@@ -76,11 +79,13 @@ struct StageGroups {
 // stage is one block; so it is where nothing is reduced beside a backward.
 [[nodiscard]] std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan);
 
-// Of each stage the all-reduces of its gradients (common/cost/gradient_buckets.hpp), from its last backward's start
-// where they overlap it; none without data parallelism. Of a plan with measured costs, which are of whole
-// stages, all buckets wait for the whole backward.
+// Of each stage the all-reduces of its gradients, reduce-scatters where states are shared out
+// (common/cost/gradient_buckets.hpp), from its last backward's start where they overlap it; none without data
+// parallelism. Of a plan with measured costs, which are of whole stages, all buckets wait for the whole backward.
 using Reductions = std::vector<std::vector<CollectivePlan>>;
 [[nodiscard]] Reductions planned_reductions(const Plan& plan);
+// Of a stage the all-gather of its updated weights; none where each rank updates all.
+[[nodiscard]] std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage);
 
 // How the ranks of a pipeline rank's stage that reduce their gradients stand. The reductions of other stages that share
 // ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data degrees

@@ -209,6 +209,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
     plan.schedule = with_recompute(std::move(plan.schedule));
   }
   require_stage_data_possible(plan, asked);
+  require_sharding_possible(plan);
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
   if (splits_backward(plan.schedule)) scenario.software.exchange = PipelineExchange::asynchronous;

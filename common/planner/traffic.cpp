@@ -29,7 +29,13 @@ void add_message(Received& sum, const Event& event, const Plan& plan) {
     const auto stage = static_cast<std::size_t>(event.action.stage);
     const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
     const bool of_replicas_alone = ranks == replicas(plan.schedule);
-    (of_replicas_alone ? sum.pipeline : sum.data) += 2.0 * (ranks - 1) / ranks * bytes;
+    const double passes = state_shards(plan.layout) > 1 ? 1 : 2;  // a reduce-scatter, or an all-reduce
+    (of_replicas_alone ? sum.pipeline : sum.data) += passes * (ranks - 1) / ranks * bytes;
+    return;
+  }
+  if (event.action.kind == ActionKind::unshard) {
+    const int ranks = state_shards(plan.layout);
+    sum.data += static_cast<double>(ranks - 1) / ranks * bytes;
     return;
   }
   sum.pipeline += bytes;

@@ -93,6 +93,7 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
         parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
       }
       parts.reduction = reductions[static_cast<std::size_t>(stage)];
+      parts.gathering = planned_gathering(plan, stage);
       details.stages.push_back(std::move(parts));
     }
   }

@@ -150,10 +150,11 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
   if (const auto sharding = block.find("sharding")) {
     if (sharding->is_map()) {
       sharding->check_keys({"kind", "shard", "replicate"});
-      fail_planned(*sharding, "sharding of states", "sharding: none");
+      fail_planned(*sharding, "sharding of states by kind, shard and replicate", "sharding: zero1, or none");
     }
-    if (sharding->choice({"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}) > 0) {
-      fail_planned(*sharding, "sharding " + sharding->text(), "sharding: none");
+    result.layout.data.sharding = static_cast<Sharding>(sharding->choice(sharding_names()));
+    if (result.layout.data.sharding > Sharding::zero1) {
+      fail_planned(*sharding, "sharding " + sharding->text(), "sharding: zero1, or none");
     }
   }
 }

@@ -25,7 +25,7 @@ enum class ActionKind : std::uint8_t {
   load,              // LOAD: and back; in both lists as well
   reduce_tied,       // REDUCE_TIED: sum of the tied embedding's gradients over the ranks of the first and last stage
   reduce_gradient,   // REDUCE_GRAD: sum of a stage's gradients over the ranks that hold a replica of it
-  unshard,           // UNSHARD
+  unshard,           // UNSHARD: gathers a stage's weights, of which each data-parallel rank has updated a part
   reshard,           // RESHARD
   optimizer_step,    // STEP; with several updates a step: STEP0, STEP1, … count them
 };

@@ -82,6 +82,10 @@ void append_steps(const Schedule& schedule, int rank, const LoweringOptions& opt
       if (options.optimizer) list.push_back({ActionKind::optimizer_step, stage, no_microbatch});
     }
   }
+  if (!options.sharded_states) return;
+  for (const int stage : stages_of_rank(schedule, rank)) {
+    list.push_back({ActionKind::unshard, stage, no_microbatch});
+  }
 }
 
 void require_not_lowered(const Schedule& schedule) {

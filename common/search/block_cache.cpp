@@ -30,6 +30,7 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
   const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster);
   const Recompute& recompute = scenario.training.recompute;
   return {layout.tensor.degree,
+          state_shards(layout),
           layout.tensor.sequence_parallel,
           group.per_machine,
           group.ranks_per_nic,

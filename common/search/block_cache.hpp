@@ -40,7 +40,7 @@ class BlockCache {
                                                        const PlanChoice& choice);
 
  private:
-  using Key = std::tuple<int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
+  using Key = std::tuple<int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
                          PipelineExchange, bool, std::vector<Slice>, int, bool>;
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 

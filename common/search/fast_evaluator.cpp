@@ -104,6 +104,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   settle_structure({.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
   if (needs_whole_plan()) return;
   plan_.schedule = structure_->placement;
+  require_sharding_possible(plan_);
   plan_.boundary = plan_boundary(plan_);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   plan_.software.exchange = scenario_.software.exchange;
@@ -131,6 +132,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .overlap = shape.overlap,
       .recompute = recomputes_by_action(plan_),
       .data_parallel = plan_.layout.data.degree > 1,
+      .sharded_states = state_shards(plan_.layout) > 1,
       .tied = trains_tied_table(plan_),
       .exchange = exchange_,
       .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};

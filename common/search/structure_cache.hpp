@@ -25,6 +25,7 @@ struct StructureKey {
   bool overlap = false;
   bool recompute = false;  // by actions of its own
   bool data_parallel = false;
+  bool sharded_states = false;
   bool tied = false;
   PipelineExchange exchange = PipelineExchange::asynchronous;  // asked for; the schedule may insist on asynchronous
   int ranks_per_machine = 0;                                   // where ports matter, else 0
@@ -35,7 +36,7 @@ struct Structure {
   Schedule placement = {};  // the schedule without its actions
   bool splits_backward = false;
   std::vector<bool> weight_gradient_last = {};  // by stage
-  bool evicts = false;     // compiled graphs do not describe that
+  bool evicts = false;                          // compiled graphs do not describe that
   bool has_pairs = false;  // overlapped; what one hides of the other is not in compiled graphs either
   CompiledGraph compiled = {};
   HeldMoments held = {};

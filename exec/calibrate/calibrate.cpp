@@ -242,7 +242,7 @@ MeasuredBlock measured(const std::string& key, const KindSamples& kind, const Tr
   block.cost.input_gradient = median(kind.input_gradient);
   block.cost.weight_gradient = median(kind.weight_gradient);
   block.cost.optimizer = median(kind.optimizer);
-  const StateBytes states = state_bytes({block.cost.parameters, kind.trained}, training);
+  const StateBytes states = state_bytes({block.cost.parameters, kind.trained, kind.trained}, training);
   block.cost.parameter_bytes = states.parameters;
   block.cost.gradient_bytes = states.gradients;
   block.cost.optimizer_bytes = states.optimizer;

@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/stage/tensor/division.hpp"
+#include "exec/transport/collectives/collectives.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -26,8 +27,11 @@ Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(
   }
 }
 
-std::string Shards::add(int rank, const NamedGradients& mine) {
-  const int position = coordinates(plan_.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor));
+std::string Shards::add(int rank, const NamedGradients& mine, Holds holds) {
+  const MeshCoordinates place = coordinates(plan_.layout, rank);
+  const int position = place.at(static_cast<std::size_t>(MeshAxis::tensor));
+  const auto shard = static_cast<std::size_t>(place.at(static_cast<std::size_t>(MeshAxis::data)));
+  const auto shards = static_cast<std::size_t>(state_shards(plan_.layout));
   const std::map<std::string, Part>& parts = parts_[static_cast<std::size_t>(position)];
   std::string different;
   for (const auto& [name, values] : mine) {
@@ -45,9 +49,14 @@ std::string Shards::add(int rank, const NamedGradients& mine) {
       throw RunError("rank " + std::to_string(rank), "has " + std::to_string(size) + " elements of " + name +
                                                          ", its placement says " + std::to_string(owned));
     }
+    const bool all = holds == Holds::all || shards == 1;
+    const std::size_t first = all ? 0 : begin_of_part(values.size(), shards, shard);
+    const std::size_t end = all ? values.size() : first + elements_of_part(values.size(), shards, shard);
     auto from = values.begin();
     for (const IndexRange& range : part.ranges) {
       for (auto at = static_cast<std::size_t>(range.begin); at < static_cast<std::size_t>(range.end); ++at, ++from) {
+        const auto local = static_cast<std::size_t>(from - values.begin());
+        if (local < first || local >= end) continue;
         if (whole.there[at] && !same_bits(whole.values[at], *from) && different.empty()) different = name;
         if (!whole.there[at]) whole.values[at] = *from;
         whole.there[at] = true;

@@ -18,9 +18,11 @@ class Shards {
  public:
   explicit Shards(const Plan& plan);
 
-  // What `rank` of the plan's layout holds. The first name of which an element has other bits than a rank before had,
+  // What `rank` of the plan's layout holds; of gradients that data-parallel ranks share out, of each tensor its part
+  // alone. The first name of which an element has other bits than a rank before had,
   // or nothing. Throws RunError for a part of another size than its placement says.
-  [[nodiscard]] std::string add(int rank, const NamedGradients& mine);
+  enum class Holds : std::uint8_t { all, part };
+  [[nodiscard]] std::string add(int rank, const NamedGradients& mine, Holds holds = Holds::all);
 
   // Throws RunError that names a tensor of which no rank had some element.
   [[nodiscard]] NamedGradients whole() &&;

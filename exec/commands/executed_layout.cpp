@@ -11,12 +11,17 @@ namespace {
 
 constexpr int largest_named_degree = 64;
 
-void require_plain_gradients(const Plan& plan) {
-  if (plan.layout.data.sharding == Sharding::none) return;
-  throw InputError(plan.name,
-                   "its data-parallel ranks share out their states: so far each keeps a whole copy, and gradients are "
-                   "summed",
-                   "plan with data: {sharding: none}");
+void require_executed_sharding(const Plan& plan, const SessionOptions& options) {
+  const Sharding sharding = plan.layout.data.sharding;
+  if (sharding == Sharding::none) return;
+  if (sharding > Sharding::zero1) {
+    throw InputError(plan.name,
+                     "sharding " + sharding_names()[static_cast<std::size_t>(sharding)] + " is not executed yet",
+                     "plan with data: {sharding: zero1}, or none");
+  }
+  if (options.device == "cpu") return;
+  throw InputError(plan.name, "its data-parallel ranks share out the optimizer's states: so far on hosts alone",
+                   "--device cpu, or plan with data: {sharding: none}");
 }
 
 // With a data or a tensor degree above 1.
@@ -130,7 +135,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(layout) + ": so far all stages have one data degree",
                      "plan with data: {degree: " + std::to_string(layout.data.degree) + "}");
   }
-  if (layout.data.degree > 1) require_plain_gradients(plan);
+  if (layout.data.degree > 1) require_executed_sharding(plan, options);
   require_one_sum(plan);
   require_own_devices(plan, options);
   if (layout.tensor.degree > 1) require_executed_tensor(plan);

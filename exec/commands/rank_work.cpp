@@ -256,21 +256,21 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   }
   // Rank 0 gets them whole. In `different` the first rank whose copy of something has other bits than one before it.
   std::string different;
-  const auto gather = [&](const NamedGradients& mine) {
+  const auto gather = [&](const NamedGradients& mine, Shards::Holds holds = Shards::Holds::all) {
     const std::vector<std::string> parts = transport.gather(to_bytes(mine), Clock::now() + start_time);
     if (parts.empty()) return NamedGradients();
     Shards shards(plans_.front().plan);
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       NamedGradients of_rank;
       (void)add_from_bytes(parts[rank], of_rank);
-      const std::string name = shards.add(static_cast<int>(rank), of_rank);
+      const std::string name = shards.add(static_cast<int>(rank), of_rank, holds);
       if (name.empty() || !different.empty()) continue;
       different = fmt::format("rank {}: its copy of {} differs from that of a rank before it", rank, name);
     }
     return std::move(shards).whole();
   };
   if (options_.check) {
-    all.checked.gradients = gather(gradients(first));
+    all.checked.gradients = gather(gradients(first), Shards::Holds::part);
     if (plans_.front().plan.layout.tensor.degree > 1) {
       all.checked.weights = gather(before);
       all.checked.routing = gather(chosen_experts(first));

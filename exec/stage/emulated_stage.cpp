@@ -45,8 +45,10 @@ struct Shape {
   bool recomputed = false;
   std::vector<Bytes> boundary_bytes = {};  // of each slice, or of all
   std::size_t tied_values = 0;
-  std::size_t gradient_values = 0;             // to be summed over replicas
-  std::vector<BlockGradients> gradients = {};  // of them, in the order of the backward
+  std::size_t gradient_values = 0;  // to be summed over replicas
+  std::size_t weight_bytes = 0;     // to be gathered from them, where they share out the states
+  std::size_t element_bytes = 1;
+  std::vector<BlockGradients> gradients = {};  // in the order of the backward
   int first_microbatch = 0;                    // of those that go through this replica
   int end_microbatch = 0;
 };
@@ -63,7 +65,8 @@ class EmulatedStage : public Stage {
         forward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
         backward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
         tied_(shape.tied_values),
-        gradient_(shape.gradient_values) {}
+        gradient_(shape.gradient_values),
+        weights_(shape.weight_bytes) {}
 
   // In an overlapped pair of this microbatch's forward, or backward, it takes `share` of its time alone.
   void set_share(ActionKind kind, int microbatch, double share) {
@@ -141,6 +144,8 @@ class EmulatedStage : public Stage {
 
   DeviceFloats tied_gradient() override { return {tied_.data(), tied_.size()}; }
 
+  std::vector<StoredWeight> stored_weights() override { return {{weights_, shape_.element_bytes}}; }
+
   void optimizer_step() override { std::this_thread::sleep_until(Clock::now() + duration(cost_.optimizer)); }
 
   void end_step() override {
@@ -210,6 +215,7 @@ class EmulatedStage : public Stage {
   std::vector<double> backward_shares_;
   std::vector<float> tied_;
   std::vector<float> gradient_;
+  std::vector<std::byte> weights_;
   std::size_t reported_ = 0;  // of these, from the first on
   std::function<void(DeviceFloats)> complete_;
 };
@@ -248,6 +254,8 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .boundary_bytes = message_bytes(plan.costs),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
           .gradient_values = sums ? values_of(reduced_bytes(cost)) : 0,
+          .weight_bytes = static_cast<std::size_t>(cost.gathered_bytes.value),
+          .element_bytes = static_cast<std::size_t>(element_bytes(plan.training.precision)),
           .gradients = beside ? gradients[index] : std::vector<BlockGradients>(),
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};

@@ -91,6 +91,7 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
       if (rank_in_replica(schedule, replica, stage) != place) continue;
       TorchStageSettings settings = stage_settings(plan, stage, c10::Device(options.device));
       settings.share.index = data_replica(plan.layout, rank);
+      settings.states.index = state_shards(plan.layout) > 1 ? settings.share.index : 0;
       settings.group = group;
       settings.logs_routing = options.logs_routing;
       made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(std::move(settings), corpus);

@@ -85,6 +85,14 @@ class Stage {
   // fp32 gradient of a tied embedding's copy on this stage, to be summed over both; empty if not tied.
   [[nodiscard]] virtual DeviceFloats tied_gradient() = 0;
 
+  // Weights that are trained, in a fixed order: where ranks share out the optimizer's states each updates its part of
+  // each (StateShard), and takes the others' behind that.
+  struct StoredWeight {
+    std::span<std::byte> bytes = {};
+    std::size_t element_bytes = 1;
+  };
+  [[nodiscard]] virtual std::vector<StoredWeight> stored_weights() = 0;
+
   // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights
   // that microbatches under way still use are kept for them.
   virtual void optimizer_step() = 0;

@@ -44,7 +44,8 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
           .numerics = numerics_of(plan.training.precision, device),
           .update_every = plan.schedule.update_every,
           .versions = versions_of_stage(plan.schedule, stage),
-          .share = {.index = 0, .count = plan.layout.data.degree}};
+          .share = {.index = 0, .count = plan.layout.data.degree},
+          .states = {.index = 0, .count = state_shards(plan.layout)}};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {

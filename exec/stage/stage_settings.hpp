@@ -6,6 +6,7 @@
 
 #include "common/plan/plan.hpp"
 #include "exec/stage/batch.hpp"
+#include "exec/stage/primitives/weight_optimizer.hpp"
 #include "exec/stage/primitives/weights.hpp"
 #include "exec/stage/tensor/tensor_group.hpp"
 
@@ -25,6 +26,7 @@ struct TorchStageSettings {
   int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
   std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
   BatchShare share = {};
+  StateShard states = {};     // of the optimizer, that this rank has
   bool logs_routing = false;  // of its experts, of the step that ended last
   TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
 };

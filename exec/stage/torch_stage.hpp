@@ -37,6 +37,7 @@ class TorchStage final : public Stage {
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
+  [[nodiscard]] std::vector<StoredWeight> stored_weights() override;
   void optimizer_step() override;
   void end_step() override;
   [[nodiscard]] double loss() const override;

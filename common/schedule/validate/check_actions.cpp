@@ -9,7 +9,7 @@ namespace {
 
 using Kind = ScheduleProblem::Kind;
 
-bool is_built(ActionKind kind) { return kind != ActionKind::unshard && kind != ActionKind::reshard; }
+bool is_built(ActionKind kind) { return kind != ActionKind::reshard; }
 
 // Why this message cannot be, or empty: it has no stage at its other end, or that stands on the same rank.
 std::string message_fault(const Schedule& schedule, const Action& action) {
@@ -147,6 +147,12 @@ void check_ends(ScheduleChecks& checks, ActionKind kind, std::string_view expect
   if (kind == ActionKind::reduce_gradient && replicas(schedule) == 2) {
     any |= checks.end_position(ActionKind::optimizer_step, 0, 0) != nowhere;
   }
+  // What is gathered has been updated.
+  if (kind == ActionKind::optimizer_step) {
+    for_all([&](int replica, int stage, int) {
+      any |= checks.end_position(ActionKind::unshard, replica, stage) != nowhere;
+    });
+  }
   if (!any) return;
   for_all([&](int replica, int stage, int update) {
     if (checks.end_position(kind, replica, stage, update) != nowhere) return;
@@ -177,6 +183,7 @@ void check_completeness(ScheduleChecks& checks) {
   }
   check_ends(checks, ActionKind::optimizer_step, ", but other stages step");
   check_ends(checks, ActionKind::reduce_gradient, ", but other stages sum theirs");
+  check_ends(checks, ActionKind::unshard, ", but other stages gather theirs");
   const int last = stages(checks.schedule) - 1;
   const bool first_tied = checks.end_position(ActionKind::reduce_tied, 0, 0) != nowhere;
   const bool last_tied = checks.end_position(ActionKind::reduce_tied, 0, last) != nowhere;

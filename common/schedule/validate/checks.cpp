@@ -10,6 +10,7 @@ ScheduleChecks::ScheduleChecks(const Schedule& checked)
   steps_.assign(held * static_cast<std::size_t>(std::max(1, updates(checked))), nowhere);
   tied_.assign(held, nowhere);
   reduced_.assign(held, nowhere);
+  gathered_.assign(held, nowhere);
 }
 
 int ScheduleChecks::replica_on(int rank, int stage) const {
@@ -31,6 +32,7 @@ std::int32_t& ScheduleChecks::end_position(ActionKind kind, int replica, int sta
       static_cast<std::size_t>(replica) * schedule.rank_of_stage.size() + static_cast<std::size_t>(stage);
   if (kind == ActionKind::reduce_tied) return tied_[place];
   if (kind == ActionKind::reduce_gradient) return reduced_[place];
+  if (kind == ActionKind::unshard) return gathered_[place];
   return steps_[place * static_cast<std::size_t>(std::max(1, updates(schedule))) + static_cast<std::size_t>(update)];
 }
 

@@ -35,7 +35,7 @@ struct ScheduleChecks {
     return {full ? ActionKind::backward : ActionKind::input_gradient, stage, microbatch};
   }
 
-  // Where STEP, REDUCE_TIED or REDUCE_GRAD of a replica's stage stands on its rank, or `nowhere`. `update` of a
+  // Where STEP, REDUCE_TIED, REDUCE_GRAD or UNSHARD of a replica's stage stands on its rank, or `nowhere`. `update` of a
   // numbered STEP, else 0.
   [[nodiscard]] std::int32_t& end_position(ActionKind kind, int replica, int stage, int update = 0);
 
@@ -47,6 +47,7 @@ struct ScheduleChecks {
   std::vector<std::int32_t> steps_;    // by replica, stage and update
   std::vector<std::int32_t> tied_;     // by replica and stage
   std::vector<std::int32_t> reduced_;  // by replica and stage
+  std::vector<std::int32_t> gathered_;
 };
 
 // In the order in which `validate` calls them.

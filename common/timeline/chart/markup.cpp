@@ -45,6 +45,7 @@ std::string_view colour_class(ActionKind kind) {
       return "step";
     case ActionKind::reduce_tied:
     case ActionKind::reduce_gradient:
+    case ActionKind::unshard:
       return "reduction";
     default:
       return "message";

@@ -43,6 +43,7 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
   } else {
     result.schedule = lower(result.schedule, {.optimizer = has_action(lowered, ActionKind::optimizer_step),
                                               .data_parallel = has_action(lowered, ActionKind::reduce_gradient),
+                                              .sharded_states = has_action(lowered, ActionKind::unshard),
                                               .tied_embeddings = has_action(lowered, ActionKind::reduce_tied)});
   }
   return result;

@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <stdexcept>
 #include <utility>
+
+#include "exec/transport/collectives/collectives.hpp"
 
 namespace plumb::exec {
 
@@ -18,35 +21,44 @@ void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weig
       .addcdiv_(first_moment, scale, -settings.rate / (1 - std::pow(settings.beta1, count)));
 }
 
-WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training& training) : training_(training) {
+WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training& training, StateShard shard)
+    : training_(training), shard_(shard) {
   for (WeightPtr& weight : weights) {
-    State state;
-    const bool wide = weight->value.scalar_type() == at::kFloat;
-    state.master = wide ? weight->value : weight->value.to(at::kFloat);
+    State state{.weight = std::move(weight), .master = {}, .first_moment = {}, .second_moment = {}};
+    const at::Tensor mine = own(state.weight->value);
+    state.master = is_wide(state) ? mine : mine.to(at::kFloat);
     if (training.optimizer == Optimizer::adam) {
       state.first_moment = at::zeros_like(state.master);
       state.second_moment = at::zeros_like(state.master);
     }
-    state.weight = std::move(weight);
     states_.push_back(std::move(state));
   }
 }
 
+at::Tensor WeightOptimizer::own(const at::Tensor& whole) const {
+  if (shard_.count == 1) return whole;
+  const auto elements = static_cast<std::size_t>(whole.numel());
+  const auto parts = static_cast<std::size_t>(shard_.count);
+  const auto part = static_cast<std::size_t>(shard_.index);
+  return whole.view(-1).narrow(0, static_cast<std::int64_t>(begin_of_part(elements, parts, part)),
+                               static_cast<std::int64_t>(elements_of_part(elements, parts, part)));
+}
+
 void WeightOptimizer::step(bool keep_old) {
   ++steps_;
+  if (keep_old && shard_.count > 1) throw std::logic_error("old weights are kept whole");
   std::vector<AdamWState> states;
   for (State& state : states_) {
     if (keep_old) {
-      const bool wide = state.master.is_same(state.weight->value);
-      state.weight->value = wide ? state.weight->value.clone() : at::empty_like(state.weight->value);
-      if (wide) state.master = state.weight->value;
+      state.weight->value = is_wide(state) ? state.weight->value.clone() : at::empty_like(state.weight->value);
+      if (is_wide(state)) state.master = state.weight->value;
     }
-    const bool narrow = !state.master.is_same(state.weight->value);
+    if (state.master.numel() == 0) continue;  // fewer elements than ranks
     states.push_back({.master = state.master,
-                      .gradient = state.weight->gradient,
+                      .gradient = own(state.weight->gradient),
                       .first_moment = state.first_moment,
                       .second_moment = state.second_moment,
-                      .copy = narrow ? state.weight->value : at::Tensor()});
+                      .copy = is_wide(state) ? at::Tensor() : own(state.weight->value)});
   }
   if (states.empty()) return;
   if (training_.optimizer == Optimizer::adam) {

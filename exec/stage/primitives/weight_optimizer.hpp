@@ -18,25 +18,38 @@ namespace plumb::exec {
 void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
                 const at::Tensor& first_moment, const at::Tensor& second_moment);
 
+// Which part of each weight a rank updates, of ranks that share out the optimizer's states: of its elements in their
+// order one of `count` parts, as equal_parts in exec/transport/collectives cuts them.
+struct StateShard {
+  int index = 0;
+  int count = 1;
+};
+
 class WeightOptimizer {
  public:
-  WeightOptimizer(std::vector<WeightPtr> weights, const Training& training);
+  // States are made for the shard alone.
+  WeightOptimizer(std::vector<WeightPtr> weights, const Training& training, StateShard shard = {});
 
-  // One step of SGD or AdamW with the main gradients as they stand. With `keep_old` the weights get new tensors and
-  // whoever holds the old ones keeps them.
+  // One step of SGD or AdamW with the main gradients of the shard as they stand: the bits of these elements are those
+  // of a step of all. With `keep_old` the weights get new tensors and whoever holds the old ones keeps them; not of a
+  // shard.
   void step(bool keep_old = false);
 
  private:
   struct State {
     WeightPtr weight;
-    at::Tensor master;  // the weight itself if that is fp32
+    at::Tensor master;  // of the shard; the weight's own elements if that is fp32
     at::Tensor first_moment;
     at::Tensor second_moment;
   };
 
+  [[nodiscard]] at::Tensor own(const at::Tensor& whole) const;
+  [[nodiscard]] static bool is_wide(const State& state) { return state.weight->value.scalar_type() == at::kFloat; }
+
   void subtract(const AdamWState& state) const;  // SGD
 
   Training training_;
+  StateShard shard_;
   std::vector<State> states_;
   std::int64_t steps_ = 0;
 };

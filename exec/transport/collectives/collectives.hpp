@@ -2,6 +2,7 @@
 // every transport.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -18,6 +19,11 @@ using ConstParts = std::span<const std::span<const std::byte>>;
 // Elements of one of so many parts as near to equal as can be: the first ones have one more.
 [[nodiscard]] constexpr std::size_t elements_of_part(std::size_t elements, std::size_t parts, std::size_t part) {
   return elements / parts + (part < elements % parts ? 1 : 0);
+}
+
+// Of all elements before it.
+[[nodiscard]] constexpr std::size_t begin_of_part(std::size_t elements, std::size_t parts, std::size_t part) {
+  return elements / parts * part + std::min(part, elements % parts);
 }
 
 // `values` cut into parts of so many elements, of `width` bytes each. `Byte`: std::byte or const std::byte.
