@@ -9,6 +9,7 @@
 #include "common/cost/pipeline_links.hpp"
 #include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
+#include "common/placement/weight_rule.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
 
@@ -49,9 +50,12 @@ std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bo
   return made;
 }
 
-// Where each rank updates its part of a weight it needs the sum of that part alone.
+// Of gradients, as the layout's weight rule has it.
 Collective reduction_kind(const Layout& layout) {
-  return state_shards(layout) > 1 ? Collective::reduce_scatter : Collective::all_reduce;
+  const Mesh mesh = mesh_of(layout);
+  const std::vector<Move> moves =
+      weight_moves(mesh, weight_rule(mesh, layout.data.sharding), layout.data.degree).reduce;
+  return moves.empty() ? Collective::all_reduce : moves.front().collective.value();
 }
 
 // Of the updated weights.
@@ -60,9 +64,10 @@ CollectivePlan gathering_of(const Plan& plan, Bytes gathered, const GroupPlaceme
 }
 
 std::vector<CollectivePlan> reduction_of(const Plan& plan, std::span<const BlockGradients> made, int stage,
-                                         const GroupPlacement& group) {
+                                         const StageGroups& groups) {
+  const GroupPlacement& group = groups.data;
+  const Collective kind = groups.reduction;
   if (group.ranks <= 1) return {};
-  const Collective kind = reduction_kind(plan.layout);
   if (reduces_beside_backward(plan, stage)) {
     return bucketed_reduction(plan.cluster.machine, kind, group, made, bucket_bytes(plan.software, group.ranks));
   }
@@ -203,15 +208,16 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
 StageGroups stage_groups(const Plan& plan, int rank) {
   return {.tensor = placement(as_all(plan.layout, rank), MeshAxis::tensor, plan.cluster),
           .data = reduction_placement(plan, rank),
+          .reduction = reduction_kind(plan.layout),
           .weight_gradient_last = weight_gradient_last(plan.schedule)};
 }
 
 ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum, int stage,
                           const StageGroups& groups) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
-  const std::vector<CollectivePlan> reduction =
-      reduction_of(plan, gradients_of(plan, blocks, stage), stage, groups.data);
-  const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(plan, sum, stage) : Seconds{};
+  const bool weight_last = groups.weight_gradient_last.at(static_cast<std::size_t>(stage));
+  const std::vector<CollectivePlan> reduction = reduction_of(plan, gradients_of(blocks, weight_last), stage, groups);
+  const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(sum, weight_last) : Seconds{};
   sum.gradient_reduction = exposed(reduction, beside);
   if (sum.gathered_bytes > Bytes{}) sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data));
   if (sum.tensor_gradient_bytes > Bytes{}) {
@@ -353,7 +359,7 @@ Reductions planned_reductions(const Plan& plan) {
   Reductions all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
-    all.push_back(reduction_of(plan, made[static_cast<std::size_t>(stage)], stage, reduction_placement(plan, rank)));
+    all.push_back(reduction_of(plan, made[static_cast<std::size_t>(stage)], stage, stage_groups(plan, rank)));
   }
   return all;
 }

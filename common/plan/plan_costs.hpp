@@ -57,6 +57,7 @@ void require_sharding_possible(const Plan& plan);
 struct StageGroups {
   GroupPlacement tensor;
   GroupPlacement data;
+  Collective reduction = Collective::all_reduce;
   std::vector<bool> weight_gradient_last = {};
 };
 [[nodiscard]] StageGroups stage_groups(const Plan& plan, int rank);

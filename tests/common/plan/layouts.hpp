@@ -23,6 +23,7 @@ struct LayoutCase {
   int batch = 16;
   std::string network = "";  // more of the cluster
   bool tied = false;
+  std::string sharding = "none";
 };
 
 inline Plan plan_of(const LayoutCase& c) {
@@ -38,7 +39,7 @@ inline Plan plan_of(const LayoutCase& c) {
       "layout: {order: [tensor, data, pipeline], pipeline: " +
       text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) +
       ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") + "}, data: {degree: " + text(c.data) +
-      "}}\n"
+      ", sharding: " + c.sharding + "}}\n"
       "schedule: " +
       c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");
   return make_plan(scenario, only_choice(scenario));
