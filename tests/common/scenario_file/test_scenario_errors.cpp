@@ -157,14 +157,15 @@ TEST_CASE("a tensor degree that a settled layout gives must divide the model") {
 
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
-  check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
-         {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
-         {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
-         {"layout: {data: {sharding: zero1}}\n", {"sharding zero1 " + planned}},
-         {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: none"}},
-         {"layout: {context: 2}\n",
-          {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
-         {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
+  check(
+      {{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
+       {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
+       {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
+       {"layout: {data: {sharding: zero2}}\n", {"sharding zero2 " + planned, "hint: built: sharding: zero1, or none"}},
+       {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: zero1, or none"}},
+       {"layout: {context: 2}\n",
+        {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
+       {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
 }
 
 TEST_CASE("open degrees whose product cannot be the number of ranks") {

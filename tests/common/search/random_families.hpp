@@ -69,6 +69,7 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
     family.layout.tensor.degree = one_of<int>({1, 2, 2});  // of two heads of keys
     family.layout.tensor.sequence_parallel = coin();
     family.layout.data.degree = one_of<int>({1, 1, 2, 4});
+    family.layout.data.sharding = number(0, 3) == 0 ? Sharding::zero1 : Sharding::none;
     if (coin()) std::swap(family.layout.order[3], family.layout.order[4]);
     family.microbatch = one_of<std::int64_t>({1, 1, 1, 2});
     family.recompute.mode = one_of<RecomputeMode>({RecomputeMode::none, RecomputeMode::selective, RecomputeMode::full});
