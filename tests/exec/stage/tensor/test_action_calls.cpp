@@ -112,10 +112,10 @@ TEST_CASE(
         std::map<std::pair<ActionKind, int>, double> by_action;
         for (const auto& [action, calls] : calls_of_rank(plan, rank)) {
           // Sums of gradients with other data are not the tensor group's; what is summed once goes before them.
-          const bool once = action.first == ActionKind::reduce_gradient;
+          const bool once = action.kind == ActionKind::reduce_gradient;
           for (const auto& call : calls) {
             if (call->open) continue;
-            by_action[{once ? ActionKind::optimizer_step : action.first, action.second}] += received(*call);
+            by_action[{once ? ActionKind::optimizer_step : action.kind, action.stage}] += received(*call);
           }
         }
         for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
