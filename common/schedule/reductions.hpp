@@ -1,5 +1,8 @@
-// Sums of gradients over two ranks, REDUCE_TIED and REDUCE_GRAD: which action each of the two has for it.
+// Sums of gradients, REDUCE_TIED and REDUCE_GRAD: which action each of two ranks has for it, and what makes their
+// summands complete.
 #pragma once
+
+#include <vector>
 
 #include "common/schedule/action.hpp"
 
@@ -20,6 +23,17 @@ namespace plumb {
 [[nodiscard]] constexpr Action name_of_both(Action reduction) {
   if (reduction.kind == ActionKind::reduce_tied) reduction.stage = 0;
   return reduction;
+}
+
+// Of each stage in a rank's list the last action that adds to its weights' gradients, W or B: in the order of the list.
+[[nodiscard]] inline std::vector<Action> last_weight_gradients(const std::vector<Action>& list) {
+  std::vector<Action> last;
+  for (const Action& action : list) {
+    if (action.kind != ActionKind::backward && action.kind != ActionKind::weight_gradient) continue;
+    std::erase_if(last, [&](const Action& before) { return before.stage == action.stage; });
+    last.push_back(action);
+  }
+  return last;
 }
 
 }  // namespace plumb

@@ -17,7 +17,9 @@ namespace plumb {
 enum class TimelineSource : std::uint8_t { predicted, measured };
 
 // One action on one rank. Of a receive: `start` is when the sender handed the message over, `end` when it was there;
-// `waited` is the part of that in which the receiving rank had nothing else to do.
+// `waited` is the part of that in which the receiving rank had nothing else to do. Of a measured sum of gradients in
+// buckets beside the backward: `start` is when the ranks had nothing else to do, `beside` how long before that the
+// first bucket could start.
 struct Event {
   Action action;
   int rank = 0;
@@ -26,6 +28,7 @@ struct Event {
   Seconds end;
   Seconds waited;
   Bytes bytes;
+  Seconds beside = {};
   bool operator==(const Event&) const = default;
 };
 

@@ -1,61 +1,82 @@
 #include "exec/run/overlapped_reduction.hpp"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "common/plan/plan_costs.hpp"
+#include "common/schedule/reductions.hpp"
+#include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
 namespace {
 
-// Of each stage that reduces beside it: the stage by the place.
-std::map<std::int32_t, std::int32_t> last_backwards(const Plan& plan, const std::vector<Action>& actions) {
-  std::map<std::int32_t, std::int32_t> last;
-  for (std::size_t index = 0; index < actions.size(); ++index) {
-    const ActionKind kind = actions[index].kind;
-    if (kind == ActionKind::backward || kind == ActionKind::weight_gradient) {
-      last[actions[index].stage] = static_cast<std::int32_t>(index);
-    }
-  }
-  std::map<std::int32_t, std::int32_t> stages;
-  for (const auto& [stage, index] : last) {
-    if (reduces_beside_backward(plan, stage)) stages[index] = stage;
-  }
-  return stages;
+std::vector<Action> reducing(const Plan& plan, const std::vector<Action>& actions) {
+  std::vector<Action> last = last_weight_gradients(actions);
+  std::erase_if(last, [&](const Action& action) { return !reduces_beside_backward(plan, action.stage); });
+  return last;
 }
+
+Bytes bytes_of(const DeviceFloats& gradient) { return {static_cast<std::int64_t>(gradient.size_bytes())}; }
 
 }  // namespace
 
 OverlappedReduction::OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world,
-                                         std::vector<int> data_group)
-    : last_backwards_(last_backwards(plan, actions)),
-      bucket_bytes_(bucket_bytes(plan.software, static_cast<int>(data_group.size()))),
-      sums_(world, std::move(data_group)) {}
-
-void OverlappedReduction::prepare(std::int32_t index, Stage& stage) {
-  const auto found = last_backwards_.find(index);
-  if (found == last_backwards_.end()) return;
-  stage.report_gradients([this, of = found->second](DeviceFloats gradient) { add(of, gradient); });
+                                         Device& device, std::vector<int> data_group)
+    : beside_(reducing(plan, actions)),
+      world_(world),
+      device_(device),
+      data_group_(std::move(data_group)),
+      bucket_(bucket_bytes(plan.software, static_cast<int>(data_group_.size()))) {
+  if (!device.is_asynchronous()) on_host_.emplace(world, data_group_);
 }
 
-Bytes OverlappedReduction::finish(std::int32_t stage, Clock::time_point deadline) {
-  sums_.finish(deadline);
-  const auto found = reported_.find(stage);
-  return found == reported_.end() ? Bytes{} : found->second;
+void OverlappedReduction::prepare(const Action& action, Stage& stage) {
+  if (std::ranges::find(beside_, action) == beside_.end()) return;
+  stage_ = action.stage;
+  stage.report_gradients([this](DeviceFloats gradient) { add(gradient); });
 }
 
-void OverlappedReduction::add(std::int32_t stage, DeviceFloats gradient) {
-  const Bytes bytes{static_cast<std::int64_t>(gradient.size_bytes())};
-  bucket_.push_back(gradient);
-  in_bucket_ += bytes;
-  reported_[stage] += bytes;
-  if (in_bucket_ >= bucket_bytes_) start_bucket();
-  sums_.progress();
+void OverlappedReduction::progress() {
+  if (on_host_) on_host_->progress();
 }
 
-void OverlappedReduction::start_bucket() {
-  for (const DeviceFloats& gradient : bucket_) sums_.start(gradient.on_host());
-  bucket_.clear();
-  in_bucket_ = {};
+OverlappedReduction::Sum OverlappedReduction::finish(std::int32_t stage, Clock::time_point deadline) {
+  if (on_host_) on_host_->finish(deadline);
+  const auto found = sums_.find(stage);
+  if (found == sums_.end()) return {};
+  device_.compute().wait(found->second.last);
+  return found->second;
+}
+
+void OverlappedReduction::add(DeviceFloats gradient) {
+  start(bucket_.add(gradient, bytes_of(gradient)));
+  progress();
+}
+
+void OverlappedReduction::start(const std::vector<DeviceFloats>& bucket) {
+  if (bucket.empty()) return;
+  const auto [found, is_first] = sums_.try_emplace(stage_);
+  Sum& sum = found->second;
+  if (is_first) sum.begun = Clock::now();
+  for (const DeviceFloats& gradient : bucket) {
+    sum.bytes += bytes_of(gradient);
+    if (on_host_) on_host_->start(gradient.on_host());
+  }
+  if (!on_host_) start_on_streams(bucket, sum);
+}
+
+void OverlappedReduction::start_on_streams(const std::vector<DeviceFloats>& bucket, Sum& sum) {
+  std::vector<std::span<float>> values;
+  CollectiveCall call{.kind = Collective::all_reduce, .use = CommunicatorUse::data, .group = data_group_};
+  for (const DeviceFloats& gradient : bucket) {
+    values.emplace_back(gradient.data, gradient.size);
+    call.count += gradient.size;
+  }
+  call.bucket = values;
+  call.ready = device_.compute().record();
+  if (!sum.first) sum.first = call.ready;
+  sum.last = world_.collective(call);
 }
 
 }  // namespace plumb::exec

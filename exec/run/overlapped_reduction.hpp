@@ -3,44 +3,59 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "common/plan/plan.hpp"
+#include "exec/device/device.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/collectives/sums_beside.hpp"
+#include "exec/transport/launch_plan/filling_bucket.hpp"
 
 namespace plumb::exec {
 
-// What the plan's software says of its overlap (common/cost/software.hpp, GradientBucket), on hosts. As in PyTorch's
-// DDP (torch/csrc/distributed/c10d/reducer.hpp in github.com/pytorch/pytorch) a bucket has whole gradients, in the
-// order in which they are complete, and starts when all of its are; the bits are those of one sum behind the backward.
+// What the plan's software says of its overlap (common/cost/software.hpp, GradientBucket). A bucket starts when all of
+// its gradients are complete. On hosts the bits are those of one sum behind the backward; on an asynchronous device a
+// bucket is a launch on the data group's stream, behind what compute had been given when it was full, as its launches
+// state beforehand (exec/stage/tensor/action_calls.hpp).
 class OverlappedReduction {
  public:
-  // `actions`: the rank's list. `data_group`: ranks of `world`, which must outlive this.
-  OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world,
+  // `actions`: the rank's list. `data_group`: ranks of `world`, which must outlive this, as `device`.
+  OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world, Device& device,
                       std::vector<int> data_group);
 
-  void begin_step() { reported_.clear(); }
+  void begin_step() { sums_.clear(); }
 
-  // Before the W or B at `index` of the list. Throws as Transport::send while the stage runs it.
-  void prepare(std::int32_t index, Stage& stage);
+  // Before a compute action. Throws as Transport::send or Transport::collective while the stage runs it.
+  void prepare(const Action& action, Stage& stage);
   // Behind a compute action: what is left of a bucket starts.
-  void complete() { start_bucket(); }
+  void complete() { start(bucket_.take()); }
   // Takes on what has come. Never waits.
-  void progress() { sums_.progress(); }
-  // Waits for all; the bytes of gradients that the stage has reported. Throws as Collectives::all_reduce.
-  [[nodiscard]] Bytes finish(std::int32_t stage, Clock::time_point deadline);
+  void progress();
+
+  // Of a stage, in this step.
+  struct Sum {
+    Bytes bytes = {};              // of the gradients that it has reported
+    Clock::time_point begun = {};  // on a host when the first bucket started,
+    MomentPtr first = {};          // on a device from when it could,
+    MomentPtr last = {};           // and when the last one has ended
+  };
+  // On a host waits for all, and throws as Collectives::all_reduce; on a device compute does.
+  [[nodiscard]] Sum finish(std::int32_t stage, Clock::time_point deadline);
 
  private:
-  void add(std::int32_t stage, DeviceFloats gradient);
-  void start_bucket();
+  void add(DeviceFloats gradient);
+  void start(const std::vector<DeviceFloats>& bucket);
+  void start_on_streams(const std::vector<DeviceFloats>& bucket, Sum& sum);
 
-  std::map<std::int32_t, std::int32_t> last_backwards_;  // stages that are reduced beside them, by place in the list
-  Bytes bucket_bytes_;
-  std::vector<DeviceFloats> bucket_;
-  Bytes in_bucket_;
-  std::map<std::int32_t, Bytes> reported_;  // by stage, in this step
-  SumsBeside sums_;
+  std::vector<Action> beside_;  // that reductions run beside
+  Transport& world_;
+  Device& device_;
+  std::vector<int> data_group_;
+  FillingBucket<DeviceFloats> bucket_;
+  std::int32_t stage_ = 0;            // that it is of
+  std::map<std::int32_t, Sum> sums_;  // by stage
+  std::optional<SumsBeside> on_host_;
 };
 
 }  // namespace plumb::exec

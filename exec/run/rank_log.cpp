@@ -121,6 +121,7 @@ void place_reductions(const Together& together, std::vector<Event>& events) {
   struct Interval {
     Seconds start;
     Seconds end;
+    Seconds first;  // when its first bucket could start on all of them
   };
   std::map<LaneAction, Interval> of_all;
   for (const Event& event : events) {
@@ -128,6 +129,7 @@ void place_reductions(const Together& together, std::vector<Event>& events) {
     Interval& interval = of_all[together.sum(event)];
     interval.start = std::max(interval.start, event.start);
     interval.end = std::max(interval.end, event.end);
+    interval.first = std::max(interval.first, event.start - event.beside);
   }
   for (Event& event : events) {
     if (!is_reduction(event.action.kind)) continue;
@@ -135,6 +137,7 @@ void place_reductions(const Together& together, std::vector<Event>& events) {
     event.waited = interval.end - event.start;
     event.start = interval.start;
     event.end = interval.end;
+    event.beside = interval.start - interval.first;
   }
 }
 
@@ -194,7 +197,7 @@ std::string to_text(const RankLog& log) {
     json events = json::array();
     for (const Event& event : step.events) {
       events.push_back({to_string(event.action), event.peer, event.start.value, event.end.value, event.waited.value,
-                        event.bytes.value});
+                        event.bytes.value, event.beside.value});
     }
     json held = json::array();
     for (const Bytes bytes : step.held) held.push_back(bytes.value);
@@ -238,7 +241,8 @@ RankLog parse_rank_log(std::string_view text) {
                                .start = {event.at(2).get<double>()},
                                .end = {event.at(3).get<double>()},
                                .waited = {event.at(4).get<double>()},
-                               .bytes = {event.at(5).get<std::int64_t>()}});
+                               .bytes = {event.at(5).get<std::int64_t>()},
+                               .beside = {event.at(6).get<double>()}});
       }
     }
     return log;

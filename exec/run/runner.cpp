@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -15,9 +13,9 @@
 #include "exec/device/torch_error.hpp"
 #include "exec/run/boundary_values.hpp"
 #include "exec/run/evictions.hpp"
+#include "exec/run/gradient_sums.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
-#include "exec/run/overlapped_reduction.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
@@ -56,7 +54,8 @@ class RankRun {
         stages_(lowered, rank_, stages),
         actions_(lowered.actions.at(static_cast<std::size_t>(rank_))),
         message_bytes_(message_bytes(plan.costs)),
-        waiting_time_(serial_time(plan)) {
+        waiting_time_(serial_time(plan)),
+        sums_(plan, actions_, transport_, stages_, device_, data_group_) {
     const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
     // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
     if (!asynchronous_ && options.memory.moved) {
@@ -66,10 +65,6 @@ class RankRun {
     }
     if (evicts(lowered)) evictions_.emplace(lowered, transport_, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
-    // On a device it follows the backward, as one bucket.
-    if (plan.software.data_overlap && data_group_.size() > 1 && !asynchronous_) {
-      overlapped_.emplace(plan, actions_, transport, data_group_);
-    }
   }
 
   RankLog run() {
@@ -96,8 +91,7 @@ class RankRun {
   RankStep run_step(std::int32_t number) {
     position_ = {.step = number, .action = Position::before};
     values_.clear();
-    tied_added_ = false;
-    if (overlapped_) overlapped_->begin_step();
+    sums_.begin_step();
     step_ = {};
     step_.events.reserve(actions_.size());
     const Bytes received_before = transport_.received_bytes();
@@ -188,7 +182,7 @@ class RankRun {
 
   void perform(const Action& action) {
     if (evictions_) await_evictions(action);
-    if (overlapped_) overlapped_->progress();
+    sums_.progress();
     const Clock::time_point start = Clock::now();
     mark(start, predicted(action));
     Event event{.action = action, .rank = rank_, .start = seconds_of(start), .end = {}, .waited = {}, .bytes = {}};
@@ -200,7 +194,9 @@ class RankRun {
       if (is_send(action.kind)) {
         send(action, event);
       } else if (is_reduction(action.kind)) {
-        reduce(action, event, start);
+        ActionMoments moments;
+        sums_.perform(action, event, moments, deadline(start, waiting_time_));
+        if (asynchronous_) here() = moments;
       } else {
         compute(action);
       }
@@ -231,9 +227,9 @@ class RankRun {
       here().begin = device_.compute().record();
       transport_.began(position_.action, here().begin);
     }
-    if (overlapped_) overlapped_->prepare(position_.action, stages_.held(action.stage));
+    sums_.before(action);
     Payload output = computed(action, std::move(input));
-    if (overlapped_) overlapped_->complete();
+    sums_.behind();
     if (asynchronous_) output.ready = here().end = device_.compute().record();
     hand_on(action, std::move(output));
   }
@@ -255,7 +251,7 @@ class RankRun {
         stage.weight_gradient(microbatch);
         return {};
       case ActionKind::optimizer_step:
-        add_tied_gradients_of_this_rank();
+        sums_.add_tied_of_this_rank();
         stage.optimizer_step();
         return {};
       default:
@@ -309,35 +305,6 @@ class RankRun {
     values_.put({queue.channel, action.stage, action.microbatch}, std::move(received.payload));
   }
 
-  void reduce(const Action& action, Event& event, Clock::time_point start) {
-    if (action.kind == ActionKind::reduce_gradient) add_tied_gradients_of_this_rank();
-    const RankStages::Reduction reduction = stages_.reduction(action);
-    event.peer = reduction.peer;
-    if (overlapped_ && reduction.peer < 0) {
-      event.bytes += overlapped_->finish(action.stage, deadline(start, waiting_time_));
-    }
-    if (asynchronous_) here().begin = device_.compute().record();
-    for (const DeviceFloats& gradient : reduction.gradients) {
-      sum(reduction.peer, {gradient.data, gradient.size}, deadline(start, waiting_time_));
-      event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
-    }
-    if (asynchronous_) here().end = device_.compute().record();
-  }
-
-  // With a rank of the pipeline; without one, with the ranks that train the same stage on other data.
-  void sum(int peer, std::span<float> values, Clock::time_point limit) {
-    if (peer < 0) return transport_.world().all_reduce(data_group_, values, limit);
-    const std::array pair{std::min(rank_, peer), std::max(rank_, peer)};
-    transport_.all_reduce(pair, values, limit);
-  }
-
-  // Once a step: before the gradients are summed with another rank's, or applied.
-  void add_tied_gradients_of_this_rank() {
-    if (tied_added_) return;
-    tied_added_ = true;
-    stages_.add_tied_gradients(device_.compute());
-  }
-
   [[nodiscard]] ActionMoments& here() { return moments_[static_cast<std::size_t>(position_.action)]; }
 
   [[nodiscard]] Seconds predicted(const Action& action) const {
@@ -385,9 +352,8 @@ class RankRun {
   RankStep step_;
   StepMoments moments_;  // on an asynchronous device
   BoundaryValues values_;
-  std::optional<Evictions> evictions_;             // if there are any
-  std::optional<OverlappedReduction> overlapped_;  // where the software reduces beside the backward
-  bool tied_added_ = false;
+  GradientSums sums_;
+  std::optional<Evictions> evictions_;  // if there are any
 };
 
 }  // namespace

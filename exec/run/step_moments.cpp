@@ -36,6 +36,9 @@ void StepMoments::write_times(const Device& device, std::vector<Event>& events) 
     if (moments.waiting_since) {
       event.waited = std::max(Seconds{0}, event.end - device.time_of(*moments.waiting_since));
     }
+    if (moments.beside_since) {
+      event.beside = std::max(Seconds{0}, event.start - device.time_of(*moments.beside_since));
+    }
   }
   all_.clear();
 }

@@ -16,6 +16,7 @@ struct ActionMoments {
   MomentPtr begin;
   MomentPtr end;
   MomentPtr waiting_since = {};  // of evictions: when the rank had nothing else to do
+  MomentPtr beside_since = {};   // of sums beside compute: from when the first bucket could start
 };
 
 // Of one rank, by the index in its list.

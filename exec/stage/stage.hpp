@@ -74,8 +74,9 @@ class Stage {
   }
 
   // Of the W or B that follows, the stage's last of the step: `complete` hears of main gradients as soon as they are
-  // complete, in an order that all replicas of the stage have, and may touch them from then on; of none where one must
-  // wait for what other ranks or stages have of it.
+  // complete, in an order that all replicas of the stage have, and may touch them from then on (on an asynchronous
+  // device behind what its compute stream has been given by then); of none where one must wait for what other ranks or
+  // stages have of it.
   virtual void report_gradients(std::function<void(DeviceFloats)> /*complete*/) {}
 
   // fp32 main gradients of all weights but those reported in this step, in a fixed order: to be summed over the

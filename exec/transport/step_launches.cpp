@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -15,12 +17,15 @@ bool is_made_by_action(const LaunchBatch& batch) { return is_sum(batch.use) || b
 
 bool fits(const GroupCall& planned, const CommunicatorSpec& over, const CollectiveCall& call) {
   if (planned.of != over || planned.kind != call.kind || planned.reduction != call.reduction) return false;
+  const auto size = [](std::span<const float> values) { return values.size(); };
+  if (!std::ranges::equal(planned.bucket, call.bucket, {}, {}, size)) return false;
   return planned.open || planned.count == call.count;
 }
 
 std::string describe(const CommunicatorSpec& over, const CollectiveCall& call) {
   const bool maximum = call.reduction == Reduction::maximum;
-  return fmt::format("{}{} of {} elements on {}", name(call.kind), maximum ? " (maximum)" : "", call.count,
+  const std::string values = call.bucket.size() < 2 ? "" : fmt::format(" in {} values", call.bucket.size());
+  return fmt::format("{}{} of {} elements{} on {}", name(call.kind), maximum ? " (maximum)" : "", call.count, values,
                      exec::describe(over));
 }
 

@@ -135,6 +135,7 @@ class Picture {
     if (event.peer >= 0) text += fmt::format(" · {} rank {}", together ? "with" : "from", event.peer);
     if (event.bytes.value > 0) text += " · " + to_text(event.bytes);
     if (event.waited.value > 0) text += " · waited for " + to_text(event.waited);
+    if (event.beside.value > 0) text += " · beside the backward for " + to_text(event.beside);
     return text;
   }
 

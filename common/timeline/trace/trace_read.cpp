@@ -164,6 +164,7 @@ std::string problem_of(const TraceEvent& entry, const Timeline& timeline) {
   }
   if (event.end < event.start) return "ends before it starts";
   if (event.waited < Seconds{}) return "waited less than nothing";
+  if (event.beside < Seconds{}) return "ran beside others for less than nothing";
   if (event.bytes < Bytes{}) return "has less than no bytes";
   return "";
 }

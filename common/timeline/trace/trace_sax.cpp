@@ -56,20 +56,22 @@ enum class Field : std::uint8_t {
   start,
   end,
   waited,
+  beside,
   peer,
   bytes,
   count
 };
 
-constexpr std::array<std::pair<std::string_view, Field>, 9> argument_fields{{{"step", Field::step},
-                                                                             {"kind", Field::kind},
-                                                                             {"stage", Field::stage},
-                                                                             {"microbatch", Field::microbatch},
-                                                                             {"start_s", Field::start},
-                                                                             {"end_s", Field::end},
-                                                                             {"waited_s", Field::waited},
-                                                                             {"peer", Field::peer},
-                                                                             {"bytes", Field::bytes}}};
+constexpr std::array<std::pair<std::string_view, Field>, 10> argument_fields{{{"step", Field::step},
+                                                                              {"kind", Field::kind},
+                                                                              {"stage", Field::stage},
+                                                                              {"microbatch", Field::microbatch},
+                                                                              {"start_s", Field::start},
+                                                                              {"end_s", Field::end},
+                                                                              {"waited_s", Field::waited},
+                                                                              {"beside_s", Field::beside},
+                                                                              {"peer", Field::peer},
+                                                                              {"bytes", Field::bytes}}};
 constexpr std::array required_fields{Field::rank, Field::step, Field::kind, Field::stage, Field::start, Field::end};
 
 std::string_view field_name(Field field) {
@@ -154,6 +156,10 @@ class EventBuilder {
         break;
       case Field::waited:
         current_.event.waited = {value};
+        mark();
+        break;
+      case Field::beside:
+        current_.event.beside = {value};
         mark();
         break;
       case Field::other:

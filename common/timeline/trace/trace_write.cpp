@@ -273,6 +273,7 @@ void TraceWriter::write_event(const Event& event, int step, const Drawn& drawn) 
   append_seconds(out_, ",\"start_s\":", event.start);
   append_seconds(out_, ",\"end_s\":", event.end);
   if (event.waited != Seconds{}) append_seconds(out_, ",\"waited_s\":", event.waited);
+  if (event.beside != Seconds{}) append_seconds(out_, ",\"beside_s\":", event.beside);
   if (event.peer != -1) {
     out_ += ",\"peer\":";
     append_number(out_, event.peer);

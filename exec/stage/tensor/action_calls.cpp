@@ -1,15 +1,21 @@
 #include "exec/stage/tensor/action_calls.hpp"
 
 #include <array>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "common/cost/gradient_buckets.hpp"
 #include "common/layout/lane.hpp"
+#include "common/model/lora.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/schedule/reductions.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/stage/tensor/move_ticks.hpp"
+#include "exec/transport/launch_plan/filling_bucket.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -42,6 +48,41 @@ struct BlockCalls {
   [[nodiscard]] const GroupCalls& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
 };
 
+// A main gradient that is complete when W of its block has ended, as this rank holds it.
+struct CompleteGradient {
+  std::string name;
+  std::size_t elements = 1;
+};
+
+// In the order in which TorchStage reports them: none that is added up with another stage's or tensor rank's first.
+// `division`: null where the block is whole.
+std::vector<CompleteGradient> complete_gradients(const Plan& plan, int block, const Division* division) {
+  const Model& model = plan.model;
+  const std::string table = model.tied_embeddings ? embedding_parameters(model).front().name : "";
+  std::vector<CompleteGradient> all;
+  for (const Parameter& parameter : with_adapters(block_parameters(model, block), plan.training.lora)) {
+    const bool summed_first = division != nullptr && !division->summands(parameter.name).empty();
+    if (parameter.frozen || parameter.name == table || summed_first) continue;
+    CompleteGradient gradient{.name = parameter.name};
+    const auto shape = division == nullptr ? parameter.shape : division->local_shape(parameter);
+    for (const std::int64_t size : shape) gradient.elements *= static_cast<std::size_t>(size);
+    all.push_back(std::move(gradient));
+  }
+  return all;
+}
+
+// Of one bucket; none: there is nothing in it.
+void add_bucket(const std::vector<CompleteGradient>& bucket, const CommunicatorSpec& data, GroupCalls& calls) {
+  if (bucket.empty()) return;
+  GroupCall call{.of = data, .what = "sum of the gradients of " + bucket.front().name};
+  if (bucket.size() > 1) call.what += " to " + bucket.back().name;
+  for (const CompleteGradient& gradient : bucket) {
+    call.bucket.push_back(gradient.elements);
+    call.count += gradient.elements;
+  }
+  calls.push_back(std::make_shared<GroupCall>(std::move(call)));
+}
+
 // Of the blocks of one rank.
 class Calls {
  public:
@@ -72,6 +113,28 @@ class Calls {
     calls[{ActionKind::weight_gradient, stage}] = std::move(weight_gradient);
     calls[{ActionKind::backward, stage}] = std::move(backward);
     calls[{once, stage}] = std::move(sums);
+  }
+
+  // Of its stage's last W or B, with the sums of gradients beside it, over `data`.
+  [[nodiscard]] GroupCalls reducing(const Action& action, const CommunicatorSpec& data) const {
+    const BlockRange range = blocks_of_stage(plan_.split, action.stage);
+    FillingBucket<CompleteGradient> bucket(bucket_bytes(plan_.software, static_cast<int>(data.ranks.size())));
+    GroupCalls all;
+    for (int block = range.last; block-- > range.first;) {
+      std::optional<Division> division;
+      if (tensor_.ranks.size() > 1) {
+        division.emplace(plan_.model, block, plan_.layout.tensor, plan_.training, position_);
+        const BlockCalls of = of_block(block, *division);
+        if (action.kind == ActionKind::backward) all = joined(all, of.of(Phase::input_gradient));
+        all = joined(all, of.of(Phase::weight_gradient));
+      }
+      for (CompleteGradient& gradient : complete_gradients(plan_, block, division ? &*division : nullptr)) {
+        const Bytes bytes{static_cast<std::int64_t>(gradient.elements * sizeof(float))};
+        add_bucket(bucket.add(std::move(gradient), bytes), data, all);
+      }
+    }
+    add_bucket(bucket.take(), data, all);
+    return all;
   }
 
  private:
@@ -134,6 +197,11 @@ RankCalls calls_of_rank(const Plan& plan, int rank, bool emulated) {
     const ActionKind once = sums_gradients ? ActionKind::reduce_gradient : ActionKind::optimizer_step;
     if (plan.layout.tensor.degree > 1 && !emulated) of_blocks.add_stage(stage, once, calls);
     if (sums_gradients) calls[{ActionKind::reduce_gradient, stage}].push_back(data);
+  }
+  if (!sums_gradients || emulated) return calls;
+  for (const Action& action : last_weight_gradients(plan.schedule.actions[static_cast<std::size_t>(place)])) {
+    if (!reduces_beside_backward(plan, action.stage)) continue;
+    calls[{action.kind, action.stage, action.microbatch}] = of_blocks.reducing(action, data->of);
   }
   return calls;
 }

@@ -87,6 +87,9 @@ struct CollectiveCall {
   // (all_to_all).
   std::size_t count = 0;
   ElementType type = ElementType::fp32;
+  // Of an all-reduce of fp32, in place of the three above: several values, each summed in place, that start and end as
+  // one. `count` is then that of all.
+  std::span<const std::span<float>> bucket = {};
   int root = 0;          // of broadcast: position in the communicator's ranks
   MomentPtr ready = {};  // from when input and output may be touched
 };

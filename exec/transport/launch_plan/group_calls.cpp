@@ -8,7 +8,8 @@ std::string describe(const GroupCall& call) { return call.what + " on " + descri
 
 const GroupCalls& calls_of(const RankCalls& calls, const Action& action) {
   static const GroupCalls none;
-  const auto found = calls.find({action.kind, action.stage});
+  auto found = calls.find({action.kind, action.stage, action.microbatch});
+  if (found == calls.end()) found = calls.find({action.kind, action.stage});
   return found == calls.end() ? none : found->second;
 }
 

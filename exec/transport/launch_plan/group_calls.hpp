@@ -1,11 +1,12 @@
 // Collectives that the actions of a rank make of themselves, and where they stand among what it launches.
 #pragma once
 
+#include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/layout/lane.hpp"
@@ -19,6 +20,9 @@ struct GroupCall {
   Collective kind = Collective::all_reduce;
   Reduction reduction = Reduction::sum;
   std::size_t count = 0;  // as CollectiveCall has it
+  // Not empty: gradients of so many elements, `count` of all, that are summed as one beside compute. What their action
+  // puts there goes on meanwhile; their stage's REDUCE_GRAD waits for the end.
+  std::vector<std::size_t> bucket = {};
   // Instead of one call of `count` elements as many and as long ones, one behind the other, as the stage has gradients.
   bool open = false;
   std::string what = {};  // "all-reduce of the output attention.out (site attention.out), block 3"
@@ -28,9 +32,19 @@ struct GroupCall {
 // "all-reduce of …, block 3 on tensor (ranks 0, 1)".
 [[nodiscard]] std::string describe(const GroupCall& call);
 
-// Of one rank, by action and stage: in the order in which the action makes them.
+[[nodiscard]] inline bool is_beside_compute(const GroupCall& call) { return !call.bucket.empty(); }
+
+// Actions that make the same.
+struct CallKey {
+  ActionKind kind = ActionKind::forward;
+  std::int32_t stage = 0;
+  std::int32_t microbatch = no_microbatch;  // of one alone; else of all that have no key of their own
+  friend auto operator<=>(const CallKey&, const CallKey&) = default;
+};
+
+// Of one rank: in the order in which the action makes them.
 using GroupCalls = std::vector<std::shared_ptr<const GroupCall>>;
-using RankCalls = std::map<std::pair<ActionKind, std::int32_t>, GroupCalls>;
+using RankCalls = std::map<CallKey, GroupCalls>;
 [[nodiscard]] const GroupCalls& calls_of(const RankCalls& calls, const Action& action);
 
 // What one rank of a run launches: its pipeline's messages, `of_pipeline`, between the ranks of its lane, and what its

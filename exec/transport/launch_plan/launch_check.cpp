@@ -270,6 +270,7 @@ class LaunchCheck {
   // Whether an item starts after an earlier one of its rank has ended.
   bool follows(std::size_t rank, const Item& item, const Item& earlier) const {
     if (order_ == StreamOrder::serial) return true;
+    if (is_beside(rank, earlier)) return follows_beside(rank, item, earlier);
     if (is_among_compute(rank, item) && is_among_compute(rank, earlier)) return true;
     if (is_call(rank, item)) return false;  // what it waits for besides, its action's compute has waited for
     if (is_call(rank, earlier)) return batch_at(rank, earlier.number).place < last_sent(batch_at(rank, item.number));
@@ -281,6 +282,22 @@ class LaunchCheck {
     }
     if (item.compute) return receives_before(batch_at(rank, earlier.number), static_cast<std::int32_t>(item.number));
     return static_cast<std::int32_t>(earlier.number) < last_sent(batch_at(rank, item.number));
+  }
+
+  // What follows a sum beside compute: its stream, and all from its stage's REDUCE_GRAD on.
+  bool follows_beside(std::size_t rank, const Item& item, const Item& earlier) const {
+    const LaunchBatch& batch = batch_at(rank, earlier.number);
+    if (is_call(rank, item) && batch_at(rank, item.number).call->of == batch.call->of) return true;
+    const std::vector<Action>& list = list_of(rank);
+    const Action awaits{ActionKind::reduce_gradient, batch.operations.front().action.stage, no_microbatch};
+    const auto at = static_cast<std::int32_t>(std::ranges::find(list, awaits) - list.begin());
+    if (item.compute) return static_cast<std::int32_t>(item.number) > at;
+    const LaunchBatch& own = batch_at(rank, item.number);
+    return (own.call ? own.place : last_sent(own)) > at;
+  }
+
+  bool is_beside(std::size_t rank, const Item& item) const {
+    return is_call(rank, item) && is_beside_compute(*batch_at(rank, item.number).call);
   }
 
   // A collective takes what compute has made so far, and compute goes on with what comes of it.

@@ -27,8 +27,8 @@ enum class StreamOrder : std::uint8_t {
 
 // The same of a whole layout, `plan` by rank of the run. More rules: the k-th collective of a communicator's ranks is
 // one, whatever each of them means by it, and waits for all of them to start; its action's compute goes on when it has
-// ended. `calls`, by rank of the run: what each action is to make. Reported, too: what an action makes else, and
-// collectives whose ranks do not mean the same.
+// ended, and that of a sum beside compute meanwhile, until its stage's REDUCE_GRAD. `calls`, by rank of the run: what
+// each action is to make. Reported, too: what an action makes else, and collectives whose ranks do not mean the same.
 [[nodiscard]] std::vector<std::string> check_launches(const Schedule& lowered, const Layout& layout,
                                                       const std::vector<RankCalls>& calls, const LaunchPlan& plan,
                                                       StreamOrder order);

@@ -31,6 +31,12 @@ ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& cal
   const ncclRedOp_t reduction = call.reduction == Reduction::maximum ? ncclMax : ncclSum;
   switch (call.kind) {
     case Collective::all_reduce:
+      for (const std::span<float> values : call.bucket) {
+        const ncclResult_t result =
+            nccl.all_reduce(values.data(), values.data(), values.size(), type, reduction, communicator, stream);
+        if (result != ncclSuccess) return result;
+      }
+      if (!call.bucket.empty()) return ncclSuccess;
       return nccl.all_reduce(call.input, call.output, call.count, type, reduction, communicator, stream);
     case Collective::all_gather:
       return nccl.all_gather(call.input, call.output, call.count, type, communicator, stream);
@@ -55,11 +61,17 @@ ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& cal
 }
 
 Bytes received_by(const CollectiveCall& call, std::size_t ranks, std::size_t position) {
+  // A reduce-scatter into parts as near to equal as can be, and an all-gather of these.
+  const auto of_sum = [&](std::size_t count) {
+    const std::size_t own = elements_of_part(count, ranks, position);
+    return (ranks - 1) * own + count - own;
+  };
   std::size_t elements = (ranks - 1) * call.count;
-  if (call.kind == Collective::all_reduce) {
-    // A reduce-scatter into parts as near to equal as can be, and an all-gather of these.
-    const std::size_t own = elements_of_part(call.count, ranks, position);
-    elements = (ranks - 1) * own + call.count - own;
+  if (!call.bucket.empty()) {
+    elements = 0;
+    for (const std::span<float> values : call.bucket) elements += of_sum(values.size());
+  } else if (call.kind == Collective::all_reduce) {
+    elements = of_sum(call.count);
   } else if (call.kind == Collective::broadcast) {
     elements = position == static_cast<std::size_t>(call.root) ? 0 : call.count;
   }

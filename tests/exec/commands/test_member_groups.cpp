@@ -1,6 +1,10 @@
 // Tensor and data groups of a session over NCCL: trained through the session's own code, compared with one device, with
 // what was predicted to be received, and with the same plan between hosts.
+#include <algorithm>
+
+#include "common/plan/plan_costs.hpp"
 #include "common/planner/traffic.hpp"
+#include "common/schedule/reductions.hpp"
 #include "exec/check/check.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/commands/members.hpp"
@@ -35,19 +39,23 @@ struct Case {
   int data = 1;
   ElementType precision = ElementType::fp32;
   bool recompute = false;
+  std::int64_t bucket = 0;  // bytes of gradients that are summed beside the last backward; 0: they are summed behind it
 };
 
 Plan plan_of(const Case& of) {
-  return test::training_plan({.model = of.model,
-                              .schedule = of.schedule,
-                              .ranks = of.ranks,
-                              .chunks = std::string(of.schedule) == "interleaved-1f1b" ? 2 : 1,
-                              .microbatches = 4,
-                              .precision = of.precision,
-                              .recompute = of.recompute,
-                              .data = of.data,
-                              .tensor = of.tensor,
-                              .sequence_parallel = of.sequence_parallel});
+  Plan plan = test::training_plan({.model = of.model,
+                                   .schedule = of.schedule,
+                                   .ranks = of.ranks,
+                                   .chunks = std::string(of.schedule) == "interleaved-1f1b" ? 2 : 1,
+                                   .microbatches = 4,
+                                   .precision = of.precision,
+                                   .recompute = of.recompute,
+                                   .data = of.data,
+                                   .tensor = of.tensor,
+                                   .sequence_parallel = of.sequence_parallel});
+  plan.software.data_overlap = of.bucket > 0;
+  if (of.bucket > 0) plan.software.data_bucket.bytes = {of.bucket};
+  return plan;
 }
 
 // As predicted, to the byte: from the programs of the plan's blocks and the events of the step.
@@ -71,6 +79,25 @@ void require_received(const Plan& plan, const RankLog& log) {
   CHECK(static_cast<double>(step.received_in_tensor.value) == in_tensor);
   CHECK(static_cast<double>(step.received_in_data.value) == 2.0 * (data - 1) / data * summed);
   CHECK(step.received_bytes == step.received_in_tensor + step.received_in_data + Bytes{std::llround(messages)});
+}
+
+// Each reduction has started before the last backward of its stage has ended, if its first bucket is full before.
+void require_beside(const Plan& plan, const RankLog& log, bool starts_before) {
+  const RankStep& step = log.steps.back();
+  const auto place = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
+  for (const Action& last : last_weight_gradients(plan.schedule.actions[place])) {
+    const auto backward = std::ranges::find(step.events, last, &Event::action);
+    const auto reduction =
+        std::ranges::find(step.events, Action{ActionKind::reduce_gradient, last.stage, no_microbatch}, &Event::action);
+    REQUIRE(backward != step.events.end());
+    REQUIRE(reduction != step.events.end());
+    CHECK(reduction->start >= backward->end);  // what is exposed of it
+    if (!reduces_beside_backward(plan, last.stage)) {
+      CHECK(reduction->beside == Seconds{});
+    } else if (starts_before) {
+      CHECK(reduction->start - reduction->beside < backward->end);
+    }
+  }
 }
 
 void require_trained(const Case& of) {
@@ -129,6 +156,53 @@ TEST_CASE("pipeline, tensor and data groups together train over NCCL like one de
   require_trained({tied, "1f1b", 2, 2, false, 2});
   require_trained({small, "zb-h1", 2, 2, true, 2});
   require_trained({deep, "interleaved-1f1b", 2, 2, true, 2, ElementType::bf16});
+}
+
+// In buckets of a byte, so of a gradient each; of some; of all of a stage. Of the first stage alone, too.
+TEST_CASE("gradients in buckets beside the last backward have the bits and the bytes of one sum behind it, over NCCL") {
+  const FakeNccl fake;
+  for (const Case& of : {Case{tied, "1f1b", 2, 1, false, 2}, Case{small, "zb-h1", 2, 2, true, 2},
+                         Case{deep, "interleaved-1f1b", 2, 1, false, 2}, Case{small, "1f1b", 1, 1, false, 4}}) {
+    Plan plan = plan_of(of);
+    INFO(plan.name << ", " << describe(plan.layout));
+    const test::MembersEnd behind = test::run_members({prepared(plan)}, nccl_session());
+    const std::vector<std::string> none(behind.errors.size());
+    REQUIRE(behind.errors == none);
+    plan.software.data_overlap = true;
+    for (const auto& [bytes, first_only] :
+         std::vector<std::pair<std::int64_t, bool>>{{1, false}, {20000, true}, {20000, false}, {25 << 20, false}}) {
+      plan.software.data_bucket = {.bytes = {bytes}, .first_stage_only = first_only};
+      CAPTURE(bytes, first_only);
+      const test::MembersEnd beside = test::run_members({prepared(plan)}, nccl_session());
+      REQUIRE(beside.errors == none);
+      CHECK(beside.logs.checked.gradients == behind.logs.checked.gradients);
+      CHECK(beside.logs.checked.weights == behind.logs.checked.weights);
+      CHECK(beside.logs.different_copy.empty());
+      const std::vector<RankLog>& logs = beside.logs.ranks.front();
+      for (std::size_t rank = 0; rank < logs.size(); ++rank) {
+        require_received(plan, logs[rank]);
+        const RankStep& step = logs[rank].steps.back();
+        const RankStep& other = behind.logs.ranks.front()[rank].steps.back();
+        CHECK(step.received_in_data == other.received_in_data);
+        CHECK(step.received_bytes == other.received_bytes);
+        CHECK(step.loss == other.loss);
+        require_beside(plan, logs[rank], bytes < 1 << 20);
+      }
+    }
+  }
+  const FakeNcclCounts counts = fake.counts();
+  CHECK(counts.mismatches == 0);
+  CHECK(counts.aborted == 0);
+  CHECK(counts.destroyed == counts.joined);
+}
+
+TEST_CASE("gradients in buckets train over NCCL like one device") {
+  Case of{deep, "interleaved-1f1b", 2, 2, true, 2, ElementType::bf16};
+  of.bucket = 20000;
+  require_trained(of);
+  of = {small, "zb-h1", 1, 1, false, 4};
+  of.bucket = 1;
+  require_trained(of);
 }
 
 // Of two summands the order does not count: what NCCL adds has the bits of what hosts add.

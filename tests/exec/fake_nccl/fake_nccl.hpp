@@ -18,6 +18,7 @@ struct FakeNcclCounts {
   int aborted = 0;
   int destroyed = 0;
   int batches = 0;
+  int collectives = 0;       // whose results are there
   int mismatches = 0;        // pairs of a send and a receive, or parts of a collective, that do not fit
   int used_after_abort = 0;  // calls that would have crashed
 };

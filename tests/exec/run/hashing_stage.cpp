@@ -77,6 +77,7 @@ HashingStage::HashingStage(Device& device, Put put, int stage, int stages, bool 
       loss_(device.allocate(sizeof(double))) {}
 
 void HashingStage::begin_step(std::int64_t /*step*/) {
+  reported_ = false;
   put_([gradient = floats_of(gradient_), loss = loss_.data] {
     std::fill_n(gradient, gradient_values + tied_values, 0.0F);
     *reinterpret_cast<double*>(loss) = 0;
@@ -128,16 +129,32 @@ void HashingStage::load(int microbatch, Parcel parcel) { kept_[microbatch] = std
 
 void HashingStage::weight_gradient(int microbatch) {
   const auto [gradient, kept] = std::move(weight_work_.extract(microbatch).mapped());
-  put_([to = floats_of(gradient_), from = words_of(gradient), with = words_of(kept), tied = is_tied()] {
-    for (std::size_t i = 0; i < words; ++i) {
-      const float part = weight_word(from[i], with[i]);
-      to[i % gradient_values] += part;
-      if (tied) to[gradient_values + i % tied_values] += part;
-    }
-  });
+  if (is_tied()) {
+    put_([to = floats_of(gradient_) + gradient_values, from = words_of(gradient), with = words_of(kept)] {
+      for (std::size_t i = 0; i < words; ++i) to[i % tied_values] += weight_word(from[i], with[i]);
+    });
+  }
+  std::size_t begin = 0;
+  for (const std::size_t count : gradient_parts) {
+    put_([to = floats_of(gradient_), from = words_of(gradient), with = words_of(kept), begin, count] {
+      for (std::size_t i = 0; i < words; ++i) {
+        const std::size_t at = i % gradient_values;
+        if (at >= begin && at < begin + count) to[at] += weight_word(from[i], with[i]);
+      }
+    });
+    if (complete_) complete_({floats_of(gradient_) + begin, count});
+    begin += count;
+  }
+  reported_ = reported_ || complete_;
+  complete_ = nullptr;
+}
+
+void HashingStage::optimizer_step() {
+  put_([applied = applied_, from = floats_of(gradient_)] { applied->assign(from, from + gradient_values); });
 }
 
 std::vector<DeviceFloats> HashingStage::gradients() {
+  if (reported_) return {tied_gradient()};
   return {{floats_of(gradient_), gradient_values}, tied_gradient()};
 }
 

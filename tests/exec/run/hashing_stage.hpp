@@ -1,6 +1,7 @@
 // A stage whose every value depends on every value before it, and what a step of such stages must come to.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,8 +16,9 @@ namespace plumb::exec::test {
 
 inline constexpr std::size_t words = 64;  // of a boundary value
 inline constexpr std::size_t boundary_bytes = words * sizeof(std::uint32_t);
-inline constexpr std::size_t gradient_values = 16;  // of a stage
-inline constexpr std::size_t tied_values = 8;       // of the first and the last stage
+inline constexpr std::size_t gradient_values = 16;                    // of a stage
+inline constexpr std::size_t tied_values = 8;                         // of the first and the last stage
+inline constexpr std::array<std::size_t, 3> gradient_parts{4, 8, 4};  // of the first, as they are reported
 using Words = std::vector<std::uint32_t>;
 
 // Pure: what F, I and W of a stage make of each word. Gradients are small whole numbers: their sums are exact.
@@ -50,11 +52,16 @@ class HashingStage final : public Stage {
   [[nodiscard]] Parcel evict(int microbatch) override;
   void load(int microbatch, Parcel parcel) override;
   void weight_gradient(int microbatch) override;
+  void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
-  void optimizer_step() override {}
+  // Notes down what it would apply.
+  void optimizer_step() override;
   void end_step() override;
   [[nodiscard]] double loss() const override;
+
+  // By the last optimizer's step, when it has ended: without a tied table's.
+  [[nodiscard]] const std::vector<float>& applied() const { return *applied_; }
 
  private:
   [[nodiscard]] bool is_first() const { return stage_ == 0; }
@@ -70,6 +77,9 @@ class HashingStage final : public Stage {
   Payload loss_;
   std::map<int, Payload> kept_;                             // from F until I
   std::map<int, std::pair<Payload, Payload>> weight_work_;  // gradient and kept, from I until W
+  std::function<void(DeviceFloats)> complete_;
+  bool reported_ = false;  // in this step
+  std::shared_ptr<std::vector<float>> applied_ = std::make_shared<std::vector<float>>();
 };
 
 }  // namespace plumb::exec::test

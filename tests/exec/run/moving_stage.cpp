@@ -25,7 +25,8 @@ float expected(Collective kind, Reduction reduction, std::size_t position, std::
 }  // namespace
 
 GroupCalls MovingStage::of(ActionKind kind) const {
-  GroupCalls calls = calls_of(calls_, {kind, number_, 0});
+  GroupCalls calls =
+      calls_of(calls_, {kind, number_, no_microbatch});  // buckets are made by whoever hears of gradients
   if (change_) change_(kind, calls);
   return calls;
 }

@@ -18,6 +18,9 @@ namespace plumb::exec::test {
 class MovingStage final : public Stage {
  public:
   using Change = std::function<void(ActionKind, GroupCalls&)>;
+  using Complete = std::function<void(DeviceFloats)>;
+  // Stands between the other stage and who hears of its gradients: for the n-th of a step.
+  using Report = std::function<void(int n, DeviceFloats gradient, const Complete& complete)>;
 
   // `calls`: of the rank; both must outlive this. `wrong` counts elements that are not what they must be. `change`
   // makes an action do something else.
@@ -56,6 +59,13 @@ class MovingStage final : public Stage {
   [[nodiscard]] Payload backward(int microbatch, Payload gradient) override {
     return around(ActionKind::backward, [&] { return stage_->backward(microbatch, std::move(gradient)); });
   }
+  void report_gradients(Complete complete) override {
+    if (!report_) return stage_->report_gradients(std::move(complete));
+    stage_->report_gradients([this, complete = std::move(complete), n = 0](DeviceFloats gradient) mutable {
+      report_(n++, gradient, complete);
+    });
+  }
+  void change_reports(Report report) { report_ = std::move(report); }
   [[nodiscard]] Parcel evict(int microbatch) override { return stage_->evict(microbatch); }
   void load(int microbatch, Parcel parcel) override { stage_->load(microbatch, std::move(parcel)); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override {
@@ -84,6 +94,7 @@ class MovingStage final : public Stage {
   AsyncDevice& device_;
   std::shared_ptr<std::atomic<int>> wrong_;
   Change change_;
+  Report report_;
   bool summed_ = false;
   int salt_ = 0;  // alike on all ranks of a group
 };

@@ -29,6 +29,7 @@ TEST_CASE("a log reads back to the same bits") {
                        .held = {{5}, {1LL << 50}}});
   log.arena_bytes = {1LL << 40};
   log.receives_beside = 9;
+  log.steps[0].events[1].beside = {0.1 + 0.2};
   log.steps[0].received_in_tensor = {17};
   log.steps[0].received_in_data = {1LL << 33};
   CHECK(parse_rank_log(to_text(log)) == log);
@@ -130,4 +131,37 @@ TEST_CASE("an eviction is one event of its receiver, from when both ranks can") 
 
   logs[0].steps[0].events.erase(logs[0].steps[0].events.begin());
   CHECK_THROWS_WITH(merge_logs(plan, lowered, logs, "test"), ContainsSubstring("0EVICT2 was sent by no rank"));
+}
+
+// By hand: rank 0 fills its first bucket at 11 and comes to its REDUCE_GRAD at 14; rank 1 at 12 and at 13.
+TEST_CASE(
+    "a reduction beside the backward starts when the last rank's first bucket could, and is exposed from when all "
+    "have come to it") {
+  Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 1, .microbatches = 1}});
+  plan.layout.data.degree = 2;
+  const Schedule lowered = lower(plan.schedule, {.data_parallel = true});
+  const Action reduction{ActionKind::reduce_gradient, 0, no_microbatch};
+  std::vector<RankLog> logs{{.rank = 0, .steps = {}}, {.rank = 1, .steps = {}}};
+  Event first = event(reduction, 0, 14, 16);
+  first.beside = {3};
+  Event second = event(reduction, 1, 13, 16);
+  second.beside = {1};
+  logs[0].steps.push_back({.start = {10},
+                           .events = {event({ActionKind::forward, 0, 0}, 0, 10, 12), first},
+                           .peak_bytes = {},
+                           .received_bytes = {}});
+  logs[1].steps.push_back({.start = {10},
+                           .events = {event({ActionKind::forward, 0, 0}, 1, 10, 12), second},
+                           .peak_bytes = {},
+                           .received_bytes = {}});
+  const Timeline timeline = merge_logs(plan, lowered, logs, "test");
+  int seen = 0;
+  for (const Event& of : timeline.steps.front().events) {
+    if (of.action != reduction) continue;
+    ++seen;
+    CHECK(of.start == Seconds{4});
+    CHECK(of.end == Seconds{6});
+    CHECK(of.beside == Seconds{2});
+  }
+  CHECK(seen == 2);
 }

@@ -106,3 +106,35 @@ TEST_CASE("what an action makes too much, too little, else or in another order i
   CHECK(step.next(3) == nullptr);  // a stage without gradients
   CHECK(step.end().size() == 3);
 }
+
+TEST_CASE("a bucket is of the gradients that were stated, in their order, and nothing else stands for it") {
+  std::vector<float> memory(12);
+  const std::span<float> all(memory);
+  const std::vector<std::span<float>> two{all.first(8), all.last(4)};
+  const std::vector<std::span<float>> exchanged{all.last(4), all.first(8)};
+  const auto bucket_of = [&](const std::vector<std::span<float>>& values) {
+    CollectiveCall made = of(data, Collective::all_reduce, 12);
+    made.bucket = values;
+    return made;
+  };
+  LaunchBatch batch = sums(0);
+  auto bucket = std::make_shared<GroupCall>(*batch.call);
+  bucket->open = false;
+  bucket->bucket = {8, 4};
+  bucket->count = 12;
+  CHECK(is_beside_compute(*bucket));
+  batch.call = bucket;
+  const RankLaunches launches{batch, sums(1)};
+  StepLaunches step(7);
+  step.begin(launches);
+  CHECK(step.next(0) == nullptr);
+  CHECK_THROWS_WITH(step.made(data, bucket_of(exchanged)),
+                    ContainsSubstring("rank 7: all-reduce of 12 elements in 2 values on data (ranks 0, 2) was made "
+                                      "where all-reduce of a test on data (ranks 0, 2) comes next"));
+  CHECK_THROWS_AS(step.made(data, of(data, Collective::all_reduce, 12)), RunError);
+  CHECK(step.made(data, bucket_of(two)) == launches.data());
+  step.launched({}, {});
+  CHECK(step.next(1) == nullptr);
+  CHECK_THROWS_AS(step.made(data, bucket_of(two)), RunError);  // sums behind the backward are no buckets
+  CHECK(step.made(data, of(data, Collective::all_reduce, 12)) == &launches[1]);
+}

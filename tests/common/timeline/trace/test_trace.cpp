@@ -54,6 +54,16 @@ TEST_CASE("a timeline survives its trace bit by bit") {
   }
 }
 
+TEST_CASE("how long a reduction ran beside the backward is read back, and not written where it did not") {
+  Timeline timeline = random_gpipe(2, 2, 1, 3);
+  CHECK(to_trace(timeline).find("beside_s") == std::string::npos);
+  timeline.steps[0].events[1].beside = {1.0 / 3};
+  const std::string text = to_trace(timeline);
+  CHECK(read_back(text) == timeline);
+  CHECK_THROWS_WITH(read_back(replaced(text, "\"beside_s\":", "\"beside_s\":-")),
+                    ContainsSubstring("ran beside others for less than nothing"));
+}
+
 TEST_CASE("a trace is what Perfetto expects") {
   Timeline timeline = random_gpipe(4, 6, 2, 11);
   // Messages that overlap on their way, as links allow: drawn one after another, true times kept.

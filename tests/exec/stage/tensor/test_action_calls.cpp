@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
+#include "common/model/lora.hpp"
 #include "common/planner/traffic.hpp"
+#include "common/schedule/reductions.hpp"
+#include "exec/stage/primitives/block_parameters.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/transport/launch_plan/launch_check.hpp"
 #include "tests/catch.hpp"
@@ -112,10 +116,10 @@ TEST_CASE(
         std::map<std::pair<ActionKind, int>, double> by_action;
         for (const auto& [action, calls] : calls_of_rank(plan, rank)) {
           // Sums of gradients with other data are not the tensor group's; what is summed once goes before them.
-          const bool once = action.first == ActionKind::reduce_gradient;
+          const bool once = action.kind == ActionKind::reduce_gradient;
           for (const auto& call : calls) {
             if (call->open) continue;
-            by_action[{once ? ActionKind::optimizer_step : action.first, action.second}] += received(*call);
+            by_action[{once ? ActionKind::optimizer_step : action.kind, action.stage}] += received(*call);
           }
         }
         for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
@@ -139,6 +143,120 @@ TEST_CASE("the collectives of real plans cannot deadlock among their messages") 
     const LaunchPlan launches = test::all_launches(plan.layout, lowered, plan_launches(lowered, plan.costs), calls);
     for (const StreamOrder order : {StreamOrder::concurrent, StreamOrder::serial}) {
       CHECK(check_launches(lowered, plan.layout, calls, launches, order) == std::vector<std::string>{});
+    }
+  }
+}
+
+namespace {
+
+Plan reduced_beside(Plan plan, std::int64_t bytes, bool first_only = false) {
+  plan.software.data_overlap = true;
+  plan.software.data_bucket = {.bytes = {bytes}, .first_stage_only = first_only};
+  return plan;
+}
+
+// Of one rank's last W or B of a stage.
+const GroupCalls& last_calls(const Plan& plan, int rank, const RankCalls& calls, int stage) {
+  const auto place = static_cast<std::size_t>(lane_of(plan.layout, rank).pipeline_rank);
+  for (const Action& action : last_weight_gradients(plan.schedule.actions[place])) {
+    if (action.stage == stage) return calls_of(calls, action);
+  }
+  throw InputError("test", "the stage is not on this rank");
+}
+
+}  // namespace
+
+TEST_CASE("buckets have all gradients that are complete in the backward once, behind the moves of their blocks") {
+  for (const Case& of : cases) {
+    if (of.data == 1) continue;
+    for (const std::int64_t bytes : {1, 9000, 1 << 30}) {
+      const Plan plan = reduced_beside(plan_of(of_heads(test::llama(4), 1), of), bytes);
+      INFO(plan.name << ", " << describe(plan.layout) << ", " << bytes << " bytes");
+      for (int rank = 0; rank < ranks(plan.layout); ++rank) {
+        const RankCalls calls = calls_of_rank(plan, rank);
+        for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
+          const GroupCalls& last = last_calls(plan, rank, calls, stage);
+          std::vector<std::size_t> summed;
+          GroupCalls moves;
+          for (const auto& call : last) {
+            if (!is_beside_compute(*call)) {
+              moves.push_back(call);
+              continue;
+            }
+            CHECK(call->of == CommunicatorSpec{CommunicatorUse::data, group(plan.layout, rank, MeshAxis::data)});
+            CHECK(call->count == std::accumulate(call->bucket.begin(), call->bucket.end(), std::size_t{0}));
+            const bool full = static_cast<std::int64_t>(4 * call->count) >= bytes;
+            CHECK((full || call == last.back()));
+            CHECK((!full || static_cast<std::int64_t>(4 * (call->count - call->bucket.back())) < bytes));
+            summed.insert(summed.end(), call->bucket.begin(), call->bucket.end());
+          }
+          // The moves are those of any other microbatch, in their order.
+          const bool split = std::string(of.schedule) == "zb-h1";
+          const auto other =
+              calls.find({split ? ActionKind::weight_gradient : ActionKind::backward, stage, no_microbatch});
+          CHECK(said(moves) == said(other == calls.end() ? GroupCalls() : other->second));
+          // The gradients are those of the stage's blocks from the last to the first, whose parts are whole here.
+          std::vector<std::size_t> wanted;
+          const BlockRange range = blocks_of_stage(plan.split, stage);
+          for (int block = range.last; block-- > range.first;) {
+            const Division division(plan.model, block, plan.layout.tensor, plan.training,
+                                    coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor)));
+            for (const Parameter& parameter : block_parameters(plan.model, block)) {
+              if (of.tensor > 1 && !division.summands(parameter.name).empty()) continue;
+              std::size_t size = 1;
+              for (const std::int64_t length : division.local_shape(parameter))
+                size *= static_cast<std::size_t>(length);
+              wanted.push_back(size);
+            }
+          }
+          CHECK(summed == wanted);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("no bucket has a tied table or frozen weights, and none is where the software does not overlap") {
+  const Plan tied = reduced_beside(plan_of(test::gpt2(4, true), {"1f1b", 2, 1, false, 2}), 1);
+  const auto buckets = [](const GroupCalls& calls) {
+    std::vector<std::string> all;
+    for (const auto& call : calls) {
+      if (is_beside_compute(*call)) all.push_back(call->what);
+    }
+    return all;
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    const int stage = lane_of(tied.layout, rank).pipeline_rank;
+    for (const std::string& what : buckets(last_calls(tied, rank, calls_of_rank(tied, rank), stage))) {
+      CHECK(what.find("embedding.weight") == std::string::npos);
+    }
+  }
+  Plan tuned = reduced_beside(plan_of(test::llama(4), {"zb-h1", 2, 1, false, 2}), 1 << 30);
+  tuned.training.lora = Lora{.rank = 4, .targets = {LoraTarget::query}};
+  CHECK(buckets(last_calls(tuned, 0, calls_of_rank(tuned, 0), 0)) ==
+        std::vector<std::string>{"sum of the gradients of layers.1.attention.q.lora_a.weight to "
+                                 "layers.0.attention.q.lora_b.weight"});
+  const Plan first_only = reduced_beside(plan_of(test::llama(4), {"1f1b", 2, 1, false, 2}), 1, true);
+  CHECK_FALSE(buckets(last_calls(first_only, 0, calls_of_rank(first_only, 0), 0)).empty());
+  CHECK(buckets(last_calls(first_only, 2, calls_of_rank(first_only, 2), 1)).empty());
+  Plan behind = first_only;
+  behind.software.data_overlap = false;
+  CHECK(buckets(last_calls(behind, 0, calls_of_rank(behind, 0), 0)).empty());
+}
+
+TEST_CASE("real plans with buckets cannot deadlock either") {
+  for (const Case& of : cases) {
+    if (of.data == 1) continue;
+    for (const std::int64_t bytes : {1, 9000, 1 << 30}) {
+      const Plan plan = reduced_beside(plan_of(of_heads(test::llama(4), 1), of), bytes);
+      INFO(plan.name << ", " << describe(plan.layout) << ", " << bytes << " bytes");
+      const Schedule lowered = lowered_schedule(plan);
+      std::vector<RankCalls> calls;
+      for (int rank = 0; rank < ranks(plan.layout); ++rank) calls.push_back(calls_of_rank(plan, rank));
+      const LaunchPlan launches = test::all_launches(plan.layout, lowered, plan_launches(lowered, plan.costs), calls);
+      for (const StreamOrder order : {StreamOrder::concurrent, StreamOrder::serial}) {
+        CHECK(check_launches(lowered, plan.layout, calls, launches, order) == std::vector<std::string>{});
+      }
     }
   }
 }

@@ -3,17 +3,28 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/schedule/reductions.hpp"
 #include "exec/transport/launch_plan/group_calls.hpp"
 
 namespace plumb::exec::test {
 
+// Gradients of so many elements that each stage's last W or B completes in the middle of its collectives, and of how
+// many bytes the buckets are in which they are summed beside it.
+struct Beside {
+  std::vector<std::size_t> gradients;
+  std::size_t bucket_bytes = 1;
+};
+
 class MadeUpCalls {
  public:
-  MadeUpCalls(const Layout& layout, const Schedule& lowered, int rank) : layout_(layout) {
+  // `beside`: null where gradients are summed behind.
+  MadeUpCalls(const Layout& layout, const Schedule& lowered, int rank, const Beside* beside = nullptr)
+      : layout_(layout) {
     tensor_ = {CommunicatorUse::tensor, group(layout, rank, MeshAxis::tensor)};
     const auto position = std::ranges::find(tensor_.ranks, rank) - tensor_.ranks.begin();
     part_.use = CommunicatorUse::tensor_part;
@@ -21,6 +32,9 @@ class MadeUpCalls {
       part_.ranks.push_back(tensor_.ranks[static_cast<std::size_t>(at)]);
     }
     for (const int stage : stages_of_rank(lowered, lane_of(layout, rank).pipeline_rank)) add(stage, rank);
+    if (beside == nullptr || layout.data.degree == 1) return;
+    const auto place = static_cast<std::size_t>(lane_of(layout, rank).pipeline_rank);
+    for (const Action& last : last_weight_gradients(lowered.actions[place])) add_beside(last, *beside, rank);
   }
 
   // Of four ranks, two and two.
@@ -70,6 +84,28 @@ class MadeUpCalls {
     calls[{ActionKind::reduce_gradient, stage}].push_back(std::move(data));
   }
 
+  void add_beside(const Action& last, const Beside& beside, int rank) {
+    const GroupCalls& around = calls_of(calls, last);
+    const auto middle = around.begin() + static_cast<std::ptrdiff_t>(around.size() / 2);
+    GroupCalls all(around.begin(), middle);
+    GroupCall next;
+    next.of = {CommunicatorUse::data, group(layout_, rank, MeshAxis::data)};
+    const auto put = [&] {
+      next.what = "bucket " + std::to_string(all.size()) + ", stage " + std::to_string(last.stage);
+      if (next.count > 0) all.push_back(std::make_shared<GroupCall>(next));
+      next.bucket.clear();
+      next.count = 0;
+    };
+    for (const std::size_t count : beside.gradients) {
+      next.bucket.push_back(count);
+      next.count += count;
+      if (next.count * sizeof(float) >= beside.bucket_bytes) put();
+    }
+    all.insert(all.end(), middle, around.end());
+    put();  // what is left starts when the action has been put on its stream
+    calls[{last.kind, last.stage, last.microbatch}] = std::move(all);
+  }
+
   const Layout& layout_;
   CommunicatorSpec tensor_;
   CommunicatorSpec part_;
@@ -84,9 +120,10 @@ inline Layout layout_of(int pipeline, int tensor, int data) {
 }
 
 // By rank of the run.
-inline std::vector<RankCalls> made_up_calls(const Layout& layout, const Schedule& lowered) {
+inline std::vector<RankCalls> made_up_calls(const Layout& layout, const Schedule& lowered,
+                                            const Beside* beside = nullptr) {
   std::vector<RankCalls> all;
-  for (int rank = 0; rank < ranks(layout); ++rank) all.push_back(MadeUpCalls(layout, lowered, rank).calls);
+  for (int rank = 0; rank < ranks(layout); ++rank) all.push_back(MadeUpCalls(layout, lowered, rank, beside).calls);
   return all;
 }
 

@@ -2,6 +2,7 @@
 // ones.
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "common/schedule/generators/registry.hpp"
 #include "exec/transport/launch_plan/launch_check.hpp"
@@ -47,9 +48,9 @@ struct Case {
   LaunchPlan plan = {};
 };
 
-Case case_of(const ScheduleEntry& entry, const Layout& layout) {
+Case case_of(const ScheduleEntry& entry, const Layout& layout, const test::Beside* beside = nullptr) {
   Case made{.layout = layout, .lowered = lowered_of(entry, layout.pipeline, layout.data.degree > 1)};
-  made.calls = made_up_calls(layout, made.lowered);
+  made.calls = made_up_calls(layout, made.lowered, beside);
   made.plan = all_launches(layout, made.lowered, plan_launches(made.lowered, costs_of(made.lowered)), made.calls);
   return made;
 }
@@ -82,6 +83,33 @@ TEST_CASE("no schedule that is run with tensor and data groups can deadlock, how
     const Case of = case_of(entry, layout_of(pipeline, tensor, data));
     INFO(entry.name << ", " << describe(of.layout));
     CHECK(problems_of(of, of.plan) == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("neither can it with gradients in buckets between the collectives of each stage's last backward") {
+  const auto [pipeline, tensor, data] = GENERATE(std::tuple(1, 1, 4), std::tuple(2, 1, 2), std::tuple(2, 2, 2),
+                                                 std::tuple(2, 4, 2), std::tuple(4, 1, 2), std::tuple(4, 2, 2));
+  for (const ScheduleEntry& entry : schedule_entries()) {
+    if (!runs_with_groups(entry, pipeline)) continue;
+    for (const std::size_t bytes : {1, 50, 1 << 20}) {
+      const test::Beside beside{.gradients = {4, 12, 8}, .bucket_bytes = bytes};
+      const Case of = case_of(entry, layout_of(pipeline, tensor, data), &beside);
+      INFO(entry.name << ", " << describe(of.layout) << ", " << bytes << " bytes");
+      CHECK(problems_of(of, of.plan) == std::vector<std::string>{});
+      // Of each stage as many buckets on all its ranks, in its last action alone.
+      const std::size_t buckets = bytes == 1 ? 3 : bytes == 50 ? 2 : 1;
+      for (std::size_t rank = 0; rank < of.plan.ranks.size(); ++rank) {
+        const auto& list =
+            of.lowered.actions[static_cast<std::size_t>(lane_of(of.layout, static_cast<int>(rank)).pipeline_rank)];
+        const std::vector<Action> last = last_weight_gradients(list);
+        std::map<Action, std::size_t> seen;
+        for (const LaunchBatch& batch : of.plan.ranks[rank]) {
+          if (batch.call && is_beside_compute(*batch.call)) ++seen[batch.operations.front().action];
+        }
+        CHECK(seen.size() == last.size());
+        for (const Action& action : last) CHECK(seen[action] == buckets);
+      }
+    }
   }
 }
 
@@ -198,4 +226,67 @@ TEST_CASE("groups that cross wait in a circle where two of their ranks launch in
           "deadlock: rank 0: sum of gradients on data (ranks 0, 2) in 0REDUCE_GRAD waits for rank 2's sum of gradients "
           "on data (ranks 0, 2) in 0REDUCE_GRAD");
   }
+}
+
+TEST_CASE("the check names a bucket that is left out, in another order, in another action or of other gradients") {
+  const test::Beside beside{.gradients = {4, 12, 8}, .bucket_bytes = 1};
+  const Case of = case_of(find_schedule("1f1b"), layout_of(2, 2, 2), &beside);
+  const auto bucket = [](RankLaunches& launches, std::size_t n) {
+    const auto is_bucket = [](const LaunchBatch& batch) { return batch.call && is_beside_compute(*batch.call); };
+    auto found = std::ranges::find_if(launches, is_bucket);
+    for (; n > 0; --n) found = std::find_if(found + 1, launches.end(), is_bucket);
+    return found;
+  };
+  const auto said = [&](const auto& change, const std::string& text) {
+    for (const bool stated : {true, false}) {  // else the ranks alone tell
+      LaunchPlan wrong = of.plan;
+      change(wrong.ranks[1]);
+      const auto problems = check_launches(of.lowered, of.layout, stated ? of.calls : std::vector<RankCalls>(), wrong,
+                                           StreamOrder::concurrent);
+      REQUIRE_FALSE(problems.empty());
+      if (stated) CHECK_THAT(problems.front(), ContainsSubstring(text));
+    }
+  };
+  said([&](RankLaunches& all) { all.erase(bucket(all, 1)); },
+       "rank 1: 0B3 makes the bucket 3, stage 0 on data (ranks 1, 3) where the bucket 2, stage 0 on data (ranks 1, 3) "
+       "comes");
+  said([&](RankLaunches& all) { std::iter_swap(bucket(all, 0), bucket(all, 1)); },
+       "rank 1: 0B3 makes the bucket 2, stage 0 on data (ranks 1, 3) where the bucket 1");
+  said(
+      [&](RankLaunches& all) {
+        auto call = std::make_shared<GroupCall>(*bucket(all, 0)->call);
+        call->bucket = {2, 2};
+        bucket(all, 0)->call = call;
+      },
+      "rank 1: 0B3 makes the bucket 1");
+}
+
+// Ranks 0 and 3 launch a bucket before a move, 1 and 2 behind it: of two that both stand among compute that is a
+// circle.
+TEST_CASE("compute does not wait for a bucket, but a device that works off its streams as one does") {
+  Case of = case_of(find_schedule("gpipe"), layout_of(1, 2, 2));
+  of.calls.clear();
+  const auto problems = [&](bool beside, StreamOrder order) {
+    LaunchPlan plan = of.plan;
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      RankLaunches& launches = plan.ranks[rank];
+      const auto last = std::find_if(launches.rbegin(), launches.rend(), [](const LaunchBatch& batch) {
+        return batch.operations.front().action.kind == ActionKind::backward;
+      });
+      REQUIRE(last != launches.rend());
+      LaunchBatch bucket = *last;
+      auto call =
+          std::make_shared<GroupCall>(*std::ranges::find(launches, CommunicatorUse::data, &LaunchBatch::use)->call);
+      call->open = false;
+      call->count = 8;
+      if (beside) call->bucket = {8};
+      bucket.use = CommunicatorUse::data;
+      bucket.call = call;
+      launches.insert(rank == 0 || rank == 3 ? last.base() - 1 : last.base(), bucket);
+    }
+    return check_launches(of.lowered, of.layout, {}, plan, order);
+  };
+  CHECK(problems(true, StreamOrder::concurrent).empty());
+  CHECK_FALSE(problems(true, StreamOrder::serial).empty());
+  CHECK_FALSE(problems(false, StreamOrder::concurrent).empty());
 }

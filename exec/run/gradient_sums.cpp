@@ -1,0 +1,69 @@
+#include "exec/run/gradient_sums.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace plumb::exec {
+
+GradientSums::GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport,
+                           const RankStages& stages, Device& device, const std::vector<int>& data_group)
+    : transport_(transport), stages_(stages), device_(device), data_group_(data_group) {
+  if (plan.software.data_overlap && data_group.size() > 1) {
+    overlapped_.emplace(plan, actions, transport.world(), device, data_group);
+  }
+}
+
+void GradientSums::begin_step() {
+  tied_added_ = false;
+  if (overlapped_) overlapped_->begin_step();
+}
+
+void GradientSums::before(const Action& action) {
+  if (overlapped_) overlapped_->prepare(action, stages_.held(action.stage));
+}
+
+void GradientSums::behind() {
+  if (overlapped_) overlapped_->complete();
+}
+
+void GradientSums::progress() {
+  if (overlapped_) overlapped_->progress();
+}
+
+void GradientSums::perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline) {
+  if (action.kind == ActionKind::reduce_gradient) add_tied_of_this_rank();
+  const RankStages::Reduction reduction = stages_.reduction(action);
+  event.peer = reduction.peer;
+  const bool on_device = device_.is_asynchronous();
+  if (on_device) moments.begin = device_.compute().record();
+  if (overlapped_ && reduction.peer < 0) take_overlapped(action, event, moments, deadline);
+  for (const DeviceFloats& gradient : reduction.gradients) {
+    sum(reduction.peer, {gradient.data, gradient.size}, deadline);
+    event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
+  }
+  if (on_device) moments.end = device_.compute().record();
+}
+
+void GradientSums::take_overlapped(const Action& action, Event& event, ActionMoments& moments,
+                                   Clock::time_point deadline) {
+  const OverlappedReduction::Sum done = overlapped_->finish(action.stage, deadline);
+  event.bytes += done.bytes;
+  moments.beside_since = done.first;
+  if (done.bytes > Bytes{} && !done.first) event.beside = event.start - seconds_of(done.begun);
+}
+
+// Without a peer with the ranks that train the same stage on other data.
+void GradientSums::sum(int peer, std::span<float> values, Clock::time_point deadline) {
+  if (peer < 0) return transport_.world().all_reduce(data_group_, values, deadline);
+  const int rank = transport_.rank();
+  const std::array pair{std::min(rank, peer), std::max(rank, peer)};
+  transport_.all_reduce(pair, values, deadline);
+}
+
+void GradientSums::add_tied_of_this_rank() {
+  if (tied_added_) return;
+  tied_added_ = true;
+  stages_.add_tied_gradients(device_.compute());
+}
+
+}  // namespace plumb::exec

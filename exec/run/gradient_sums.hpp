@@ -1,0 +1,52 @@
+// A rank's sums of gradients: with another rank of its pipeline, and with those that train its stages on other data.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "common/timeline/timeline.hpp"
+#include "exec/device/device.hpp"
+#include "exec/run/lane_transport.hpp"
+#include "exec/run/overlapped_reduction.hpp"
+#include "exec/run/rank_stages.hpp"
+#include "exec/run/step_moments.hpp"
+
+namespace plumb::exec {
+
+// Behind the backward or, over other data and where the plan's software says so, beside the last one of each stage.
+class GradientSums {
+ public:
+  // `actions`: the rank's list. `data_group`: ranks of the layout. All must outlive this.
+  GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport, const RankStages& stages,
+               Device& device, const std::vector<int>& data_group);
+
+  void begin_step();
+
+  // Around a compute action, within which calls throw as OverlappedReduction::prepare has it.
+  void before(const Action& action);
+  void behind();
+  // Takes on what has come. Never waits.
+  void progress();
+
+  // REDUCE_TIED or REDUCE_GRAD: fills in `event` all but its end, and of an asynchronous device `moments`. Throws as
+  // Transport::all_reduce.
+  void perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
+
+  // Both of a table whose ends stand on this rank: once a step, before they are summed with another rank's, or applied.
+  void add_tied_of_this_rank();
+
+ private:
+  void take_overlapped(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
+  void sum(int peer, std::span<float> values, Clock::time_point deadline);
+
+  LaneTransport& transport_;
+  const RankStages& stages_;
+  Device& device_;
+  const std::vector<int>& data_group_;
+  std::optional<OverlappedReduction> overlapped_;  // where the software reduces beside the backward
+  bool tied_added_ = false;
+};
+
+}  // namespace plumb::exec
