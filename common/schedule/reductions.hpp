@@ -1,5 +1,5 @@
-// Sums of gradients, REDUCE_TIED and REDUCE_GRAD: which action each of two ranks has for it, and what makes their
-// summands complete.
+// Sums of gradients, REDUCE_TIED and REDUCE_GRAD, and UNSHARD, which gathers weights: which action each of two ranks
+// has for it, and what makes their summands complete.
 #pragma once
 
 #include <vector>
@@ -10,6 +10,11 @@ namespace plumb {
 
 [[nodiscard]] constexpr bool is_reduction(ActionKind kind) {
   return kind == ActionKind::reduce_tied || kind == ActionKind::reduce_gradient;
+}
+
+// What a rank does together with others of a group, all at once.
+[[nodiscard]] constexpr bool is_collective(ActionKind kind) {
+  return is_reduction(kind) || kind == ActionKind::unshard;
 }
 
 // The other rank's action: of a tied embedding each rank names its own stage, the first or the last; the ranks of two

@@ -3,11 +3,18 @@
 #include <algorithm>
 #include <array>
 
+#include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/collectives/payloads.hpp"
+
 namespace plumb::exec {
 
 GradientSums::GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport,
                            const RankStages& stages, Device& device, const std::vector<int>& data_group)
-    : transport_(transport), stages_(stages), device_(device), data_group_(data_group) {
+    : transport_(transport),
+      stages_(stages),
+      device_(device),
+      data_group_(data_group),
+      shards_(state_shards(plan.layout) > 1) {
   if (plan.software.data_overlap && data_group.size() > 1) {
     overlapped_.emplace(plan, actions, transport.world(), device, data_group);
   }
@@ -54,10 +61,20 @@ void GradientSums::take_overlapped(const Action& action, Event& event, ActionMom
 
 // Without a peer with the ranks that train the same stage on other data.
 void GradientSums::sum(int peer, std::span<float> values, Clock::time_point deadline) {
+  if (peer < 0 && shards_) return sum_own_part(values, deadline);
   if (peer < 0) return transport_.world().all_reduce(data_group_, values, deadline);
   const int rank = transport_.rank();
   const std::array pair{std::min(rank, peer), std::max(rank, peer)};
   transport_.all_reduce(pair, values, deadline);
+}
+
+void GradientSums::sum_own_part(std::span<float> values, Clock::time_point deadline) {
+  Transport& world = transport_.world();
+  const std::vector<std::span<std::byte>> parts =
+      equal_parts(std::as_writable_bytes(values), data_group_.size(), sizeof(float));
+  const std::vector<std::span<const std::byte>> given(parts.begin(), parts.end());
+  Collectives(world).reduce_scatter(data_group_, given, parts[position_in(data_group_, world.rank())],
+                                    ElementType::fp32, deadline);
 }
 
 void GradientSums::add_tied_of_this_rank() {

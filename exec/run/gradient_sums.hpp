@@ -31,7 +31,7 @@ class GradientSums {
   void progress();
 
   // REDUCE_TIED or REDUCE_GRAD: fills in `event` all but its end, and of an asynchronous device `moments`. Throws as
-  // Transport::all_reduce.
+  // Transport::all_reduce or Collectives::reduce_scatter.
   void perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
 
   // Both of a table whose ends stand on this rank: once a step, before they are summed with another rank's, or applied.
@@ -40,11 +40,13 @@ class GradientSums {
  private:
   void take_overlapped(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
   void sum(int peer, std::span<float> values, Clock::time_point deadline);
+  void sum_own_part(std::span<float> values, Clock::time_point deadline);
 
   LaneTransport& transport_;
   const RankStages& stages_;
   Device& device_;
   const std::vector<int>& data_group_;
+  bool shards_;                                    // of the states: each rank needs its part of a sum
   std::optional<OverlappedReduction> overlapped_;  // where the software reduces beside the backward
   bool tied_added_ = false;
 };

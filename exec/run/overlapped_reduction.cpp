@@ -28,7 +28,10 @@ OverlappedReduction::OverlappedReduction(const Plan& plan, const std::vector<Act
       device_(device),
       data_group_(std::move(data_group)),
       bucket_(bucket_bytes(plan.software, static_cast<int>(data_group_.size()))) {
-  if (!device.is_asynchronous()) on_host_.emplace(world, data_group_);
+  const bool shards = state_shards(plan.layout) > 1;
+  if (!device.is_asynchronous()) {
+    on_host_.emplace(world, data_group_, shards ? SumsBeside::Gets::own_part : SumsBeside::Gets::whole);
+  }
 }
 
 void OverlappedReduction::prepare(const Action& action, Stage& stage) {
@@ -42,9 +45,9 @@ void OverlappedReduction::progress() {
 }
 
 OverlappedReduction::Sum OverlappedReduction::finish(std::int32_t stage, Clock::time_point deadline) {
-  if (on_host_) on_host_->finish(deadline);
   const auto found = sums_.find(stage);
   if (found == sums_.end()) return {};
+  if (on_host_) on_host_->finish(found->second.started, deadline);
   device_.compute().wait(found->second.last);
   return found->second;
 }
@@ -63,6 +66,7 @@ void OverlappedReduction::start(const std::vector<DeviceFloats>& bucket) {
     sum.bytes += bytes_of(gradient);
     if (on_host_) on_host_->start(gradient.on_host());
   }
+  if (on_host_) sum.started = on_host_->started();
   if (!on_host_) start_on_streams(bucket, sum);
 }
 

@@ -39,8 +39,9 @@ class OverlappedReduction {
     Clock::time_point begun = {};  // on a host when the first bucket started,
     MomentPtr first = {};          // on a device from when it could,
     MomentPtr last = {};           // and when the last one has ended
+    std::size_t started = 0;       // on a host: so many sums of all stages, up to its last
   };
-  // On a host waits for all, and throws as Collectives::all_reduce; on a device compute does.
+  // On a host waits for them, and throws as Collectives::all_reduce; on a device compute does.
   [[nodiscard]] Sum finish(std::int32_t stage, Clock::time_point deadline);
 
  private:

@@ -32,9 +32,10 @@ class Together {
     return {group(layout_, rank, MeshAxis::pipeline).front(), action};
   }
 
-  // Of a sum of gradients: two ranks of a lane, or all that train a stage on other data.
-  [[nodiscard]] LaneAction sum(const Event& event) const {
-    const bool of_data = event.action.kind == ActionKind::reduce_gradient && !sums_two_;
+  // Of a collective: two ranks of a lane, or all that train a stage on other data.
+  [[nodiscard]] LaneAction collective(const Event& event) const {
+    const ActionKind kind = event.action.kind;
+    const bool of_data = kind == ActionKind::unshard || (kind == ActionKind::reduce_gradient && !sums_two_);
     if (of_data) return {group(layout_, event.rank, MeshAxis::data).front(), event.action};
     return in_lane(event.rank, name_of_both(event.action));
   }
@@ -116,8 +117,8 @@ void place_evictions(const Schedule& lowered, const Together& together, std::vec
   }
 }
 
-// All ranks of a reduction see it from when the last one came until the last one left.
-void place_reductions(const Together& together, std::vector<Event>& events) {
+// All ranks of a collective see it from when the last one came until the last one left.
+void place_collectives(const Together& together, std::vector<Event>& events) {
   struct Interval {
     Seconds start;
     Seconds end;
@@ -125,15 +126,15 @@ void place_reductions(const Together& together, std::vector<Event>& events) {
   };
   std::map<LaneAction, Interval> of_all;
   for (const Event& event : events) {
-    if (!is_reduction(event.action.kind)) continue;
-    Interval& interval = of_all[together.sum(event)];
+    if (!is_collective(event.action.kind)) continue;
+    Interval& interval = of_all[together.collective(event)];
     interval.start = std::max(interval.start, event.start);
     interval.end = std::max(interval.end, event.end);
     interval.first = std::max(interval.first, event.start - event.beside);
   }
   for (Event& event : events) {
-    if (!is_reduction(event.action.kind)) continue;
-    const Interval& interval = of_all.at(together.sum(event));
+    if (!is_collective(event.action.kind)) continue;
+    const Interval& interval = of_all.at(together.collective(event));
     event.waited = interval.end - event.start;
     event.start = interval.start;
     event.end = interval.end;
@@ -156,7 +157,7 @@ MergedStep merge_step(const Schedule& lowered, const Together& together, const s
   }
   place_receives(together, events);
   place_evictions(lowered, together, events);
-  place_reductions(together, events);
+  place_collectives(together, events);
   // How unevenly the ranks leave the barrier is no part of the step.
   for (const Event& event : events) start = std::min(start, event.start);
   for (Event& event : events) {

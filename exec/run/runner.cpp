@@ -21,6 +21,7 @@
 #include "exec/run/rank_stages.hpp"
 #include "exec/run/step_moments.hpp"
 #include "exec/run/watchdog.hpp"
+#include "exec/run/weight_gathering.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -197,6 +198,9 @@ class RankRun {
         ActionMoments moments;
         sums_.perform(action, event, moments, deadline(start, waiting_time_));
         if (asynchronous_) here() = moments;
+      } else if (action.kind == ActionKind::unshard) {
+        event.bytes =
+            gather_weights(stages_.held(action.stage), transport_.world(), data_group_, deadline(start, waiting_time_));
       } else {
         compute(action);
       }

@@ -83,7 +83,9 @@ class Standing {
   [[nodiscard]] std::optional<Awaited> awaited(int rank) const {
     const std::optional<Action> action = action_at(lowered_, pipeline_rank(rank), of(rank));
     if (!action) return std::nullopt;
-    if (action->kind == ActionKind::reduce_gradient && replicas(lowered_) == 1) return awaited_in_sum(rank, *action);
+    const bool of_data =
+        action->kind == ActionKind::unshard || (action->kind == ActionKind::reduce_gradient && replicas(lowered_) == 1);
+    if (of_data) return awaited_in_group(rank, *action);
     std::optional<Awaited> found = awaited_by(lowered_, pipeline_rank(rank), *action);
     if (found) found->rank = lanes_[static_cast<std::size_t>(rank)].ranks.at(static_cast<std::size_t>(found->rank));
     return found;
@@ -119,8 +121,8 @@ class Standing {
     return found == theirs.end() ? std::nullopt : std::optional<std::int64_t>(found - theirs.begin());
   }
 
-  // Of a sum over data-parallel ranks: the first that has not come to it.
-  [[nodiscard]] std::optional<Awaited> awaited_in_sum(int rank, const Action& action) const {
+  // Of a collective of data-parallel ranks: the first that has not come to it.
+  [[nodiscard]] std::optional<Awaited> awaited_in_group(int rank, const Action& action) const {
     for (const int other : group(layout_, rank, MeshAxis::data)) {
       const Position& there = of(other);
       const bool has_come =

@@ -5,13 +5,14 @@
 
 #include <utility>
 
+#include "common/placement/collective.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/collectives/payloads.hpp"
 
 namespace plumb::exec {
 
-SumsBeside::SumsBeside(Transport& transport, std::vector<int> group)
-    : transport_(transport), group_(std::move(group)), position_(position_in(group_, transport.rank())) {}
+SumsBeside::SumsBeside(Transport& transport, std::vector<int> group, Gets gets)
+    : transport_(transport), group_(std::move(group)), position_(position_in(group_, transport.rank())), gets_(gets) {}
 
 std::size_t SumsBeside::before(std::size_t distance) const {
   return (position_ + group_.size() - distance) % group_.size();
@@ -23,7 +24,7 @@ void SumsBeside::start(std::span<float> values) {
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
     const std::size_t from = before(distance);
     transport_.expect(group_[from], Channel::collective, sum.parts[position_].size(), 1);
-    transport_.expect(group_[from], Channel::sums, sum.parts[from].size(), 1);
+    if (gets_ == Gets::whole) transport_.expect(group_[from], Channel::sums, sum.parts[from].size(), 1);
   }
   // From the next one around: so that not all talk to the same first.
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
@@ -34,26 +35,30 @@ void SumsBeside::start(std::span<float> values) {
 }
 
 void SumsBeside::progress() {
-  if (!idle()) advance(nullptr);
+  if (!idle()) advance(0, nullptr);
 }
 
-void SumsBeside::finish(Clock::time_point deadline) {
-  if (!idle()) advance(&deadline);
+void SumsBeside::finish(std::size_t count, Clock::time_point deadline) {
+  if (!idle()) advance(count, &deadline);
 }
 
-// Without a deadline: as far as it gets without waiting.
-void SumsBeside::advance(const Clock::time_point* deadline) {
+// Of those behind the first `count`, and without a deadline of all: as far as it gets without waiting.
+void SumsBeside::advance(std::size_t count, const Clock::time_point* deadline) {
+  const auto deadline_of = [&](std::size_t place) { return ended_ + place < count ? deadline : nullptr; };
   try {
-    while (added_ < sums_.size() && take_summands(sums_[added_], deadline)) add_and_send(sums_[added_++]);
-    while (added_ > 0 && take_sums(sums_.front(), deadline)) {
+    while (added_ < sums_.size() && take_summands(sums_[added_], deadline_of(added_))) add_and_send(sums_[added_++]);
+    while (added_ > 0 && take_sums(sums_.front(), deadline_of(0))) {
       sums_.pop_front();
       --added_;
+      ++ended_;
     }
   } catch (const Stopped&) {
     throw;
   } catch (const RunError& error) {
     throw RunError(fmt::format("rank {}", transport_.rank()),
-                   fmt::format("all-reduce over ranks {}{}: {}", fmt::join(group_, ", "), waits_for_, error.problem()),
+                   fmt::format("{} over ranks {}{}: {}",
+                               name_of(gets_ == Gets::whole ? Collective::all_reduce : Collective::reduce_scatter),
+                               fmt::join(group_, ", "), waits_for_, error.problem()),
                    error.hint());
   }
 }
@@ -84,12 +89,14 @@ void SumsBeside::add_and_send(Sum& sum) {
   add_received(own, position_, sum.summands, bytes_in(total), ElementType::fp32);
   copy(bytes_in(total), own);
   sum.summands.clear();
+  if (gets_ == Gets::own_part) return;
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
     transport_.send(group_[(position_ + distance) % group_.size()], Channel::sums, total);
   }
 }
 
 bool SumsBeside::take_sums(Sum& sum, const Clock::time_point* deadline) {
+  if (gets_ == Gets::own_part) return true;
   for (; sum.sums_from < group_.size(); ++sum.sums_from) {
     const std::size_t from = before(sum.sums_from);
     const std::optional<Payload> total = receive(from, Channel::sums, deadline);

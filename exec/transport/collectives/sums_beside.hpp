@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <span>
@@ -20,17 +21,22 @@ namespace plumb::exec {
 // sums in the same order; meanwhile they make no other collectives with each other.
 class SumsBeside {
  public:
+  // What each rank gets: the whole sum, or as of a reduce-scatter its own part by equal_parts.
+  enum class Gets : std::uint8_t { whole, own_part };
+
   // `transport`, whose Channel::collective and Channel::sums this uses, must outlive this.
-  SumsBeside(Transport& transport, std::vector<int> group);
+  SumsBeside(Transport& transport, std::vector<int> group, Gets gets = Gets::whole);
 
   // In place: until `finish` has returned nobody else touches the values.
   void start(std::span<float> values);
+  [[nodiscard]] std::size_t started() const { return ended_ + sums_.size(); }  // so many so far
 
   // Adds what has come and hands it on. Never waits. Throws as Transport::receive.
   void progress();
 
-  // Waits for all that were started. Throws as Collectives does.
-  void finish(Clock::time_point deadline);
+  // Waits for as many as that of those that were started, from the first on. Throws as Collectives does.
+  void finish(std::size_t count, Clock::time_point deadline);
+  void finish(Clock::time_point deadline) { finish(started(), deadline); }
 
   [[nodiscard]] bool idle() const { return sums_.empty(); }
 
@@ -45,7 +51,7 @@ class SumsBeside {
   [[nodiscard]] std::size_t before(std::size_t distance) const;
   // Nothing where there is no deadline, and no message yet.
   [[nodiscard]] std::optional<Payload> receive(std::size_t from, Channel channel, const Clock::time_point* deadline);
-  void advance(const Clock::time_point* deadline);
+  void advance(std::size_t count, const Clock::time_point* deadline);
   [[nodiscard]] bool take_summands(Sum& sum, const Clock::time_point* deadline);
   [[nodiscard]] bool take_sums(Sum& sum, const Clock::time_point* deadline);
   void add_and_send(Sum& sum);
@@ -53,7 +59,9 @@ class SumsBeside {
   Transport& transport_;
   std::vector<int> group_;
   std::size_t position_;
+  Gets gets_;
   std::deque<Sum> sums_;   // that have not ended
+  std::size_t ended_ = 0;  // before these
   std::size_t added_ = 0;  // of these, from the oldest: this rank's part is added and sent
   std::string waits_for_;  // for errors
 };

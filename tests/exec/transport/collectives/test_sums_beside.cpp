@@ -76,6 +76,43 @@ TEST_CASE("sums beside the rank's work have the bits and the bytes of all-reduce
   }
 }
 
+// As a reduce-scatter: the own part of an all-reduce's sum, and half of its bytes.
+TEST_CASE("sums of which each rank gets its own part have the bits of that part") {
+  const WorldKind world = world_kinds()[GENERATE(range(std::size_t{0}, world_kinds().size()))];
+  INFO(world.kind.name << ", " << world.ranks << " ranks");
+  const std::vector<int> group = all_ranks(world.ranks);
+  AllValues values;
+  unsigned seed = 20;
+  for (const std::size_t count : element_counts()) values.push_back(random_values<float>(world.ranks, count, seed++));
+  const auto whole =
+      outcomes(world.kind.make(world.ranks), values, [&](Transport& transport, std::vector<std::vector<float>>& own) {
+        for (auto& each : own) transport.all_reduce(group, each, in_seconds(60));
+      });
+  const auto parts =
+      outcomes(world.kind.make(world.ranks), values, [&](Transport& transport, std::vector<std::vector<float>>& own) {
+        SumsBeside sums(transport, group, SumsBeside::Gets::own_part);
+        for (auto& each : own) sums.start(each);
+        for (std::size_t count = 1; count <= own.size(); ++count) {  // one after the other, as far as each is needed
+          sums.finish(count, in_seconds(60));
+        }
+        if (!sums.idle() || sums.started() != own.size()) throw std::logic_error("not idle");
+      });
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    INFO("rank " << rank);
+    std::size_t received = 0;
+    for (std::size_t of = 0; of < values.size(); ++of) {
+      const std::size_t elements = parts[rank].sums[of].size();
+      const std::size_t first = begin_of_part(elements, group.size(), rank);
+      const std::size_t count = elements_of_part(elements, group.size(), rank);
+      received += count * sizeof(float) * (group.size() - 1);
+      CHECK(std::equal(parts[rank].sums[of].begin() + static_cast<std::ptrdiff_t>(first),
+                       parts[rank].sums[of].begin() + static_cast<std::ptrdiff_t>(first + count),
+                       whole[rank].sums[of].begin() + static_cast<std::ptrdiff_t>(first)));
+    }
+    if (group.size() > 1) CHECK(parts[rank].received.at(group) == Bytes{static_cast<std::int64_t>(received)});
+  }
+}
+
 TEST_CASE("a sum goes on to its end without a rank that waits, as long as all look at it") {
   for (const TransportKind& kind : transport_kinds()) {
     INFO(kind.name);

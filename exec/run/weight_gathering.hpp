@@ -1,0 +1,17 @@
+// UNSHARD: a stage's weights, of which each data-parallel rank has updated its part, on all of them.
+#pragma once
+
+#include <span>
+
+#include "common/base/units.hpp"
+#include "exec/stage/stage.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// Of each weight an all-gather of equal_parts, in place, in the order of the stage's list. `group`: ranks of `world`.
+// Returns the bytes of the whole weights. Throws as Collectives::all_gather.
+[[nodiscard]] Bytes gather_weights(Stage& stage, Transport& world, std::span<const int> group,
+                                   Clock::time_point deadline);
+
+}  // namespace plumb::exec
