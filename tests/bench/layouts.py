@@ -3,6 +3,7 @@
 
   tests/bench/layouts.py
   tests/bench/layouts.py --transports local,gloo --schedules zb-h1 --steps 10 --json rows.json
+  tests/bench/layouts.py --tied --sharding zero1
 
 Per layout, schedule and transport a small model is planned, trained and compared: the median step; by how much that step
 rebuilt from its own measured durations differs (replay); of the rank that is furthest off, measured over predicted peak
@@ -23,10 +24,10 @@ from statistics import median
 
 BIN = Path(__file__).resolve().parents[2] / "build/bin"
 SCENARIO = """\
-model: {{name: small, vocabulary: 1024, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, layers: "full/dense*{layers}"}}
+model: {{name: small, vocabulary: 1024, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, layers: "full/dense*{layers}", tied_embeddings: {tied}}}
 cluster: {{machine: local-cpu, ranks: {ranks}}}
 training: {{sequence: 128, global_batch: 16, microbatch: 1, precision: {precision}, optimizer: adamw}}
-layout: {{pipeline: {pipeline}, tensor: {{kind: 1d, degree: {tensor}, sequence_parallel: {sp}}}, data: {{degree: {data}}}}}
+layout: {{pipeline: {pipeline}, tensor: {{kind: 1d, degree: {tensor}, sequence_parallel: {sp}}}, data: {{degree: {data}, sharding: {sharding}}}}}
 schedule: {schedule}
 split: uniform
 """
@@ -46,12 +47,13 @@ def run(*words):
     return done.stdout
 
 
-def write_plan(folder, layout, schedule, precision):
+def write_plan(folder, layout, schedule, options):
     pipeline, tensor, data, sp = layout
     scenario, plan = folder / "scenario.yaml", folder / "plan.json"
     scenario.write_text(SCENARIO.format(layers=4 if pipeline < 4 else 8, ranks=pipeline * tensor * data,
                                         pipeline=pipeline, tensor=tensor, data=data, sp=str(sp).lower(),
-                                        schedule=schedule, precision=precision))
+                                        schedule=schedule, precision=options.precision,
+                                        tied=str(options.tied).lower(), sharding=options.sharding if data > 1 else "none"))
     run(BIN / "plumb", "plan", scenario, "-o", plan)
     return plan
 
@@ -77,6 +79,8 @@ def main():
     parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
     parser.add_argument("--transports", default="local")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--tied", action="store_true", help="embedding and head share their table")
+    parser.add_argument("--sharding", default="none", help="of the states, where there are data-parallel ranks")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--emulate", action="store_true", help="ranks wait the predicted times: for more ranks than cores")
     parser.add_argument("--json", type=Path, help="the rows into this file")
@@ -91,7 +95,7 @@ def main():
             ranks = pipeline * tensor * data
             name = f"pp{pipeline} tp{tensor} dp{data}{', sp' if sp else ''}"
             for schedule in args.schedules.split(",") if pipeline > 1 else ["1f1b"]:
-                plan = write_plan(Path(folder), layout, schedule, args.precision)
+                plan = write_plan(Path(folder), layout, schedule, args)
                 for transport in args.transports.split(","):
                     if transport != "local" and ranks > MOST_PROCESSES:
                         continue
