@@ -230,7 +230,7 @@ TEST_CASE("what cannot be a graph is refused: not lowered, costs of another size
   stuck.actions = {parse_actions("0F0 0B0 0F1 0B1"), parse_actions("1F1 1B1 1F0 1B0")};
   CHECK_THROWS_WITH(build_graph(lower(stuck, {}), costs), ContainsSubstring("deadlock"));
   Schedule foreign = lower(schedule, {});
-  foreign.actions[0].push_back(parse_action("0UNSHARD"));
+  foreign.actions[0].push_back(parse_action("0RESHARD"));
   CHECK_THROWS_WITH(build_graph(foreign, costs), ContainsSubstring("not built yet"));
   Schedule half = lower(schedule, {.tied_embeddings = true});
   std::erase(half.actions[0], parse_action("0REDUCE_TIED"));

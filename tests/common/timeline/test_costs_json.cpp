@@ -19,8 +19,25 @@ PipelineCosts random_costs(std::mt19937_64& random) {
   const auto bytes = [&] { return Bytes{count()}; };
   PipelineCosts costs;
   for (int i = 0; i < 5; ++i) {
-    costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(),
-                            bytes(), bytes(), bytes(), bytes(), bytes(), bytes()});
+    costs.stages.push_back({.forward = seconds(),
+                            .input_gradient = seconds(),
+                            .weight_gradient = seconds(),
+                            .hidden_in_backward = seconds(),
+                            .gradient_reduction = seconds(),
+                            .optimizer = seconds(),
+                            .parameters = count(),
+                            .parameter_bytes = bytes(),
+                            .gradient_bytes = bytes(),
+                            .tensor_gradient_bytes = bytes(),
+                            .optimizer_bytes = bytes(),
+                            .kept_bytes = bytes(),
+                            .kept_for_weight_bytes = bytes(),
+                            .forward_workspace_bytes = bytes(),
+                            .input_gradient_workspace_bytes = bytes(),
+                            .weight_gradient_workspace_bytes = bytes()});
+    if (i == 1) costs.stages.back().second_gradient_bytes = costs.stages.back().gradient_bytes / 2;
+    if (i == 2) costs.stages.back().weight_gathering = seconds();
+    if (i == 2) costs.stages.back().gathered_bytes = bytes();
     if (i == 3) costs.stages.back().slices = {{seconds(), seconds(), seconds(), seconds()}, {seconds()}};
     if (i == 4) costs.stages.back().slice_bytes = {{bytes(), bytes(), bytes(), bytes(), bytes()}, {bytes()}};
   }

@@ -260,7 +260,7 @@ TEST_CASE("swapped receives of one queue are crossed messages") {
 
 TEST_CASE("numbers out of range and kinds that are not built are malformed") {
   const Schedule valid = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
-  for (const char* text : {"2F0", "0F2", "0UNSHARD", "0STEP1", "1SEND_F0", "0RECV_F0"}) {
+  for (const char* text : {"2F0", "0F2", "0RESHARD", "0STEP1", "1SEND_F0", "0RECV_F0"}) {
     Schedule mutated = valid;
     mutated.actions[0].push_back(parse_action(text));
     CAPTURE(text);
