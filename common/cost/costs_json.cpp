@@ -17,6 +17,23 @@ static void fields(Archive& archive, ActionTimes& x) {
   archive("hidden_in_backward_s", x.hidden_in_backward);
 }
 
+// A key that only some costs have.
+template <class Archive>
+static void optional_bytes(Archive& archive, const char* key, Bytes& x) {
+  std::optional<Bytes> bytes;
+  if (x > Bytes{}) bytes = x;
+  archive(key, bytes);
+  if (bytes) x = *bytes;
+}
+
+template <class Archive, class T>
+static void optional_list(Archive& archive, const char* key, std::vector<T>& x) {
+  std::optional<std::vector<T>> list;
+  if (!x.empty()) list = x;
+  archive(key, list);
+  if (list) x = *list;
+}
+
 template <class Archive>
 static void fields(Archive& archive, SliceBytes& x) {
   archive("kept_bytes", x.kept);
@@ -25,15 +42,8 @@ static void fields(Archive& archive, SliceBytes& x) {
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
   archive("backward_workspace_bytes", x.backward_workspace);
-}
-
-// A key that only some costs have.
-template <class Archive, class T>
-static void optional_list(Archive& archive, const char* key, std::vector<T>& x) {
-  std::optional<std::vector<T>> list;
-  if (!x.empty()) list = x;
-  archive(key, list);
-  if (list) x = *list;
+  optional_bytes(archive, "gradients_taken_bytes", x.gradients_taken);
+  optional_bytes(archive, "gradients_left_bytes", x.gradients_left);
 }
 
 template <class Archive>
@@ -54,10 +64,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
   archive("backward_workspace_bytes", x.backward_workspace_bytes);
-  std::optional<Bytes> summands;  // a key that only stages have whose gradients tensor parallelism adds up
-  if (x.tensor_gradient_bytes > Bytes{}) summands = x.tensor_gradient_bytes;
-  archive("tensor_gradient_bytes", summands);
-  if (summands) x.tensor_gradient_bytes = *summands;
+  optional_bytes(archive, "tensor_gradient_bytes", x.tensor_gradient_bytes);
   optional_list(archive, "slices", x.slices);
   optional_list(archive, "slice_bytes", x.slice_bytes);
 }
@@ -131,7 +138,9 @@ void require_amounts_of_cost(const JsonValue& cost) {
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",
                                    "input_gradient_workspace_bytes", "weight_gradient_workspace_bytes"});
-    if ((*slices)[i].find("backward_workspace_bytes")) require_amounts((*slices)[i], {"backward_workspace_bytes"});
+    for (const char* key : {"backward_workspace_bytes", "gradients_taken_bytes", "gradients_left_bytes"}) {
+      if ((*slices)[i].find(key)) require_amounts((*slices)[i], {key});
+    }
   }
 }
 

@@ -174,6 +174,7 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
   const SliceBytes bytes = bytes_of(costs.stages[static_cast<std::size_t>(action.stage)], action.microbatch);
   const Bytes kept = bytes.kept;
   const Bytes for_weight = bytes.kept_for_weight;
+  const Bytes handed_back = bytes.gradients_left - bytes.gradients_taken;
   const Bytes boundary = boundary_of_stage(costs, action.stage, action.microbatch);
   const Bytes input = action.stage > 0 ? boundary : Bytes{};
   const Bytes gradient = action.stage < last ? boundary : Bytes{};
@@ -189,7 +190,8 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
     }
     case ActionKind::input_gradient: {
       const Bytes workspace = bytes.input_gradient_workspace;
-      return {{.messages = -gradient, .workspace = workspace}, {.kept = for_weight - kept, .workspace = -workspace}};
+      return {{.messages = -gradient, .workspace = workspace},
+              {.kept = for_weight - kept + handed_back, .workspace = -workspace}};
     }
     case ActionKind::weight_gradient: {
       const Bytes workspace = bytes.weight_gradient_workspace;
@@ -197,7 +199,7 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
     }
     default: {  // B
       const Bytes workspace = backward_workspace(bytes);
-      return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
+      return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept + handed_back, .workspace = -workspace}};
     }
   }
 }

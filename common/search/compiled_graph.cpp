@@ -20,6 +20,7 @@ class GraphCompiler {
   GraphCompiler(const Schedule& lowered, const PipelineCosts& costs)
       : schedule_(lowered), graph_(build_graph(lowered, costs)), position_(graph_.nodes.size(), 0) {
     compiled_.microbatches = whole_microbatches(lowered);
+    compiled_.slices = lowered.slices;
     compiled_.graph_nodes = graph_.nodes.size();
     compiled_.durations.push_back({});
     messages_.assign(graph_.rank_order.size() * graph_.rank_order.size(), joining);
@@ -163,13 +164,14 @@ class GraphCompiler {
   void add_memory(const std::vector<NodeId>& order) {
     const ActionIndex index = index_actions(schedule_);
     compiled_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
-    std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * action_kinds * 2);
+    std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * action_kinds * 2 *
+                            static_cast<std::size_t>(schedule_.slices));
     for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
       auto& rank = compiled_.ranks[static_cast<std::size_t>(node.rank)];
       if (node.kind == NodeKind::compute) {
         const bool redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere;
-        const std::uint32_t footprint = footprint_index(node.action, redone);
+        const std::uint32_t footprint = footprint_index(node.action, redone, schedule_.slices);
         rank.actions.push_back({.position = position_[id], .footprint = footprint});
         if (!known[footprint]) {
           known[footprint] = true;

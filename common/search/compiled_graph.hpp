@@ -31,7 +31,7 @@ struct CompiledAction {
   std::uint32_t footprint = 0;  // index, see footprint_index
 };
 struct CompiledFootprint {
-  Action action = {};  // of any microbatch
+  Action action = {};  // of any microbatch, or of any one's same slice
   bool redone = false;
   std::uint32_t index = 0;
 };
@@ -46,10 +46,13 @@ struct CompiledRank {
   std::vector<CompiledArrival> arrivals = {};
 };
 
-[[nodiscard]] inline std::uint32_t footprint_index(const Action& action, bool redone) {
+// Of a schedule with so many slices a sequence.
+[[nodiscard]] inline std::uint32_t footprint_index(const Action& action, bool redone, int slices) {
   constexpr auto kinds = static_cast<std::uint32_t>(compute_kinds.size());
-  return (static_cast<std::uint32_t>(action.stage) * kinds + static_cast<std::uint32_t>(action.kind)) * 2 +
-         (redone ? 1U : 0U);
+  const std::uint32_t of_kind =
+      (static_cast<std::uint32_t>(action.stage) * kinds + static_cast<std::uint32_t>(action.kind)) * 2 +
+      (redone ? 1U : 0U);
+  return of_kind * static_cast<std::uint32_t>(slices) + static_cast<std::uint32_t>(action.microbatch % slices);
 }
 
 // A run of nodes that may stand any number of times more: the same positions relative to each other, again and again.
@@ -64,6 +67,7 @@ struct CompiledLoop {
 
 struct CompiledGraph {
   int microbatches = 1;         // that it was built for
+  int slices = 1;               // of each sequence
   std::size_t graph_nodes = 0;  // of its ScheduleGraph
   std::vector<CompiledNode> nodes = {};
   std::vector<std::uint32_t> sinks = {};  // positions that nothing waits for

@@ -47,7 +47,7 @@ void sort_nearly_sorted(std::vector<Arrival>& arrivals) {
 // message that has not arrived.
 void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts& costs) {
   const auto stage_count = static_cast<std::int32_t>(costs.stages.size());
-  changes_.resize(costs.stages.size() * compute_kinds.size() * 2);
+  changes_.resize(costs.stages.size() * compute_kinds.size() * 2 * static_cast<std::size_t>(compiled.slices));
   for (const auto& [action, redone, index] : compiled.footprints) {
     const bool forward = action.kind == ActionKind::forward;
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;

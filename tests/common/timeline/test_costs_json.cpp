@@ -22,7 +22,9 @@ PipelineCosts random_costs(std::mt19937_64& random) {
     costs.stages.push_back({seconds(), seconds(), seconds(), seconds(), seconds(), seconds(), count(), bytes(), bytes(),
                             bytes(), bytes(), bytes(), bytes(), bytes(), bytes()});
     if (i == 3) costs.stages.back().slices = {{seconds(), seconds(), seconds(), seconds()}, {seconds()}};
-    if (i == 4) costs.stages.back().slice_bytes = {{bytes(), bytes(), bytes(), bytes(), bytes()}, {bytes()}};
+    if (i == 4)
+      costs.stages.back().slice_bytes = {{bytes(), bytes(), bytes(), bytes(), bytes(), {}, bytes(), bytes()},
+                                         {bytes()}};
   }
   costs.slice_tokens = {1536, 512};
   costs.slice_gathering = {seconds(), seconds()};
