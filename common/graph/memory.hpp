@@ -9,7 +9,7 @@
 namespace plumb {
 
 struct RankMemory {
-  Bytes parameter_bytes;
+  Bytes parameter_bytes;  // of all versions of the weights that are there at the peak
   Bytes gradient_bytes;
   Bytes optimizer_bytes;
   Bytes peak_bytes;  // of all together

@@ -236,6 +236,26 @@ TEST_CASE("1F1B on two ranks, by hand") {
   CHECK(to_string(memory[1].peak.action) == "1B0");
 }
 
+// Rank 0 of 4 with 6 microbatches: from F5 to the end of B2 it holds four and the weights of updates 0, 1 and 2; then
+// STEP 2 makes a fourth version, when three are left. Each keeps 100.
+TEST_CASE("PipeDream's versions of the weights count while they are there, by hand") {
+  for (const auto& [weights, versions, activations] : {std::tuple{10, 3, 4}, std::tuple{1000, 4, 3}}) {
+    PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+    for (ComputeCost& stage : costs.stages) {
+      stage.parameter_bytes = {weights};
+      stage.kept_bytes = {100};
+    }
+    const Schedule schedule = lower(generate_schedule("pipedream", {.ranks = 4, .microbatches = 6}), {});
+    const ScheduleGraph graph = build_graph(schedule, costs);
+    const RankMemory memory = memory_over_time(graph, evaluate(graph), costs, schedule)[0];
+    CHECK(memory.parameter_bytes.value == versions * weights);
+    CHECK(sum(memory.peak.held).value == activations * 100);
+    CHECK(memory.peak_bytes.value == versions * weights + activations * 100);
+    CHECK(memory.over_time.front().bytes.value == weights + 100);  // F0 begins
+    CHECK(memory.over_time.back().bytes.value == weights);
+  }
+}
+
 TEST_CASE("what waits at a slow rank counts as messages until it is taken") {
   PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}});
   costs.boundary_bytes = {10};
