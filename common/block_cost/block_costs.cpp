@@ -4,11 +4,12 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <variant>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/block_cost/block_work.hpp"
+#include "common/block_cost/handed_on.hpp"
 #include "common/cost/profile_noise.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/model/lora.hpp"
@@ -131,15 +132,14 @@ ComputeCost analytic_cost_of(const Scenario& scenario, std::size_t block, Slice 
   return analytic_cost(loaded, scenario, slice);
 }
 
-SliceLengths lengths_of(const std::vector<Slice>& slices) {
-  const auto other = [&](const Slice& slice) { return slice.tokens != slices.front().tokens; };
-  return std::ranges::any_of(slices, other) ? SliceLengths::different : SliceLengths::equal;
+bool are_equal(const std::vector<Slice>& slices) {
+  return std::ranges::all_of(slices, [&](const Slice& slice) { return slice.tokens == slices.front().tokens; });
 }
 
 ComputeCost analytic_cost_of_slices(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   std::vector<ComputeCost> all;
   for (const Slice& slice : slices) all.push_back(analytic_cost_of(scenario, block, slice));
-  return of_slices(all, lengths_of(slices));
+  return of_slices(all);
 }
 
 constexpr std::array phases{&SlicePart::forward, &SlicePart::input_gradient, &SlicePart::weight_gradient};
@@ -188,7 +188,7 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
   set_states(cost, own, scenario);
   const auto count = static_cast<std::int64_t>(slices.size());
   const bool make_up_all = slices.front().tokens * count == scenario.training.sequence;
-  if (lengths_of(slices) == SliceLengths::equal && make_up_all) {
+  if (are_equal(slices) && make_up_all) {
     return with_collectives(per_slice(cost, static_cast<int>(count)), scenario, block, slices.front());
   }
   const SlicePart whole = flops_of(scenario, block, {});
@@ -197,38 +197,17 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
     const SlicePart part = part_by_flops(flops_of(scenario, block, slice), whole);
     all.push_back(with_collectives(part_of(cost, part), scenario, block, slice));
   }
-  return of_slices(all, SliceLengths::different);
+  return of_slices(all);
 }
 
-// Keys and values of one token of a microbatch, of all that later tokens read of a layer; one rank's.
-double keys_and_values(const Scenario& scenario, std::size_t block) {
-  const Training& training = scenario.training;
-  const PlacedBlock placed = place_block(scenario.model, block, scenario.layout.tensor,
-                                         {.sequences = training.microbatch, .sequence = training.sequence});
-  std::int64_t all = 0;
-  for (const PlacedSite& site : placed.sites) {
-    if (site.kind != OperationKind::attention) continue;
-    for (std::size_t read = 1; read < site.inputs.size(); ++read) all += elements(site.inputs[read].local);
-  }
-  return static_cast<double>(all * element_bytes(training.precision)) / static_cast<double>(training.sequence);
-}
-
-// By slice; the last one hands nothing on.
-std::vector<Bytes> kept_if_redone(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
-  const Training& training = scenario.training;
-  const auto* const attention = std::get_if<SoftmaxAttention>(&scenario.model.layers[block - 1].mixer);
-  const bool redoes =
-      training.recompute.mode != RecomputeMode::none && training.recompute.mode != RecomputeMode::selective;
-  const double each = redoes && slices.size() > 1 ? keys_and_values(scenario, block) : 0;
+// By slice: its input and what it hands on.
+std::vector<Bytes> kept_if_redone(const Scenario& scenario, const std::vector<Slice>& slices,
+                                  const std::vector<HandedOn>& handed) {
   const Bytes boundary = boundary_of_rank(scenario);
   std::vector<Bytes> all;
-  for (const Slice& slice : slices) {
-    const bool is_last = slice.before + slice.tokens >= training.sequence;
-    const std::int64_t window =
-        attention != nullptr ? attention->window.value_or(training.sequence) : training.sequence;
-    const std::int64_t seen = is_last ? 0 : std::min(slice.tokens, window - 1);
-    all.push_back(bytes_of_tokens(boundary, slice.tokens, training.sequence) +
-                  Bytes{std::llround(each * static_cast<double>(seen))});
+  for (std::size_t n = 0; n < slices.size(); ++n) {
+    all.push_back(bytes_of_tokens(boundary, slices[n].tokens, scenario.training.sequence) +
+                  (handed.empty() ? Bytes{} : handed[n].all));
   }
   return all;
 }
@@ -297,9 +276,11 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
     costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
                                      : analytic_cost_of_slices(at, block, slices));
     if (!is_layer(block)) continue;
-    costs.back().kept_if_redone = kept_if_redone(at, block, slices);
+    const std::vector<HandedOn> handed = handed_on(at, block, slices);
+    costs.back().kept_if_redone = kept_if_redone(at, slices, handed);
     const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
-    if (redoes_all && goes_back) costs.back() = redone_in_backward(costs.back());
+    if (goes_back) costs.back() = handing_on(std::move(costs.back()), handed);
+    if (redoes_all && goes_back) costs.back() = redone_in_backward(std::move(costs.back()));
   }
   require_countable_batch(costs, at, static_cast<double>(slices.size()));
   return costs;

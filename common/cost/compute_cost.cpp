@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "common/schedule/slices.hpp"
@@ -10,7 +11,8 @@ namespace plumb {
 
 Bytes backward_workspace(const SliceBytes& bytes) {
   return bytes.backward_workspace.value_or(
-      std::max(bytes.input_gradient_workspace, bytes.kept_for_weight + bytes.weight_gradient_workspace - bytes.kept));
+      std::max(bytes.input_gradient_workspace, bytes.kept_for_weight + bytes.weight_gradient_workspace +
+                                                   bytes.gradients_left - bytes.gradients_taken - bytes.kept));
 }
 
 namespace {
@@ -59,7 +61,9 @@ SliceBytes own_bytes(const ComputeCost& cost) {
           cost.forward_workspace_bytes,
           cost.input_gradient_workspace_bytes,
           cost.weight_gradient_workspace_bytes,
-          cost.backward_workspace_bytes};
+          cost.backward_workspace_bytes,
+          {},
+          {}};
 }
 
 void set_bytes(ComputeCost& cost, const SliceBytes& bytes) {
@@ -101,9 +105,11 @@ SliceBytes bytes_in_sequence(const std::vector<SliceBytes>& blocks) {
   for (const SliceBytes& block : blocks) {
     sum.kept += block.kept;
     sum.kept_for_weight += block.kept_for_weight;
+    sum.gradients_taken += block.gradients_taken;
+    sum.gradients_left += block.gradients_left;
     worst_forward = std::max(worst_forward, sum.kept + block.forward_workspace);
   }
-  // B: the blocks behind hold nothing, those before it all that F kept.
+  // B: the blocks behind hold only what they leave to earlier slices, those before it all that F kept.
   Bytes held_in_backward = sum.kept;
   Bytes worst_backward = held_in_backward;
   // I: the blocks behind hold what W needs, this one and those before it all that F kept. W: those behind hold nothing.
@@ -115,8 +121,9 @@ SliceBytes bytes_in_sequence(const std::vector<SliceBytes>& blocks) {
     worst_input = std::max(worst_input, held_in_input + block->input_gradient_workspace);
     worst_weight = std::max(worst_weight, held_in_weight + block->weight_gradient_workspace);
     worst_backward = std::max(worst_backward, held_in_backward + backward_workspace(*block));
-    held_in_backward -= block->kept;
-    held_in_input += block->kept_for_weight - block->kept;
+    const Bytes left = block->gradients_left - block->gradients_taken;
+    held_in_backward += left - block->kept;
+    held_in_input += left + block->kept_for_weight - block->kept;
     held_in_weight -= block->kept_for_weight;
   }
   sum.forward_workspace = worst_forward - sum.kept;
@@ -166,11 +173,11 @@ SliceBytes bytes_of(const ComputeCost& cost, int microbatch) {
 namespace {
 
 template <class Pick>
-ComputeCost as_one_slice(ComputeCost cost, const Pick& pick) {
-  if (cost.slice_bytes.empty()) return cost;
-  SliceBytes picked = cost.slice_bytes.front();
+ComputeCost as_one_slice(ComputeCost cost, const std::vector<SliceBytes>& slices, const Pick& pick) {
+  if (slices.empty()) return cost;
+  SliceBytes picked = slices.front();
   Bytes backward = backward_workspace(picked);
-  for (const SliceBytes& slice : cost.slice_bytes) {
+  for (const SliceBytes& slice : slices) {
     for (const auto bytes : {&SliceBytes::kept, &SliceBytes::kept_for_weight, &SliceBytes::forward_workspace,
                              &SliceBytes::input_gradient_workspace, &SliceBytes::weight_gradient_workspace}) {
       picked.*bytes = pick(picked.*bytes, slice.*bytes);
@@ -185,11 +192,14 @@ ComputeCost as_one_slice(ComputeCost cost, const Pick& pick) {
 }  // namespace
 
 ComputeCost as_largest_slice(ComputeCost cost) {
-  return as_one_slice(std::move(cost), [](Bytes a, Bytes b) { return std::max(a, b); });
+  std::vector<SliceBytes> slices = cost.slice_bytes;
+  for (SliceBytes& slice : slices) slice.kept += slice.gradients_taken;
+  return as_one_slice(std::move(cost), slices, [](Bytes a, Bytes b) { return std::max(a, b); });
 }
 
 ComputeCost as_smallest_slice(ComputeCost cost) {
-  return as_one_slice(std::move(cost), [](Bytes a, Bytes b) { return std::min(a, b); });
+  const std::vector<SliceBytes> slices = cost.slice_bytes;
+  return as_one_slice(std::move(cost), slices, [](Bytes a, Bytes b) { return std::min(a, b); });
 }
 
 Seconds backward_time(const ActionTimes& times) {
@@ -204,6 +214,10 @@ Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
 
 namespace {
 
+void list_slices(ComputeCost& cost, std::size_t count) {
+  if (cost.slice_bytes.empty()) cost.slice_bytes.assign(count, own_bytes(cost));
+}
+
 SliceBytes keeping_only(SliceBytes bytes, Bytes kept) {
   bytes.input_gradient_workspace += bytes.kept - kept;
   bytes.forward_workspace += bytes.kept - kept;
@@ -217,16 +231,28 @@ SliceBytes keeping_only(SliceBytes bytes, Bytes kept) {
 ComputeCost redone_in_backward(ComputeCost layer) {
   layer.input_gradient += layer.forward;
   for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward;
+  const std::vector<Bytes>& kept = layer.kept_if_redone;
+  if (std::ranges::adjacent_find(kept, std::not_equal_to<>()) != kept.end()) list_slices(layer, kept.size());
   for (std::size_t slice = 0; slice < layer.slice_bytes.size(); ++slice) {
-    layer.slice_bytes[slice] = keeping_only(layer.slice_bytes[slice], layer.kept_if_redone.at(slice));
+    layer.slice_bytes[slice] = keeping_only(layer.slice_bytes[slice], kept.at(slice));
   }
-  if (!layer.slice_bytes.empty()) {
-    set_bytes(layer, together(layer.slice_bytes));
-    return layer;
+  set_bytes(layer,
+            layer.slice_bytes.empty() ? keeping_only(own_bytes(layer), kept.front()) : together(layer.slice_bytes));
+  return layer;
+}
+
+ComputeCost handing_on(ComputeCost layer, const std::vector<HandedOn>& slices) {
+  if (slices.empty()) return layer;
+  list_slices(layer, slices.size());
+  for (std::size_t n = 0; n < slices.size(); ++n) {
+    SliceBytes& bytes = layer.slice_bytes[n];
+    bytes.kept += slices[n].beside;
+    bytes.gradients_taken = slices[n].all;
+    bytes.gradients_left = slices[n].gradients_left;
+    bytes.input_gradient_workspace += slices[n].gradients_left;
+    if (bytes.backward_workspace) *bytes.backward_workspace += slices[n].gradients_left;
   }
-  Bytes all;
-  for (const Bytes slice : layer.kept_if_redone) all += slice;
-  set_bytes(layer, keeping_only(own_bytes(layer), all / std::ssize(layer.kept_if_redone)));
+  set_bytes(layer, together(layer.slice_bytes));
   return layer;
 }
 
@@ -236,8 +262,7 @@ ComputeCost backward_in_two(ComputeCost cost) {
   return cost;
 }
 
-// What slices hand to each other is not counted: states, and gradients of keys and values.
-ComputeCost of_slices(const std::vector<ComputeCost>& slices, SliceLengths lengths) {
+ComputeCost of_slices(const std::vector<ComputeCost>& slices) {
   ComputeCost cost = slices.front();
   const bool alike = std::ranges::all_of(slices, [&](const ComputeCost& slice) { return slice == slices.front(); });
   if (alike) return cost;
@@ -253,7 +278,7 @@ ComputeCost of_slices(const std::vector<ComputeCost>& slices, SliceLengths lengt
     bytes.push_back(own_bytes(slice));
   }
   set_bytes(cost, together(bytes));
-  if (lengths == SliceLengths::different) cost.slice_bytes = std::move(bytes);
+  if (std::ranges::adjacent_find(bytes, std::not_equal_to<>()) != bytes.end()) cost.slice_bytes = std::move(bytes);
   return cost;
 }
 

@@ -24,7 +24,9 @@ struct ActionTimes {
   bool operator==(const ActionTimes&) const = default;
 };
 
-// What a block or stage needs for one slice of a microbatch's sequences, as ComputeCost has it.
+// What a block or stage needs for one slice of a microbatch's sequences, as ComputeCost has it. Gradients of what
+// slices hand on flow back: until the end of its I a slice has those that later ones made, and leaves some to earlier
+// ones. They are part of the worst moments.
 struct SliceBytes {
   Bytes kept = {};
   Bytes kept_for_weight = {};
@@ -32,7 +34,16 @@ struct SliceBytes {
   Bytes input_gradient_workspace = {};
   Bytes weight_gradient_workspace = {};
   std::optional<Bytes> backward_workspace = {};
+  Bytes gradients_taken = {};
+  Bytes gradients_left = {};
   bool operator==(const SliceBytes&) const = default;
+};
+
+// What a slice of a layer hands to later ones, from its F to the end of its I.
+struct HandedOn {
+  Bytes all;             // as large as the gradients of it that come back
+  Bytes beside;          // of that, what is not among what the layer keeps in any case
+  Bytes gradients_left;  // that its I is the first to make for earlier slices
 };
 
 // One block (embedding, a layer, or the head) or one stage, for one microbatch on one rank.
@@ -66,10 +77,10 @@ struct ComputeCost {
   // Of each slice of a sequence, where a schedule cuts it and they differ: times above are then the mean of these, kept
   // bytes the mean, workspaces the largest.
   std::vector<ActionTimes> slices = {};
-  // The same of bytes, where the slices have different numbers of tokens.
+  // The same of bytes, where they differ.
   std::vector<SliceBytes> slice_bytes = {};
-  // Of a layer, by slice: all that F keeps where it is redone inside the backward, its input and the keys and values
-  // that later slices of the sequence read. States that slices hand on are counted nowhere.
+  // Of a layer, by slice: all that F keeps where it is redone inside the backward, its input and what it hands on to
+  // later slices of the sequence.
   std::vector<Bytes> kept_if_redone = {};
   bool operator==(const ComputeCost&) const = default;
 };
@@ -85,6 +96,7 @@ struct ComputeCost {
 [[nodiscard]] SliceBytes bytes_of(const ComputeCost& cost, int microbatch);
 
 // As if each slice needed as much as the one that needs most of it, or least; where they are alike, the cost itself.
+// The most is kept with all gradients that later slices made, the least with none.
 [[nodiscard]] ComputeCost as_largest_slice(ComputeCost cost);
 [[nodiscard]] ComputeCost as_smallest_slice(ComputeCost cost);
 
@@ -99,17 +111,18 @@ struct ComputeCost {
 // F, I and W of one microbatch, and R where F is redone; of slices the mean.
 [[nodiscard]] Seconds microbatch_time(const ComputeCost& cost, bool recomputed);
 
-// A layer whose forward is done again inside its backward: F keeps what `kept_if_redone` says, of equal slices the
-// mean.
+// A layer whose forward is done again inside its backward: F keeps what `kept_if_redone` says.
 [[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer);
 
 // The same backward in two actions: nothing of I hides behind W.
 [[nodiscard]] ComputeCost backward_in_two(ComputeCost cost);
 
-// One block's costs, each of one slice of its microbatch, as one cost: its means, and each slice's times if they
-// differ; of slices of different lengths their bytes, too. What is counted once a step is the same in all.
-enum class SliceLengths : std::uint8_t { equal, different };
-[[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices, SliceLengths lengths = SliceLengths::equal);
+// One block's costs, each of one slice of its microbatch, as one cost: its means, and each slice's times and bytes if
+// they differ. What is counted once a step is the same in all.
+[[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices);
+
+// A layer that hands this on, by slice; empty: nothing.
+[[nodiscard]] ComputeCost handing_on(ComputeCost layer, const std::vector<HandedOn>& slices);
 
 // Where only the whole was measured: a slice has an even part of all times and bytes that grow with the tokens. That is
 // too little for matmuls, whose rate falls with fewer tokens, and takes attention of all slices for the mean.

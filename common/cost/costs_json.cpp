@@ -17,16 +17,6 @@ static void fields(Archive& archive, ActionTimes& x) {
   archive("hidden_in_backward_s", x.hidden_in_backward);
 }
 
-template <class Archive>
-static void fields(Archive& archive, SliceBytes& x) {
-  archive("kept_bytes", x.kept);
-  archive("kept_for_weight_bytes", x.kept_for_weight);
-  archive("forward_workspace_bytes", x.forward_workspace);
-  archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
-  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
-  archive("backward_workspace_bytes", x.backward_workspace);
-}
-
 // A key that only some costs have.
 template <class Archive, class T>
 static void optional_list(Archive& archive, const char* key, std::vector<T>& x) {
@@ -42,6 +32,18 @@ static void optional_amount(Archive& archive, const char* key, T& x) {
   if (x > T{}) amount = x;
   archive(key, amount);
   if (amount) x = *amount;
+}
+
+template <class Archive>
+static void fields(Archive& archive, SliceBytes& x) {
+  archive("kept_bytes", x.kept);
+  archive("kept_for_weight_bytes", x.kept_for_weight);
+  archive("forward_workspace_bytes", x.forward_workspace);
+  archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
+  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
+  archive("backward_workspace_bytes", x.backward_workspace);
+  optional_amount(archive, "gradients_taken_bytes", x.gradients_taken);
+  optional_amount(archive, "gradients_left_bytes", x.gradients_left);
 }
 
 template <class Archive>
@@ -144,7 +146,9 @@ void require_amounts_of_cost(const JsonValue& cost) {
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",
                                    "input_gradient_workspace_bytes", "weight_gradient_workspace_bytes"});
-    if ((*slices)[i].find("backward_workspace_bytes")) require_amounts((*slices)[i], {"backward_workspace_bytes"});
+    for (const char* key : {"backward_workspace_bytes", "gradients_taken_bytes", "gradients_left_bytes"}) {
+      if ((*slices)[i].find(key)) require_amounts((*slices)[i], {key});
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "common/graph/memory.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
@@ -18,6 +19,7 @@ void operator+=(HeldBytes& held, const HeldBytes& change) {
 struct Change {
   Seconds time;
   HeldBytes held;
+  Bytes weights = {};  // of versions more or less
 };
 
 class MemoryWalk {
@@ -29,7 +31,7 @@ class MemoryWalk {
         costs_(costs),
         schedule_(schedule),
         index_(index_actions(schedule)),
-        weight_versions_(weight_versions_kept(schedule)),
+        version_changes_(weight_version_changes(schedule)),
         changes_(schedule.actions.size()),
         producer_end_(2 * pair_count(schedule)) {}
 
@@ -65,16 +67,25 @@ class MemoryWalk {
     // A rank computes one thing at a time; engines that round must not make two of them overlap.
     Seconds free_from;
     for (const NodeId node : graph_.rank_order[rank]) {
-      if (graph_.nodes[node].kind != NodeKind::compute) continue;
       const Action& action = graph_.nodes[node].action;
       const Seconds start = std::max(evaluation_.start[node], free_from);
       const Seconds end = std::max(evaluation_.end[node], start);
+      add_versions(rank, action, start, end);
+      if (graph_.nodes[node].kind != NodeKind::compute) continue;
       const Footprint bytes = footprint(costs_, action, is_redone(action));
       changes_[rank].push_back({start, bytes.at_start});
       changes_[rank].push_back({end, bytes.at_end});
       add_boundary(rank, action, end);
       free_from = end;
     }
+  }
+
+  // What an update adds is there while it runs, what nothing needs any more until the backward that needed it ends.
+  void add_versions(std::size_t rank, const Action& action, Seconds start, Seconds end) {
+    const auto found = version_changes_.find(action);
+    if (found == version_changes_.end()) return;
+    const Bytes weights = costs_.stages[static_cast<std::size_t>(action.stage)].parameter_bytes * found->second;
+    changes_[rank].push_back({.time = weights > Bytes{} ? start : end, .held = {}, .weights = weights});
   }
 
   // What the action leaves for a neighbour: on its own rank it waits there as an input; else `add_transfer` needs to
@@ -118,7 +129,7 @@ class MemoryWalk {
     RankMemory memory;
     for (const int held : stages_of_rank(schedule_, static_cast<int>(rank))) {
       const auto stage = static_cast<std::size_t>(held);
-      memory.parameter_bytes += costs_.stages[stage].parameter_bytes * weight_versions_[stage];
+      memory.parameter_bytes += costs_.stages[stage].parameter_bytes;
       memory.gradient_bytes += costs_.stages[stage].gradient_bytes;
       memory.optimizer_bytes += costs_.stages[stage].optimizer_bytes;
     }
@@ -127,17 +138,23 @@ class MemoryWalk {
     memory.over_time.push_back({Seconds{}, fixed});
     std::vector<Change>& changes = changes_[rank];
     std::ranges::stable_sort(changes, {}, [](const Change& change) { return change.time; });
+    const Bytes one_version = memory.parameter_bytes;
     HeldBytes held;
+    Bytes more_versions;
     for (auto change = changes.begin(); change != changes.end();) {
       const Seconds time = change->time;
-      for (; change != changes.end() && change->time == time; ++change) held += change->held;
-      const Bytes level = fixed + sum(held);
+      for (; change != changes.end() && change->time == time; ++change) {
+        held += change->held;
+        more_versions += change->weights;
+      }
+      const Bytes level = fixed + more_versions + sum(held);
       if (level == memory.over_time.back().bytes) continue;
       if (time == memory.over_time.back().time) memory.over_time.pop_back();
       memory.over_time.push_back({time, level});
       if (level > memory.peak_bytes) {
         memory.peak_bytes = level;
         memory.peak = {.held = held, .time = time};
+        memory.parameter_bytes = one_version + more_versions;
       }
     }
     memory.peak.action = running_at(rank, memory.peak.time);
@@ -162,7 +179,7 @@ class MemoryWalk {
   const PipelineCosts& costs_;
   const Schedule& schedule_;
   const ActionIndex index_;
-  const std::vector<int> weight_versions_;    // per stage
+  const std::map<Action, int> version_changes_;
   std::vector<std::vector<Change>> changes_;  // per rank
   std::vector<Seconds> producer_end_;         // activations, then gradients, by stage and microbatch
 };
@@ -174,6 +191,7 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
   const SliceBytes bytes = bytes_of(costs.stages[static_cast<std::size_t>(action.stage)], action.microbatch);
   const Bytes kept = bytes.kept;
   const Bytes for_weight = bytes.kept_for_weight;
+  const Bytes handed_back = bytes.gradients_left - bytes.gradients_taken;
   const Bytes boundary = boundary_of_stage(costs, action.stage, action.microbatch);
   const Bytes input = action.stage > 0 ? boundary : Bytes{};
   const Bytes gradient = action.stage < last ? boundary : Bytes{};
@@ -189,7 +207,8 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
     }
     case ActionKind::input_gradient: {
       const Bytes workspace = bytes.input_gradient_workspace;
-      return {{.messages = -gradient, .workspace = workspace}, {.kept = for_weight - kept, .workspace = -workspace}};
+      return {{.messages = -gradient, .workspace = workspace},
+              {.kept = for_weight - kept + handed_back, .workspace = -workspace}};
     }
     case ActionKind::weight_gradient: {
       const Bytes workspace = bytes.weight_gradient_workspace;
@@ -197,7 +216,7 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
     }
     default: {  // B
       const Bytes workspace = backward_workspace(bytes);
-      return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept, .workspace = -workspace}};
+      return {{.messages = -gradient, .workspace = workspace}, {.kept = -kept + handed_back, .workspace = -workspace}};
     }
   }
 }

@@ -9,7 +9,7 @@
 namespace plumb {
 
 struct RankMemory {
-  Bytes parameter_bytes;
+  Bytes parameter_bytes;  // of all versions of the weights that are there at the peak
   Bytes gradient_bytes;
   Bytes optimizer_bytes;
   Bytes peak_bytes;  // of all together
@@ -18,11 +18,12 @@ struct RankMemory {
 };
 
 // F allocates kept bytes (only its input, one boundary, if R redoes it later; the first stage's input weighs nothing),
-// R the rest; I frees all but what W needs; W frees that; B frees all. Each action's workspace is alive while it runs;
-// of an F that is redone it is taken to be as large as without. A received activation counts from its arrival until F
-// takes it as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy counts
-// until it is there. Evicted activations count on both ranks while they are on their way. Of weights every version
-// counts that a rank keeps at a time. What lives for no time counts nothing.
+// R the rest; I frees all but what W needs; W frees that; B frees all. Of slices, I or B also frees the gradients that
+// later slices left to it, and leaves those that it makes for earlier ones. Each action's workspace is alive while it
+// runs; of an F that is redone it is taken to be as large as without. A received activation counts from its arrival
+// until F takes it as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy
+// counts until it is there. Evicted activations count on both ranks while they are on their way. Of weights every
+// version counts that a rank keeps at a time. What lives for no time counts nothing.
 [[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                                        const PipelineCosts& costs, const Schedule& schedule);
 

@@ -12,14 +12,17 @@ double chunk_length(const OperationList& list, std::int64_t chunk) { return std:
 // What autograd saves of the same chunked form made of matmuls, a triangular solve and elementwise operations, in fp32,
 // tensor by tensor as in exec/stage/primitives/delta_rule.cpp; the input and the output of the convolution, the gates,
 // z and y are counted with theirs. A batched matmul saves a copy of an operand whose heads stand behind its tokens.
-// States are carried over all chunks, but the first of a sequence begins with none.
+// States are carried over all chunks, but the first of a sequence begins with none, and behind the last one there is
+// none. Each chunk keeps the state that it hands on, also to the next slice.
 void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double element = list.element();
   const double heads = real(delta.value_heads);
   const double keys = heads * real(delta.key_dim);
   const double values = heads * real(delta.value_dim);
   const double chunk = chunk_length(list, delta.chunk);
-  const double carried = list.context().before > 0 ? 1 : 1 - 1 / std::ceil(list.sequence() / chunk);
+  const double all_but_one = 1 - 1 / std::ceil(list.sequence() / chunk);
+  const double taken = list.context().before > 0 ? 1 : all_but_one;
+  const double carried = list.context().after > 0 ? 1 : all_but_one;
   const auto keep = [&](const char* name, double bytes) {
     list.pass(name, OperationKind::elementwise, {}, {.until_input_gradient = bytes}).site = "linear.core";
   };
@@ -33,15 +36,23 @@ void keep_composed(OperationList& list, const GatedDelta& delta) {
                            "linear.key.copy_of_scores", "linear.scaled_key", "linear.scaled_key.copy"}) {
     keep(name, fp32_bytes * keys);
   }
-  for (const char* name : {"linear.grown_query", "linear.fading_key"}) keep(name, fp32_bytes * keys * carried);
+  keep("linear.grown_query", fp32_bytes * keys * taken);
+  keep("linear.fading_key", fp32_bytes * keys * carried);
   for (const char* name :
        {"linear.within", "linear.coupling", "linear.coupling.faded", "linear.scores", "linear.scores.faded"}) {
     keep(name, fp32_bytes * heads * chunk);
   }
   keep("linear.solved", fp32_bytes * (keys + values));
-  keep("linear.added", fp32_bytes * values * carried);
+  keep("linear.added", fp32_bytes * values * taken);
   keep("linear.states", fp32_bytes * keys * real(delta.value_dim) / chunk * carried);
   keep("linear.factors", (5 * fp32_bytes + element) * heads);  // norms of query and key, gates, decays
+}
+
+// Of a slice the convolution begins with the last inputs of the one before, which exec/stage/modules/gated_delta.cpp
+// puts in front of its own.
+void keep_inputs_before(Operation& conv, const OperationList& list, std::int64_t kernel) {
+  const double all = 1 + real(std::min(kernel - 1, list.context().before)) / list.sequence();
+  for (double* bytes : {&conv.kept_bytes, &conv.kept_for_weight_bytes, &conv.kept_as_input_bytes}) *bytes *= all;
 }
 
 }  // namespace
@@ -65,6 +76,7 @@ void add_recurrence(OperationList& list, const GatedDelta& delta) {
     list.matmul(name);
   }
   Operation& conv = list.convolution("linear.conv", 2 * keys + values, real(delta.conv_kernel));
+  keep_inputs_before(conv, list, delta.conv_kernel);
   if (list.context().composed) conv.kept_for_weight_bytes = 0;  // I leaves the gradient of its taps
   if (list.context().composed) keep_composed(list, delta);
   const double kernel_keeps = heads * (2 * fp32_bytes + element * chunk);

@@ -141,7 +141,7 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
                            [&](const ComputeCost& cost) {
                              const std::size_t bytes = cost.slice_bytes.size();
                              return (cost.slices.empty() || cost.slices.size() == slices) &&
-                                    (bytes == 0 || bytes == plan.schedule.slice_tokens.size());
+                                    (bytes == 0 || bytes == slices);
                            }),
        costs.at("stages"),
        "have times or bytes of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},

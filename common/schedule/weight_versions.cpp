@@ -47,13 +47,16 @@ std::vector<std::int32_t> weight_versions(const Schedule& schedule) {
   return versions;
 }
 
-std::vector<int> weight_versions_kept(const Schedule& schedule) {
+namespace {
+
+// Calls visit(action, versions that its stage has from it on) for every action that may change that.
+template <class Visit>
+void walk_versions(const Schedule& schedule, const Visit& visit) {
   const std::vector<std::int32_t> versions = weight_versions(schedule);
-  std::vector<int> most(schedule.rank_of_stage.size(), 1);
-  if (schedule.versions == WeightVersions::single) return most;
+  if (schedule.versions == WeightVersions::single) return;
   // Per stage, how many actions still need each version: every F that uses it (delayed versions are known beforehand)
   // and what ends its microbatch.
-  std::vector<std::map<std::int32_t, int>> needed(most.size());
+  std::vector<std::map<std::int32_t, int>> needed(schedule.rank_of_stage.size());
   const bool known = schedule.versions == WeightVersions::delayed;
   walk(schedule, [&](const Action& action, std::int32_t) {
     const bool needs = ends_microbatch(action) || (known && action.kind == ActionKind::forward);
@@ -61,7 +64,6 @@ std::vector<int> weight_versions_kept(const Schedule& schedule) {
   });
   walk(schedule, [&](const Action& action, std::int32_t newest) {
     auto& of_stage = needed[static_cast<std::size_t>(action.stage)];
-    const auto stage = static_cast<std::size_t>(action.stage);
     const auto use = [&](int by) {
       const std::int32_t version = versions[place_of(schedule, action)];
       if ((of_stage[version] += by) == 0) of_stage.erase(version);
@@ -72,12 +74,35 @@ std::vector<int> weight_versions_kept(const Schedule& schedule) {
       use(known ? -1 : 1);
     } else if (ends_microbatch(action)) {
       use(-1);
+    } else {
+      return;
     }
     int kept = of_stage.contains(newest) ? 0 : 1;
     for (const auto& [version, count] : of_stage) kept += version <= newest ? 1 : 0;
-    most[stage] = std::max(most[stage], kept);
+    visit(action, kept);
+  });
+}
+
+}  // namespace
+
+std::vector<int> weight_versions_kept(const Schedule& schedule) {
+  std::vector<int> most(schedule.rank_of_stage.size(), 1);
+  walk_versions(schedule, [&](const Action& action, int kept) {
+    int& of_stage = most[static_cast<std::size_t>(action.stage)];
+    of_stage = std::max(of_stage, kept);
   });
   return most;
+}
+
+std::map<Action, int> weight_version_changes(const Schedule& schedule) {
+  std::map<Action, int> changes;
+  std::vector<int> now(schedule.rank_of_stage.size(), 1);
+  walk_versions(schedule, [&](const Action& action, int kept) {
+    int& of_stage = now[static_cast<std::size_t>(action.stage)];
+    if (kept != of_stage) changes.emplace(action, kept - of_stage);
+    of_stage = kept;
+  });
+  return changes;
 }
 
 }  // namespace plumb

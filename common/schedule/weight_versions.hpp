@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "common/schedule/schedule.hpp"
@@ -17,5 +18,10 @@ namespace plumb {
 // Per stage, the most versions that its rank keeps at a time in the order of its list: the newest, those that
 // microbatches between their F and their last backward action use, and those that a later F will use.
 [[nodiscard]] std::vector<int> weight_versions_kept(const Schedule& schedule);
+
+// The actions that change how many versions their stage has, and by how many: a STEP adds one where the one that it
+// updates is still needed, what ends the last microbatch of a version that is not the newest takes one away. Each stage
+// begins a step with one. The schedule must be valid.
+[[nodiscard]] std::map<Action, int> weight_version_changes(const Schedule& schedule);
 
 }  // namespace plumb

@@ -13,13 +13,13 @@ namespace plumb {
 namespace {
 
 constexpr std::uint32_t joining = 0;  // the kind of nodes that only wait
-constexpr std::size_t action_kinds = static_cast<std::size_t>(ActionKind::optimizer_step) + 1;
 
 class GraphCompiler {
  public:
   GraphCompiler(const Schedule& lowered, const PipelineCosts& costs)
       : schedule_(lowered), graph_(build_graph(lowered, costs)), position_(graph_.nodes.size(), 0) {
     compiled_.microbatches = whole_microbatches(lowered);
+    compiled_.slices = lowered.slices;
     compiled_.graph_nodes = graph_.nodes.size();
     compiled_.durations.push_back({});
     messages_.assign(graph_.rank_order.size() * graph_.rank_order.size(), joining);
@@ -44,7 +44,6 @@ class GraphCompiler {
       if (successors(graph_, node).empty()) compiled_.sinks.push_back(position_[node]);
     }
     add_memory(order);
-    compiled_.weight_versions = weight_versions_kept(schedule_);
     compiled_.rank_of_stage = schedule_.rank_of_stage;
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       compiled_.stages_of_rank.push_back(stages_of_rank(schedule_, rank));
@@ -162,18 +161,24 @@ class GraphCompiler {
   // `order`: in which they were placed, so that positions ascend.
   void add_memory(const std::vector<NodeId>& order) {
     const ActionIndex index = index_actions(schedule_);
+    const std::map<Action, int> versions = weight_version_changes(schedule_);
     compiled_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
-    std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * action_kinds * 2);
+    std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * footprint_kinds *
+                            static_cast<std::size_t>(schedule_.slices));
     for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
       auto& rank = compiled_.ranks[static_cast<std::size_t>(node.rank)];
-      if (node.kind == NodeKind::compute) {
-        const bool redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere;
-        const std::uint32_t footprint = footprint_index(node.action, redone);
-        rank.actions.push_back({.position = position_[id], .footprint = footprint});
-        if (!known[footprint]) {
-          known[footprint] = true;
-          compiled_.footprints.push_back({.action = node.action, .redone = redone, .index = footprint});
+      const auto change = versions.find(node.action);
+      if (node.kind == NodeKind::compute || (node.kind == NodeKind::optimizer && change != versions.end())) {
+        CompiledFootprint footprint{
+            .action = node.action,
+            .redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere,
+            .versions = change != versions.end() ? change->second : 0};
+        footprint.index = footprint_index(footprint, schedule_.slices);
+        rank.actions.push_back({.position = position_[id], .footprint = footprint.index});
+        if (!known[footprint.index]) {
+          known[footprint.index] = true;
+          compiled_.footprints.push_back(footprint);
         }
       } else if (node.kind == NodeKind::transfer) {
         rank.arrivals.push_back({.position = position_[id], .received = true});

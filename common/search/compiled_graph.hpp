@@ -2,6 +2,8 @@
 // which cost is its duration. Timing it for new costs is one pass over arrays.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,14 +27,15 @@ struct DurationKind {
   int turns = 1;
 };
 
-// What a rank's compute action does to its memory.
+// What a rank's compute action, or an update that keeps the weights before it, does to its memory.
 struct CompiledAction {
   std::uint32_t position = 0;
   std::uint32_t footprint = 0;  // index, see footprint_index
 };
 struct CompiledFootprint {
-  Action action = {};  // of any microbatch
+  Action action = {};  // of any microbatch, or of any one's same slice
   bool redone = false;
+  int versions = 0;  // of the stage's weights more, or less
   std::uint32_t index = 0;
 };
 // A message that arrives: from then on it counts at its receiver and no longer at its sender.
@@ -46,10 +49,16 @@ struct CompiledRank {
   std::vector<CompiledArrival> arrivals = {};
 };
 
-[[nodiscard]] inline std::uint32_t footprint_index(const Action& action, bool redone) {
-  constexpr auto kinds = static_cast<std::uint32_t>(compute_kinds.size());
-  return (static_cast<std::uint32_t>(action.stage) * kinds + static_cast<std::uint32_t>(action.kind)) * 2 +
-         (redone ? 1U : 0U);
+inline constexpr std::size_t action_kinds = static_cast<std::size_t>(ActionKind::optimizer_step) + 1;
+inline constexpr std::size_t footprint_kinds = 4 * action_kinds;  // of a stage and slice
+
+// Of a schedule with so many slices a sequence.
+[[nodiscard]] inline std::uint32_t footprint_index(const CompiledFootprint& of, int slices) {
+  const std::size_t kind =
+      static_cast<std::size_t>(of.action.kind) * 4 + (of.redone ? 2 : 0) + (of.versions != 0 ? 1 : 0);
+  const auto slice = static_cast<std::size_t>(std::max(0, of.action.microbatch) % slices);
+  const std::size_t of_stage = static_cast<std::size_t>(of.action.stage) * footprint_kinds + kind;
+  return static_cast<std::uint32_t>(of_stage * static_cast<std::size_t>(slices) + slice);
 }
 
 // A run of nodes that may stand any number of times more: the same positions relative to each other, again and again.
@@ -64,13 +73,13 @@ struct CompiledLoop {
 
 struct CompiledGraph {
   int microbatches = 1;         // that it was built for
+  int slices = 1;               // of each sequence
   std::size_t graph_nodes = 0;  // of its ScheduleGraph
   std::vector<CompiledNode> nodes = {};
   std::vector<std::uint32_t> sinks = {};  // positions that nothing waits for
   std::vector<DurationKind> durations = {};
   std::vector<CompiledRank> ranks = {};
   std::vector<CompiledFootprint> footprints = {};  // that actions of the ranks have, each once
-  std::vector<int> weight_versions = {};           // per stage
   std::vector<std::vector<int>> stages_of_rank = {};
   std::vector<int> rank_of_stage = {};
   std::vector<CompiledLoop> loops = {};  // one behind the other: each stands as often as the others

@@ -47,17 +47,22 @@ void sort_nearly_sorted(std::vector<Arrival>& arrivals) {
 // message that has not arrived.
 void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts& costs) {
   const auto stage_count = static_cast<std::int32_t>(costs.stages.size());
-  changes_.resize(costs.stages.size() * compute_kinds.size() * 2);
-  for (const auto& [action, redone, index] : compiled.footprints) {
+  changes_.resize(costs.stages.size() * footprint_kinds * static_cast<std::size_t>(compiled.slices));
+  for (const auto& [action, redone, versions, index] : compiled.footprints) {
+    const Bytes weights = costs.stages[static_cast<std::size_t>(action.stage)].parameter_bytes * versions;
+    if (action.kind == ActionKind::optimizer_step) {
+      changes_[index] = {.at_start = weights.value, .own_at_start = weights.value};
+      continue;
+    }
     const bool forward = action.kind == ActionKind::forward;
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
     const bool takes = (forward && action.stage > 0) || (gradient && action.stage + 1 < stage_count);
     const bool makes = (forward && action.stage + 1 < stage_count) || (gradient && action.stage > 0);
     const Footprint bytes = footprint(costs, action, redone);
     changes_[index] = {.at_start = sum(bytes.at_start).value,
-                       .at_end = sum(bytes.at_end).value + (makes ? costs.boundary_bytes.value : 0),
+                       .at_end = (sum(bytes.at_end) + weights).value + (makes ? costs.boundary_bytes.value : 0),
                        .own_at_start = sum(bytes.at_start).value + (takes ? costs.boundary_bytes.value : 0),
-                       .own_at_end = sum(bytes.at_end).value};
+                       .own_at_end = (sum(bytes.at_end) + weights).value};
   }
   boundary_ = costs.boundary_bytes.value;
   fixed_.clear();
@@ -66,7 +71,7 @@ void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts&
     for (const int held : own) {
       const auto stage = static_cast<std::size_t>(held);
       const ComputeCost& cost = costs.stages[stage];
-      sum += cost.parameter_bytes * compiled.weight_versions[stage] + cost.gradient_bytes + cost.optimizer_bytes;
+      sum += cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes;
     }
     fixed_.push_back(sum.value);
   }

@@ -99,7 +99,7 @@ TEST_CASE("a layer that is redone inside its backward keeps its input, and I has
                           .forward_workspace_bytes = {7},
                           .input_gradient_workspace_bytes = {9},
                           .weight_gradient_workspace_bytes = {3},
-                          .kept_if_redone = {{12}, {8}}};  // of equal slices
+                          .kept_if_redone = {{10}}};
   const ComputeCost redone = redone_in_backward(layer);
   CHECK(redone.forward == layer.forward);
   CHECK(redone.input_gradient.value == 2 + 3);
@@ -111,6 +111,46 @@ TEST_CASE("a layer that is redone inside its backward keeps its input, and I has
   CHECK(redone.input_gradient_workspace_bytes.value == 40 + 9 - 10);
   CHECK(redone.kept_for_weight_bytes.value == 15);
   CHECK(redone.weight_gradient_workspace_bytes.value == 3);
+  CHECK(redone.slice_bytes.empty());
+}
+
+// The same in two equal slices, of which the second hands nothing on.
+TEST_CASE("of equal slices that are redone each keeps its own bytes") {
+  const ComputeCost redone = redone_in_backward({.kept_bytes = {40},
+                                                 .kept_for_weight_bytes = {15},
+                                                 .forward_workspace_bytes = {7},
+                                                 .input_gradient_workspace_bytes = {9},
+                                                 .weight_gradient_workspace_bytes = {3},
+                                                 .kept_if_redone = {{12}, {8}}});
+  for (const auto& [slice, kept] : {std::pair{0, 12}, std::pair{1, 8}}) {
+    const SliceBytes bytes = bytes_of(redone, slice);
+    CHECK(bytes.kept.value == kept);
+    CHECK(bytes.forward_workspace.value == 40 + 7 - kept);
+    CHECK(bytes.input_gradient_workspace.value == 40 + 9 - kept);
+    CHECK((bytes.kept_for_weight.value == 15 && bytes.weight_gradient_workspace.value == 3));
+  }
+  CHECK(redone.kept_bytes.value == 10);
+}
+
+// By hand: two layers that keep 40 and 20; slices of the first have a gradient of 6, of the second one of 5. The last
+// slice leaves them both.
+TEST_CASE("gradients that slices hand back are there from the backward that makes them to the one that takes them") {
+  const auto layer = [](std::int64_t kept, std::int64_t gradient) {
+    return handing_on({.kept_bytes = {kept}, .input_gradient_workspace_bytes = {3}},
+                      {{.all = {gradient}, .beside = {}, .gradients_left = {}},
+                       {.all = {}, .beside = {}, .gradients_left = {gradient}}});
+  };
+  const ComputeCost stage = in_sequence({layer(40, 6), layer(20, 5)});
+  const SliceBytes first = bytes_of(stage, 0);
+  CHECK((first.gradients_taken.value == 11 && first.gradients_left.value == 0));
+  CHECK(backward_workspace(first).value == 3);  // of the second layer, with all that is kept
+  const SliceBytes last = bytes_of(stage, 1);
+  CHECK((last.gradients_taken.value == 0 && last.gradients_left.value == 11));
+  CHECK(backward_workspace(last).value == 3 + 5);  // it makes its gradient before it frees what it keeps
+  // With little kept the first layer, which comes last, has the most: 10 kept, both gradients.
+  CHECK(backward_workspace(bytes_of(in_sequence({layer(10, 6), layer(4, 5)}), 1)).value == 10 - 14 + 3 + 5 + 6);
+  CHECK(as_largest_slice(stage).kept_bytes.value == 60 + 11);
+  CHECK(as_smallest_slice(stage).kept_bytes.value == 60);
 }
 
 TEST_CASE("a stage costs what its blocks do, the first with the embedding and the last with the head") {

@@ -47,6 +47,10 @@ PipelineCosts random_costs(std::mt19937& random, int stages) {
   return costs;
 }
 
+// Gradients that slices hand back: of even stages from the next slice to each, as of states, of odd ones all from the
+// last slice, as of keys and values.
+int maker_of_gradient(int stage, int slice, int slices) { return stage % 2 == 0 ? slice + 1 : slices - 1; }
+
 // All that lives when, action by action from the definitions in costs.hpp.
 std::vector<Tensor> tensors_of(const ScheduleGraph& graph, const Evaluation& times, const PipelineCosts& costs,
                                const Schedule& schedule) {
@@ -86,10 +90,20 @@ std::vector<Tensor> tensors_of(const ScheduleGraph& graph, const Evaluation& tim
       } else {
         all.push_back({rank, f.second, gradient.first, kept});
       }
+      const auto ended = [&](int of) {
+        const auto whole = when(ActionKind::backward, s, of);
+        return (whole != ran.end() ? whole : when(ActionKind::input_gradient, s, of))->second.second;
+      };
+      if (own.gradients_taken.value > 0) {
+        const int maker = k - static_cast<int>(slice) + maker_of_gradient(s, static_cast<int>(slice), schedule.slices);
+        all.push_back({rank, ended(maker), ended(k), own.gradients_taken.value});
+      }
       // I and W, or B which is one after the other.
       if (b != ran.end()) {
         const std::int64_t in_i = kept + own.input_gradient_workspace.value;
-        const std::int64_t in_w = for_weight + own.weight_gradient_workspace.value;
+        // I has freed and left gradients by then.
+        const std::int64_t in_w =
+            for_weight + own.weight_gradient_workspace.value + own.gradients_left.value - own.gradients_taken.value;
         all.push_back({rank, gradient.first, gradient.second, std::max(in_i, in_w)});
       } else {
         all.push_back({rank, gradient.first, gradient.second, kept + own.input_gradient_workspace.value});
@@ -169,7 +183,7 @@ TEST_CASE("memory over time is the sum of what is alive, for random schedules an
   }
 }
 
-TEST_CASE("slices of different lengths count their own bytes, kept, at work and on their way") {
+TEST_CASE("slices count their own bytes, kept, at work, on their way, and handed back") {
   std::mt19937 random(22);
   const auto bytes = [&](int from, int to) { return Bytes{std::uniform_int_distribution<int>(from, to)(random)}; };
   const auto seconds = [&] { return Seconds{static_cast<double>(bytes(1, 8).value)}; };
@@ -180,11 +194,18 @@ TEST_CASE("slices of different lengths count their own bytes, kept, at work and 
     PipelineCosts costs = random_costs(random, stages(schedule));
     costs.slice_tokens = schedule.slice_tokens;
     costs.boundary_bytes = {16 * std::ranges::max(schedule.slice_tokens)};
-    for (ComputeCost& stage : costs.stages) {
+    for (int s = 0; s < stages(schedule); ++s) {
+      ComputeCost& stage = costs.stages[static_cast<std::size_t>(s)];
       for (int slice = 0; slice < slices; ++slice) {
         stage.slices.push_back({seconds(), seconds(), seconds()});
         const Bytes kept = bytes(20, 90);
         stage.slice_bytes.push_back({kept, bytes(0, 20), bytes(0, 40), bytes(20, 40), bytes(0, 40)});
+      }
+      for (int slice = 0; slice + 1 < slices; ++slice) {
+        const Bytes gradient = bytes(1, 30);
+        stage.slice_bytes[static_cast<std::size_t>(slice)].gradients_taken = gradient;
+        const auto maker = static_cast<std::size_t>(maker_of_gradient(s, slice, slices));
+        stage.slice_bytes[maker].gradients_left += gradient;
       }
     }
     require_sum_of_alive(lower(schedule, {}), costs);
@@ -213,6 +234,26 @@ TEST_CASE("1F1B on two ranks, by hand") {
   CHECK(memory[0].peak.held.workspace.value == 30);
   CHECK(memory[1].peak_bytes.value == 1000 + 100 + 30);
   CHECK(to_string(memory[1].peak.action) == "1B0");
+}
+
+// Rank 0 of 4 with 6 microbatches: from F5 to the end of B2 it holds four and the weights of updates 0, 1 and 2; then
+// STEP 2 makes a fourth version, when three are left. Each keeps 100.
+TEST_CASE("PipeDream's versions of the weights count while they are there, by hand") {
+  for (const auto& [weights, versions, activations] : {std::tuple{10, 3, 4}, std::tuple{1000, 4, 3}}) {
+    PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
+    for (ComputeCost& stage : costs.stages) {
+      stage.parameter_bytes = {weights};
+      stage.kept_bytes = {100};
+    }
+    const Schedule schedule = lower(generate_schedule("pipedream", {.ranks = 4, .microbatches = 6}), {});
+    const ScheduleGraph graph = build_graph(schedule, costs);
+    const RankMemory memory = memory_over_time(graph, evaluate(graph), costs, schedule)[0];
+    CHECK(memory.parameter_bytes.value == versions * weights);
+    CHECK(sum(memory.peak.held).value == activations * 100);
+    CHECK(memory.peak_bytes.value == versions * weights + activations * 100);
+    CHECK(memory.over_time.front().bytes.value == weights + 100);  // F0 begins
+    CHECK(memory.over_time.back().bytes.value == weights);
+  }
 }
 
 TEST_CASE("what waits at a slow rank counts as messages until it is taken") {

@@ -40,10 +40,26 @@ TEST_CASE("tokens of slices stand in a plan, where they differ") {
 TEST_CASE("equal slices leave a plan as it was, however they are asked for") {
   const std::string plan = to_json(plan_of_slices("{name: seq-1f1b, slices: 4}"));
   CHECK(plan.find("slice_tokens") == std::string::npos);
-  CHECK(plan.find("slice_bytes") == std::string::npos);
   CHECK(to_json(plan_of_slices("{name: seq-1f1b, slices: [8, 8, 8, 8]}")) == plan);
   CHECK(to_json(plan_of_slices("\"seq-1f1b, slices of 8 + 8 + 8 + 8\"")) == plan);
   CHECK(to_json(plan_of_slices("{name: seq-1f1b, slices: 4, slices_by: average}")) == plan);
+}
+
+TEST_CASE("equal slices have bytes of their own where they hand something on") {
+  const Plan plan = plan_of_slices("{name: seq-1f1b, slices: 4}");
+  for (const ComputeCost& stage : plan.costs.stages) {
+    REQUIRE(stage.slice_bytes.size() == 4);
+    CHECK(stage.slice_bytes[0].gradients_taken > Bytes{});
+    CHECK(stage.slice_bytes[3].gradients_taken == Bytes{});
+    CHECK(stage.slice_bytes[0].gradients_left == Bytes{});
+    CHECK(stage.slice_bytes[3].gradients_left > Bytes{});
+  }
+  CHECK(read_back(plan) == plan);
+  CHECK(to_json(plan).find("gradients_taken_bytes") != std::string::npos);
+  const std::string whole = to_json(plan_of_slices("1f1b"));
+  CHECK(whole.find("slice_bytes") == std::string::npos);
+  CHECK_THAT(message_after(plan, [](Plan& p) { p.costs.stages[0].slice_bytes.pop_back(); }),
+             ContainsSubstring("times or bytes of other slices than the 4"));
 }
 
 TEST_CASE("slices that do not make up the sequence, or have other costs, are refused") {

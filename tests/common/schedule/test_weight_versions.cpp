@@ -109,3 +109,39 @@ TEST_CASE("the last microbatch's gradient is applied: as many steps as updates, 
     }
   }
 }
+
+// Counted anew behind each action: the newest, and those that a microbatch whose F was before still needs, or of
+// delayed ones any microbatch behind it.
+TEST_CASE("versions change where an update keeps the one before it, and where the last one that needs it ends") {
+  for (const char* name : {"pipedream", "pipedream-2bw"}) {
+    for (const int m : {3, 4, 6, 12}) {
+      if (name == std::string("pipedream-2bw") && m % 3 != 0) continue;
+      const Schedule schedule = generate_schedule(name, {.ranks = 3, .microbatches = m});
+      const std::vector<std::int32_t> versions = weight_versions(schedule);
+      const std::map<Action, int> changes = weight_version_changes(schedule);
+      const bool delayed = schedule.versions == WeightVersions::delayed;
+      for (int r = 0; r < 3; ++r) {
+        const std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
+        int now = 1;
+        int newest = 0;
+        for (auto at = list.begin(); at != list.end(); ++at) {
+          newest += at->kind == ActionKind::optimizer_step ? 1 : 0;
+          std::set<int> alive{newest};
+          for (auto later = at + 1; later != list.end(); ++later) {
+            const bool begun =
+                std::find(list.begin(), at + 1, Action{ActionKind::forward, r, later->microbatch}) != at + 1;
+            if (later->kind != ActionKind::backward || !(begun || delayed)) continue;
+            const int used = version_of(schedule, versions, r, later->microbatch);
+            if (used <= newest) alive.insert(used);
+          }
+          const auto change = changes.find(*at);
+          now += change != changes.end() ? change->second : 0;
+          CAPTURE(name, m, r, to_string(*at));
+          CHECK(now == static_cast<int>(alive.size()));
+        }
+        CHECK(now == 1);
+      }
+    }
+  }
+  CHECK(weight_version_changes(generate_schedule("1f1b", {.ranks = 4, .microbatches = 8})).empty());
+}

@@ -135,6 +135,37 @@ TEST_CASE("no split of a family is faster or smaller than its bounds, and some c
   CHECK(nearest_memory > 0.7);
 }
 
+// Of equal slices the last one hands nothing on: each has bytes of its own, from parts as in the whole plan.
+TEST_CASE("equal slices whose layers are redone need the same from parts as in the whole plan") {
+  Scenario scenario = read_text(hybrid_block("full/dense*3, linear/moe*3, sliding/dense*2") +
+                                "training: {sequence: 128, global_batch: 16, microbatch: 1, precision: bf16}\n"
+                                "layout: {pipeline: 4}\ncluster: {machine: dgx-a100, ranks: 4}\n");
+  scenario.software.recompute_unit = RecomputeUnit::layer;
+  FastEvaluator fast(scenario);
+  const std::vector<Recompute> ways{{.mode = RecomputeMode::none},
+                                    {.mode = RecomputeMode::full},
+                                    {.mode = RecomputeMode::every_nth_layer, .layers = 2},
+                                    {.mode = RecomputeMode::first_layers, .layers = 1}};
+  for (const Recompute& recompute : ways) {
+    for (const int slices : {2, 4}) {
+      Family family;
+      family.layout.pipeline = 4;
+      family.recompute = recompute;
+      family.schedule = {.name = "seq-1f1b", .slices = slices};
+      for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::dynamic}) {
+        CHECK(compare(fast, scenario, family, method));
+      }
+      const Plan plan =
+          make_plan(settled(scenario, family),
+                    {.microbatch = 1, .schedule = family.schedule, .split = {.method = SplitMethod::uniform}});
+      for (const ComputeCost& stage : plan.costs.stages) {
+        CHECK(bytes_of(stage, 0).gradients_taken > Bytes{});
+        if (recompute.mode == RecomputeMode::full) CHECK(bytes_of(stage, 0).kept > bytes_of(stage, slices - 1).kept);
+      }
+    }
+  }
+}
+
 // The oracle is the whole plan's peak: what needs exactly the memory that there is fits, one byte less does not do.
 TEST_CASE("a candidate that needs the last byte of the memory fits, and none that needs one more") {
   for (const int microbatches : {8, 512}) {

@@ -39,7 +39,9 @@ PipelineCosts random_costs(std::mt19937_64& random) {
     if (i == 2) costs.stages.back().weight_gathering = seconds();
     if (i == 2) costs.stages.back().gathered_bytes = bytes();
     if (i == 3) costs.stages.back().slices = {{seconds(), seconds(), seconds(), seconds()}, {seconds()}};
-    if (i == 4) costs.stages.back().slice_bytes = {{bytes(), bytes(), bytes(), bytes(), bytes()}, {bytes()}};
+    if (i == 4)
+      costs.stages.back().slice_bytes = {{bytes(), bytes(), bytes(), bytes(), bytes(), {}, bytes(), bytes()},
+                                         {bytes()}};
   }
   costs.slice_tokens = {1536, 512};
   costs.slice_gathering = {seconds(), seconds()};

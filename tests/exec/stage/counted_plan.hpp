@@ -18,9 +18,11 @@ inline Scenario scenario_of(const Plan& plan) {
   return scenario;
 }
 
-// Blocks with the bytes that are counted from their operations; each action takes a millisecond.
+// Blocks, of slices where the plan has them, with the bytes that are counted from their operations; each action takes a
+// millisecond.
 inline std::vector<ComputeCost> counted_blocks(const Plan& plan) {
-  std::vector<ComputeCost> blocks = block_costs(scenario_of(plan), plan.training.microbatch);
+  const auto slices = plan.schedule.slices > 1 ? slices_of(plan) : std::vector<plumb::Slice>{};
+  std::vector<ComputeCost> blocks = block_costs(scenario_of(plan), plan.training.microbatch, slices);
   for (ComputeCost& block : blocks) {
     for (Seconds* time : {&block.forward, &block.input_gradient, &block.weight_gradient}) *time = {1e-3};
     block.hidden_in_backward = block.optimizer = {};

@@ -52,15 +52,20 @@ inline Plan training_plan(const Wanted& wanted) {
   return plan;
 }
 
-// Gives the plan's stages the costs of these blocks; what each rank then needs.
-inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeCost> blocks) {
-  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
+// Gives the plan's stages the costs of these blocks, which are of its slices; what each rank then needs.
+inline std::vector<RankMemory> predicted_of_slices(Plan& plan, const std::vector<ComputeCost>& blocks) {
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
   }
   const Schedule lowered = lower(plan.schedule, {});
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
   return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
+}
+
+// The same of blocks of whole sequences.
+inline std::vector<RankMemory> predicted_memory(Plan& plan, std::vector<ComputeCost> blocks) {
+  for (ComputeCost& block : blocks) block = per_slice(block, plan.schedule.slices);
+  return predicted_of_slices(plan, blocks);
 }
 
 }  // namespace plumb::exec::test
