@@ -293,7 +293,9 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options, cons
                   .transfer = on_host ? measure_transfer(options.transport) : TransferCost{},
                   .transport = options.transport};
   if (!on_host) {
-    DeviceRates measured = measure_rates(devices, {.transport = options.transport, .nccl_library = host.nccl_library});
+    RateOptions rates{.transport = options.transport, .nccl_library = host.nccl_library};
+    if (!options.message_bytes.empty()) rates.sizes = options.message_bytes;
+    DeviceRates measured = measure_rates(devices, rates);
     profile.transfer = measured.transfer;
     profile.rates = std::move(measured.rates);
   }

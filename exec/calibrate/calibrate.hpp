@@ -1,6 +1,7 @@
 // Measures this machine: F, I, W, optimizer and memory of every distinct block, and the transport.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,7 +18,8 @@ struct Host;   // exec/host/host.hpp
 struct CalibrationOptions {
   int rounds = 15;  // each round measures every distinct block once, in alternation
   std::string transport = "local";
-  std::string device = "cpu";  // or "cuda"
+  std::string device = "cpu";                   // or "cuda"
+  std::vector<std::size_t> message_bytes = {};  // that a device copies, adds and sends; none: those of RateOptions
   std::function<void(int done, int total)> progress = {};
 };
 

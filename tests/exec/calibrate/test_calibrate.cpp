@@ -121,6 +121,7 @@ TEST_CASE("A device is measured by the moments between its work: the same bytes,
   const Profile on_host = calibrate(scenario, rounds(2));
   CalibrationOptions options = rounds(2);
   options.device = "cuda";
+  options.message_bytes = {4U << 10U, 1U << 20U};
   const Profile on_device = calibrate(scenario, options, one_device());
   REQUIRE(on_device.blocks.size() == on_host.blocks.size());
   for (std::size_t i = 0; i < on_host.blocks.size(); ++i) {
