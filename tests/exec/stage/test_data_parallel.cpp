@@ -41,9 +41,10 @@ struct Shape {
   int data;
   int microbatches = 4;
 };
-// One rank works off one microbatch after the other: two say what more would.
+// One rank works off one microbatch after the other: two say what more would. Of two ranks the shapes of two
+// microbatches are held against the same device as one rank's; longer ones are those of the cases below.
 constexpr std::array shapes{Shape{"1f1b", 1, 2, 2}, Shape{"zb-h1", 1, 2, 2}, Shape{"1f1b", 1, 4, 2},
-                            Shape{"1f1b", 2, 2},    Shape{"zb-h1", 2, 2},    Shape{"interleaved-1f1b", 2, 2}};
+                            Shape{"1f1b", 2, 2, 2}, Shape{"zb-h1", 2, 2, 2}, Shape{"interleaved-1f1b", 2, 2}};
 
 Plan plan_of(const Model& model, const Shape& shape, ElementType precision) {
   return test::training_plan({.model = model,
@@ -110,11 +111,11 @@ TEST_CASE("sums beside the last backward, in buckets of any size, have the bits 
   }
 }
 
-TEST_CASE("copies keep the same bits over ten steps, and the last still passes") {
+TEST_CASE("copies keep the same bits over six steps, and the last still passes") {
   for (const Model& model : {test::gpt2(2, true), test::hybrid()}) {
     const Plan plan = plan_of(model, {"1f1b", 2, 2}, ElementType::bf16);
     INFO(plan.name);
-    require_passed(plan, test::train(plan, 10));
+    require_passed(plan, test::train(plan, 6));
   }
 }
 
