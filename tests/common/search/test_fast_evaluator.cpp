@@ -64,7 +64,7 @@ TEST_CASE("what is told to be slower, before a schedule is made for its times, i
       ++built;
       CAPTURE(describe(family.layout), family.schedule.chunks, family.microbatch);
       for (const double part : {0.5, 0.9, 0.99, 1.0, 1.0 + 1e-9, 1.1}) {
-        if (part == 1.1 && n > 0) continue;  // as just above
+        if (part > 1 && n > 0) continue;  // as what it takes itself
         const Seconds at_most = whole->iteration * part;
         std::optional<Seconds> found;
         std::optional<Seconds> least;
