@@ -15,6 +15,7 @@
 #include "exec/stage/emulated_stage.hpp"
 #include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/plans.hpp"
 
 using namespace plumb;
@@ -108,7 +109,7 @@ TEST_CASE("a rank that fails is named as the layout counts it, with the place in
 TEST_CASE("each rank performs exactly its list, in its order, every step") {
   const std::string name = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
   const int ranks = GENERATE(1, 2, 4);
-  const int chunks = name == "interleaved-1f1b" ? 2 : 1;
+  const int chunks = fewest_chunks(name);
   const Plan plan = emulated_plan({.schedule = name, .shape = {.ranks = ranks, .microbatches = 8, .chunks = chunks}});
   const Schedule lowered = lower(plan.schedule, {});
   const Logs logs = run_emulated(plan, lowered, {.steps = 2});

@@ -3,6 +3,7 @@
 
 #include "exec/check/check.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/check/references.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
@@ -50,7 +51,7 @@ Plan plan_of(const Model& model, const Shape& shape, ElementType precision) {
   return test::training_plan({.model = model,
                               .schedule = shape.schedule,
                               .ranks = shape.ranks,
-                              .chunks = std::string(shape.schedule) == "interleaved-1f1b" ? 2 : 1,
+                              .chunks = fewest_chunks(shape.schedule),
                               .microbatches = shape.microbatches,
                               .precision = precision,
                               .data = shape.data});
@@ -81,7 +82,7 @@ TEST_CASE("data-parallel pipelines train like one device, in both precisions, ov
 TEST_CASE("sums beside the last backward, in buckets of any size, have the bits of one sum behind it") {
   std::vector<Wanted> all;
   for (const char* const schedule : {"1f1b", "zb-h1", "interleaved-1f1b"}) {
-    const int chunks = std::string(schedule) == "interleaved-1f1b" ? 2 : 1;
+    const int chunks = fewest_chunks(schedule);
     for (const Model& model : {test::gpt2(test::fewest_layers(schedule), true), test::hybrid()}) {
       all.push_back({.model = model, .schedule = schedule, .ranks = 2, .chunks = chunks, .microbatches = 4, .data = 2});
     }

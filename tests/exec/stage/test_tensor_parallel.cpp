@@ -5,6 +5,7 @@
 #include "exec/check/shards.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/check/references.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
@@ -101,7 +102,7 @@ Plan plan_of(const Model& model, const TensorCase& shape, ElementType precision 
   return test::training_plan({.model = model,
                               .schedule = shape.schedule,
                               .ranks = shape.ranks,
-                              .chunks = std::string(shape.schedule) == "interleaved-1f1b" ? 2 : 1,
+                              .chunks = fewest_chunks(shape.schedule),
                               .microbatches = shape.microbatches,
                               .precision = precision,
                               .data = shape.data,
