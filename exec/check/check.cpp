@@ -15,6 +15,7 @@
 #include "exec/check/error_ratios.hpp"
 #include "exec/check/updates_reference.hpp"
 #include "exec/check/whole_model_reference.hpp"
+#include "exec/run/step_name.hpp"
 #include "exec/stage/factory.hpp"
 
 namespace plumb::exec {
@@ -56,10 +57,11 @@ bool near(double a, double b, double epsilon) {
   return same_bits(a, b) || std::abs(a - b) <= most_ulps * ulp * wider;
 }
 
-std::string describe(const std::vector<double>& losses, const std::vector<double>& expected, std::size_t step) {
+std::string describe(const Trained& run, const std::vector<double>& expected, std::size_t step) {
   std::ostringstream text;
   text.precision(17);
-  text << "loss of step " << step << " is " << losses[step] << ", on a single device " << expected[step];
+  text << "loss of " << step_name(static_cast<std::int64_t>(step), run.warm_up) << " is " << run.losses[step]
+       << ", on a single device " << expected[step];
   return text.str();
 }
 
@@ -133,7 +135,7 @@ CheckResult Reference::compare(const Trained& run) {
   const auto add = [&](const std::string& problem) {
     result.problem += (result.problem.empty() ? "" : "; ") + problem;
   };
-  if (!same_losses) add(describe(losses, expected, different));
+  if (!same_losses) add(describe(run, expected, different));
   if (one_order && !different_gradients.empty()) {
     add(std::to_string(different_gradients.size()) + " gradients differ from the single device's, the first is " +
         different_gradients.front());

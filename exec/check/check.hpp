@@ -29,10 +29,11 @@ struct CheckResult {
 // where a gradient is near nothing, and near ties of experts turn: so of such a run the single device makes the last
 // step from the run's weights, and its tokens go to the run's experts, which must be its own choice but for near ties.
 struct Trained {
-  std::vector<double> losses;   // of each step
+  std::vector<double> losses;   // of each step, the warm-up first
   NamedGradients gradients;     // of the last one, whole
   NamedGradients weights = {};  // before the last one; empty: those that the single device has come to
   NamedGradients routing = {};  // of the last one, by routing_name; empty: the single device's own
+  int warm_up = 0;              // how many of its steps were it: named so
 };
 
 // Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they

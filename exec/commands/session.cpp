@@ -267,6 +267,7 @@ SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs l
     StageOptions stage = options.stage;
     stage.device = logs.device;
     logs.checked.losses = run.losses;
+    logs.checked.warm_up = options.warm_up;
     run.check = check_against_reference(run.plan, stage, logs.checked);
     require_equal_copies(logs, *run.check);
     if (!run.check->passed) result.status = ExitStatus::answer_is_no;
