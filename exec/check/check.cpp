@@ -76,7 +76,7 @@ struct Reference::State {
 };
 
 Reference::Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& like,
-                     const std::string& device, const Progress::Clock& clock)
+                     const std::string& device, const CheckWatch& watch)
     : state_(new State{.plan = plan, .corpus = corpus}) {
   if (like.losses.empty()) {
     throw RunError("check", "there is no step to check");
@@ -85,10 +85,10 @@ Reference::Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corp
   const c10::Device place(device);
   if (plan.schedule.update_every > 0) {
     state_->updates = std::make_unique<UpdatesReference>(state_->plan, state_->corpus, place);
-    state_->losses = state_->updates->train(like.losses.size(), clock);
+    state_->losses = state_->updates->train(like.losses.size(), watch);
   } else {
     state_->whole =
-        std::make_unique<WholeModelReference>(state_->plan, state_->corpus, place, like.losses.size(), clock);
+        std::make_unique<WholeModelReference>(state_->plan, state_->corpus, place, like.losses.size(), watch);
     state_->losses = state_->whole->train(like);
   }
 }
@@ -145,18 +145,18 @@ CheckResult Reference::compare(const Trained& run) {
 }
 
 CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& run,
-                  const std::string& device, const Progress::Clock& clock) {
-  return Reference(plan, corpus, run, device, clock).compare(run);
+                  const std::string& device, const CheckWatch& watch) {
+  return Reference(plan, corpus, run, device, watch).compare(run);
 }
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const Trained& run,
-                                    const Progress::Clock& clock) {
-  return check(plan, corpus_of(plan, options), run, options.device, clock);
+                                    const CheckWatch& watch) {
+  return check(plan, corpus_of(plan, options), run, options.device, watch);
 }
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
-                                    const NamedGradients& gradients, const Progress::Clock& clock) {
-  return check_against_reference(plan, options, {.losses = losses, .gradients = gradients}, clock);
+                                    const NamedGradients& gradients, const CheckWatch& watch) {
+  return check_against_reference(plan, options, {.losses = losses, .gradients = gradients}, watch);
 }
 
 }  // namespace plumb::exec

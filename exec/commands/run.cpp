@@ -190,6 +190,12 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
   write_exports(run.plan, run.weights, exports);
   if (!exports.model.empty()) said << "weights: " << exports.model << '\n';
   if (!exports.adapters_folder.empty()) said << "adapters: " << exports.adapters_folder << '\n';
+  if (!result.check_interrupted.empty()) {
+    throw RunError(
+        "", result.check_interrupted,
+        fmt::format("while a single device checked the run: its {} steps are above{}", run.timeline.steps.size(),
+                    arguments.output.empty() ? "" : " and in " + arguments.output));
+  }
 }
 
 ExitStatus run_command(const RunArguments& arguments) {

@@ -132,6 +132,27 @@ TEST_CASE("Ctrl-C stops cleanly, with status 3, and the whole steps until then a
   CHECK_FALSE(read_timeline(folder / "measured.json").steps.empty());
 }
 
+// The check takes ten times as long as it takes to see that the ranks have ended.
+TEST_CASE("Ctrl-C while a single device checks the run ends with status 3, and the run's results are there") {
+  const std::string transport = GENERATE("local", "gloo");
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = 64})));
+  Running running(folder, {"run", plan, "--transport", transport, "--warm-up", "0", "--steps", "1", "--check", "-o",
+                           folder / "measured.json"});
+  const bool threads = transport == "local";
+  wait_until([&] { return threads ? running.threads() > 3 : running.rank_process(1) != 0; });
+  wait_until([&] { return threads ? running.threads() == 1 : running.rank_process(1) == 0; });
+  ::kill(running.pid(), SIGINT);
+  const Ended ended = running.wait();
+  INFO(ended.out << ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err,
+             ContainsSubstring("plumb-exec: interrupted (SIGINT)") && ContainsSubstring("a single device checked"));
+  CHECK(ended.err.find("interrupted") == ended.err.rfind("interrupted"));
+  CHECK_THAT(ended.out, ContainsSubstring("median step") && !ContainsSubstring("check:"));
+  CHECK(read_timeline(folder / "measured.json").steps.size() == 1);
+}
+
 TEST_CASE("Ctrl-C while ranks still start is a Ctrl-C, not a rank that was killed") {
   const TemporaryFolder folder;
   Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",

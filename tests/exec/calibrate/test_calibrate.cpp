@@ -94,6 +94,16 @@ TEST_CASE("A profile has every kind of block once, with its times") {
   CHECK_THROWS_AS(calibrate(scenario, misspelt), InputError);
 }
 
+TEST_CASE("A calibration that is told to end does so at the next round") {
+  std::atomic<bool> told = false;
+  std::atomic<int> calls = 0;
+  CalibrationOptions options = rounds(1000);
+  options.progress = [&](int, int) { told = ++calls == 3; };
+  options.stop = Stop(&told, std::nullopt);
+  CHECK_THROWS_AS(calibrate(scenario_of(test::llama(1), 2, ElementType::fp32), options), plumb::Stopped);
+  CHECK(calls == 3);
+}
+
 namespace {
 
 // One device behind whose face is the host's memory.

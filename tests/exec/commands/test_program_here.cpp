@@ -1,4 +1,7 @@
 // What the program does and says that no process of its own is needed for: ranks as threads, and what is refused.
+#include <csignal>
+#include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -245,6 +248,30 @@ TEST_CASE("calibrate measures the first of several microbatches, or the one that
   CHECK(named.status == 0);
   CHECK_THAT(named.err, !ContainsSubstring("note: measures"));
   CHECK_THAT(named.out, ContainsSubstring("microbatch: 4"));
+}
+
+TEST_CASE("Ctrl-C during a calibration ends with status 3 and one line, and writes no profile") {
+  const TemporaryFolder folder;
+  const std::string profile = folder / "profile.yaml";
+  const auto handler = [] {
+    struct sigaction now = {};
+    ::sigaction(SIGINT, nullptr, &now);
+    return now.sa_handler;
+  };
+  const auto before = handler();
+  auto calibrating = std::async(std::launch::async, [&] {
+    return run_here({"calibrate", std::string(PLUMB_SOURCE_DIR) + "/scenarios/hybrid-4-ranks.yaml", "--rounds", "1000",
+                     "-o", profile});
+  });
+  wait_until([&] { return handler() != before; });
+  ::kill(::getpid(), SIGINT);
+  const Ended ended = calibrating.get();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("interrupted (SIGINT)") && ContainsSubstring(" of 1000 rounds"));
+  CHECK(ended.out.empty());
+  CHECK_FALSE(std::filesystem::exists(profile));
+  CHECK(handler() == before);
 }
 
 TEST_CASE("a wrong schedule that is forced does not pass the check") {
