@@ -164,12 +164,14 @@ class Calibration {
     // It trains, and one step is warm-up, as in a run: experts are chosen differently by weights that learnt nothing.
     const std::int64_t microbatches = scenario_.training.global_batch / scenario_.training.microbatch;
     const auto rounds_of_a_step = static_cast<int>(std::clamp<std::int64_t>(microbatches, 1, most_rounds_of_a_step));
-    for (int round = 0; round < rounds_of_a_step; ++round) {
+    for (int round = 0; round < rounds_of_a_step && !failed_; ++round) {
+      options_.stop.check();
       (void)bench.round();
     }
     (void)bench.optimizer_step();
     bool had_enough = false;
     while (enough_ < static_cast<int>(results_.size()) && !failed_) {
+      options_.stop.check();
       result.rounds.push_back(bench.round());
       const auto made = static_cast<int>(result.rounds.size());
       if (made % rounds_of_a_step == 0) {
@@ -184,7 +186,8 @@ class Calibration {
         ++enough_;
       }
     }
-    while (static_cast<int>(result.optimizer.size()) < optimizer_steps) {
+    while (static_cast<int>(result.optimizer.size()) < optimizer_steps && !failed_) {
+      options_.stop.check();
       result.optimizer.push_back(bench.optimizer_step());
     }
     result.memory = bench.memory();
@@ -293,7 +296,9 @@ Profile calibrate(const Scenario& given, const CalibrationOptions& options, cons
                   .transfer = on_host ? measure_transfer(options.transport) : TransferCost{},
                   .transport = options.transport};
   if (!on_host) {
-    DeviceRates measured = measure_rates(devices, {.transport = options.transport, .nccl_library = host.nccl_library});
+    RateOptions rates{.transport = options.transport, .nccl_library = host.nccl_library};
+    if (!options.message_bytes.empty()) rates.sizes = options.message_bytes;
+    DeviceRates measured = measure_rates(devices, rates);
     profile.transfer = measured.transfer;
     profile.rates = std::move(measured.rates);
   }

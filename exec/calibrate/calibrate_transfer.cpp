@@ -34,16 +34,16 @@ Seconds one_way(Transport& transport, std::size_t bytes) {
   const int peer = 1 - transport.rank();
   std::vector<Seconds> halves;
   transport.expect(peer, Channel::forward, bytes, round_trips);
+  const Payload payload = message(bytes);
   for (int trip = 0; trip < round_trips; ++trip) {
-    Payload payload = message(bytes);
     const Clock::time_point start = Clock::now();
     if (transport.rank() == 0) {
-      transport.send(peer, Channel::forward, std::move(payload));
+      transport.send(peer, Channel::forward, payload);
       (void)transport.receive(peer, Channel::forward, start + patience);
       halves.push_back({std::chrono::duration<double>(Clock::now() - start).count() / 2});
     } else {
       (void)transport.receive(peer, Channel::forward, start + patience);
-      transport.send(peer, Channel::forward, std::move(payload));
+      transport.send(peer, Channel::forward, payload);
     }
   }
   return halves.empty() ? Seconds{} : median(halves);

@@ -15,6 +15,7 @@
 #include "exec/check/error_ratios.hpp"
 #include "exec/check/updates_reference.hpp"
 #include "exec/check/whole_model_reference.hpp"
+#include "exec/run/step_name.hpp"
 #include "exec/stage/factory.hpp"
 
 namespace plumb::exec {
@@ -56,10 +57,11 @@ bool near(double a, double b, double epsilon) {
   return same_bits(a, b) || std::abs(a - b) <= most_ulps * ulp * wider;
 }
 
-std::string describe(const std::vector<double>& losses, const std::vector<double>& expected, std::size_t step) {
+std::string describe(const Trained& run, const std::vector<double>& expected, std::size_t step) {
   std::ostringstream text;
   text.precision(17);
-  text << "loss of step " << step << " is " << losses[step] << ", on a single device " << expected[step];
+  text << "loss of " << step_name(static_cast<std::int64_t>(step), run.warm_up) << " is " << run.losses[step]
+       << ", on a single device " << expected[step];
   return text.str();
 }
 
@@ -74,7 +76,7 @@ struct Reference::State {
 };
 
 Reference::Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& like,
-                     const std::string& device, const Progress::Clock& clock)
+                     const std::string& device, const CheckWatch& watch)
     : state_(new State{.plan = plan, .corpus = corpus}) {
   if (like.losses.empty()) {
     throw RunError("check", "there is no step to check");
@@ -83,10 +85,10 @@ Reference::Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corp
   const c10::Device place(device);
   if (plan.schedule.update_every > 0) {
     state_->updates = std::make_unique<UpdatesReference>(state_->plan, state_->corpus, place);
-    state_->losses = state_->updates->train(like.losses.size(), clock);
+    state_->losses = state_->updates->train(like.losses.size(), watch);
   } else {
     state_->whole =
-        std::make_unique<WholeModelReference>(state_->plan, state_->corpus, place, like.losses.size(), clock);
+        std::make_unique<WholeModelReference>(state_->plan, state_->corpus, place, like.losses.size(), watch);
     state_->losses = state_->whole->train(like);
   }
 }
@@ -133,7 +135,7 @@ CheckResult Reference::compare(const Trained& run) {
   const auto add = [&](const std::string& problem) {
     result.problem += (result.problem.empty() ? "" : "; ") + problem;
   };
-  if (!same_losses) add(describe(losses, expected, different));
+  if (!same_losses) add(describe(run, expected, different));
   if (one_order && !different_gradients.empty()) {
     add(std::to_string(different_gradients.size()) + " gradients differ from the single device's, the first is " +
         different_gradients.front());
@@ -143,18 +145,18 @@ CheckResult Reference::compare(const Trained& run) {
 }
 
 CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& run,
-                  const std::string& device, const Progress::Clock& clock) {
-  return Reference(plan, corpus, run, device, clock).compare(run);
+                  const std::string& device, const CheckWatch& watch) {
+  return Reference(plan, corpus, run, device, watch).compare(run);
 }
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const Trained& run,
-                                    const Progress::Clock& clock) {
-  return check(plan, corpus_of(plan, options), run, options.device, clock);
+                                    const CheckWatch& watch) {
+  return check(plan, corpus_of(plan, options), run, options.device, watch);
 }
 
 CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const std::vector<double>& losses,
-                                    const NamedGradients& gradients, const Progress::Clock& clock) {
-  return check_against_reference(plan, options, {.losses = losses, .gradients = gradients}, clock);
+                                    const NamedGradients& gradients, const CheckWatch& watch) {
+  return check_against_reference(plan, options, {.losses = losses, .gradients = gradients}, watch);
 }
 
 }  // namespace plumb::exec

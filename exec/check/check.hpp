@@ -1,13 +1,12 @@
 // Trains the plan's model on one device with the same F, I and W, and says how far a run was from it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "common/base/program.hpp"
 #include "common/plan/plan.hpp"
+#include "exec/check/check_progress.hpp"
 #include "exec/data/data.hpp"
 #include "exec/stage/factory.hpp"
 
@@ -29,10 +28,11 @@ struct CheckResult {
 // where a gradient is near nothing, and near ties of experts turn: so of such a run the single device makes the last
 // step from the run's weights, and its tokens go to the run's experts, which must be its own choice but for near ties.
 struct Trained {
-  std::vector<double> losses;   // of each step
+  std::vector<double> losses;   // of each step, the warm-up first
   NamedGradients gradients;     // of the last one, whole
   NamedGradients weights = {};  // before the last one; empty: those that the single device has come to
   NamedGradients routing = {};  // of the last one, by routing_name; empty: the single device's own
+  int warm_up = 0;              // how many of its steps were it: named so
 };
 
 // Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they
@@ -42,9 +42,9 @@ struct Trained {
 // in all steps but the last, whose gradients are summed in the order of the batch. A plan with several updates a step
 // is compared with its own stages on one device, one microbatch after the other, each stage with the versions of its
 // weights that the schedule states (bitwise, gradients of the last update; fp64 has no optimizer, so no ratio).
-// `device` is where the run was: "cpu", "cuda:0". `clock` is that of the progress.
+// `device` is where the run was: "cpu", "cuda:0". Throws plumb::Stopped where `watch` ends it: within a microbatch.
 [[nodiscard]] CheckResult check(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& run,
-                                const std::string& device, const Progress::Clock& clock);
+                                const std::string& device, const CheckWatch& watch);
 
 // The single device of `check` once it has trained as many steps as `like` has losses: for all runs of plans that
 // differ in schedule, split and ranks alone. Of a plan with several updates a step or with tensor groups for `like`
@@ -52,7 +52,7 @@ struct Trained {
 class Reference {
  public:
   Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, const Trained& like,
-            const std::string& device, const Progress::Clock& clock);
+            const std::string& device, const CheckWatch& watch);
   ~Reference();
   // What `check` finds. The first call makes the step in fp64.
   [[nodiscard]] CheckResult compare(const Trained& run);
@@ -63,11 +63,11 @@ class Reference {
 };
 
 // Trains the plan's model on one device for as many steps as there are losses, and compares all losses and the
-// gradients of the last step, which must be complete. `clock` is that of the progress which is shown meanwhile.
+// gradients of the last step, which must be complete.
 [[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options, const Trained& run,
-                                                  const Progress::Clock& clock = std::chrono::steady_clock::now);
+                                                  const CheckWatch& watch = {});
 [[nodiscard]] CheckResult check_against_reference(const Plan& plan, const StageOptions& options,
                                                   const std::vector<double>& losses, const NamedGradients& gradients,
-                                                  const Progress::Clock& clock = std::chrono::steady_clock::now);
+                                                  const CheckWatch& watch = {});
 
 }  // namespace plumb::exec

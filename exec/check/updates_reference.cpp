@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "exec/check/check_progress.hpp"
-
 namespace plumb::exec {
 
 UpdatesReference::UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device)
@@ -14,9 +12,9 @@ UpdatesReference::UpdatesReference(const Plan& plan, const std::shared_ptr<const
   }
 }
 
-std::vector<double> UpdatesReference::train(std::size_t steps, const Progress::Clock& clock) {
+std::vector<double> UpdatesReference::train(std::size_t steps, const CheckWatch& watch) {
   std::vector<double> losses;
-  CheckProgress progress(static_cast<std::int64_t>(steps) * schedule_.microbatches, clock);
+  CheckProgress progress(static_cast<std::int64_t>(steps) * schedule_.microbatches, watch);
   for (std::size_t step = 0; step < steps; ++step) {
     for (const auto& stage : stages_) stage->begin_step(static_cast<std::int64_t>(step));
     for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {

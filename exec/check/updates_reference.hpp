@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/base/program.hpp"
 #include "common/plan/plan.hpp"
+#include "exec/check/check_progress.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
@@ -17,7 +17,7 @@ class UpdatesReference {
   UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device);
 
   // Losses of each step.
-  std::vector<double> train(std::size_t steps, const Progress::Clock& clock);
+  std::vector<double> train(std::size_t steps, const CheckWatch& watch);
 
   // With the gradients of the last update.
   [[nodiscard]] std::vector<WeightPtr> weights() const;

@@ -33,12 +33,12 @@ double epsilon_of(ElementType precision) {
 }
 
 WholeModelReference::WholeModelReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
-                                         c10::Device device, std::size_t steps, const Progress::Clock& clock)
+                                         c10::Device device, std::size_t steps, const CheckWatch& watch)
     : plan_(plan),
       corpus_(corpus),
       device_(device),
       all_{.end = plan.schedule.microbatches * plan.layout.data.degree, .slices = plan.schedule.slices},
-      progress_((static_cast<std::int64_t>(steps) + 1) * all_.end, clock),  // and one step in fp64
+      progress_((static_cast<std::int64_t>(steps) + 1) * all_.end, watch),  // and one step in fp64
       steps_(steps),
       reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
   reference_.log_routing(&routing_);

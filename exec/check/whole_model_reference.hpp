@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/program.hpp"
 #include "common/plan/plan.hpp"
 #include "exec/check/check.hpp"
 #include "exec/check/check_progress.hpp"
@@ -23,7 +22,7 @@ namespace plumb::exec {
 class WholeModelReference {
  public:
   WholeModelReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device,
-                      std::size_t steps, const Progress::Clock& clock);
+                      std::size_t steps, const CheckWatch& watch);
 
   // For all steps, up to and without the last optimizer step; losses of each step.
   std::vector<double> train(const Trained& run);

@@ -18,6 +18,7 @@
 #include "common/scenario_file/read_scenario.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"
+#include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
 
 namespace plumb::exec {
@@ -104,16 +105,28 @@ void settle_microbatch(Scenario& scenario, std::int64_t asked) {
   }
 }
 
+// Until a signal ends it.
+Profile measured(const Scenario& scenario, const CalibrateArguments& arguments) {
+  Progress progress("calibrating: rounds");
+  int rounds = 0;
+  CalibrationOptions options{.rounds = arguments.rounds, .transport = arguments.transport, .device = arguments.device};
+  options.progress = [&](int done, int total) { progress.update(rounds = done, total); };
+  const SignalWatch signals;
+  options.stop = signals.stop();
+  try {
+    return calibrate(scenario, options);
+  } catch (const plumb::Stopped&) {
+    throw RunError("", signals.reason(),
+                   fmt::format("after {} of {} rounds of calibration: no profile is made", rounds, options.rounds));
+  }
+}
+
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
   require_one_process(environment_variable, "calibrate");
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
   Scenario scenario = read_scenario(arguments.scenario);
   settle_microbatch(scenario, arguments.microbatch);
-  Progress progress("calibrating: rounds");
-  const Profile profile = calibrate(scenario, {.rounds = arguments.rounds,
-                                               .transport = arguments.transport,
-                                               .device = arguments.device,
-                                               .progress = [&](int done, int total) { progress.update(done, total); }});
+  const Profile profile = measured(scenario, arguments);
   const std::string yaml = to_yaml(profile);
   if (!arguments.output.empty()) write_file(arguments.output, yaml);
   if (arguments.json) {

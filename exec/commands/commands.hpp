@@ -18,4 +18,8 @@ void add_compare(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
 void add_calibrate(CLI::App& app, Command& chosen);
 
+// All that the program does in this process: reads the words (`argv[0]` is its name), runs the command that they name.
+// An exit status; what went wrong stands on standard error.
+[[nodiscard]] int plumb_exec(int argc, const char* const* argv);
+
 }  // namespace plumb::exec

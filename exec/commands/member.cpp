@@ -246,7 +246,9 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     running.set(transport.get());
     const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };
     const std::unique_ptr<Stoppable, decltype(gone)> while_it_lives(&running, gone);
-    return work.run(*transport, *device, watchdog, host.identity);
+    SessionLogs logs = work.run(*transport, *device, watchdog, host.identity);
+    if (member.rank == 0 && member.launcher == "plumb-exec") store->put(all_trained, "");
+    return logs;
   } catch (const Stopped&) {
     leave_log(*store, work, member);
     throw;

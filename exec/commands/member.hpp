@@ -22,6 +22,9 @@ void require_nccl_here(int ranks, const Host& host);
 // Where in the store a rank leaves its log when the run is ended.
 [[nodiscard]] std::string log_name(int rank);
 
+// What rank 0 leaves there for whoever has started the ranks, once all steps are done.
+inline const std::string all_trained = "trained";
+
 // As whoever's watchdog sees a rank that hangs.
 [[nodiscard]] std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since);
 

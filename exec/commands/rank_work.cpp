@@ -21,6 +21,7 @@
 #include "exec/launch/clock_exchange.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/run/runner.hpp"
+#include "exec/run/step_name.hpp"
 #include "exec/stage/emulated_stage.hpp"
 #include "exec/stage/tensor/action_calls.hpp"
 #include "exec/transport/launch_plan/group_calls.hpp"
@@ -141,6 +142,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   transport.barrier(Clock::now() + start_time);
 
   RunOptions run;
+  run.warm_up = options_.warm_up;
   run.deadline_floor = options_.deadline;
   run.watchdog = &watchdog;
   run.device = &device;
@@ -180,7 +182,10 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       told = now;
       tell_step(rank, run.first_step, seconds_of(now) - seconds_of(begun));
     }
-    if (rank == 0 && !options_.tells_steps) progress.update(static_cast<int>(run.first_step) + 1, steps);
+    if (rank == 0 && !options_.tells_steps) {
+      const std::int64_t measured = run.first_step + 1 - options_.warm_up;
+      progress.update(std::max<std::int64_t>(measured, 0), options_.steps, measured < 0 ? "warm-up" : "");
+    }
   }
 
   clocks.measure(Clock::now() + start_time);
@@ -196,9 +201,7 @@ void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
   const auto last = static_cast<std::size_t>(rank_in_replica(prepared.lowered, 0, stages(prepared.lowered) - 1));
   if (rank != lane_of(prepared.plan.layout, 0).ranks[last]) return;
   const Training& training = prepared.plan.training;
-  const bool warm_up = step < options_.warm_up;
-  std::string line = warm_up ? "warm-up" : fmt::format("step {}", step - options_.warm_up + 1);
-  line += ": " + plumb::to_text(took);
+  std::string line = step_name(step, options_.warm_up) + ": " + plumb::to_text(took);
   // Of several pipelines each has the loss of its own microbatches.
   if (!options_.emulate && replicas(prepared.lowered) == 1 && prepared.plan.layout.data.degree == 1) {
     const double loss = logs_[static_cast<std::size_t>(rank)].front().steps.back().loss;
@@ -331,7 +334,8 @@ std::string RankWork::describe(int rank, const std::string& doing) const {
   const std::optional<Doing> parsed = parse(doing);
   if (!parsed || parsed->plan < 0 || parsed->plan >= static_cast<int>(plans_.size())) return doing;
   const PreparedPlan& prepared = plans_[static_cast<std::size_t>(parsed->plan)];
-  const std::string where = exec::describe(parsed->position, prepared.lowered, static_cast<int>(place(prepared, rank)));
+  const std::string where =
+      exec::describe(parsed->position, prepared.lowered, static_cast<int>(place(prepared, rank)), options_.warm_up);
   return plans_.size() == 1 ? where : fmt::format("{}, {}", prepared.plan.name, where);
 }
 
@@ -352,7 +356,7 @@ std::string RankWork::describe_all(const std::vector<std::string>& doing) const 
     positions.push_back(parsed->position);
   }
   const PreparedPlan& prepared = plans_[static_cast<std::size_t>(plan)];
-  return describe_waits(prepared.lowered, prepared.plan.layout, positions);
+  return describe_waits(prepared.lowered, prepared.plan.layout, positions, options_.warm_up);
 }
 
 }  // namespace plumb::exec

@@ -15,6 +15,7 @@
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
 #include "exec/commands/session_arguments.hpp"
+#include "exec/run/step_name.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -130,7 +131,7 @@ void print(const PlanRun& run, const SessionOptions& options) {
   }
   Table steps{.header = {"step", "time", ""}, .rows = {}};
   for (std::size_t i = 0; i < run.warm_up.size(); ++i) {
-    steps.rows.push_back({"warm-up", to_text(run.warm_up[i]), loss_text(run, i)});
+    steps.rows.push_back({fmt::format("warm-up {}", i + 1), to_text(run.warm_up[i]), loss_text(run, i)});
   }
   for (std::size_t i = 0; i < run.timeline.steps.size(); ++i) {
     steps.rows.push_back(
@@ -143,8 +144,8 @@ void print(const PlanRun& run, const SessionOptions& options) {
   const auto lost =
       std::find_if(run.losses.begin(), run.losses.end(), [](double loss) { return !std::isfinite(loss); });
   if (lost != run.losses.end()) {
-    std::cout << fmt::format("the loss is no number since step {} of {} (warm-up included): {}\n",
-                             lost - run.losses.begin() + 1, run.losses.size(), blamed_for_lost_loss(run.plan.training));
+    const std::string since = step_name(lost - run.losses.begin(), static_cast<int>(run.warm_up.size()));
+    std::cout << fmt::format("the loss is no number since {}: {}\n", since, blamed_for_lost_loss(run.plan.training));
   }
   std::cout << clock_lines(run);
   if (!run.check) return;
@@ -189,6 +190,12 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
   write_exports(run.plan, run.weights, exports);
   if (!exports.model.empty()) said << "weights: " << exports.model << '\n';
   if (!exports.adapters_folder.empty()) said << "adapters: " << exports.adapters_folder << '\n';
+  if (!result.check_interrupted.empty()) {
+    throw RunError(
+        "", result.check_interrupted,
+        fmt::format("while a single device checked the run: its {} steps are above{}", run.timeline.steps.size(),
+                    arguments.output.empty() ? "" : " and in " + arguments.output));
+  }
 }
 
 ExitStatus run_command(const RunArguments& arguments) {

@@ -194,6 +194,9 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
                                              .told_to_end = [&] { return !signals.reason().empty(); },
                                              .before_ending = look});
   if (const std::string told = signals.reason(); !told.empty()) {
+    if (store->find(all_trained)) {
+      throw RunError("", told, options.check ? "while a single device checked the run" : "while results were written");
+    }
     SessionLogs logs = logs_of_ended(*store, work, ranks);
     logs.interrupted = told;
     if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
@@ -253,7 +256,27 @@ void require_equal_copies(const SessionLogs& logs, CheckResult& check) {
   check.problem += (check.problem.empty() ? "" : "; ") + logs.different_copy;
 }
 
+// Of the first plan, until a signal ends it.
+void check_run(const SessionOptions& options, SessionLogs& logs, const SignalWatch& signals, SessionResult& result) {
+  PlanRun& run = result.runs.front();
+  StageOptions stage = options.stage;
+  stage.device = logs.device;
+  logs.checked.losses = run.losses;
+  logs.checked.warm_up = options.warm_up;
+  try {
+    run.check = check_against_reference(run.plan, stage, logs.checked, {.stop = signals.stop()});
+  } catch (const plumb::Stopped&) {
+    result.check_interrupted = signals.reason();
+    result.status = ExitStatus::run_failed;
+    return;
+  }
+  require_equal_copies(logs, *run.check);
+  if (!run.check->passed) result.status = ExitStatus::answer_is_no;
+}
+
 SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs logs, const SessionOptions& options) {
+  std::optional<SignalWatch> signals;  // before the results are made: they are not lost
+  if (options.check && logs.interrupted.empty()) signals.emplace();
   SessionResult result;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     result.runs.push_back(finish(prepared[i], logs, i, options));
@@ -263,13 +286,7 @@ SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs l
   if (!logs.interrupted.empty()) {
     result.status = ExitStatus::run_failed;
   } else if (options.check) {
-    PlanRun& run = result.runs.front();
-    StageOptions stage = options.stage;
-    stage.device = logs.device;
-    logs.checked.losses = run.losses;
-    run.check = check_against_reference(run.plan, stage, logs.checked);
-    require_equal_copies(logs, *run.check);
-    if (!run.check->passed) result.status = ExitStatus::answer_is_no;
+    check_run(options, logs, *signals, result);
   }
   return result;
 }
@@ -295,6 +312,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   const std::vector<PreparedPlan> prepared = prepare_all(std::move(plans), options);
   const int ranks = ranks_of(prepared.front());
   SessionLogs logs;
+  bool launched = false;
   if (options.transport == "local") {
     require_fit(prepared, options, ranks_from(0, ranks), this_host());
     logs = run_local(prepared, options);
@@ -310,16 +328,19 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
       throw InputError(member->launcher, fmt::format("has started {} ranks, but {} needs {}", member->size,
                                                      prepared.front().plan.name, ranks));
     }
+    launched = launched_by_plumb(member);
     try {
       logs = run_member(prepared, options, *member, this_host());
     } catch (const Error& error) {
       // The launcher prints the reason, once.
-      if (launched_by_plumb(member)) return {.status = error.status(), .runs = {}};
+      if (launched) return {.status = error.status(), .runs = {}};
       throw;
     }
     if (member->rank != 0) return {};
   }
-  return result_of(prepared, std::move(logs), options);
+  SessionResult result = result_of(prepared, std::move(logs), options);
+  if (launched) result.check_interrupted.clear();
+  return result;
 }
 
 }  // namespace plumb::exec

@@ -57,7 +57,8 @@ struct PlanRun {
 struct SessionResult {
   ExitStatus status = ExitStatus::done;
   std::vector<PlanRun> runs;
-  std::string interrupted = {};  // why there are fewer steps than asked for, and no weights and no check
+  std::string interrupted = {};        // why there are fewer steps than asked for, and no weights and no check
+  std::string check_interrupted = {};  // why there is all but the check; empty where the launcher says it
 };
 
 // Throws InputError for what is refused, before any rank starts, and RunError naming rank and action.

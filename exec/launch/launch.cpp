@@ -1,10 +1,12 @@
 #include "exec/launch/launch.hpp"
 
 #include <atomic>
+#include <condition_variable>
 #include <csignal>
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -15,9 +17,16 @@ namespace {
 using namespace std::chrono_literals;
 
 std::atomic<int> caught_signal = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
+std::atomic<bool> was_caught = false;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "a signal handler writes them");
 
-void remember_signal(int signal) { caught_signal = signal; }
+// The first: who is told by a terminal and then by a launcher, was interrupted.
+void remember_signal(int signal) {
+  int none = 0;
+  caught_signal.compare_exchange_strong(none, signal);
+  was_caught = true;
+}
 
 std::string reason_to_end() {
   const int signal = caught_signal;
@@ -81,35 +90,50 @@ void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, c
 
 struct SignalWatch::State {
   std::function<void(const std::string&)> on_signal;
-  std::atomic<bool> stop = false;
+  std::mutex mutex;
+  std::condition_variable stop_changed;
+  bool stop = false;
   struct sigaction old_interrupt = {};
   struct sigaction old_terminate = {};
   std::thread thread;
 
-  void watch() const {
+  void watch() {
+    std::unique_lock lock(mutex);
     while (!stop) {
-      if (const std::string reason = reason_to_end(); !reason.empty()) return on_signal(reason);
-      std::this_thread::sleep_for(50ms);
+      if (const std::string reason = reason_to_end(); !reason.empty()) {
+        lock.unlock();
+        return on_signal(reason);
+      }
+      stop_changed.wait_for(lock, 50ms);
     }
   }
 };
 
 SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signal) : state_(std::make_unique<State>()) {
   caught_signal = 0;
+  was_caught = false;
   state_->on_signal = std::move(on_signal);
   struct sigaction action = {};
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, &state_->old_interrupt);
   ::sigaction(SIGTERM, &action, &state_->old_terminate);
-  state_->thread = std::thread([state = state_.get()] { state->watch(); });
+  if (state_->on_signal) state_->thread = std::thread([state = state_.get()] { state->watch(); });
 }
 
 std::string SignalWatch::reason() const { return reason_to_end(); }
 
+Stop SignalWatch::stop() const { return {&was_caught, std::nullopt}; }
+
 SignalWatch::~SignalWatch() {
-  state_->stop = true;
-  state_->thread.join();
+  if (state_->thread.joinable()) {
+    {
+      const std::scoped_lock lock(state_->mutex);
+      state_->stop = true;
+    }
+    state_->stop_changed.notify_one();
+    state_->thread.join();
+  }
   ::sigaction(SIGINT, &state_->old_interrupt, nullptr);
   ::sigaction(SIGTERM, &state_->old_terminate, nullptr);
 }

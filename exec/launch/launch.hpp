@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/stop.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -24,17 +25,19 @@ void run_threads(std::size_t count, const std::function<void(std::size_t)>& body
 // first error that is a rank's own (not Stopped) is rethrown.
 void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, const RankMain& rank_main);
 
-// While it lives, SIGINT and SIGTERM call `on_signal` with the reason, on a thread of its own, instead of ending the
-// process. At most one lives at a time.
+// While it lives, SIGINT and SIGTERM call `on_signal`, if there is one, with the reason, on a thread of its own,
+// instead of ending the process. At most one lives at a time.
 class SignalWatch {
  public:
-  explicit SignalWatch(std::function<void(const std::string& reason)> on_signal);
+  explicit SignalWatch(std::function<void(const std::string& reason)> on_signal = {});
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
   ~SignalWatch();
 
-  // Of the signal that came, at once; empty: none did.
+  // Of the signal that came first, at once; empty: none did.
   [[nodiscard]] std::string reason() const;
+  // Ended by the signal, at once.
+  [[nodiscard]] Stop stop() const;
 
  private:
   struct State;

@@ -328,11 +328,11 @@ class RankRun {
   }
 
   [[noreturn]] void fail(const std::string& problem, const std::string& hint) {
-    const std::string where = fmt::format("rank {}, {}", world_rank_, describe(position_, lowered_, rank_));
+    const std::string where =
+        fmt::format("rank {}, {}", world_rank_, describe(position_, lowered_, rank_, options_.warm_up));
     const std::string before = describe_last(step_);
-    const std::string separator = hint.empty() || before.empty() ? "" : "; ";
     transport_.abort(where + ": " + problem);
-    throw RunError(where, problem, hint + separator + before);
+    throw RunError(where, problem, hint + (hint.empty() || before.empty() ? "" : "; ") + before);
   }
 
   const Plan& plan_;

@@ -27,6 +27,7 @@ struct MemoryHooks {
 struct RunOptions {
   int steps = 1;
   std::int64_t first_step = 0;    // number of the first of them, for the stages' data
+  int warm_up = 0;                // of the run's steps, from number 0: named so in errors
   double deadline_factor = 20;    // an action's deadline: this many times its predicted time …
   Seconds deadline_floor = {60};  // … but never less
   Watchdog* watchdog = nullptr;   // learns where the rank stands; may be null

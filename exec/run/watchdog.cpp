@@ -7,6 +7,7 @@
 
 #include "common/layout/lane.hpp"
 #include "common/schedule/reductions.hpp"
+#include "exec/run/step_name.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
@@ -71,14 +72,16 @@ std::optional<Awaited> awaited_by(const Schedule& lowered, int rank, const Actio
 // Where all ranks of a layout stand, each in the list of its pipeline rank.
 class Standing {
  public:
-  Standing(const Schedule& lowered, const Layout& layout, const std::vector<Position>& positions)
-      : lowered_(lowered), layout_(layout), positions_(positions) {
+  Standing(const Schedule& lowered, const Layout& layout, const std::vector<Position>& positions, int warm_up)
+      : lowered_(lowered), layout_(layout), positions_(positions), warm_up_(warm_up) {
     for (int rank = 0; rank < ranks(layout); ++rank) lanes_.push_back(lane_of(layout, rank));
   }
 
   [[nodiscard]] int count() const { return static_cast<int>(lanes_.size()); }
 
-  [[nodiscard]] std::string where(int rank) const { return describe(of(rank), lowered_, pipeline_rank(rank)); }
+  [[nodiscard]] std::string where(int rank) const {
+    return describe(of(rank), lowered_, pipeline_rank(rank), warm_up_);
+  }
 
   [[nodiscard]] std::optional<Awaited> awaited(int rank) const {
     const std::optional<Action> action = action_at(lowered_, pipeline_rank(rank), of(rank));
@@ -135,6 +138,7 @@ class Standing {
   const Schedule& lowered_;
   const Layout& layout_;
   const std::vector<Position>& positions_;
+  int warm_up_;
   std::vector<Lane> lanes_;  // by rank
 };
 
@@ -152,15 +156,16 @@ std::vector<int> cycle_from(int rank, const std::vector<std::optional<Awaited>>&
 
 }  // namespace
 
-std::string describe(const Position& position, const Schedule& lowered, int rank) {
-  if (position.action == Position::before) return fmt::format("before step {}", position.step);
+std::string describe(const Position& position, const Schedule& lowered, int rank, int warm_up) {
+  const std::string step = step_name(position.step, warm_up);
+  if (position.action == Position::before) return "before " + step;
   const std::optional<Action> action = action_at(lowered, rank, position);
-  return action ? fmt::format("step {}, {}", position.step, to_string(*action))
-                : fmt::format("after step {}", position.step);
+  return action ? fmt::format("{}, {}", step, to_string(*action)) : "after " + step;
 }
 
-std::string describe_waits(const Schedule& lowered, const Layout& layout, const std::vector<Position>& positions) {
-  const Standing standing(lowered, layout, positions);
+std::string describe_waits(const Schedule& lowered, const Layout& layout, const std::vector<Position>& positions,
+                           int warm_up) {
+  const Standing standing(lowered, layout, positions, warm_up);
   std::string text;
   std::vector<std::optional<Awaited>> waits;
   for (int rank = 0; rank < standing.count(); ++rank) {

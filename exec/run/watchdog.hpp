@@ -26,13 +26,13 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// "step 2, 3F7", "before step 2". `rank`: of the pipeline.
-[[nodiscard]] std::string describe(const Position& position, const Schedule& lowered, int rank);
+// "step 2, 3F7", "before warm-up step 1" (step_name). `rank`: of the pipeline; `warm_up`: steps of the run.
+[[nodiscard]] std::string describe(const Position& position, const Schedule& lowered, int rank, int warm_up = 0);
 
 // One line per rank of the layout, in schedule terms: what it does or waits for, and the cycle if ranks wait for each
 // other.
 [[nodiscard]] std::string describe_waits(const Schedule& lowered, const Layout& layout,
-                                         const std::vector<Position>& positions);
+                                         const std::vector<Position>& positions, int warm_up = 0);
 
 class Watchdog {
  public:

@@ -8,9 +8,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -88,6 +91,11 @@ class Running {
       if (variables.find(std::string("\0RANK=", 6) + std::to_string(rank) + '\0') != std::string::npos) return child;
     }
     return 0;
+  }
+
+  [[nodiscard]] std::ptrdiff_t threads() const {
+    std::error_code gone;
+    return std::distance(std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task", gone), {});
   }
 
   // On standard error until now.

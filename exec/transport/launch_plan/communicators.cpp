@@ -135,14 +135,4 @@ std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const 
   return Planner(lowered, layout, tensor_parts).run();
 }
 
-int find_communicator(const std::vector<CommunicatorSpec>& all, CommunicatorUse use, int rank, int peer) {
-  const auto has = [](const CommunicatorSpec& spec, int member) {
-    return std::ranges::find(spec.ranks, member) != spec.ranks.end();
-  };
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].use == use && has(all[i], rank) && (peer < 0 || has(all[i], peer))) return static_cast<int>(i);
-  }
-  return -1;
-}
-
 }  // namespace plumb::exec

@@ -65,11 +65,6 @@ struct CommunicatorSpec {
 [[nodiscard]] std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout,
                                                                const std::vector<std::vector<int>>& tensor_parts = {});
 
-// The communicator of `use` that holds `rank`, as an index in the list; -1: there is none. Of tied and replicas there
-// may be several with one rank: `peer` picks.
-[[nodiscard]] int find_communicator(const std::vector<CommunicatorSpec>& all, CommunicatorUse use, int rank,
-                                    int peer = -1);
-
 enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
 enum class Reduction : std::uint8_t { sum, maximum };
 [[nodiscard]] std::string_view name(Collective collective);  // "all-reduce"

@@ -1,6 +1,8 @@
 // The shapes over which every registered schedule is tested, and which of them each is defined for.
 #pragma once
 
+#include <string_view>
+
 #include "common/schedule/generators/registry.hpp"
 
 namespace plumb {
@@ -26,6 +28,9 @@ inline bool applies(const ScheduleEntry& entry, const GridShape& shape) {
   if (entry.name == "pipedream-2bw") return shape.microbatches % shape.ranks == 0;
   return true;
 }
+
+// Of a rank: two of the schedule that is named for having several, one of those that need no more.
+inline int fewest_chunks(std::string_view schedule) { return schedule == "interleaved-1f1b" ? 2 : 1; }
 
 // With the chunks that the schedule can have, and as many slices as chunks where it cuts sequences.
 inline ScheduleShape shape_for(const ScheduleEntry& entry, const GridShape& shape) {

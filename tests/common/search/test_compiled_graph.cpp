@@ -10,6 +10,7 @@
 #include "common/search/peak_memory.hpp"
 #include "common/search/structure_cache.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 
 using namespace plumb;
 
@@ -167,8 +168,7 @@ TEST_CASE("a schedule's moments are those of fewer microbatches, with what a loo
   for (const std::string name : {"1f1b", "zb-h1", "eager-1f1b", "interleaved-1f1b", "gpipe", "gpipe with recompute"}) {
     for (const int ranks : {2, 3, 5, 8}) {
       const bool recompute = name.ends_with("recompute");
-      const Case of{name.substr(0, name.find(' ')),     ranks, 12 * ranks,
-                    name == "interleaved-1f1b" ? 2 : 1, {},    recompute};
+      const Case of{name.substr(0, name.find(' ')), ranks, 12 * ranks, fewest_chunks(name), {}, recompute};
       StructureCache cache(nullptr);
       const Plan plan = plan_of(of);
       const StructureCache::Shorter shorter = cache.shorter(key_of(of), plan);

@@ -3,17 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 
 #include "common/base/digest.hpp"
 #include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"
 #include "tests/common/search/search_counts.hpp"
+#include "tests/common/search/weighed_families.hpp"
 #include "tests/effort.hpp"
 
 using namespace plumb;
@@ -42,70 +43,63 @@ Timeline around_path(const Plan& plan) {
   return timeline;
 }
 
-// Half of the memory that the median candidate needs, so that many do not fit.
-Scenario tight_scenario(unsigned seed) {
-  const Scenario roomy = read_text(random_scenario(seed));
-  std::vector<Bytes> peaks;
-  for (const Candidate& candidate : plan_scenario(roomy, predict_by_path).candidates) {
-    if (candidate.built) peaks.push_back(candidate.peak_bytes);
-  }
-  REQUIRE_FALSE(peaks.empty());
-  std::ranges::nth_element(peaks, peaks.begin() + std::ssize(peaks) / 3);
-  return read_text(random_scenario(seed, ", memory: " + std::to_string(peaks[peaks.size() / 3].value) + " B"));
-}
+// A scenario made up from a seed, with what several cases ask of it.
+struct MadeUp {
+  explicit MadeUp(Scenario of) : scenario(std::move(of)) {}
 
-Scenario synchronous_scenario(unsigned seed) {
-  std::string text = random_scenario(seed);
-  if (const std::size_t at = text.find("software: plumb"); at != std::string::npos) {
-    text.replace(at, 15, "software: megatron-2022");
+  // Of all candidates, by the longest path.
+  const PlanningResult& by_path() {
+    if (!by_path_) by_path_ = plan_scenario(scenario, predict_by_path);
+    return *by_path_;
   }
-  Scenario scenario = read_text(text);
-  REQUIRE(scenario.software.exchange == PipelineExchange::synchronous);
-  return scenario;
-}
-
-// What weighing says of each family's splits, once for all who ask: it makes whole plans.
-struct LeastOfFamily {
-  Family family;
-  Seconds time = longest_time;
-  Bytes memory{std::int64_t{1} << 60};
-};
-class LeastOfFamilies {
- public:
-  explicit LeastOfFamilies(Scenario scenario) : scenario_(std::move(scenario)) {}
-
-  const LeastOfFamily& of(const Family& family) {
-    const std::scoped_lock lock(mutex_);
-    const auto known = std::ranges::find(known_, family, &LeastOfFamily::family);
-    return known != known_.end() ? *known : known_.emplace_back(weighed(family));
+  [[nodiscard]] MakeWeigher bounded(double tightness) const {
+    return [tightness, weighed = weighed_](const Scenario& of) { return bounded_weigher(of, weighed, tightness); };
   }
+
+  Scenario scenario;
 
  private:
-  [[nodiscard]] LeastOfFamily weighed(const Family& family) const {
-    LeastOfFamily least{.family = family};
-    for (const SplitChoice& split : scenario_.splits) {
-      try {
-        const Estimate estimate = weigh_slowly(scenario_, family, split);
-        least.time = std::min(least.time, estimate.iteration);
-        least.memory = std::min(least.memory, estimate.peak_bytes);
-      } catch (const InputError&) {  // this split cannot be built
-      }
-    }
-    return least;
-  }
-
-  Scenario scenario_;
-  std::mutex mutex_;
-  std::deque<LeastOfFamily> known_;
+  std::shared_ptr<WeighedFamilies> weighed_ = std::make_shared<WeighedFamilies>(scenario);
+  std::optional<PlanningResult> by_path_;
 };
 
-// Bounds that hold and are as tight as a seed makes them: a part of the least that any candidate of the family has.
-Weigher bounded_weigher(const Scenario& scenario, double tightness) {
-  Weigher weigher = slow_weigher(scenario);
-  const auto least = std::make_shared<LeastOfFamilies>(scenario);
-  weigher.time_bound = [=](const Family& family) { return least->of(family).time * tightness; };
-  weigher.memory_bound = [=](const Family& family) { return least->of(family).memory; };
-  return weigher;
+// Each made once.
+template <class Make>
+MadeUp& made_once(std::map<unsigned, MadeUp>& all, unsigned seed, const Make& make) {
+  const auto known = all.find(seed);
+  return known != all.end() ? known->second : all.try_emplace(seed, make()).first->second;
+}
+
+MadeUp& roomy_scenario(unsigned seed) {
+  static std::map<unsigned, MadeUp> all;
+  return made_once(all, seed, [&] { return read_text(random_scenario(seed)); });
+}
+
+// A third of the candidates need less memory than there is, so that many do not fit.
+MadeUp& tight_scenario(unsigned seed) {
+  static std::map<unsigned, MadeUp> all;
+  return made_once(all, seed, [&] {
+    std::vector<Bytes> peaks;
+    for (const Candidate& candidate : roomy_scenario(seed).by_path().candidates) {
+      if (candidate.built) peaks.push_back(candidate.peak_bytes);
+    }
+    REQUIRE_FALSE(peaks.empty());
+    std::ranges::nth_element(peaks, peaks.begin() + std::ssize(peaks) / 3);
+    return read_text(random_scenario(seed, ", memory: " + std::to_string(peaks[peaks.size() / 3].value) + " B"));
+  });
+}
+
+MadeUp& synchronous_scenario(unsigned seed) {
+  static std::map<unsigned, MadeUp> all;
+  return made_once(all, seed, [&] {
+    std::string text = random_scenario(seed);
+    if (const std::size_t at = text.find("software: plumb"); at != std::string::npos) {
+      text.replace(at, 15, "software: megatron-2022");
+    }
+    Scenario scenario = read_text(text);
+    REQUIRE(scenario.software.exchange == PipelineExchange::synchronous);
+    return scenario;
+  });
 }
 
 const Candidate* best_of(const PlanningResult& result) {
@@ -132,13 +126,12 @@ TEST_CASE("the best of a search is the best of all candidates, by path and by an
   int with_answer = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = tight_scenario(seed);
-    const SearchSpace space(scenario);
-    const Evaluator engine = seed % 2 == 0 ? Evaluator(predict_by_path) : Evaluator(contended);
-    const PlanningResult all = plan_scenario(scenario, engine);
-    const double tightness = seed % 3 == 0 ? 1 : 0.9;
-    const MakeWeigher make = [=](const Scenario& of) { return bounded_weigher(of, tightness); };
-    const SearchResult found = search(space, make, engine, {.top = 1});
+    MadeUp& made = tight_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const bool by_path = seed % 2 == 0;
+    const Evaluator engine = by_path ? Evaluator(predict_by_path) : Evaluator(contended);
+    const PlanningResult all = by_path ? made.by_path() : plan_scenario(made.scenario, engine);
+    const SearchResult found = search(space, made.bounded(seed % 3 == 0 ? 1 : 0.9), engine, {.top = 1});
     require_same_best(found.planning, all);
     check_counts(found, space);
     CHECK(found.finished);
@@ -157,11 +150,10 @@ TEST_CASE(
   int below = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = synchronous_scenario(seed);
-    const SearchSpace space(scenario);
-    const PlanningResult all = plan_scenario(scenario, around_path);
-    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 1); };
-    const SearchResult found = search(space, make, around_path, {.top = 1});
+    const MadeUp& made = synchronous_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const PlanningResult all = plan_scenario(made.scenario, around_path);
+    const SearchResult found = search(space, made.bounded(1), around_path, {.top = 1});
     require_same_best(found.planning, all);
     const Candidate* best = best_of(all);
     below += best != nullptr && best->iteration < predict_by_path(best->plan).steps.front().duration ? 1 : 0;
@@ -174,10 +166,9 @@ TEST_CASE("a family just above the best path is not left out where an engine may
   int overtaken = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = synchronous_scenario(seed);
-    const SearchSpace space(scenario);
-    const PlanningResult by_path = plan_scenario(scenario, predict_by_path);
-    const Candidate* fastest = best_of(by_path);
+    MadeUp& made = synchronous_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const Candidate* fastest = best_of(made.by_path());
     if (fastest == nullptr) continue;
     const Seconds least = fastest->iteration;
     const Evaluator engine = [=](const Plan& plan) {
@@ -187,10 +178,9 @@ TEST_CASE("a family just above the best path is not left out where an engine may
       if (duration > least * (1 + 1e-9)) duration = duration * 0.9801;
       return timeline;
     };
-    const PlanningResult all = plan_scenario(scenario, engine);
+    const PlanningResult all = plan_scenario(made.scenario, engine);
     overtaken += best_of(all)->iteration < least ? 1 : 0;
-    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 1); };
-    require_same_best(search(space, make, engine, {.top = 1}).planning, all);
+    require_same_best(search(space, made.bounded(1), engine, {.top = 1}).planning, all);
   }
   CHECK(overtaken >= found_in(1));  // or nothing was ever close
 }
@@ -201,9 +191,9 @@ TEST_CASE("what was told to be slower is weighed after all where the engine rais
   std::int64_t told = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = read_text(random_scenario(seed));
-    const SearchSpace space(scenario);
-    const Candidate fastest = *best_of(plan_scenario(scenario, predict_by_path));
+    MadeUp& made = roomy_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const Candidate fastest = *best_of(made.by_path());
     const Evaluator engine = [=](const Plan& plan) {
       Timeline timeline = predict_by_path(plan);
       Seconds& duration = timeline.steps.front().duration;
@@ -211,7 +201,7 @@ TEST_CASE("what was told to be slower is weighed after all where the engine rais
       if (duration <= fastest.iteration * (1 + 1e-9)) duration = duration * 1.3;
       return timeline;
     };
-    const PlanningResult all = plan_scenario(scenario, engine);
+    const PlanningResult all = plan_scenario(made.scenario, engine);
     overtaken += best_of(all)->iteration < fastest.iteration * 1.3 ? 1 : 0;
     const MakeWeigher make = [&](const Scenario& of) {
       Weigher weigher = slow_weigher(of);
@@ -235,9 +225,9 @@ TEST_CASE("what was told to be slower is weighed after all where the engine rais
 TEST_CASE("without pruning and bounds the table and the answer are the same") {
   for (unsigned seed = 0; seed < cases(10); ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = tight_scenario(seed);
-    const SearchSpace space(scenario);
-    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.95); };
+    const MadeUp& made = tight_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const MakeWeigher make = made.bounded(0.95);
     const Evaluator engine = contended;
     const SearchResult with = search(space, make, engine, {.top = 3});
     const SearchResult without = search(space, make, engine, {.top = 3, .prune = false, .bound = false});
@@ -257,9 +247,9 @@ TEST_CASE("without pruning and bounds the table and the answer are the same") {
 TEST_CASE("one thread and process or several: the same candidates, counts and reasons") {
   for (unsigned seed = 20; seed < 20 + cases(6); ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = tight_scenario(seed);
-    const SearchSpace space(scenario);
-    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.9); };
+    const MadeUp& made = tight_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const MakeWeigher make = made.bounded(0.9);
     const SearchResult one = search(space, make, predict_by_path, {.jobs = 1, .pareto = true});
     const SearchResult three = search(space, make, predict_by_path, {.jobs = 3, .processes = 2, .pareto = true});
     REQUIRE(one.planning.candidates.size() == three.planning.candidates.size());
@@ -280,13 +270,13 @@ TEST_CASE("one thread and process or several: the same candidates, counts and re
 TEST_CASE("the front of time against memory is that of all candidates that fit") {
   for (unsigned seed = 30; seed < 30 + cases(10); ++seed) {
     CAPTURE(seed);
-    const Scenario scenario = tight_scenario(seed);
-    const SearchSpace space(scenario);
-    const MakeWeigher make = [](const Scenario& of) { return bounded_weigher(of, 0.97); };
+    const MadeUp& made = tight_scenario(seed);
+    const SearchSpace space(made.scenario);
+    const MakeWeigher make = made.bounded(0.97);
     const SearchResult found = search(space, make, predict_by_path, {.top = 1, .pareto = true});
     std::vector<std::pair<Seconds, Bytes>> fitting;
     for (std::int64_t id = 0; id < space.candidates(); ++id) {
-      const Candidate candidate = weigh_candidate(scenario, space.choice(id), predict_by_path);
+      const Candidate candidate = weigh_candidate(made.scenario, space.choice(id), predict_by_path);
       if (candidate.fits) fitting.emplace_back(candidate.iteration, candidate.peak_bytes);
     }
     std::vector<std::pair<Seconds, Bytes>> front;

@@ -94,6 +94,16 @@ TEST_CASE("A profile has every kind of block once, with its times") {
   CHECK_THROWS_AS(calibrate(scenario, misspelt), InputError);
 }
 
+TEST_CASE("A calibration that is told to end does so at the next round") {
+  std::atomic<bool> told = false;
+  std::atomic<int> calls = 0;
+  CalibrationOptions options = rounds(1000);
+  options.progress = [&](int, int) { told = ++calls == 3; };
+  options.stop = Stop(&told, std::nullopt);
+  CHECK_THROWS_AS(calibrate(scenario_of(test::llama(1), 2, ElementType::fp32), options), plumb::Stopped);
+  CHECK(calls == 3);
+}
+
 namespace {
 
 // One device behind whose face is the host's memory.
@@ -121,6 +131,7 @@ TEST_CASE("A device is measured by the moments between its work: the same bytes,
   const Profile on_host = calibrate(scenario, rounds(2));
   CalibrationOptions options = rounds(2);
   options.device = "cuda";
+  options.message_bytes = {4U << 10U, 1U << 20U};
   const Profile on_device = calibrate(scenario, options, one_device());
   REQUIRE(on_device.blocks.size() == on_host.blocks.size());
   for (std::size_t i = 0; i < on_host.blocks.size(); ++i) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -51,7 +50,7 @@ inline CheckResult check_against_shared_reference(const Plan& plan, const Traine
   if (same != made.end()) return same->second.compare(run);
   if (made.size() == most_kept) made.pop_front();
   made.emplace_back(std::piecewise_construct, std::forward_as_tuple(std::move(seen)),
-                    std::forward_as_tuple(plan, corpus_of(plan, {}), run, "cpu", std::chrono::steady_clock::now));
+                    std::forward_as_tuple(plan, corpus_of(plan, {}), run, "cpu", CheckWatch{}));
   return made.back().second.compare(run);
 }
 

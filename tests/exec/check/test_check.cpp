@@ -3,6 +3,7 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <regex>
 #include <string>
@@ -23,7 +24,8 @@ namespace {
 void check_one_step(int microbatches, const Progress::Clock& clock) {
   const Plan plan =
       test::training_plan({.model = test::llama(2), .schedule = "1f1b", .ranks = 1, .microbatches = microbatches});
-  CHECK_THROWS_WITH(check_against_reference(plan, {}, {0.0}, {}, clock), ContainsSubstring("has no gradient of"));
+  CHECK_THROWS_WITH(check_against_reference(plan, {}, {0.0}, {}, CheckWatch{.clock = clock}),
+                    ContainsSubstring("has no gradient of"));
 }
 
 // All that `work` writes to stderr while that is a terminal.
@@ -69,4 +71,17 @@ TEST_CASE("a check on a terminal says how far it is while its first step still g
     done.push_back((*found)[1]);
   }
   CHECK(done == std::vector<std::string>{"4", "5", "6"});
+}
+
+TEST_CASE("a check that is told to end does so at the next microbatch") {
+  for (const char* const schedule : {"1f1b", "pipedream"}) {  // one update a step, and several
+    CAPTURE(schedule);
+    const Plan plan =
+        test::training_plan({.model = test::llama(2), .schedule = schedule, .ranks = 2, .microbatches = 6});
+    std::atomic<bool> told = false;
+    int looks = 0;
+    const Stop stop = Stop(&told, std::nullopt).looked_at_by([&] { told = ++looks == 3; });
+    CHECK_THROWS_AS(check_against_reference(plan, {}, {0.0}, {}, CheckWatch{.stop = stop}), plumb::Stopped);
+    CHECK(looks == 3);
+  }
 }

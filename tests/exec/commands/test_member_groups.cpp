@@ -7,6 +7,7 @@
 #include "common/schedule/reductions.hpp"
 #include "exec/check/check.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/commands/members.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
@@ -46,7 +47,7 @@ Plan plan_of(const Case& of) {
   Plan plan = test::training_plan({.model = of.model,
                                    .schedule = of.schedule,
                                    .ranks = of.ranks,
-                                   .chunks = std::string(of.schedule) == "interleaved-1f1b" ? 2 : 1,
+                                   .chunks = fewest_chunks(of.schedule),
                                    .microbatches = 4,
                                    .precision = of.precision,
                                    .recompute = of.recompute,

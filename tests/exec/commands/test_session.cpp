@@ -104,7 +104,10 @@ TEST_CASE("data-parallel pipelines on every transport pass the check, with equal
   const std::string schedule = GENERATE("1f1b", "interleaved-1f1b", "zb-h1");
   const auto [ranks, data] = GENERATE(std::pair(1, 2), std::pair(1, 4), std::pair(2, 2));
   CAPTURE(kind.name, schedule, ranks, data);
-  const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = true, .data = data});
+  // One rank works off one microbatch after the other: two say what more would.
+  const int microbatches = ranks == 1 ? 2 : 4;
+  const Plan plan =
+      tiny_plan({.ranks = ranks, .microbatches = microbatches, .schedule = schedule, .tied = true, .data = data});
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   SessionOptions options = two_checked_steps(kind);
   options.gathers_weights = true;
@@ -261,7 +264,7 @@ TEST_CASE("a wrong schedule is refused before it runs, and where forced, the che
   options.warm_up = 0;
   options.check = true;
   if (fault == "dropped-weight-gradient") {
-    CHECK_THROWS_WITH(train(transport_kinds().front(), plans, options), ContainsSubstring("after step 0"));
+    CHECK_THROWS_WITH(train(transport_kinds().front(), plans, options), ContainsSubstring("after step 1"));
     return;
   }
   const SessionLogs logs = train(transport_kinds().front(), plans, options);

@@ -22,3 +22,18 @@ TEST_CASE("a signal stops all ranks with its name as the reason") {
   };
   CHECK_THROWS_WITH(run_on_threads(transports, rank_main), ContainsSubstring(signal == SIGINT ? "SIGINT" : "SIGTERM"));
 }
+
+TEST_CASE("work that asks is ended by a signal, and the first that came stays the reason") {
+  {
+    const SignalWatch watch;
+    const Stop stop = watch.stop();
+    CHECK_FALSE(stop.ended());
+    CHECK(watch.reason().empty());
+    std::raise(SIGINT);
+    std::raise(SIGTERM);
+    CHECK(stop.ended());
+    CHECK(watch.reason() == "interrupted (SIGINT)");
+  }
+  const SignalWatch next;
+  CHECK_FALSE(next.stop().ended());
+}

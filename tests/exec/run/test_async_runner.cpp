@@ -256,7 +256,7 @@ TEST_CASE("work that does not end on the device is named when its deadline has p
     });
   };
   CHECK_THROWS_WITH(run(),
-                    ContainsSubstring("has not ended on test before the deadline") && ContainsSubstring("step 0, "));
+                    ContainsSubstring("has not ended on test before the deadline") && ContainsSubstring("step 1, "));
   lock.unlock();
 }
 

@@ -15,6 +15,7 @@
 #include "exec/stage/emulated_stage.hpp"
 #include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/plans.hpp"
 
 using namespace plumb;
@@ -102,13 +103,13 @@ TEST_CASE("a rank that fails is named as the layout counts it, with the place in
   // F twice on the second stage: ranks 2 and 3.
   *find(lowered, 1, {ActionKind::backward, 1, 1}) = {ActionKind::forward, 1, 1};
   CHECK_THROWS_WITH(run_emulated(plan, lowered, {}),
-                    ContainsSubstring("rank 2, step 0, 1F1") || ContainsSubstring("rank 3, step 0, 1F1"));
+                    ContainsSubstring("rank 2, step 1, 1F1") || ContainsSubstring("rank 3, step 1, 1F1"));
 }
 
 TEST_CASE("each rank performs exactly its list, in its order, every step") {
   const std::string name = GENERATE("gpipe", "1f1b", "interleaved-1f1b", "zb-h1");
   const int ranks = GENERATE(1, 2, 4);
-  const int chunks = name == "interleaved-1f1b" ? 2 : 1;
+  const int chunks = fewest_chunks(name);
   const Plan plan = emulated_plan({.schedule = name, .shape = {.ranks = ranks, .microbatches = 8, .chunks = chunks}});
   const Schedule lowered = lower(plan.schedule, {});
   const Logs logs = run_emulated(plan, lowered, {.steps = 2});
@@ -178,7 +179,7 @@ TEST_CASE("a rank that waits for evicted activations ends at the deadline, and s
   options.watchdog = &watchdog;
   CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
   CHECK_THAT(describe_waits(lowered, plan.layout, watchdog.positions()),
-             ContainsSubstring("rank 0: step 0, 0LOAD2 waits for rank 3's 0LOAD2") &&
+             ContainsSubstring("rank 0: step 1, 0LOAD2 waits for rank 3's 0LOAD2") &&
                  ContainsSubstring("a cycle of waits: rank 0 -> 3"));
 
   std::erase(lowered.actions[3], load);
@@ -300,7 +301,7 @@ TEST_CASE("a schedule that drops a weight gradient is caught at the end of the s
   Schedule lowered = lower(plan.schedule, {});
   auto& actions = lowered.actions[1];
   actions.erase(actions.begin() + (find(lowered, 1, {ActionKind::weight_gradient, 1, 2}) - actions.data()));
-  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}), ContainsSubstring("rank 1, after step 0") &&
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}), ContainsSubstring("rank 1, after step 1") &&
                                                          ContainsSubstring("microbatch 2 is left without its weight"));
 }
 
@@ -308,7 +309,7 @@ TEST_CASE("an action before what it needs is named") {
   const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 2, .microbatches = 4}});
   Schedule lowered = lower(plan.schedule, {});
   std::swap(*find(lowered, 1, {ActionKind::forward, 1, 1}), *find(lowered, 1, {ActionKind::forward, 1, 3}));
-  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}), ContainsSubstring("rank 1, step 0, 1F3") &&
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, {}), ContainsSubstring("rank 1, step 1, 1F3") &&
                                                          ContainsSubstring("activation for stage 1, microbatch 3"));
 }
 
@@ -403,7 +404,7 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
     });
   };
   const auto start = Clock::now();
-  CHECK_THROWS_WITH(run(), ContainsSubstring("rank 1, step 0, 1F2: out of memory") &&
+  CHECK_THROWS_WITH(run(), ContainsSubstring("rank 1, step 1, 1F2: out of memory") &&
                                ContainsSubstring("before it: ") && ContainsSubstring("1SEND_F1"));
   CHECK(Clock::now() - start < std::chrono::seconds(10));
 }

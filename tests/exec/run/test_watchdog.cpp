@@ -50,9 +50,9 @@ TEST_CASE("positions of ranks become who waits for whom") {
       describe_waits(lowered, plan.layout,
                      {at(0, {ActionKind::receive_backward, 0, 0}), at(1, {ActionKind::forward, 1, 1}),
                       at(2, {ActionKind::receive_forward, 2, 1})});
-  CHECK_THAT(text, ContainsSubstring("rank 0: step 3, 0RECV_B0 waits for rank 1's 1SEND_B0, "));
-  CHECK_THAT(text, ContainsSubstring("rank 1: step 3, 1F1\n"));
-  CHECK_THAT(text, ContainsSubstring("rank 2: step 3, 2RECV_F1 waits for rank 1's 1SEND_F1, 1 actions later there"));
+  CHECK_THAT(text, ContainsSubstring("rank 0: step 4, 0RECV_B0 waits for rank 1's 1SEND_B0, "));
+  CHECK_THAT(text, ContainsSubstring("rank 1: step 4, 1F1\n"));
+  CHECK_THAT(text, ContainsSubstring("rank 2: step 4, 2RECV_F1 waits for rank 1's 1SEND_F1, 1 actions later there"));
   CHECK_THAT(text, !ContainsSubstring("cycle"));
 
   // The action that is waited for is the one that its rank is at.
@@ -68,7 +68,7 @@ TEST_CASE("positions of ranks become who waits for whom") {
                                            at(1, {ActionKind::receive_forward, 1, 1}),
                                            {.step = 2, .action = Position::after}});
   CHECK_THAT(sent, ContainsSubstring("1RECV_F1 waits for rank 0's 0SEND_F1, which is done there"));
-  CHECK_THAT(sent, ContainsSubstring("rank 2: after step 2"));
+  CHECK_THAT(sent, ContainsSubstring("rank 2: after step 3"));
   CHECK_THAT(sent, !ContainsSubstring("cycle"));
 
   // Rank 0 wants its first gradient before it sends the second activation, which rank 1 wants first.
@@ -84,6 +84,18 @@ TEST_CASE("positions of ranks become who waits for whom") {
                                             {.step = 2, .action = Position::after}});
   CHECK_THAT(cycle, ContainsSubstring("1RECV_F1 waits for rank 0's 0SEND_F1, 1 actions later there"));
   CHECK_THAT(cycle, ContainsSubstring("a cycle of waits: rank 0 -> 1 -> 0"));
+}
+
+TEST_CASE("steps are counted from 1, and those of the warm-up apart") {
+  const Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 1, .microbatches = 2}});
+  const Schedule lowered = lower(plan.schedule, {});
+  const auto named = [&](const Position& position) { return describe(position, lowered, 0, 2); };
+  CHECK(named({.step = 0}) == "before warm-up step 1");
+  CHECK(named({.step = 1, .action = 0}) == "warm-up step 2, 0F0");
+  CHECK(named({.step = 2, .action = 1}) == "step 1, 0F1");
+  CHECK(named({.step = 3, .action = Position::after}) == "after step 2");
+  CHECK_THAT(describe_waits(lowered, plan.layout, {{.step = 1, .action = 0}}, 1),
+             ContainsSubstring("rank 0: step 1, 0F0"));
 }
 
 // Two pipelines of two ranks; by default data is nested inside the pipeline: lanes are ranks 0, 2 and 1, 3.
@@ -102,13 +114,13 @@ TEST_CASE("waits stay in a rank's own lane, but for sums over all of them") {
       describe_waits(lowered, plan.layout,
                      {at(0, sum), at(0, {ActionKind::receive_backward, 0, 1}),
                       at(1, {ActionKind::reduce_gradient, 1, no_microbatch}), at(1, {ActionKind::forward, 1, 1})});
-  CHECK_THAT(text, ContainsSubstring("rank 0: step 1, 0REDUCE_GRAD waits for rank 1's 0REDUCE_GRAD, "));
-  CHECK_THAT(text, ContainsSubstring("rank 1: step 1, 0RECV_B1 waits for rank 3's 1SEND_B1, "));
-  CHECK_THAT(text, ContainsSubstring("rank 2: step 1, 1REDUCE_GRAD waits for rank 3's 1REDUCE_GRAD, "));
-  CHECK_THAT(text, ContainsSubstring("rank 3: step 1, 1F1\n"));
+  CHECK_THAT(text, ContainsSubstring("rank 0: step 2, 0REDUCE_GRAD waits for rank 1's 0REDUCE_GRAD, "));
+  CHECK_THAT(text, ContainsSubstring("rank 1: step 2, 0RECV_B1 waits for rank 3's 1SEND_B1, "));
+  CHECK_THAT(text, ContainsSubstring("rank 2: step 2, 1REDUCE_GRAD waits for rank 3's 1REDUCE_GRAD, "));
+  CHECK_THAT(text, ContainsSubstring("rank 3: step 2, 1F1\n"));
   // Once all have come it is on its way.
   const std::string all = describe_waits(
       lowered, plan.layout,
       {at(0, sum), at(0, sum), {.step = 1, .action = Position::after}, {.step = 1, .action = Position::after}});
-  CHECK_THAT(all, ContainsSubstring("rank 0: step 1, 0REDUCE_GRAD\n"));
+  CHECK_THAT(all, ContainsSubstring("rank 0: step 2, 0REDUCE_GRAD\n"));
 }

@@ -57,7 +57,8 @@ PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
   // Threads hand memory over: it is never on both ranks at a time.
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
   const std::vector<RankMemory> predicted = test::predicted_memory(plan, block_costs(scenario, 2));
-  const test::TrainingRun run = test::train(plan, 2);
+  // A second step begins with what the first has left: test_calibrate trains two.
+  const test::TrainingRun run = test::train(plan, plan.schedule.update_every > 0 ? 2 : 1);
   PeaksOfRanks found;
   for (std::size_t rank = 0; rank < rank_count; ++rank) {
     found.predicted.push_back(sum(predicted[rank].peak.held));
@@ -67,7 +68,7 @@ PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
 }
 
 // Chunks of the delta rule no longer than a slice: longer ones shrink to it, which is not predicted.
-Scenario calibrated_scenario() {
+Scenario made_scenario() {
   Model model = test::hybrid();
   for (Layer& layer : model.layers) {
     if (auto* delta = std::get_if<GatedDelta>(&layer.mixer)) delta->chunk = 16;
@@ -82,10 +83,15 @@ Scenario calibrated_scenario() {
   return scenario;
 }
 
+const Scenario& calibrated_scenario() {
+  static const Scenario made = made_scenario();
+  return made;
+}
+
 }  // namespace
 
 TEST_CASE("What every schedule's ranks keep is its own count times the bytes of a block, within 2%") {
-  const Scenario scenario = calibrated_scenario();
+  const Scenario& scenario = calibrated_scenario();
   for (const ScheduleEntry& entry : schedule_entries()) {
     if (entry.name == "bpipe") continue;  // whose partners' peaks depend on when they compute: below
     const PeaksOfRanks found = peaks(scenario, entry.name);
@@ -99,7 +105,7 @@ TEST_CASE("What every schedule's ranks keep is its own count times the bytes of 
 
 // ICML 2023 (kim23l): the first rank of 1F1B holds p microbatches, with evictions ⌈(p+2)/2⌉ = 3 of 4.
 TEST_CASE("BPipe takes one of four microbatches off the first rank, and measures as predicted within 2%") {
-  const Scenario scenario = calibrated_scenario();
+  const Scenario& scenario = calibrated_scenario();
   const Bytes kept = stage_cost(block_costs(scenario, 2), uniform_split(layer_count, rank_count), 0).kept_bytes;
 
   const PeaksOfRanks plain = peaks(scenario, "1f1b");

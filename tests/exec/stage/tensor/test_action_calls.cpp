@@ -12,6 +12,7 @@
 #include "exec/stage/tensor/division.hpp"
 #include "exec/transport/launch_plan/launch_check.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/training_plan.hpp"
 #include "tests/exec/transport/launch_plan/made_up_calls.hpp"
@@ -55,7 +56,7 @@ Plan plan_of(const Model& model, const Case& of) {
   return test::training_plan({.model = model,
                               .schedule = of.schedule,
                               .ranks = of.ranks,
-                              .chunks = std::string(of.schedule) == "interleaved-1f1b" ? 2 : 1,
+                              .chunks = fewest_chunks(of.schedule),
                               .microbatches = 4,
                               .data = of.data,
                               .tensor = of.tensor,

@@ -142,7 +142,7 @@ TEST_CASE("a rank that does not start a sum is named by those that wait for it, 
     std::thread other([&] {
       try {
         (void)transports[1]->gather("", in_seconds(60));
-      } catch (const Stopped&) {
+      } catch (const exec::Stopped&) {
         stopped = true;
       }
     });
@@ -159,6 +159,6 @@ TEST_CASE("a rank that does not start a sum is named by those that wait for it, 
     CHECK_THAT(problem, ContainsSubstring("all-reduce over ranks 0, 1, waiting for rank 1"));
     CHECK_THAT(problem, ContainsSubstring("before the deadline"));
     CHECK(stopped);
-    CHECK_THROWS_AS(sums.progress(), Stopped);
+    CHECK_THROWS_AS(sums.progress(), exec::Stopped);
   }
 }

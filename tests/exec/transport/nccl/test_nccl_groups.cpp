@@ -114,12 +114,12 @@ TEST_CASE("a collective that an action leaves out, makes twice or in another ord
   };
   const FakeNccl fake;
   CHECK_THAT(test::failure(of, in_forward([](GroupCalls& calls) { calls.pop_back(); })),
-             ContainsSubstring("rank 1, step 0, ") &&
+             ContainsSubstring("rank 1, step 1, ") &&
                  ContainsSubstring("maximum, stage 0 on tensor (ranks 0, 1) was not made"));
   CHECK_THAT(test::failure(of, in_forward([](GroupCalls& calls) { calls.push_back(calls.back()); })),
-             ContainsSubstring("rank 1, step 0, 0F0: ") && ContainsSubstring("its action makes none any more"));
+             ContainsSubstring("rank 1, step 1, 0F0: ") && ContainsSubstring("its action makes none any more"));
   CHECK_THAT(test::failure(of, in_forward([](GroupCalls& calls) { std::swap(calls[0], calls[1]); })),
-             ContainsSubstring("rank 1, step 0, 0F0: ") &&
+             ContainsSubstring("rank 1, step 1, 0F0: ") &&
                  ContainsSubstring("was made where gather, stage 0 on tensor (ranks 0, 1) comes next"));
   CHECK(fake.counts().mismatches == 0);
   CHECK(fake.counts().used_after_abort == 0);
@@ -143,7 +143,7 @@ TEST_CASE("a move that does not end is named at the deadline: rank, action, tens
   const FakeNccl fake({.faulty_rank = 2, .faulty_batch = 7, .fault = FakeNcclScript::Fault::hang});
   const test::GroupCase of = test::group_case("1f1b", test::layout_of(1, 4, 1));
   const std::string said = test::failure(of, {.deadline = 0.3});
-  CHECK_THAT(said, ContainsSubstring("rank ") && ContainsSubstring(", step 0, 0") &&
+  CHECK_THAT(said, ContainsSubstring("rank ") && ContainsSubstring(", step 1, 0") &&
                        ContainsSubstring("on tensor (ranks 0-3) has not ended before the deadline"));
   CHECK(fake.counts().aborted == fake.counts().joined);
   CHECK(fake.counts().used_after_abort == 0);
@@ -153,7 +153,7 @@ TEST_CASE("NCCL's asynchronous error in a move names rank, action, tensor and gr
   const FakeNccl fake({.faulty_rank = 3, .faulty_batch = 5, .fault = FakeNcclScript::Fault::asynchronous_error});
   const test::GroupCase of = test::group_case("zb-h1", test::layout_of(1, 4, 1));
   const std::string said = test::failure(of, {});
-  CHECK_THAT(said, ContainsSubstring("rank 3, step 0, ") && ContainsSubstring("stage 0 on tensor (ranks 0-3)") &&
+  CHECK_THAT(said, ContainsSubstring("rank 3, step 1, ") && ContainsSubstring("stage 0 on tensor (ranks 0-3)") &&
                        ContainsSubstring("remote process exited"));
   CHECK(fake.counts().aborted == fake.counts().joined);
 }
