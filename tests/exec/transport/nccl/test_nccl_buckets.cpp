@@ -141,14 +141,14 @@ TEST_CASE("a bucket that a rank leaves out, or makes in another order, ends the 
       failure(of, with_reports([](int n, DeviceFloats gradient, const MovingStage::Complete& complete) {
                 if (n != 1) complete(gradient);
               }));
-  CHECK_THAT(dropped, ContainsSubstring("rank 1, step 0, 0W") &&
+  CHECK_THAT(dropped, ContainsSubstring("rank 1, step 1, 0W") &&
                           ContainsSubstring("all-reduce of 4 elements on data (ranks 1, 3) was made where") &&
                           ContainsSubstring("stage 0 on data (ranks 1, 3) comes next"));
   const std::string lost =
       failure(of, with_reports([](int n, DeviceFloats gradient, const MovingStage::Complete& complete) {
                 if (n != 2) complete(gradient);
               }));
-  CHECK_THAT(lost, ContainsSubstring("rank 1, step 0, 0W") && ContainsSubstring("comes next"));
+  CHECK_THAT(lost, ContainsSubstring("rank 1, step 1, 0W") && ContainsSubstring("comes next"));
   const auto held = std::make_shared<DeviceFloats>();
   const std::string exchanged =
       failure(of, with_reports([held](int n, DeviceFloats gradient, const MovingStage::Complete& complete) {
@@ -156,7 +156,7 @@ TEST_CASE("a bucket that a rank leaves out, or makes in another order, ends the 
                 if (n > 0) complete(gradient);
                 if (n == 1) complete(*held);
               }));
-  CHECK_THAT(exchanged, ContainsSubstring("rank 1, step 0, 0W") &&
+  CHECK_THAT(exchanged, ContainsSubstring("rank 1, step 1, 0W") &&
                             ContainsSubstring("all-reduce of 8 elements on data (ranks 1, 3) was made"));
   CHECK(fake.counts().mismatches == 0);
   CHECK(fake.counts().used_after_abort == 0);
@@ -181,7 +181,7 @@ TEST_CASE("a bucket that does not end is named at the deadline, and one that fai
     const FakeNccl fake({.faulty_rank = 1, .faulty_batch = 1, .fault = FakeNcclScript::Fault::hang});
     const GroupCase of = group_case("gpipe", layout_of(1, 1, 2), false, 1);
     const std::string said = failure(of, {.deadline = 0.3});
-    CHECK_THAT(said, ContainsSubstring("step 0, 0REDUCE_GRAD") &&
+    CHECK_THAT(said, ContainsSubstring("step 1, 0REDUCE_GRAD") &&
                          ContainsSubstring("stage 0 on data (ranks 0, 1) has not ended before the deadline"));
     CHECK(fake.counts().aborted == fake.counts().joined);
     CHECK(fake.counts().used_after_abort == 0);
@@ -189,7 +189,7 @@ TEST_CASE("a bucket that does not end is named at the deadline, and one that fai
   const FakeNccl fake({.faulty_rank = 1, .faulty_batch = 1, .fault = FakeNcclScript::Fault::asynchronous_error});
   const GroupCase of = group_case("gpipe", layout_of(1, 1, 2), false, 1);
   const std::string said = failure(of, {});
-  CHECK_THAT(said, ContainsSubstring("rank 1, step 0, ") && ContainsSubstring("on data (ranks 0, 1)") &&
+  CHECK_THAT(said, ContainsSubstring("rank 1, step 1, ") && ContainsSubstring("on data (ranks 0, 1)") &&
                        ContainsSubstring("remote process exited"));
   CHECK(fake.counts().aborted == fake.counts().joined);
 }
