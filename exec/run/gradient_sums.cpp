@@ -25,18 +25,6 @@ void GradientSums::begin_step() {
   if (overlapped_) overlapped_->begin_step();
 }
 
-void GradientSums::before(const Action& action) {
-  if (overlapped_) overlapped_->prepare(action, stages_.held(action.stage));
-}
-
-void GradientSums::behind() {
-  if (overlapped_) overlapped_->complete();
-}
-
-void GradientSums::progress() {
-  if (overlapped_) overlapped_->progress();
-}
-
 void GradientSums::perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline) {
   if (action.kind == ActionKind::reduce_gradient) add_tied_of_this_rank();
   const RankStages::Reduction reduction = stages_.reduction(action);

@@ -25,10 +25,16 @@ class GradientSums {
   void begin_step();
 
   // Around a compute action, within which calls throw as OverlappedReduction::prepare has it.
-  void before(const Action& action);
-  void behind();
+  void before(const Action& action) {
+    if (overlapped_) overlapped_->prepare(action, stages_.held(action.stage));
+  }
+  void behind() {
+    if (overlapped_) overlapped_->complete();
+  }
   // Takes on what has come. Never waits.
-  void progress();
+  void progress() {
+    if (overlapped_) overlapped_->progress();
+  }
 
   // REDUCE_TIED or REDUCE_GRAD: fills in `event` all but its end, and of an asynchronous device `moments`. Throws as
   // Transport::all_reduce or Collectives::reduce_scatter.

@@ -154,6 +154,7 @@ void HashingStage::optimizer_step() {
 }
 
 std::vector<DeviceFloats> HashingStage::gradients() {
+  if (reported_ && !is_tied()) return {};  // none: else a sum of nothing would wait for the buckets
   if (reported_) return {tied_gradient()};
   return {{floats_of(gradient_), gradient_values}, tied_gradient()};
 }

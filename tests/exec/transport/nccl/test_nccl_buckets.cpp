@@ -48,7 +48,7 @@ Seconds end_of(const RankStep& step, const Action& action) {
 
 // Only of rank 1, and of the first step.
 GroupRun with_reports(MovingStage::Report report) {
-  return {.steps = 1, .deadline = 2, .report = [report](int rank, AsyncDevice&) {
+  return {.steps = 1, .report = [report](int rank, AsyncDevice&) {
             return rank == 1 ? report
                              : MovingStage::Report([](int, DeviceFloats gradient,
                                                       const MovingStage::Complete& complete) { complete(gradient); });
@@ -113,23 +113,27 @@ TEST_CASE("a measured timeline shows that the reduction starts before the last b
   }
 }
 
-// The last backward itself waits until a bucket's sum is there: that would never be if the sum waited for the backward.
+// The last backward of rank 0 goes on before rank 1 has its first gradient, and of both it waits until a bucket's sum
+// is there: neither would ever be if one waited for the other.
 TEST_CASE("a bucket is summed while the backward goes on, and no host and no compute waits for it") {
   const FakeNccl fake;
   const GroupCase of = group_case("1f1b", layout_of(1, 1, 2), false, 1);
   const auto missed = std::make_shared<std::atomic<int>>(0);
-  const test::Ran ran = run_groups(of, {.steps = 1, .report = [&fake, missed](int /*rank*/, AsyncDevice& device) {
-                                          return [&fake, missed, &device](int n, DeviceFloats gradient,
-                                                                          const MovingStage::Complete& complete) {
-                                            complete(gradient);
-                                            device.compute().run([&fake, missed, n] {
-                                              const auto give_up = Clock::now() + std::chrono::seconds(20);
-                                              while (fake.counts().collectives <= n && Clock::now() < give_up)
-                                                std::this_thread::yield();
-                                              *missed += fake.counts().collectives > n ? 0 : 1;
-                                            });
-                                          };
-                                        }});
+  const auto gone_on = std::make_shared<std::atomic<bool>>(false);
+  const auto await = [missed](const auto& what) {
+    const auto give_up = Clock::now() + std::chrono::seconds(20);
+    while (!what() && Clock::now() < give_up) std::this_thread::yield();
+    *missed += what() ? 0 : 1;
+  };
+  const auto report = [&](int rank, AsyncDevice& device) {
+    return [&, rank, gone_on, await](int n, DeviceFloats gradient, const MovingStage::Complete& complete) {
+      if (rank == 1) device.compute().run([=] { await([&] { return gone_on->load(); }); });
+      complete(gradient);
+      if (rank == 0) device.compute().run([gone_on] { *gone_on = true; });
+      device.compute().run([=, &fake] { await([&] { return fake.counts().collectives > n; }); });
+    };
+  };
+  const test::Ran ran = run_groups(of, {.steps = 1, .report = report});
   CHECK(*missed == 0);
   require_right(of, ran);
 }
@@ -180,7 +184,7 @@ TEST_CASE("a bucket that does not end is named at the deadline, and one that fai
   {
     const FakeNccl fake({.faulty_rank = 1, .faulty_batch = 1, .fault = FakeNcclScript::Fault::hang});
     const GroupCase of = group_case("gpipe", layout_of(1, 1, 2), false, 1);
-    const std::string said = failure(of, {.deadline = 0.3});
+    const std::string said = failure(of, {.deadline = 1});
     CHECK_THAT(said, ContainsSubstring("step 1, 0REDUCE_GRAD") &&
                          ContainsSubstring("stage 0 on data (ranks 0, 1) has not ended before the deadline"));
     CHECK(fake.counts().aborted == fake.counts().joined);
