@@ -170,7 +170,8 @@ class Placing {
 
   void input_gradient(std::size_t at) {
     const Site& site = sites_[at];
-    if (!reads_data(site)) move_output_gradients(site, Phase::input_gradient);
+    if (reads_data(site)) return;
+    move_output_gradients(site, Phase::input_gradient);
     if (!table_.keeps_gathered) {
       for (const NamedShape& weight : site.weights) move_weight(site, weight, Phase::input_gradient);
     }
@@ -311,6 +312,14 @@ const PlacedSite& site_of(const PlacedBlock& block, std::string_view name) {
   const auto found = std::ranges::find(block.sites, name, &PlacedSite::name);
   if (found == block.sites.end()) throw std::logic_error("no site " + std::string(name));
   return *found;
+}
+
+const PlacedTensor* find_value(const PlacedSite& site, std::string_view name) {
+  for (const auto* tensors : {&site.inputs, &site.outputs}) {
+    const auto found = std::ranges::find(*tensors, name, [](const PlacedTensor& each) { return each.whole.name; });
+    if (found != tensors->end()) return &*found;
+  }
+  return nullptr;
 }
 
 namespace {

@@ -79,6 +79,13 @@ TEST_CASE("embedding and head: partial rows are added, and three numbers of a to
         std::vector<std::string>{"F loss.statistics statistics all-reduce", "I final_norm input gradient all-reduce"});
 }
 
+// Ids have no gradient: where weights are gathered again for I, the table is not.
+TEST_CASE("2d: of an embedding nothing moves in I", "[placement]") {
+  for (const std::string& line : lines(placed({.degree = 4, .kind = TensorKind::two_d}, 0))) {
+    CHECK_FALSE(line.starts_with("I "));
+  }
+}
+
 TEST_CASE("gradients that no rank has whole: norms of divided heads, and all norms where tokens are divided",
           "[placement]") {
   CHECK(partial_weights(placed({.degree = 4})) ==
