@@ -10,7 +10,8 @@ namespace plumb {
 namespace {
 
 constexpr const char* data_input = "tokens";  // each rank reads what it needs of it
-constexpr const char* undeclared_hint = "declare it in the layout's table, or place the tensor where it is needed";
+constexpr const char* undeclared_hint =
+    "declare it for this kind of site in the layout's table, or place the tensor where it is needed";
 
 Placement needed(const Placement& compute, const SiteInput& input) {
   Placement placement = restricted(compute, input.value.shape);
@@ -252,12 +253,15 @@ class Placing {
 
   void require_declared(const Site& site, const NamedShape& whole, std::pair<Phase, Role> what,
                         const Move& made) const {
-    const DeclaredMove wanted{what.first, what.second, *made.collective, made.over};
-    if (std::ranges::find(table_.declared, wanted) != table_.declared.end()) return;
+    const auto allows = [&](const DeclaredMove& each) {
+      return each.phase == what.first && each.role == what.second && each.collective == *made.collective &&
+             each.over == made.over && is_at(each.at, site);
+    };
+    if (std::ranges::any_of(table_.declared, allows)) return;
     throw InputError("layout " + table_.name + ", site " + site.name,
                      "the " + std::string(name_of(what.second)) + " " + whole.name + " (" +
                          std::string(name_of(what.first)) + ") needs an " + std::string(name_of(*made.collective)) +
-                         " over " + describe(mesh_, made.over) + ", which the layout does not declare: from " +
+                         " over " + describe(mesh_, made.over) + ", which the layout does not declare there: from " +
                          describe(mesh_, made.from) + " to " + describe(mesh_, made.to),
                      undeclared_hint);
   }

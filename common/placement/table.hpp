@@ -26,9 +26,27 @@ enum class Role : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Role role);
 [[nodiscard]] std::string_view name_of(Phase phase);
 
+// At which sites, told by the dimensions of what they read and make, and not by how a table divides them. Inner are
+// heads, widths, the vocabulary, and rows of experts.
+enum class At : std::uint8_t {
+  entry,           // something of it is inner, and it reads what is not
+  exit,            // something of it is inner, and it makes what is not
+  shortening,      // makes one value of a sequence: of a class token
+  product,         // multiplies with a weight, or looks it up
+  entry_product,   // … and makes something inner of what is not
+  exit_product,    // … and the other way round
+  narrow,          // reads what is neither inner nor has hidden channels: low-rank projections, shares of experts
+  narrow_product,  // a product that makes such a value
+  norm,
+  lookup,
+  loss
+};
+[[nodiscard]] bool is_at(At at, const Site& site);
+
 struct DeclaredMove {
   Phase phase = Phase::forward;
   Role role = Role::input;
+  At at = At::product;
   Collective collective = Collective::all_gather;
   Axes over = {};
   bool operator==(const DeclaredMove&) const = default;

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/placement/all_models.hpp"
 
 using namespace plumb;
 
@@ -189,6 +190,41 @@ TEST_CASE("a move that the layout has not declared is an error that names site, 
   SECTION("a declaration that was forgotten") {
     std::erase_if(table.declared, [](const DeclaredMove& move) { return move.role == Role::input_gradient; });
     CHECK_THROWS_WITH(place_block(mesh, table, sites), ContainsSubstring("input gradient norm_2 (I)"));
+  }
+}
+
+// Each would be brought about by collectives that the layout declares at other sites: with 20% and 30% more bytes.
+TEST_CASE("a site of all tokens under sequence parallelism is an error that names it and what it would move",
+          "[placement]") {
+  Layout layout;
+  layout.tensor = {.degree = 4, .sequence_parallel = true};
+  const Mesh mesh = mesh_of(layout);
+  const std::vector<Site> sites = block_sites(llama(), 1, microbatch);
+  const auto undivided = [&](const char* site) {
+    LayoutTable table = one_d(mesh, sites, true);
+    table.sites[site] = {};
+    return place_block(mesh, table, sites);
+  };
+  CHECK_THROWS_WITH(undivided("norm_2"), ContainsSubstring("layout 1d, sp, site norm_2") &&
+                                             ContainsSubstring("the input residual_1 (F) needs an all-gather"));
+  CHECK_THROWS_WITH(undivided("residual_1"), ContainsSubstring("layout 1d, sp, site residual_1") &&
+                                                 ContainsSubstring("the input input (F) needs an all-gather"));
+}
+
+TEST_CASE("in every layout a site that is no product and whose axes are left out is an error", "[placement]") {
+  for (const TensorLayout& tensor : testing::tensor_layouts()) {
+    Layout layout;
+    layout.tensor = tensor;
+    const Mesh mesh = mesh_of(layout);
+    const std::vector<Site> sites = block_sites(llama(), 1, {.sequences = 8, .sequence = 16});
+    for (const Site& site : sites) {
+      if (is_matmul(site.kind)) continue;
+      LayoutTable table = layout_table(mesh, tensor, sites);
+      if (table.sites[site.name] == Placement{}) continue;
+      table.sites[site.name] = {};
+      INFO(table.name << ", " << site.name);
+      CHECK_THROWS_WITH(place_block(mesh, table, sites), ContainsSubstring("site "));
+    }
   }
 }
 
