@@ -287,8 +287,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
 }
 
 ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
-  const Model& model = scenario.model;
-  const std::int64_t table = model.vocabulary * model.hidden / scenario.layout.tensor.degree;
+  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
   if (scenario.training.lora) {  // frozen
     head.parameters += table;
     head.parameter_bytes += Bytes{table * element_bytes(scenario.training.precision)};
@@ -309,7 +308,7 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
   if (scenario.training.lora) return head;
-  head.second_gradient_bytes = {scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
+  head.second_gradient_bytes = {stored_table_elements(scenario.model, scenario.layout.tensor) *
                                 element_bytes(scenario.software.gradients)};
   head.gradient_bytes += head.second_gradient_bytes;
   return head;

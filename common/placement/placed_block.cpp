@@ -10,7 +10,8 @@ namespace plumb {
 namespace {
 
 constexpr const char* data_input = "tokens";  // each rank reads what it needs of it
-constexpr const char* undeclared_hint = "declare it in the layout's table, or place the tensor where it is needed";
+constexpr const char* undeclared_hint =
+    "declare it for this kind of site in the layout's table, or place the tensor where it is needed";
 
 Placement needed(const Placement& compute, const SiteInput& input) {
   Placement placement = restricted(compute, input.value.shape);
@@ -170,7 +171,8 @@ class Placing {
 
   void input_gradient(std::size_t at) {
     const Site& site = sites_[at];
-    if (!reads_data(site)) move_output_gradients(site, Phase::input_gradient);
+    if (reads_data(site)) return;
+    move_output_gradients(site, Phase::input_gradient);
     if (!table_.keeps_gathered) {
       for (const NamedShape& weight : site.weights) move_weight(site, weight, Phase::input_gradient);
     }
@@ -251,12 +253,15 @@ class Placing {
 
   void require_declared(const Site& site, const NamedShape& whole, std::pair<Phase, Role> what,
                         const Move& made) const {
-    const DeclaredMove wanted{what.first, what.second, *made.collective, made.over};
-    if (std::ranges::find(table_.declared, wanted) != table_.declared.end()) return;
+    const auto allows = [&](const DeclaredMove& each) {
+      return each.phase == what.first && each.role == what.second && each.collective == *made.collective &&
+             each.over == made.over && is_at(each.at, site);
+    };
+    if (std::ranges::any_of(table_.declared, allows)) return;
     throw InputError("layout " + table_.name + ", site " + site.name,
                      "the " + std::string(name_of(what.second)) + " " + whole.name + " (" +
                          std::string(name_of(what.first)) + ") needs an " + std::string(name_of(*made.collective)) +
-                         " over " + describe(mesh_, made.over) + ", which the layout does not declare: from " +
+                         " over " + describe(mesh_, made.over) + ", which the layout does not declare there: from " +
                          describe(mesh_, made.from) + " to " + describe(mesh_, made.to),
                      undeclared_hint);
   }
@@ -307,12 +312,6 @@ PlacedBlock place_block(const Mesh& mesh, const LayoutTable& table, const std::v
   return Placing(mesh, table, sites).block();
 }
 
-const PlacedSite& site_of(const PlacedBlock& block, std::string_view name) {
-  const auto found = std::ranges::find(block.sites, name, &PlacedSite::name);
-  if (found == block.sites.end()) throw std::logic_error("no site " + std::string(name));
-  return *found;
-}
-
 namespace {
 
 // Over how many ranks of a tensor group each key-value head of a block stands.
@@ -332,49 +331,6 @@ PlacedBlock place_block(const Model& model, std::size_t block, const TensorLayou
   const Mesh mesh = with_copied_heads(mesh_of(layout), copies_of_kv_heads(model, block, tensor));
   const std::vector<Site> sites = block_sites(model, block, tokens);
   return place_block(mesh, layout_table(mesh, tensor, sites), sites);
-}
-
-int ways_of(const Mesh& mesh, const PlacedTensor& tensor) { return size(mesh, split_axes(tensor.placement)); }
-
-double share_of(const Mesh& mesh, const PlacedSite& site) {
-  const auto is_copied = [&](const PlacedTensor& each) {
-    return has(each.whole.shape, Dim::kv_heads) && ways_of(mesh, each) != site.ways;
-  };
-  if (std::ranges::none_of(site.inputs, is_copied)) return 1.0 / site.ways;
-  std::int64_t local = 0;
-  std::int64_t whole = 0;
-  for (const auto* tensors : {&site.inputs, &site.outputs}) {
-    for (const PlacedTensor& each : *tensors) {
-      local += elements(each.local);
-      whole += elements(each.whole.shape);
-    }
-  }
-  return static_cast<double>(local) / static_cast<double>(whole);
-}
-
-MatmulWays matmul_ways(const Mesh& mesh, const PlacedSite& site) {
-  MatmulWays ways;
-  const PlacedTensor& weight = site.weights.front();
-  const PlacedTensor& output = site.outputs.front();
-  for (const DimSplit& split : weight.placement.splits) {
-    (has(output.whole.shape, split.dim) ? ways.outputs : ways.inputs) *= size(mesh, set_of(split.by));
-  }
-  for (const DimSplit& split : output.placement.splits) {
-    if (!has(weight.whole.shape, split.dim)) ways.tokens *= size(mesh, set_of(split.by));
-  }
-  return ways;
-}
-
-const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, std::string_view tensor) {
-  const auto found = std::ranges::find_if(block.moves, [&](const PlacedMove& each) {
-    return each.phase == phase && each.role == role && each.tensor == tensor && each.move.collective;
-  });
-  return found == block.moves.end() ? nullptr : &*found;
-}
-
-double received_bytes(const PlacedBlock& block, const PlacedMove& each, ElementType precision) {
-  const ElementType type = each.role == Role::statistics ? ElementType::fp32 : precision;
-  return received_elements(block.mesh, each.move) * static_cast<double>(element_bytes(type));
 }
 
 }  // namespace plumb

@@ -72,8 +72,18 @@ struct MatmulWays {
 // What part of all that a site reads and makes one rank has: 1 / ways, and more of heads of keys that several have.
 [[nodiscard]] double share_of(const Mesh& mesh, const PlacedSite& site);
 
-// Of a value, or of a site, in one phase and role; null: nothing moves.
+// Elements of a weight that a rank stores, as it is allocated: of a vocabulary that the ranks do not divide evenly, as
+// of the rank that has most. Throws std::logic_error for a weight that the block has not.
+[[nodiscard]] std::int64_t stored_elements(const PlacedBlock& block, std::string_view weight);
+// The same of the embedding's table, which a tied head has, too. The model is one of tokens.
+[[nodiscard]] std::int64_t stored_table_elements(const Model& model, const TensorLayout& tensor);
+
+// Of a value, a weight or a site's statistics, in one phase and role: the first collective, which in the 1d layout is
+// the only one; null: nothing moves.
 [[nodiscard]] const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, std::string_view tensor);
+
+// What a site reads, or else makes, under this name; null: neither, as of weights and statistics.
+[[nodiscard]] const PlacedTensor* find_value(const PlacedSite& site, std::string_view name);
 
 // Throws std::logic_error for a name that the block has not.
 [[nodiscard]] const PlacedSite& site_of(const PlacedBlock& block, std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
+#include <string>
 
 #include "common/base/error.hpp"
 
@@ -16,12 +18,27 @@ std::int64_t parts_of(const Mesh& mesh, const DimSplit& split) {
   return std::int64_t{size(mesh, set_of(split.by))} * (split.zigzag ? 2 : 1);
 }
 
+// What to set, in a scenario or of a model alone.
+std::string divisible_hint(Dim dim, std::int64_t parts) {
+  const std::string multiple = std::to_string(parts) + " or a multiple of it";
+  switch (dim) {
+    case Dim::batch:
+      return "training: {microbatch: " + std::to_string(parts) + "}, of a model alone --microbatch " + multiple;
+    case Dim::sequence:
+      return "training: {sequence: ...}, of a model alone --sequence, a multiple of " + std::to_string(parts);
+    default:
+      return "a tensor degree that divides it";
+  }
+}
+
 void require_divides(const Mesh& mesh, const std::string& name, const Extent& whole, const DimSplit& split) {
   const std::int64_t parts = parts_of(mesh, split);
   const auto require = [&](std::int64_t extent) {
     if (extent % parts == 0) return;
-    throw InputError(name, std::string(name_of(whole.dim)) + " of " + std::to_string(extent) + " cannot be split by " +
-                               describe(mesh, set_of(split.by)) + " into " + std::to_string(parts) + " equal parts");
+    throw InputError(name,
+                     std::string(name_of(whole.dim)) + " of " + std::to_string(extent) + " cannot be split by " +
+                         describe(mesh, set_of(split.by)) + " into " + std::to_string(parts) + " equal parts",
+                     divisible_hint(whole.dim, parts));
   };
   if (whole.segments.empty()) require(whole.size);
   for (const std::int64_t segment : whole.segments) require(segment);
@@ -61,6 +78,7 @@ Placement with_split(Placement placement, Dim dim, std::vector<Axis> by, bool zi
   if (by.empty()) return placement;
   const auto place = std::ranges::lower_bound(placement.splits, dim, {}, &DimSplit::dim);
   if (place != placement.splits.end() && place->dim == dim) {
+    if (zigzag != place->zigzag) throw std::logic_error("zigzag of a part of " + std::string(name_of(dim)));
     place->by.insert(place->by.end(), by.begin(), by.end());
   } else {
     placement.splits.insert(place, {.dim = dim, .by = std::move(by), .zigzag = zigzag});
@@ -88,16 +106,6 @@ Placement restricted(const Placement& placement, const Shape& shape) {
   Placement kept = placement;
   std::erase_if(kept.splits, [&](const DimSplit& split) { return !has(shape, split.dim); });
   return kept;
-}
-
-Placement dual(const Mesh& mesh, const Placement& placement) {
-  Axes all;
-  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
-    if (mesh.axes[i].size > 1) all = all | set_of(Axis{static_cast<std::uint8_t>(i)});
-  }
-  Placement mirrored = placement;
-  mirrored.partial = without(without(all, split_axes(placement)), placement.partial);
-  return mirrored;
 }
 
 Shape local_shape(const Mesh& mesh, const NamedShape& whole, const Placement& placement) {

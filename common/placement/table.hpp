@@ -26,9 +26,27 @@ enum class Role : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Role role);
 [[nodiscard]] std::string_view name_of(Phase phase);
 
+// At which sites, told by the dimensions of what they read and make, and not by how a table divides them. Inner are
+// heads, widths, the vocabulary, and rows of experts.
+enum class At : std::uint8_t {
+  entry,           // something of it is inner, and it reads what is not
+  exit,            // something of it is inner, and it makes what is not
+  shortening,      // makes one value of a sequence: of a class token
+  product,         // multiplies with a weight, or looks it up
+  entry_product,   // … and makes something inner of what is not
+  exit_product,    // … and the other way round
+  narrow,          // reads what is neither inner nor has hidden channels: low-rank projections, shares of experts
+  narrow_product,  // a product that makes such a value
+  norm,
+  lookup,
+  loss
+};
+[[nodiscard]] bool is_at(At at, const Site& site);  // it is one of these
+
 struct DeclaredMove {
   Phase phase = Phase::forward;
   Role role = Role::input;
+  At at = At::product;
   Collective collective = Collective::all_gather;
   Axes over = {};
   bool operator==(const DeclaredMove&) const = default;
@@ -47,6 +65,10 @@ struct LayoutTable {
   // What F has gathered serves I and W, too; else it is gathered again where it is needed: weights in I, inputs in W.
   bool keeps_gathered = true;
 };
+
+// Tables of one block: `sites` are all of it. `mesh` is `mesh_of` a layout of this kind, in 1d perhaps
+// `with_copied_heads`; axes of one rank do not count. None throws: what does not fit is found by place_block, shapes
+// that the axes do not divide, too.
 
 // The 1d layout (arXiv 1909.08053, section 3): heads, widths and the vocabulary by "tensor". With sequence parallelism
 // (arXiv 2205.05198, section 4.2) the rest by tokens, gathered again for W.

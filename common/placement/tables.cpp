@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "common/placement/table.hpp"
@@ -72,7 +73,104 @@ bool multiplies(const Site& site) { return is_matmul(site.kind) || site.kind == 
 bool reads_inner(const Site& site) { return is_inner(site.inputs.front().value.shape); }
 bool makes_inner(const Site& site) { return is_inner(site.outputs.front().shape); }
 
+bool is_inside(const Shape& shape) { return is_inner(shape) || has(shape, Dim::rows); }
+bool is_narrow(const Shape& shape) { return !is_inside(shape) && !has(shape, Dim::hidden); }
+bool reads(const Site& site, bool (*is)(const Shape&)) {
+  return std::ranges::any_of(site.inputs, [&](const SiteInput& input) { return is(input.value.shape); });
+}
+bool reads_outer(const Site& site) {
+  return reads(site, [](const Shape& shape) { return !is_inside(shape); });
+}
+bool makes_outer(const Site& site) {
+  return std::ranges::any_of(site.outputs, [](const NamedShape& output) { return !is_inside(output.shape); });
+}
+
+std::vector<DeclaredMove> declared_in_one_d(Axes over, bool sequence_parallel) {
+  using enum Phase;
+  const Collective reduce = sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce;
+  std::vector<DeclaredMove> declared = {{forward, Role::output, At::exit, reduce, over},
+                                        {input_gradient, Role::input_gradient, At::entry, reduce, over},
+                                        {forward, Role::statistics, At::loss, Collective::all_reduce, over}};
+  if (!sequence_parallel) return declared;
+  declared.insert(declared.end(),
+                  {{forward, Role::input, At::entry, Collective::all_gather, over},
+                   {input_gradient, Role::output_gradient, At::exit, Collective::all_gather, over},
+                   {weight_gradient, Role::input, At::entry, Collective::all_gather, over},
+                   {weight_gradient, Role::output_gradient, At::lookup, Collective::all_gather, over},
+                   {forward, Role::output, At::shortening, Collective::all_reduce, over},
+                   {input_gradient, Role::input_gradient, At::shortening, Collective::all_reduce, over}});
+  return declared;
+}
+
+std::vector<DeclaredMove> declared_in_two_d(Axes rows, Axes columns) {
+  using enum Phase;
+  std::vector<DeclaredMove> declared = {
+      {forward, Role::input, At::product, Collective::all_gather, columns},
+      {weight_gradient, Role::input, At::product, Collective::all_gather, columns},
+      {input_gradient, Role::input_gradient, At::product, Collective::reduce_scatter, columns},
+      {input_gradient, Role::input_gradient, At::narrow, Collective::all_reduce, columns},
+      {weight_gradient, Role::weight_gradient, At::product, Collective::reduce_scatter, rows},
+      {forward, Role::statistics, At::loss, Collective::all_reduce, columns}};
+  for (const Phase phase : {forward, input_gradient}) {
+    declared.push_back({phase, Role::weight, At::product, Collective::all_gather, rows});
+    declared.push_back({phase, Role::statistics, At::norm, Collective::all_reduce, columns});
+  }
+  return declared;
+}
+
+// Inputs are gathered along the axis that their tokens and not their features have, outputs along that of theirs.
+std::vector<DeclaredMove> declared_in_three_d(Axes rows, Axes columns, Axes depth) {
+  using enum Phase;
+  std::vector<DeclaredMove> declared;
+  for (const auto& [at, inputs, outputs] :
+       {std::tuple(At::entry_product, depth, columns), std::tuple(At::exit_product, columns, depth)}) {
+    declared.insert(declared.end(), {{forward, Role::input, at, Collective::all_gather, inputs},
+                                     {forward, Role::output, at, Collective::reduce_scatter, outputs},
+                                     {input_gradient, Role::output_gradient, at, Collective::all_gather, outputs},
+                                     {input_gradient, Role::input_gradient, at, Collective::reduce_scatter, inputs},
+                                     {forward, Role::weight, at, Collective::all_gather, rows},
+                                     {weight_gradient, Role::weight_gradient, at, Collective::reduce_scatter, rows}});
+  }
+  declared.insert(declared.end(),
+                  {{weight_gradient, Role::output_gradient, At::lookup, Collective::all_gather, depth},
+                   {forward, Role::statistics, At::norm, Collective::all_reduce, columns},
+                   {input_gradient, Role::statistics, At::norm, Collective::all_reduce, columns},
+                   {forward, Role::statistics, At::loss, Collective::all_reduce, depth},
+                   {forward, Role::output, At::narrow_product, Collective::all_reduce, columns},
+                   {input_gradient, Role::input_gradient, At::narrow, Collective::all_reduce, columns}});
+  return declared;
+}
+
 }  // namespace
+
+bool is_at(At at, const Site& site) {
+  const bool inside = is_inner(site) || has_rows(site);
+  switch (at) {
+    case At::entry:
+      return inside && reads_outer(site);
+    case At::exit:
+      return inside && makes_outer(site) && site.kind != OperationKind::loss;
+    case At::shortening:
+      return !has(site.outputs.front().shape, Dim::sequence) && !has(site.outputs.front().shape, Dim::rows);
+    case At::product:
+      return multiplies(site);
+    case At::entry_product:
+      return multiplies(site) && makes_inner(site) && !reads_inner(site);
+    case At::exit_product:
+      return multiplies(site) && !makes_inner(site) && (reads_inner(site) || site.kind == OperationKind::lookup);
+    case At::narrow:
+      return reads(site, is_narrow);
+    case At::narrow_product:
+      return multiplies(site) && is_narrow(site.outputs.front().shape);
+    case At::norm:
+      return site.kind == OperationKind::norm;
+    case At::lookup:
+      return site.kind == OperationKind::lookup;
+    case At::loss:
+      return site.kind == OperationKind::loss;
+  }
+  return false;
+}
 
 bool is_inner(const Shape& shape) {
   return std::ranges::any_of(shape, [](const Extent& extent) { return is_inner(extent.dim); });
@@ -117,20 +215,7 @@ LayoutTable one_d(const Mesh& mesh, const std::vector<Site>& sites, bool sequenc
       table.gradient_sums[site.outputs.front().name] = over;
     }
   }
-  const Collective reduce = sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce;
-  table.declared = {{Phase::forward, Role::output, reduce, over},
-                    {Phase::input_gradient, Role::input_gradient, reduce, over},
-                    {Phase::forward, Role::statistics, Collective::all_reduce, over}};
-  if (sequence_parallel) {
-    table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, over});
-    table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, over});
-    table.declared.push_back({Phase::weight_gradient, Role::input, Collective::all_gather, over});
-    table.declared.push_back({Phase::weight_gradient, Role::output_gradient, Collective::all_gather, over});
-    for (const auto& [phase, role] :
-         {std::pair(Phase::forward, Role::output), std::pair(Phase::input_gradient, Role::input_gradient)}) {
-      table.declared.push_back({phase, role, Collective::all_reduce, over});  // of a class token
-    }
-  }
+  table.declared = declared_in_one_d(over, sequence_parallel);
   return table;
 }
 
@@ -158,18 +243,7 @@ LayoutTable two_d(const Mesh& mesh, const std::vector<Site>& sites) {
     table.sites[site.name] = compute;
     table.weights[weight.name] = stored;
   }
-  const Axes columns = set_of(column);
-  const Axes rows = set_of(row);
-  table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, columns});
-  table.declared.push_back({Phase::weight_gradient, Role::input, Collective::all_gather, columns});
-  for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
-    table.declared.push_back({phase, Role::weight, Collective::all_gather, rows});
-    table.declared.push_back({phase, Role::statistics, Collective::all_reduce, columns});
-  }
-  table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::reduce_scatter, columns});
-  table.declared.push_back({Phase::weight_gradient, Role::weight_gradient, Collective::reduce_scatter, rows});
-  // Of values without features that are divided: low-rank projections, shares of experts.
-  table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::all_reduce, columns});
+  table.declared = declared_in_two_d(set_of(row), set_of(column));
   return table;
 }
 
@@ -197,21 +271,7 @@ LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites) {
     if (crosses && find_split(compute, first) != nullptr) stored = with_split(stored, first, row);
     table.weights[weight.name] = stored;
   }
-  const Axes rows = set_of(row);
-  for (const Axes axis : {set_of(column), set_of(depth)}) {
-    table.declared.push_back({Phase::forward, Role::input, Collective::all_gather, axis});
-    table.declared.push_back({Phase::forward, Role::output, Collective::reduce_scatter, axis});
-    table.declared.push_back({Phase::input_gradient, Role::output_gradient, Collective::all_gather, axis});
-    table.declared.push_back({Phase::weight_gradient, Role::output_gradient, Collective::all_gather, axis});
-    table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::reduce_scatter, axis});
-    table.declared.push_back({Phase::forward, Role::statistics, Collective::all_reduce, axis});
-    table.declared.push_back({Phase::input_gradient, Role::statistics, Collective::all_reduce, axis});
-    // Of values without features that are divided: low-rank projections, scores and shares of experts.
-    table.declared.push_back({Phase::input_gradient, Role::input_gradient, Collective::all_reduce, axis});
-  }
-  table.declared.push_back({Phase::forward, Role::weight, Collective::all_gather, rows});
-  table.declared.push_back({Phase::weight_gradient, Role::weight_gradient, Collective::reduce_scatter, rows});
-  table.declared.push_back({Phase::forward, Role::output, Collective::all_reduce, set_of(column)});  // of such values
+  table.declared = declared_in_three_d(set_of(row), set_of(column), set_of(depth));
   return table;
 }
 

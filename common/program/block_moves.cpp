@@ -1,12 +1,16 @@
 #include "common/program/block_moves.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace plumb {
 namespace {
 
 bool is_trained(const Operation& operation) { return !operation.tuning.frozen || operation.tuning.adapter_rank > 0; }
+
+bool gives_input_gradient(const Operation& operation) {
+  if (!is_matmul(operation.kind)) return has_backward(operation);
+  return operation.tuning.gradient_below && operation.input_gradient.value > 0;
+}
 
 }  // namespace
 
@@ -20,16 +24,18 @@ BlockMoves::BlockMoves(const KernelContext& context, const PlacedBlock& placed, 
 
 const PlacedSite& BlockMoves::site(const Operation& operation) const { return site_of(placed_, site_name(operation)); }
 
-// Its larger side, of as many tokens as a matmul sees of `value`.
-std::size_t BlockMoves::add_move(const std::string& suffix, const PlacedMove& moved, const Shape& value,
-                                 const Operation& operation) {
-  const double tokens = static_cast<double>(tokens_of(context_)) * static_cast<double>(context_.microbatch);
-  const double seen =
-      is_matmul(operation.kind) ? tokens * operation.shape.times / static_cast<double>(rows_of(value)) : 1.0;
+// Its larger side; of experts as many rows as the operation has.
+void BlockMoves::add_move(const char* suffix, const PlacedMove& moved, const Meeting& at) {
+  double seen = 1;
+  const PlacedTensor* const value = find_value(at.site, moved.tensor);
+  if (is_matmul(at.operation.kind) && value != nullptr && has(value->whole.shape, Dim::rows)) {
+    const double tokens = static_cast<double>(tokens_of(context_)) * static_cast<double>(context_.microbatch);
+    seen = tokens * at.operation.shape.times / static_cast<double>(rows_of(value->whole.shape));
+  }
   const auto element =
       static_cast<double>(element_bytes(moved.role == Role::statistics ? ElementType::fp32 : context_.precision));
   const auto elements = static_cast<double>(std::max(moved.move.elements_from, moved.move.elements_to));
-  program_.steps.push_back({.name = operation.name + suffix,
+  program_.steps.push_back({.name = at.operation.name + suffix,
                             .phase = moved.phase,
                             .kind = StepKind::move,
                             .move = {.site = moved.site,
@@ -38,8 +44,25 @@ std::size_t BlockMoves::add_move(const std::string& suffix, const PlacedMove& mo
                                      .collective = *moved.move.collective,
                                      .over = moved.move.over,
                                      .bytes = element * elements * seen,
-                                     .received = element * received_elements(placed_.mesh, moved.move) * seen}});
-  return program_.steps.size() - 1;
+                                     .received = received_bytes(placed_, moved, context_.precision) * seen}});
+}
+
+// Of one tensor, or of all. The list has I and W against their order.
+std::size_t BlockMoves::add_moves(const char* suffix, const Meeting& at, Phase phase, Role role,
+                                  std::string_view tensor) {
+  std::size_t last = none;
+  const auto add = [&](const PlacedMove& moved) {
+    if (moved.phase != phase || moved.role != role || !moved.move.collective || moved.site != at.site.name) return;
+    if (!tensor.empty() && moved.tensor != tensor) return;
+    add_move(suffix, moved, at);
+    last = program_.steps.size() - 1;
+  };
+  if (phase == Phase::forward) {
+    std::ranges::for_each(placed_.moves, add);
+  } else {
+    std::for_each(placed_.moves.rbegin(), placed_.moves.rend(), add);
+  }
+  return last;
 }
 
 // Its input is gathered, or its input's gradient is partial.
@@ -47,91 +70,109 @@ bool BlockMoves::enters(const Operation& operation) const {
   const PlacedSite& at = site(operation);
   const PlacedTensor& input = at.inputs.front();
   if (ways_of(placed_.mesh, input) != at.ways) return true;
-  const PlacedMove* const gather = find_move(placed_, Phase::forward, Role::input, input.whole.name);
-  return gather != nullptr && gather->move.to == input.placement;
+  return std::ranges::any_of(placed_.moves, [&](const PlacedMove& moved) {
+    return moved.phase == Phase::forward && moved.role == Role::input && moved.tensor == input.whole.name &&
+           moved.move.collective && moved.move.to == input.placement;
+  });
 }
 
-void BlockMoves::enter(const Operation& operation, const NamedShape& value) {
-  Entry& entry = entered_[value.name];
-  const auto move = [&](const char* suffix, Phase phase, Role role) {
-    const PlacedMove* const moved = find_move(placed_, phase, role, value.name);
-    return moved == nullptr ? none : add_move(suffix, *moved, value.shape, operation);
-  };
-  const bool matmul = is_matmul(operation.kind);
-  if (!std::exchange(entry.is_gathered, true)) move(".gather", Phase::forward, Role::input);
-  if (entry.reduction == none && (matmul ? operation.tuning.gradient_below : has_backward(operation))) {
-    entry.reduction = move(".reduce_gradient", Phase::input_gradient, Role::input_gradient);
-  }
-}
-
-void BlockMoves::enter_matmul(const Operation& operation) {
-  if (enters(operation)) enter(operation, site(operation).inputs.front().whole);
+BlockMoves::Entry& BlockMoves::entry(const PlacedTensor& input) {
+  const auto same = [&](const Entry& each) { return each.value == input.whole.name && each.needed == input.placement; };
+  const auto found = std::ranges::find_if(entries_, same);
+  if (found != entries_.end()) return *found;
+  return entries_.emplace_back(Entry{.value = input.whole.name, .needed = input.placement});
 }
 
 BlockMoves::Entry* BlockMoves::entry_of(const Operation& operation) {
-  if (!enters(operation)) return nullptr;
-  const auto found = entered_.find(site(operation).inputs.front().whole.name);
-  return found == entered_.end() ? nullptr : &found->second;
+  if (placed_.moves.empty() || !enters(operation)) return nullptr;
+  return &entry(site(operation).inputs.front());
 }
 
 void BlockMoves::beside_input_gradient(const Operation& operation, std::size_t step) {
+  if (!context_.software.tensor_overlap) return;
   Entry* const entry = entry_of(operation);
-  if (entry == nullptr || !context_.software.tensor_overlap) return;
+  if (entry == nullptr) return;
   entry->input_gradients.push_back(step);
   if (entry->again != none) program_.steps[entry->again].beside.push_back(step);
 }
 
 void BlockMoves::beside_weight_gradient(const Operation& operation, std::size_t step) {
+  if (!context_.software.tensor_overlap) return;
   const Entry* const entry = entry_of(operation);
-  if (entry == nullptr || entry->reduction == none || !context_.software.tensor_overlap) return;
+  if (entry == nullptr || entry->reduction == none) return;
   program_.steps[entry->reduction].beside.push_back(step);
 }
 
 void BlockMoves::gather_again(const Operation& operation) {
+  const auto found = again_.find(site_name(operation));
+  if (found == again_.end()) return;
+  const Meeting at{.site = site(operation), .operation = operation};
+  std::for_each(found->second.rbegin(), found->second.rend(),
+                [&](const PlacedMove* moved) { add_move(".gather_again", *moved, at); });
   Entry* const entry = entry_of(operation);
   if (entry == nullptr) return;
-  const NamedShape& value = site(operation).inputs.front().whole;
-  const auto last = last_reader_.find(value.name);
-  if (last == last_reader_.end() || last->second != site_name(operation)) return;
-  const PlacedMove* const moved = find_move(placed_, Phase::weight_gradient, Role::input, value.name);
-  if (moved == nullptr) return;
-  entry->again = add_move(".gather_again", *moved, value.shape, operation);
+  entry->again = program_.steps.size() - 1;
   program_.steps[entry->again].beside = entry->input_gradients;
 }
 
-void BlockMoves::enter_others(const Operation& operation) {
-  if (!operation.site.empty() || placed_.moves.empty()) return;
-  for (const PlacedTensor& input : site(operation).inputs) {
-    const bool enters = std::ranges::any_of(placed_.moves, [&](const PlacedMove& moved) {
-      return moved.site == operation.name && moved.tensor == input.whole.name && moved.move.collective &&
-             (moved.role == Role::input || moved.role == Role::input_gradient);
-    });
-    if (enters) enter(operation, input.whole);
+void BlockMoves::enter(const Operation& operation) {
+  if (placed_.moves.empty() || ends_.at(site_name(operation)).first != &operation) return;
+  enter_site({.site = site(operation), .operation = operation});
+}
+
+void BlockMoves::enter_site(const Meeting& at) {
+  add_moves(".gather", at, Phase::forward, Role::input);
+  add_moves(".gather_weight", at, Phase::forward, Role::weight);
+  if (gives_input_gradient(at.operation)) {
+    for (std::size_t i = at.site.inputs.size(); i-- > 0;) {
+      const PlacedTensor& input = at.site.inputs[i];
+      const std::size_t first =
+          add_moves(".reduce_gradient", at, Phase::input_gradient, Role::input_gradient, input.whole.name);
+      if (first != none) entry(input).reduction = first;
+    }
+  }
+  if (!at.operation.tuning.frozen) {
+    add_moves(".reduce_weight_gradient", at, Phase::weight_gradient, Role::weight_gradient);
   }
 }
 
 void BlockMoves::leave(const Operation& operation) {
-  if (!operation.site.empty() || placed_.moves.empty()) return;
-  const auto move = [&](const char* suffix, Phase phase, Role role, const NamedShape& value) {
-    const PlacedMove* const moved = find_move(placed_, phase, role, value.name);
-    if (moved != nullptr) add_move(suffix, *moved, value.shape, operation);
-  };
-  move(".statistics", Phase::forward, Role::statistics, {operation.name + ".statistics", {}});
-  for (const PlacedTensor& output : site(operation).outputs) {
-    move(".reduce", Phase::forward, Role::output, output.whole);
-    if (!has_backward(operation)) continue;
-    for (const Phase phase : {Phase::input_gradient, Phase::weight_gradient}) {
-      move(".gather_gradient", phase, Role::output_gradient, output.whole);
-    }
+  if (placed_.moves.empty() || ends_.at(site_name(operation)).second != &operation) return;
+  leave_site({.site = site(operation), .operation = operation});
+}
+
+void BlockMoves::leave_site(const Meeting& at) {
+  add_moves(".statistics", at, Phase::forward, Role::statistics);
+  add_moves(".reduce", at, Phase::forward, Role::output);
+  if (!has_backward(at.operation)) return;
+  add_moves(".gradient_statistics", at, Phase::input_gradient, Role::statistics);
+  if (gives_input_gradient(at.operation)) add_moves(".gather_weight_again", at, Phase::input_gradient, Role::weight);
+  for (const Phase phase : {Phase::input_gradient, Phase::weight_gradient}) {
+    add_moves(".gather_gradient", at, phase, Role::output_gradient);
   }
 }
 
 void BlockMoves::name_sites(const std::vector<Operation>& operations) {
   if (placed_.moves.empty()) return;
   for (const Operation& operation : operations) {
-    named_.insert(site_name(operation));
-    if (!is_matmul(operation.kind) || !is_trained(operation) || !enters(operation)) continue;
-    last_reader_[site(operation).inputs.front().whole.name] = site_name(operation);
+    const auto found = ends_.find(site_name(operation));
+    if (operation.site.empty() || found == ends_.end()) {
+      ends_[site_name(operation)] = {&operation, &operation};
+    } else if (!found->second.first->site.empty()) {  // no operation is the site itself
+      found->second.second = &operation;
+    }
+  }
+  for (const PlacedMove& moved : placed_.moves) {
+    if (moved.phase != Phase::weight_gradient || moved.role != Role::input || !moved.move.collective) continue;
+    const Placement& needed = find_value(site_of(placed_, moved.site), moved.tensor)->placement;
+    const auto reads = [&](const Operation& operation) {
+      return is_matmul(operation.kind) && is_trained(operation) &&
+             std::ranges::any_of(site(operation).inputs, [&](const PlacedTensor& input) {
+               return input.whole.name == moved.tensor && input.placement == needed;
+             });
+    };
+    const auto last = std::find_if(operations.rbegin(), operations.rend(), reads);
+    if (last != operations.rend()) again_[site_name(*last)].push_back(&moved);
   }
 }
 
@@ -145,10 +186,10 @@ void BlockMoves::pass_sites(std::ptrdiff_t end, bool with_backward) {
   if (placed_.moves.empty()) return;
   for (; next_site_ < end; ++next_site_) {
     const PlacedSite& passed = placed_.sites[static_cast<std::size_t>(next_site_)];
-    if (named_.contains(passed.name)) continue;
+    if (ends_.contains(passed.name)) continue;
     const Operation nothing{.name = passed.name, .kind = passed.kind, .input_gradient = {with_backward ? 1.0 : 0.0}};
-    enter_others(nothing);
-    leave(nothing);
+    enter_site({.site = passed, .operation = nothing});
+    leave_site({.site = passed, .operation = nothing});
   }
 }
 

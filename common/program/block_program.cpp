@@ -1,10 +1,12 @@
 #include "common/program/block_program.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "common/program/block_moves.hpp"
 #include "common/program/program_memory.hpp"
+#include "common/program/written_moves.hpp"
 
 namespace plumb {
 namespace {
@@ -27,11 +29,12 @@ class ProgramWriter {
       const Operation& operation = operations[i];
       trains_all = trains_all && !operation.tuning.frozen;
       moves_.pass_sites_before(operation);
-      if (!is_matmul(operation.kind)) moves_.enter_others(operation);
+      if (operation.kind == OperationKind::matmul) {
+        i += add_matmuls(operations, i) - 1;
+        continue;
+      }
+      moves_.enter(operation);
       switch (operation.kind) {
-        case OperationKind::matmul:
-          i += add_matmuls(operations, i) - 1;
-          break;
         case OperationKind::expert_matmul:
           add_matmul(operation.name, operation, operation.shape.outputs);
           add_adapter(operation);
@@ -47,10 +50,11 @@ class ProgramWriter {
         default:
           add_streams(operation);
       }
-      moves_.leave(operations[i]);
+      moves_.leave(operation);
     }
     moves_.pass_sites_behind(operations.back());
     if (trains_all) moves_.sum_once();
+    require_all_moves(program_, placed_, context_.precision, trains_all);
     program_.kept = kept_values(operations, context_, placed_);
     return std::move(program_);
   }
@@ -84,12 +88,14 @@ class ProgramWriter {
       name += "+" + operations[first + count].name;
       ++count;
     }
+    const std::span<const Operation> together(&operation, count);
+    for (const Operation& each : together) moves_.enter(each);
     add_matmul(name, operation, outputs);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0) moves_.enter_matmul(operations[first + i]);
-      add_adapter(operations[first + i]);
-      moves_.gather_again(operations[first + i]);
+    for (const Operation& each : together) {
+      add_adapter(each);
+      moves_.gather_again(each);
     }
+    for (const Operation& each : together) moves_.leave(each);
     return count;
   }
 
@@ -130,7 +136,6 @@ class ProgramWriter {
 
   void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
     const Part part = part_of(operation, all_outputs);
-    moves_.enter_matmul(operation);
     const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
       sizes.batch = part.matrices;
       sizes.element_bytes = element_;

@@ -59,6 +59,26 @@ inline std::vector<Model> models_divided_by(const TensorLayout& tensor) {
   return all;
 }
 
+// Of each kind that has a table.
+inline std::vector<TensorLayout> tensor_layouts() {
+  return {
+      {.degree = 4},
+      {.degree = 4, .sequence_parallel = true},
+      {.degree = 4, .kind = TensorKind::two_d},
+      {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
+      {.degree = 8, .kind = TensorKind::three_d},
+  };
+}
+
+// Mamba's B and C, and the key that all heads of latent attention share, are read where neither of the matmuls before
+// and behind stands in 3d.
+inline bool has_place(const TensorLayout& tensor, const Model& model, std::size_t block) {
+  const bool is_layer = block >= 1 && block <= model.layers.size();
+  if (tensor.kind != TensorKind::three_d || (!is_layer && (block == 0 || model.mtp_modules == 0))) return true;
+  const Mixer& mixer = is_layer ? model.layers[block - 1].mixer : model.layers.back().mixer;
+  return !std::holds_alternative<Mamba>(mixer) && !std::holds_alternative<LatentAttention>(mixer);
+}
+
 // A layer like one before it.
 inline bool is_repeated(const Model& model, std::size_t block) {
   if (block == 0 || block > model.layers.size()) return false;

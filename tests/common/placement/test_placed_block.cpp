@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/placement/all_models.hpp"
 
 using namespace plumb;
 
@@ -77,6 +78,13 @@ TEST_CASE("embedding and head: partial rows are added, and three numbers of a to
         std::vector<std::string>{"F embedding output reduce-scatter", "W embedding output gradient all-gather"});
   CHECK(lines(placed({.degree = 4}, 2)) ==
         std::vector<std::string>{"F loss.statistics statistics all-reduce", "I final_norm input gradient all-reduce"});
+}
+
+// Ids have no gradient: where weights are gathered again for I, the table is not.
+TEST_CASE("2d: of an embedding nothing moves in I", "[placement]") {
+  for (const std::string& line : lines(placed({.degree = 4, .kind = TensorKind::two_d}, 0))) {
+    CHECK_FALSE(line.starts_with("I "));
+  }
 }
 
 TEST_CASE("gradients that no rank has whole: norms of divided heads, and all norms where tokens are divided",
@@ -185,6 +193,41 @@ TEST_CASE("a move that the layout has not declared is an error that names site, 
   }
 }
 
+// Each would be brought about by collectives that the layout declares at other sites: with 20% and 30% more bytes.
+TEST_CASE("a site of all tokens under sequence parallelism is an error that names it and what it would move",
+          "[placement]") {
+  Layout layout;
+  layout.tensor = {.degree = 4, .sequence_parallel = true};
+  const Mesh mesh = mesh_of(layout);
+  const std::vector<Site> sites = block_sites(llama(), 1, microbatch);
+  const auto undivided = [&](const char* site) {
+    LayoutTable table = one_d(mesh, sites, true);
+    table.sites[site] = {};
+    return place_block(mesh, table, sites);
+  };
+  CHECK_THROWS_WITH(undivided("norm_2"), ContainsSubstring("layout 1d, sp, site norm_2") &&
+                                             ContainsSubstring("the input residual_1 (F) needs an all-gather"));
+  CHECK_THROWS_WITH(undivided("residual_1"), ContainsSubstring("layout 1d, sp, site residual_1") &&
+                                                 ContainsSubstring("the input input (F) needs an all-gather"));
+}
+
+TEST_CASE("in every layout a site that is no product and whose axes are left out is an error", "[placement]") {
+  for (const TensorLayout& tensor : testing::tensor_layouts()) {
+    Layout layout;
+    layout.tensor = tensor;
+    const Mesh mesh = mesh_of(layout);
+    const std::vector<Site> sites = block_sites(llama(), 1, {.sequences = 8, .sequence = 16});
+    for (const Site& site : sites) {
+      if (is_matmul(site.kind)) continue;
+      LayoutTable table = layout_table(mesh, tensor, sites);
+      if (table.sites[site.name] == Placement{}) continue;
+      table.sites[site.name] = {};
+      INFO(table.name << ", " << site.name);
+      CHECK_THROWS_WITH(place_block(mesh, table, sites), ContainsSubstring("site "));
+    }
+  }
+}
+
 namespace {
 
 Model llama_of(std::int64_t kv_heads, bool biased = false) {
@@ -235,4 +278,14 @@ TEST_CASE("fewer key-value heads than ranks stand on several of them, which add 
       CHECK(shared == 4);
     }
   }
+}
+
+// As `plumb show MODEL --sites 0 --tensor 8 --tensor-kind 3d` finds it without a microbatch.
+TEST_CASE("sequences that a layout does not divide are an error that says what to set", "[placement]") {
+  const TensorLayout cube{.degree = 8, .kind = TensorKind::three_d};
+  CHECK_THROWS_WITH(place_block(llama(), 1, cube, {.sequences = 1, .sequence = s}),
+                    ContainsSubstring("batch of 1 cannot be split") && ContainsSubstring("--microbatch 4"));
+  CHECK_NOTHROW(place_block(llama(), 1, cube, {.sequences = 4, .sequence = s}));
+  CHECK_THROWS_WITH(place_block(llama(), 1, {.degree = 4, .sequence_parallel = true}, {.sequences = 1, .sequence = 30}),
+                    ContainsSubstring("--sequence, a multiple of 4"));
 }

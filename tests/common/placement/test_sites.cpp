@@ -36,15 +36,6 @@ std::vector<Parameter> parameters_of(const Model& model, std::size_t block) {
   return all;
 }
 
-// Mamba's B and C, and the key that all heads of latent attention share, are read where neither of the matmuls before
-// and behind stands.
-bool has_no_place_in_3d(const Model& model, std::size_t block) {
-  const bool is_layer = block >= 1 && block <= model.layers.size();
-  if (!is_layer && (block == 0 || model.mtp_modules == 0)) return false;
-  const Mixer& mixer = is_layer ? model.layers[block - 1].mixer : model.layers.back().mixer;
-  return std::holds_alternative<Mamba>(mixer) || std::holds_alternative<LatentAttention>(mixer);
-}
-
 std::string without_layer(const std::string& name) {
   return name.starts_with("layers.") ? name.substr(name.find('.', 7) + 1) : name;
 }
@@ -121,14 +112,7 @@ TEST_CASE("what a site reads has been made before, or comes into the block", "[p
 
 TEST_CASE("every layout places every model whose shapes it divides, without a move that it has not declared",
           "[placement]") {
-  const std::vector<TensorLayout> layouts = {
-      {.degree = 4},
-      {.degree = 4, .sequence_parallel = true},
-      {.degree = 4, .kind = TensorKind::two_d},
-      {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
-      {.degree = 8, .kind = TensorKind::three_d},
-  };
-  for (const TensorLayout& tensor : layouts) {
+  for (const TensorLayout& tensor : tensor_layouts()) {
     Layout layout;
     layout.tensor = tensor;
     const Mesh mesh = mesh_of(layout);
@@ -138,10 +122,10 @@ TEST_CASE("every layout places every model whose shapes it divides, without a mo
         if (is_repeated(model, block)) continue;
         const std::vector<Site> sites = block_sites(model, block, microbatch);
         INFO(model.name << ", block " << block);
-        if (tensor.kind == TensorKind::three_d && has_no_place_in_3d(model, block)) {
-          CHECK_THROWS_AS(place_block(mesh, layout_table(mesh, tensor, sites), sites), InputError);
-        } else {
+        if (has_place(tensor, model, block)) {
           CHECK_NOTHROW(place_block(mesh, layout_table(mesh, tensor, sites), sites));
+        } else {
+          CHECK_THROWS_AS(place_block(mesh, layout_table(mesh, tensor, sites), sites), InputError);
         }
       }
     }

@@ -69,8 +69,9 @@ Volume layer_volume(const TensorLayout& tensor, const Shapes& shapes, bool keeps
   if (!keeps_gathered && tensor.kind == TensorKind::three_d) {
     for (const DeclaredMove& move : std::vector<DeclaredMove>(table.declared)) {
       if (move.role != Role::input && move.role != Role::weight) continue;
-      const Phase again = move.role == Role::input ? Phase::weight_gradient : Phase::input_gradient;
-      table.declared.push_back({again, move.role, move.collective, move.over});
+      DeclaredMove again = move;
+      again.phase = move.role == Role::input ? Phase::weight_gradient : Phase::input_gradient;
+      table.declared.push_back(again);
     }
   }
   Volume volume;

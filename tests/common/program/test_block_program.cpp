@@ -3,13 +3,14 @@
 #include "common/program/block_program.hpp"
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <string>
 #include <tuple>
 
 #include "common/program/program_memory.hpp"
 #include "common/program/program_time.hpp"
 #include "common/program/program_traffic.hpp"
+#include "common/program/written_moves.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/placement/all_models.hpp"
 
@@ -195,41 +196,136 @@ std::vector<Operation> operations_of(const Model& model, std::size_t block, cons
   return all;
 }
 
-using NamedMove = std::tuple<Phase, Role, std::string, Collective>;
+using NamedMove = std::tuple<Phase, Role, std::string, std::string, Collective, std::uint16_t>;
+
+std::vector<NamedMove> moves_of(const PlacedBlock& placed) {
+  std::vector<NamedMove> all;
+  for (const PlacedMove& each : placed.moves) {
+    if (!each.move.collective) continue;
+    all.emplace_back(each.phase, each.role, each.site, each.tensor, *each.move.collective, each.move.over.bits);
+  }
+  return all;
+}
+
+// Phase by phase, as they come.
+std::vector<NamedMove> moves_of(const BlockProgram& program) {
+  std::vector<NamedMove> all;
+  for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
+    for (const StepMove* move : moves_of(program, phase)) {
+      all.emplace_back(phase, move->role, move->site, move->tensor, move->collective, move->over.bits);
+    }
+  }
+  return all;
+}
+
+std::vector<NamedMove> sorted(std::vector<NamedMove> all) {
+  std::ranges::sort(all);
+  return all;
+}
+
+// `check` of every block of every model that a layout places, with its operations as a software makes them.
+template <class Check>
+void for_every_block(const TensorLayout& tensor, const Software& software, const Check& check) {
+  for (const Model& model : models_divided_by(tensor)) {
+    const std::int64_t sequence = model.vision ? tokens(*model.vision) : 64;
+    const KernelContext context{
+        .sequence = sequence, .microbatch = 4, .precision = ElementType::bf16, .software = software};
+    for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+      if (is_repeated(model, block) || (model.vision && block > model.layers.size())) continue;  // 1000 classes
+      if (!has_place(tensor, model, block)) continue;
+      INFO(model.name << ", block " << block << (tensor.sequence_parallel ? ", by tokens" : ""));
+      CAPTURE(static_cast<int>(tensor.kind));
+      const PlacedBlock placed = place_block(model, block, tensor, {.sequences = 4, .sequence = sequence});
+      check(placed, block_program(operations_of(model, block, operation_context(context)), context, placed));
+    }
+  }
+}
 
 }  // namespace
 
-TEST_CASE("a program has every collective of the placed block once, and brings as many bytes") {
-  const Software software;
-  for (const TensorLayout& tensor : {TensorLayout{.degree = 4}, TensorLayout{.degree = 4, .sequence_parallel = true}}) {
-    for (const Model& model : models_divided_by(tensor)) {
-      const std::int64_t sequence = model.vision ? tokens(*model.vision) : 64;
-      const KernelContext context{
-          .sequence = sequence, .microbatch = 4, .precision = ElementType::bf16, .software = software};
-      for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
-        if (is_repeated(model, block) || (model.vision && block > model.layers.size())) continue;  // 1000 classes
-        INFO(model.name << ", block " << block << (tensor.sequence_parallel ? ", by tokens" : ""));
-        const PlacedBlock placed = place_block(model, block, tensor, {.sequences = 4, .sequence = sequence});
-        const BlockProgram program =
-            block_program(operations_of(model, block, operation_context(context)), context, placed);
-        std::map<NamedMove, int> wanted;
-        double bytes = 0;
-        for (const PlacedMove& each : placed.moves) {
-          if (each.move.collective) ++wanted[{each.phase, each.role, each.tensor, *each.move.collective}];
-          bytes += received_bytes(placed, each, ElementType::bf16);
-        }
-        std::map<NamedMove, int> found;
-        for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
-          for (const StepMove* move : moves_of(program, phase)) {
-            ++found[{phase, move->role, move->tensor, move->collective}];
-          }
-        }
-        CHECK(found == wanted);
-        const ProgramTraffic traffic = program_traffic(program);
-        CHECK(traffic.forward + traffic.input_gradient + traffic.weight_gradient == Approx(bytes));
+TEST_CASE("in every layout a program has every collective of the placed block once, in its order, with its bytes") {
+  for (const TensorLayout& tensor : tensor_layouts()) {
+    for_every_block(tensor, Software{}, [](const PlacedBlock& placed, const BlockProgram& program) {
+      CHECK(moves_of(program) == moves_of(placed));
+      std::array<double, 3> bytes{};
+      for (const PlacedMove& each : placed.moves) {
+        bytes.at(static_cast<std::size_t>(each.phase)) += received_bytes(placed, each, ElementType::bf16);
       }
+      const ProgramTraffic traffic = program_traffic(program);
+      CHECK(traffic.forward == Approx(bytes[0]));
+      CHECK(traffic.input_gradient == Approx(bytes[1]));
+      CHECK(traffic.weight_gradient == Approx(bytes[2]));
+    });
+  }
+}
+
+TEST_CASE("so it has where projections are fused, attention is several operations, and recurrences are one") {
+  const std::vector<Software> all = {{.fused_projections = true, .tensor_overlap = true},
+                                     {.flash_attention = false, .dropout = true},
+                                     {.composed = false}};
+  for (const Software& software : all) {
+    for (const TensorLayout& tensor : tensor_layouts()) {
+      for_every_block(tensor, software, [](const PlacedBlock& placed, const BlockProgram& program) {
+        CHECK(sorted(moves_of(program)) == sorted(moves_of(placed)));
+      });
     }
   }
+}
+
+// arXiv 2104.05343, algorithms 1 to 3: of y = x·w both operands are gathered; of dx = dy·wᵀ the weights are, and the
+// products reduced; of dw = xᵀ·dy what was read is, and the products reduced.
+TEST_CASE("a matmul of the 2d layout gathers its operands, and reduces what I and W make") {
+  const Software software;
+  const KernelContext context{.sequence = 512, .microbatch = 2, .precision = ElementType::bf16, .software = software};
+  const PlacedBlock placed = place_block(gpt(), 1, {.degree = 4, .kind = TensorKind::two_d}, {2, 512});
+  const BlockProgram program = block_program(layer_operations(gpt(), 0, operation_context(context)), context, placed);
+  const auto of_site = [&](Phase phase) {
+    std::vector<std::string> all = names(program, phase);
+    std::erase_if(all, [](const std::string& name) { return !name.ends_with(" at mlp.up"); });
+    return all;
+  };
+  CHECK(of_site(Phase::forward) == std::vector<std::string>{"all-gather of input norm_2 at mlp.up",
+                                                            "all-gather of weight mlp.up.weight at mlp.up"});
+  CHECK(of_site(Phase::input_gradient) ==
+        std::vector<std::string>{"all-gather of weight mlp.up.weight at mlp.up",
+                                 "reduce-scatter of input gradient norm_2 at mlp.up"});
+  CHECK(of_site(Phase::weight_gradient) ==
+        std::vector<std::string>{"all-gather of input norm_2 at mlp.up",
+                                 "reduce-scatter of weight gradient mlp.up.weight at mlp.up"});
+  // Between its moves stands the product.
+  const auto at = [&](const std::string& name) {
+    return std::ranges::find(program.steps, name, &ProgramStep::name) - program.steps.begin();
+  };
+  CHECK(at("mlp.up.gather_weight") < at("mlp.up"));
+  CHECK(at("mlp.up.reduce_gradient") < at("mlp.up.input_gradient"));  // I and W go against the list
+  CHECK(at("mlp.up.input_gradient") < at("mlp.up.gather_weight_again"));
+  CHECK(at("mlp.up.reduce_weight_gradient") < at("mlp.up.weight_gradient"));
+  CHECK(at("mlp.up.weight_gradient") < at("mlp.up.gather_again"));
+}
+
+TEST_CASE("a program without one of the placed block's moves, or with other bytes, is an error that names it") {
+  const TensorLayout tensor{.degree = 8, .kind = TensorKind::three_d};
+  const Software software;
+  const KernelContext context{.sequence = 512, .microbatch = 8, .precision = ElementType::bf16, .software = software};
+  const PlacedBlock placed = place_block(gpt(), 1, tensor, {.sequences = 8, .sequence = 512});
+  const BlockProgram whole = block_program(layer_operations(gpt(), 0, operation_context(context)), context, placed);
+  CHECK_NOTHROW(require_all_moves(whole, placed, ElementType::bf16, true));
+  const auto is_it = [](const ProgramStep& step) {
+    return step.phase == Phase::weight_gradient && step.move.tensor == "mlp.down.weight";
+  };
+  const auto error = ContainsSubstring(
+      "site mlp.down: the reduce-scatter of the weight gradient mlp.down.weight "
+      "over tensor.row (W) is placed 1 times");
+  BlockProgram changed = whole;
+  REQUIRE(std::erase_if(changed.steps, is_it) == 1);
+  CHECK_THROWS_WITH(require_all_moves(changed, placed, ElementType::bf16, true), error);
+  CHECK_NOTHROW(require_all_moves(changed, placed, ElementType::bf16, false));  // frozen
+  changed = whole;
+  changed.steps.push_back(*std::ranges::find_if(whole.steps, is_it));
+  CHECK_THROWS_WITH(require_all_moves(changed, placed, ElementType::bf16, true), error);
+  changed = whole;
+  std::ranges::find_if(changed.steps, is_it)->move.received /= 2;
+  CHECK_THROWS_WITH(require_all_moves(changed, placed, ElementType::bf16, true), error);
 }
 
 // arXiv 2205.05198, figure 5: g is all-gather, its conjugate reduce-scatter; section 4.2.2: gathered again for W.
