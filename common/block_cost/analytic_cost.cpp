@@ -14,22 +14,26 @@ namespace {
 
 constexpr std::int64_t fp32_bytes = element_bytes(ElementType::fp32);
 
-// Among how many ranks a parameter is divided: as the weight of its name in the block's sites. Of an adapter's matrices
-// that are whole but for the dimension that they share with theirs: A for the inputs, B for the outputs.
-int ways_of(const Parameter& parameter, const PlacedBlock& placed) {
+// Of a parameter, elements of one rank: of the weight of its name, as it is stored. Of an adapter's matrices those are
+// whole but for the dimension that they share with theirs: A for the inputs, B for the outputs.
+std::int64_t elements_of_rank(const Parameter& parameter, const PlacedBlock& placed) {
   const std::string_view name = without_layer_prefix(parameter.name);
   const bool a = name.ends_with(".lora_a.weight");
   const bool b = name.ends_with(".lora_b.weight");
-  const std::string_view owner = name.substr(0, name.rfind('.', name.rfind('.') - 1));
+  if (!a && !b) {
+    const auto is_it = [&](const PlacedWeight& each) { return each.stored.whole.name == name; };
+    // A norm that follows nothing (a plan may count more than its layer has) has no site, and is whole.
+    return std::ranges::any_of(placed.weights, is_it) ? stored_elements(placed, name) : elements(parameter);
+  }
+  const std::string owner = std::string(name.substr(0, name.rfind('.', name.rfind('.') - 1))) + ".weight";
   for (const PlacedSite& site : placed.sites) {
     for (const PlacedTensor& weight : site.weights) {
-      if (weight.whole.name == name) return ways_of(placed.mesh, weight);
-      if (!(a || b) || weight.whole.name != std::string(owner) + ".weight") continue;
+      if (weight.whole.name != owner) continue;
       const MatmulWays ways = matmul_ways(placed.mesh, site);
-      return a ? ways.inputs : ways.outputs;
+      return elements(parameter) / (a ? ways.inputs : ways.outputs);
     }
   }
-  return 1;
+  return elements(parameter);
 }
 
 // Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
@@ -87,12 +91,12 @@ bool adds_up_before_move(const BlockShapes& shapes, const Software& software) {
 
 // The gradient of a table is made dense: cleared, written, added to the main one.
 Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
-  double rows = 0;
+  std::int64_t table = 0;
   for (const Parameter& parameter : shapes.parameters) {
-    if (parameter.name == "embedding.weight" && !parameter.frozen) rows = static_cast<double>(elements(parameter));
+    if (parameter.name == "embedding.weight" && !parameter.frozen) table = elements_of_rank(parameter, shapes.placed);
   }
-  const auto each = static_cast<double>(3 * element_bytes(scenario.software.gradients));
-  return streaming_time(scenario.cluster.machine.device, each * rows / scenario.layout.tensor.degree);
+  const std::int64_t bytes = 3 * element_bytes(scenario.software.gradients) * table;
+  return streaming_time(scenario.cluster.machine.device, static_cast<double>(bytes));
 }
 
 Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario) {
@@ -129,8 +133,7 @@ void load_experts(std::vector<Operation>& operations, double load) {
 ParameterShare count_of_rank(const BlockShapes& shapes) {
   ParameterShare sum;
   for (const Parameter& parameter : shapes.parameters) {
-    const std::int64_t ways = ways_of(parameter, shapes.placed);
-    const std::int64_t part = (elements(parameter) + ways - 1) / ways;
+    const std::int64_t part = elements_of_rank(parameter, shapes.placed);
     sum.all += part;
     sum.trained += parameter.frozen ? 0 : part;
   }
@@ -169,7 +172,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role == ParameterRole::lookup || parameter.frozen) continue;
-    largest_parameter = std::max(largest_parameter, elements(parameter) / ways_of(parameter, shapes.placed));
+    largest_parameter = std::max(largest_parameter, elements_of_rank(parameter, shapes.placed));
   }
   const Bytes boundary = bytes_of_tokens(boundary_of_rank(scenario), tokens_of(context), training.sequence);
 

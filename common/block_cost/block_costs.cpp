@@ -302,8 +302,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
 }
 
 ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
-  const Model& model = scenario.model;
-  const std::int64_t table = model.vocabulary * model.hidden / scenario.layout.tensor.degree;
+  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
   if (scenario.training.lora) {  // frozen
     head.parameters += table;
     head.parameter_bytes += Bytes{table * element_bytes(scenario.training.precision)};
@@ -318,8 +317,8 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
   if (scenario.training.lora) return head;
-  head.gradient_bytes += Bytes{scenario.model.vocabulary * scenario.model.hidden / scenario.layout.tensor.degree *
-                               element_bytes(scenario.software.gradients)};
+  head.gradient_bytes +=
+      Bytes{stored_table_elements(scenario.model, scenario.layout.tensor) * element_bytes(scenario.software.gradients)};
   return head;
 }
 

@@ -146,10 +146,10 @@ std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario)
 PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;
-  const std::int64_t table = plan.model.vocabulary * plan.model.hidden / plan.layout.tensor.degree;
+  const std::int64_t table = tied_over_ranks(plan) ? stored_table_elements(plan.model, plan.layout.tensor) : 0;
   PipelineCosts costs{.stages = {},
                       .boundary_bytes = sent_boundary_bytes(plan),
-                      .tied_bytes = {tied_over_ranks(plan) ? table * element_bytes(software.gradients) : 0},
+                      .tied_bytes = {table * element_bytes(software.gradients)},
                       .inside = {},
                       .outside = {},
                       .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),

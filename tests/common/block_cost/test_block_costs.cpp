@@ -238,6 +238,35 @@ TEST_CASE("a tied head on another rank has a copy of the table with all its stat
   CHECK(head.forward == blocks.back().forward);
 }
 
+// ⌈50257 / 4⌉ rows of 64 channels, as a rank stores them: 12565. Four ranks have as many as of 50260.
+TEST_CASE("a vocabulary that the ranks do not divide costs what one padded to their multiple does") {
+  Scenario scenario = small("layout: {tensor: {degree: 4}}\ncluster: {machine: local-cpu, ranks: 4}\n");
+  scenario.model.tied_embeddings = true;
+  const auto blocks_with = [&](std::int64_t vocabulary) {
+    scenario.model.vocabulary = vocabulary;
+    return block_costs(scenario, 2);
+  };
+  const ComputeCost padded = blocks_with(50260).front();
+  const std::vector<ComputeCost> blocks = blocks_with(50257);
+  CHECK(blocks.front() == padded);
+  constexpr std::int64_t table = 12565 * 64;
+  CHECK(blocks.front().parameters == table);
+  const PlacedBlock placed = place_block(scenario.model, 0, scenario.layout.tensor, {.sequences = 2, .sequence = 32});
+  CHECK(elements(placed.weights.front().stored.local) == table);  // what `show --sites` prints
+  CHECK(with_table_copy(blocks.back(), scenario, blocks.front()).parameters == blocks.back().parameters + table);
+  CHECK(with_table_gradient(blocks.back(), scenario).gradient_bytes == blocks.back().gradient_bytes + Bytes{4 * table});
+}
+
+TEST_CASE("two stages that share a table of which ranks have unequal parts add up the largest") {
+  Scenario scenario = small(
+      "layout: {tensor: {degree: 2}, pipeline: 2}\ncluster: {machine: local-cpu, ranks: 4}\nschedule: 1f1b\nsplit: "
+      "uniform\n");
+  scenario.model.tied_embeddings = true;
+  scenario.model.vocabulary = 1001;
+  const Plan plan = make_plan(scenario, only_choice(scenario));
+  CHECK(plan.costs.tied_bytes == Bytes{4 * 501 * 64});
+}
+
 // Groups of 16 on racks of 72: {64 .. 79} has eight ranks on each of two racks, and all others wait for it. A ring's
 // all-gather of n bytes takes half the start of 16 ranks and 15/16 n over eight NICs, which are slower than NVLink.
 TEST_CASE("groups of which one straddles two racks cost what that one does") {
