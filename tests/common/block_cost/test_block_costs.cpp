@@ -267,6 +267,31 @@ TEST_CASE("two stages that share a table of which ranks have unequal parts add u
   CHECK(plan.costs.tied_bytes == Bytes{4 * 501 * 64});
 }
 
+// In I stand what comes in, what goes out, and where q, k and v (or gate and up) each give back the gradient of what
+// they read, to be added up before it is moved, their sum so far and the next: four times bsh, and in F one. With one
+// kernel for all of them, or one matmul, there are two.
+TEST_CASE("gradients of one value that several products give back stand beside each other before they are moved") {
+  constexpr Bytes bsh{2 * 32 * 64 * 4};
+  for (const bool by_tokens : {false, true}) {
+    CAPTURE(by_tokens);
+    Scenario scenario =
+        small("layout: {tensor: {degree: 4, sequence_parallel: " + std::string(by_tokens ? "true" : "false") +
+              "}}\ncluster: {machine: local-cpu, ranks: 4}\n");
+    const auto beyond_forward = [&](bool fused) {
+      scenario.software.fused_projections = fused;
+      const ComputeCost layer = block_costs(scenario, 2).at(1);
+      return layer.input_gradient_workspace_bytes - layer.forward_workspace_bytes;
+    };
+    CHECK(beyond_forward(false) == 3 * bsh);
+    CHECK(beyond_forward(true) == bsh);
+    Layer& layer = scenario.model.layers.front();
+    layer.mixer = std::monostate{};
+    layer.norms = 1;
+    layer.mlp = DenseMlp{.width = 128, .activation = Activation::gelu};
+    CHECK(beyond_forward(false) == bsh);
+  }
+}
+
 // Groups of 16 on racks of 72: {64 .. 79} has eight ranks on each of two racks, and all others wait for it. A ring's
 // all-gather of n bytes takes half the start of 16 ranks and 15/16 n over eight NICs, which are slower than NVLink.
 TEST_CASE("groups of which one straddles two racks cost what that one does") {
