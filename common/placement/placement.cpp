@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "common/base/error.hpp"
 
@@ -16,12 +17,27 @@ std::int64_t parts_of(const Mesh& mesh, const DimSplit& split) {
   return std::int64_t{size(mesh, set_of(split.by))} * (split.zigzag ? 2 : 1);
 }
 
+// What to set, in a scenario or of a model alone.
+std::string divisible_hint(Dim dim, std::int64_t parts) {
+  const std::string multiple = std::to_string(parts) + " or a multiple of it";
+  switch (dim) {
+    case Dim::batch:
+      return "training: {microbatch: " + std::to_string(parts) + "}, of a model alone --microbatch " + multiple;
+    case Dim::sequence:
+      return "training: {sequence: ...}, of a model alone --sequence, a multiple of " + std::to_string(parts);
+    default:
+      return "a tensor degree that divides it";
+  }
+}
+
 void require_divides(const Mesh& mesh, const std::string& name, const Extent& whole, const DimSplit& split) {
   const std::int64_t parts = parts_of(mesh, split);
   const auto require = [&](std::int64_t extent) {
     if (extent % parts == 0) return;
-    throw InputError(name, std::string(name_of(whole.dim)) + " of " + std::to_string(extent) + " cannot be split by " +
-                               describe(mesh, set_of(split.by)) + " into " + std::to_string(parts) + " equal parts");
+    throw InputError(name,
+                     std::string(name_of(whole.dim)) + " of " + std::to_string(extent) + " cannot be split by " +
+                         describe(mesh, set_of(split.by)) + " into " + std::to_string(parts) + " equal parts",
+                     divisible_hint(whole.dim, parts));
   };
   if (whole.segments.empty()) require(whole.size);
   for (const std::int64_t segment : whole.segments) require(segment);

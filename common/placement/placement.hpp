@@ -78,7 +78,7 @@ struct Placement {
 [[nodiscard]] Placement dual(const Mesh& mesh, const Placement& placement);
 
 // What every rank holds of `whole`. Throws InputError (where = `name`) for a dimension, or a segment of it, that the
-// axes do not divide; along `elements` and the vocabulary, which
+// axes do not divide, with what to set; along `elements` and the vocabulary, which
 // programs pad, the parts may be uneven and the largest counts.
 [[nodiscard]] Shape local_shape(const Mesh& mesh, const NamedShape& whole, const Placement& placement);
 [[nodiscard]] std::int64_t local_elements(const Mesh& mesh, const NamedShape& whole, const Placement& placement);

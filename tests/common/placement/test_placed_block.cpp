@@ -279,3 +279,13 @@ TEST_CASE("fewer key-value heads than ranks stand on several of them, which add 
     }
   }
 }
+
+// As `plumb show MODEL --sites 0 --tensor 8 --tensor-kind 3d` finds it without a microbatch.
+TEST_CASE("sequences that a layout does not divide are an error that says what to set", "[placement]") {
+  const TensorLayout cube{.degree = 8, .kind = TensorKind::three_d};
+  CHECK_THROWS_WITH(place_block(llama(), 1, cube, {.sequences = 1, .sequence = s}),
+                    ContainsSubstring("batch of 1 cannot be split") && ContainsSubstring("--microbatch 4"));
+  CHECK_NOTHROW(place_block(llama(), 1, cube, {.sequences = 4, .sequence = s}));
+  CHECK_THROWS_WITH(place_block(llama(), 1, {.degree = 4, .sequence_parallel = true}, {.sequences = 1, .sequence = 30}),
+                    ContainsSubstring("--sequence, a multiple of 4"));
+}
