@@ -13,7 +13,8 @@
 
 namespace plumb::exec {
 
-// All of it follows from the layout's table (common/placement): nothing else knows what is divided.
+// Parts of weights follow from the layout's table (common/placement), of every layout. That heads, widths and rows of
+// the vocabulary are what is divided within a layer is known by `local`, and by who makes modules of these (1d alone).
 class Division {
  public:
   // Of block `block` in a tensor layout; `position` is that of the rank in its group. Throws InputError as place_block.
