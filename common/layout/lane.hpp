@@ -15,7 +15,7 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
-// Of layouts without data degrees by stage, in which some lanes end early.
+// `rank` is one of the layout's. Of layouts without data degrees by stage, in which some lanes end early.
 [[nodiscard]] Lane lane_of(const Layout& layout, int rank);
 
 // All lanes, in the order of their first ranks.

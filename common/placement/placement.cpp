@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <string>
 
 #include "common/base/error.hpp"
@@ -77,6 +78,7 @@ Placement with_split(Placement placement, Dim dim, std::vector<Axis> by, bool zi
   if (by.empty()) return placement;
   const auto place = std::ranges::lower_bound(placement.splits, dim, {}, &DimSplit::dim);
   if (place != placement.splits.end() && place->dim == dim) {
+    if (zigzag != place->zigzag) throw std::logic_error("zigzag of a part of " + std::string(name_of(dim)));
     place->by.insert(place->by.end(), by.begin(), by.end());
   } else {
     placement.splits.insert(place, {.dim = dim, .by = std::move(by), .zigzag = zigzag});
@@ -104,16 +106,6 @@ Placement restricted(const Placement& placement, const Shape& shape) {
   Placement kept = placement;
   std::erase_if(kept.splits, [&](const DimSplit& split) { return !has(shape, split.dim); });
   return kept;
-}
-
-Placement dual(const Mesh& mesh, const Placement& placement) {
-  Axes all;
-  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
-    if (mesh.axes[i].size > 1) all = all | set_of(Axis{static_cast<std::uint8_t>(i)});
-  }
-  Placement mirrored = placement;
-  mirrored.partial = without(without(all, split_axes(placement)), placement.partial);
-  return mirrored;
 }
 
 Shape local_shape(const Mesh& mesh, const NamedShape& whole, const Placement& placement) {

@@ -66,16 +66,14 @@ struct Placement {
   Axes partial = {};                  // each rank along these has a summand
   bool operator==(const Placement&) const = default;
 };
-// With one more split; none where there is no axis.
+// With one more split, of a dimension that is split by the minor axes of more; the same where there is no axis. Throws
+// std::logic_error where one of both is zigzag and the other is not: parts of such parts are no ranges.
 [[nodiscard]] Placement with_split(Placement placement, Dim dim, std::vector<Axis> by, bool zigzag = false);
 [[nodiscard]] Placement with_partial(Placement placement, Axes over);
 [[nodiscard]] const DimSplit* find_split(const Placement& placement, Dim dim);
 [[nodiscard]] Axes split_axes(const Placement& placement);
 // Splits of the dimensions that a shape has.
 [[nodiscard]] Placement restricted(const Placement& placement, const Shape& shape);
-// Of the values that a linear function of these is given back by: copies are met by partial sums and these by copies,
-// so that the sum over all ranks of products of both is that of the whole tensors.
-[[nodiscard]] Placement dual(const Mesh& mesh, const Placement& placement);
 
 // What every rank holds of `whole`. Throws InputError (where = `name`) for a dimension, or a segment of it, that the
 // axes do not divide, with what to set; along `elements` and the vocabulary, which

@@ -41,7 +41,7 @@ enum class At : std::uint8_t {
   lookup,
   loss
 };
-[[nodiscard]] bool is_at(At at, const Site& site);
+[[nodiscard]] bool is_at(At at, const Site& site);  // it is one of these
 
 struct DeclaredMove {
   Phase phase = Phase::forward;
@@ -65,6 +65,10 @@ struct LayoutTable {
   // What F has gathered serves I and W, too; else it is gathered again where it is needed: weights in I, inputs in W.
   bool keeps_gathered = true;
 };
+
+// Tables of one block: `sites` are all of it. `mesh` is `mesh_of` a layout of this kind, in 1d perhaps
+// `with_copied_heads`; axes of one rank do not count. None throws: what does not fit is found by place_block, shapes
+// that the axes do not divide, too.
 
 // The 1d layout (arXiv 1909.08053, section 3): heads, widths and the vocabulary by "tensor". With sequence parallelism
 // (arXiv 2205.05198, section 4.2) the rest by tokens, gathered again for W.

@@ -21,13 +21,15 @@ struct ActionMoves {
 // Of one stage, in one slice of a microbatch, those of the programs of its blocks; what comes once a step counts with
 // the optimizer. A forward that is redone inside the backward counts with that.
 using StageMoves = std::map<ActionKind, ActionMoves>;
-// By stage; empty without tensor parallelism.
+// By stage, each with all its actions; of a stage without tensor parallelism empty. The plan has its costs (make_plan,
+// read_plan). Throws InputError as place_block.
 [[nodiscard]] std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice);
 
 // Writes each rank's `received_bytes` and `by_axis` from the events of the timeline's step: of a message its bytes, and
 // of one that was scattered what the tensor group gathers; of a sum over P data-parallel ranks and replicas of the
 // pipeline 2(P−1)/P of the gradients' (a ring's), the pipeline's where replicas alone take part; of an action the moves
-// of its stage.
+// of its stage. The timeline is one of the plan, of at least one step, with all its ranks. Throws InputError as
+// place_block.
 void count_received(Timeline& timeline, const Plan& plan);
 
 }  // namespace plumb

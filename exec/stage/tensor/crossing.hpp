@@ -40,9 +40,11 @@ struct Statistics {
 };
 [[nodiscard]] Statistics statistics_of(const Divided* divided, std::string_view site);
 
-// x as it is on the other side, differentiable; of null x itself.
+// x [batch, tokens, …] as it is on the other side, differentiable; of null, or a crossing without a move in F, x
+// itself. Both ways throw RunError as TensorGroup::moved.
 [[nodiscard]] at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing);
 // x as it waits for W, where W gathers it: a value, or the gradient of one. Null where W reads what there is.
+// Gathering throws RunError as TensorGroup::moved.
 [[nodiscard]] KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing);
 
 }  // namespace plumb::exec

@@ -39,7 +39,9 @@ class TensorGroup : public torch::CustomClassHolder {
   [[nodiscard]] MoveTicks& ticks() { return ticks_; }
 
   // As a move of the block says: x [batch, tokens, …] summed over all ranks, in memory of its own; the tokens of all
-  // ranks, in their order; of a sum over all ranks this rank's tokens.
+  // ranks, in their order; of a sum over all ranks this rank's tokens. `move` has a collective, over the whole group.
+  // Throws RunError where MoveTicks does, for an all-to-all, for tokens that the ranks do not divide, for a type that
+  // is not added, and where a peer does not come in time.
   [[nodiscard]] at::Tensor moved(const at::Tensor& x, const PlacedMove& move);
   // Once a step: in place, of contiguous values, over the ranks at these positions.
   void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);

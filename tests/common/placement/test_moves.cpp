@@ -129,6 +129,18 @@ Placement random_placement(std::mt19937& random, const Case& of, bool partial) {
   return with_split(placement, Dim::hidden, columns);
 }
 
+// Of the values that a linear function of these is given back by: copies are met by partial sums and these by copies,
+// so that the sum over all ranks of products of both is that of the whole tensors.
+Placement dual(const Mesh& mesh, const Placement& placement) {
+  Axes all;
+  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
+    if (mesh.axes[i].size > 1) all = all | set_of(Axis{static_cast<std::uint8_t>(i)});
+  }
+  Placement mirrored = placement;
+  mirrored.partial = without(without(all, split_axes(placement)), placement.partial);
+  return mirrored;
+}
+
 Case random_case(std::mt19937& random) {
   Case made;
   for (int i = 0; i < 3; ++i) made.mesh.axes.push_back({"a" + std::to_string(i), 1 + static_cast<int>(random() % 3)});
@@ -285,4 +297,11 @@ TEST_CASE("zigzag gives each rank as much of a causal triangle", "[placement]") 
     }
     CHECK(seen == 64 * 65 / 2 / 4);
   }
+}
+
+TEST_CASE("a part is split further by minor axes, but not zigzag where it is not", "[placement]") {
+  const Placement by_one = with_split({}, Dim::sequence, {Axis{0}});
+  CHECK(with_split(by_one, Dim::sequence, {Axis{1}}) == with_split({}, Dim::sequence, {Axis{0}, Axis{1}}));
+  CHECK(with_split(by_one, Dim::sequence, {}, true) == by_one);
+  CHECK_THROWS_AS(with_split(by_one, Dim::sequence, {Axis{1}}, true), std::logic_error);
 }
