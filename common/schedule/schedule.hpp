@@ -141,8 +141,8 @@ struct LoweringOptions {
 // directed pair of ranks and direction of the pipeline (activations and gradients have a queue each). So a rank that
 // waits for a message only ever waits for those that were sent before it. Transfers between stages of one rank need no
 // action. Of two replicas each stage's gradients are summed (REDUCE_GRAD) before its step. A tied stage steps last on
-// its rank, so that the others' steps are done while it waits for its peer. Throws InputError (where = "schedule") when
-// it is lowered already or a stage or microbatch is out of range.
+// its rank: others' steps are done while it waits. Throws InputError (where = "schedule") when it is lowered already or
+// a stage or microbatch is out of range.
 [[nodiscard]] Schedule lower(const Schedule& compute_only, const LoweringOptions& options);
 
 // Without messages, reductions and optimizer steps without a number: what `lower` adds to it anew.
