@@ -118,9 +118,8 @@ struct Schedule {
 // "V" of ZB-V, with more the waves of Hanayo.
 [[nodiscard]] std::vector<int> wave_placement(int ranks, int chunks);
 
-// Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true.
+// Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true, or of all.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
-// Of all stages.
 [[nodiscard]] inline Schedule with_recompute(Schedule schedule) {
   const std::vector<bool> all(schedule.rank_of_stage.size(), true);
   return with_recompute(std::move(schedule), all);
