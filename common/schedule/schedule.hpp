@@ -118,7 +118,7 @@ struct Schedule {
 // "V" of ZB-V, with more the waves of Hanayo.
 [[nodiscard]] std::vector<int> wave_placement(int ranks, int chunks);
 
-// Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true, or of all.
+// Puts R before the first backward action (B or I) of every microbatch of the `recomputed` stages, or of all.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
 [[nodiscard]] inline Schedule with_recompute(Schedule schedule) {
   const std::vector<bool> all(schedule.rank_of_stage.size(), true);
