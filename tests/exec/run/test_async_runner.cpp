@@ -213,6 +213,7 @@ TEST_CASE("a rank puts its whole step on the device without waiting for it") {
     void weight_gradient(int m) override { stage_->weight_gradient(m); }
     std::vector<DeviceFloats> gradients() override { return stage_->gradients(); }
     DeviceFloats tied_gradient() override { return stage_->tied_gradient(); }
+    std::vector<StoredWeight> stored_weights() override { return stage_->stored_weights(); }
     void optimizer_step() override { last_ = Clock::now(); }
     void end_step() override { stage_->end_step(); }
     double loss() const override { return stage_->loss(); }

@@ -352,6 +352,7 @@ TEST_CASE("a rank waits for the deadline factor's multiple of the predicted work
     void weight_gradient(int microbatch) override { stage_->weight_gradient(microbatch); }
     std::vector<DeviceFloats> gradients() override { return stage_->gradients(); }
     DeviceFloats tied_gradient() override { return stage_->tied_gradient(); }
+    std::vector<StoredWeight> stored_weights() override { return stage_->stored_weights(); }
     void optimizer_step() override { stage_->optimizer_step(); }
     void end_step() override { stage_->end_step(); }
     double loss() const override { return 0; }
@@ -390,6 +391,7 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
     void weight_gradient(int) override {}
     std::vector<DeviceFloats> gradients() override { return {}; }
     DeviceFloats tied_gradient() override { return {}; }
+    std::vector<StoredWeight> stored_weights() override { return {}; }
     void optimizer_step() override {}
     void end_step() override {}
     double loss() const override { return 0; }
