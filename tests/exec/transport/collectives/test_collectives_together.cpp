@@ -161,7 +161,6 @@ TEST_CASE("a rank that does not come ends a collective at its deadline, with its
     const bool broadcast = std::string(collective.name) == "broadcast";
     const std::vector<int> group = broadcast ? std::vector<int>{1, 2} : std::vector<int>{0, 1, 2};
     const int waiting = broadcast ? 2 : 0;
-    const auto start = Clock::now();
     const std::string error = error_of(kind, 3, [&](Collectives& collectives, int rank) {
       if (rank == waiting) collective.call(collectives, group, 6, in_seconds(0.2));
     });
@@ -171,7 +170,6 @@ TEST_CASE("a rank that does not come ends a collective at its deadline, with its
                ContainsSubstring("over ranks " + std::string(broadcast ? "1, 2" : "0, 1, 2") + ", waiting for "));
     CHECK_THAT(error, ContainsSubstring(" bytes from rank "));
     CHECK_THAT(error, ContainsSubstring("on the collective channel") && ContainsSubstring("before the deadline"));
-    CHECK(Clock::now() - start < std::chrono::seconds(15));
   }
 }
 
@@ -179,10 +177,9 @@ TEST_CASE("sizes that differ between ranks are an error that names both, long be
   const TransportKind kind = each_kind();
   for (const Kind& collective : every_collective()) {
     for (const std::size_t other : {std::size_t{0}, std::size_t{4}, std::size_t{6}}) {
-      const auto start = Clock::now();
       const std::string error = error_of(kind, 2, [&](Collectives& collectives, int rank) {
-        collective.call(collectives, std::vector<int>{0, 1}, rank == 0 ? other : 5, in_seconds(60));
-        collectives.all_reduce(std::vector<int>{0, 1}, {}, ElementType::fp32, in_seconds(60));
+        collective.call(collectives, std::vector<int>{0, 1}, rank == 0 ? other : 5, in_seconds(3600));
+        collectives.all_reduce(std::vector<int>{0, 1}, {}, ElementType::fp32, in_seconds(3600));
       });
       INFO(kind.name << ", " << collective.name << ": " << error);
       // An all-reduce states its parts, 3 and 2 of 5 elements; of none against them, whichever rank sees it first.
@@ -198,7 +195,7 @@ TEST_CASE("sizes that differ between ranks are an error that names both, long be
         CHECK_THAT(error, ours && ContainsSubstring(theirs));
       }
       CHECK_THAT(error, ContainsSubstring("on the collective channel"));
-      CHECK(Clock::now() - start < std::chrono::seconds(20));
+      CHECK_THAT(error, !ContainsSubstring("deadline"));
     }
   }
 }

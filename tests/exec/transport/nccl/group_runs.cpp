@@ -110,14 +110,12 @@ Ran run_groups(const GroupCase& of, const GroupRun& options) {
 }
 
 std::string failure(const GroupCase& of, const GroupRun& options) {
-  const auto start = Clock::now();
   std::string said = "nothing";
   try {
     (void)run_groups(of, options);
   } catch (const Error& error) {
     said = error.what();
   }
-  CHECK(Clock::now() - start < std::chrono::seconds(20));
   return said;
 }
 

