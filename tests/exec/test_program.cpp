@@ -144,7 +144,8 @@ TEST_CASE("Ctrl-C stops cleanly, with status 3, and the whole steps until then a
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("interrupted (SIGINT)") && ContainsSubstring("whole steps of 100000"));
-  CHECK_THAT(ended.err, ContainsSubstring("step ") && ContainsSubstring(" tokens/s"));
+  CHECK_THAT(ended.err,
+             ContainsSubstring("step ") && ContainsSubstring("s on rank 1, ") && ContainsSubstring(" tokens/s"));
   CHECK_THAT(ended.out, ContainsSubstring("median step"));
   CHECK_FALSE(read_timeline(folder / "measured.json").steps.empty());
 }
