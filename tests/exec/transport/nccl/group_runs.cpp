@@ -103,7 +103,7 @@ Ran run_groups(const GroupCase& of, const GroupRun& options) {
                                .launches = &launches.ranks[rank],
                                .arena = &arena});
     *wrong += wrong_gradients(of, all_hashing) + static_cast<int>(arena.refused());
-    transport.barrier(in_seconds(30));
+    transport.barrier(in_seconds(600));
   });
   ran.wrong = *wrong;
   return ran;
