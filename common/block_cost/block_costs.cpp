@@ -34,14 +34,17 @@ std::string layers_text(const ProfileShapes& shapes) {
          (shapes.sequence_parallel ? " with sequence parallelism" : " without sequence parallelism");
 }
 
-void require_same_shapes(const Profile& profile, const ProfileShapes& wanted) {
+// `file`: of the profile, if it has one; a candidate's reason is told without its place.
+void require_same_shapes(const Profile& profile, const std::string& file, const ProfileShapes& wanted) {
   ProfileShapes measured = profile.shapes;
   measured.model = wanted.model;  // a name is no shape
   if (measured == wanted) return;
   const bool one_layout =
       measured.tensor_degree == wanted.tensor_degree && measured.sequence_parallel == wanted.sequence_parallel;
   const auto text = [&](const ProfileShapes& of) { return describe(of) + (one_layout ? "" : layers_text(of)); };
-  throw InputError("profile", "was measured for " + text(profile.shapes) + "; this needs " + text(wanted),
+  throw InputError(file.empty() ? "profile" : "",
+                   (file.empty() ? "" : "the profile " + file + " ") + "was measured for " + text(profile.shapes) +
+                       "; this needs " + text(wanted),
                    "calibrate with this scenario, or leave the profile out");
 }
 
@@ -249,15 +252,16 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
       throw InputError("training.recompute", "selective needs the time of attention alone, which a profile has not",
                        "none, full, {layers: …} or {every: …}, or leave the profile out");
     }
-    require_same_shapes(*scenario.profile, {.model = model.name,
-                                            .model_digest = model_digest(model),
-                                            .sequence = scenario.training.sequence,
-                                            .microbatch = microbatch,
-                                            .precision = scenario.training.precision,
-                                            .optimizer = scenario.training.optimizer,
-                                            .lora = scenario.training.lora,
-                                            .tensor_degree = scenario.layout.tensor.degree,
-                                            .sequence_parallel = divides_tokens(scenario.layout.tensor)});
+    require_same_shapes(*scenario.profile, scenario.profile_file,
+                        {.model = model.name,
+                         .model_digest = model_digest(model),
+                         .sequence = scenario.training.sequence,
+                         .microbatch = microbatch,
+                         .precision = scenario.training.precision,
+                         .optimizer = scenario.training.optimizer,
+                         .lora = scenario.training.lora,
+                         .tensor_degree = scenario.layout.tensor.degree,
+                         .sequence_parallel = divides_tokens(scenario.layout.tensor)});
     require_measured_kind(scenario.layout.tensor);
   }
   const bool redoes_all = redoes_every_layer_inside(at.training, at.software);

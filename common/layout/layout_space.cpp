@@ -68,6 +68,7 @@ std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
   const auto allowed = [&](const std::optional<std::vector<int>>& degrees) -> const std::vector<int>& {
     return degrees ? *degrees : any;
   };
+  const std::vector<bool> without = {false};
   std::vector<Layout> layouts;
   Layout layout = space.base;
   for (const int tensor : allowed(space.tensor)) {
@@ -77,8 +78,7 @@ std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
         layout.tensor.degree = tensor;
         layout.pipeline = pipeline;
         layout.data.degree = data;
-        const std::vector<bool> none = {space.sequence_parallel.front()};
-        for (const bool flag : tensor > 1 ? space.sequence_parallel : none) {
+        for (const bool flag : tensor > 1 ? space.sequence_parallel : without) {
           layout.tensor.sequence_parallel = flag;
           append_orders(space, layout, layouts);
         }

@@ -82,8 +82,9 @@ inline constexpr std::string_view schedule_from_file = "file:";
 
 // Where the user left a choice open (`auto` or a list) several values stand; `plan` weighs all combinations.
 struct Scenario {
-  std::string name = {};   // of the file, without its ending
-  std::string place = {};  // file, and line of its cluster: for what only shows when candidates are weighed
+  std::string name = {};          // of the file, without its ending
+  std::string profile_file = {};  // of the profile, for messages; empty: measured here
+  std::string place = {};         // file, and line of its cluster: for what only shows when candidates are weighed
   Model model = {};
   std::vector<std::string> remarks = {};  // on the model's file: what is left out of it, and what is assumed
   Cluster cluster = {};

@@ -347,8 +347,10 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
   if (!overrides.profile.empty()) {
     scenario.profile = read_profile(overrides.profile);
+    scenario.profile_file = overrides.profile;
   } else if (const auto profile = file.find("profile")) {
     scenario.profile = read_profile(find_file(*profile));
+    scenario.profile_file = find_file(*profile).string();
   }
   settle_batches(training, scenario);
   require_shares_whole(file, scenario);

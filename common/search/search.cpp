@@ -121,6 +121,7 @@ class Search {
       }
       if (round.empty()) return;
       round_size_ = std::min(2 * round_size_, largest_round);
+      weighing_.count_beyond(later, [this](std::int64_t family) { return needed(family); });
       if (!options_.pareto && limit() < longest_time) weighing_.at_most = limit() * (1 + slightly);
       for (const WeighedCandidate& candidate : weighing_.weigh(round, std::move(later))) take(candidate);
     }

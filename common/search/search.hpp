@@ -37,6 +37,9 @@ using MakeWeigher = std::function<Weigher(const Scenario&)>;
 struct SearchProgress {
   std::int64_t done = 0;  // candidates that are disposed of
   std::int64_t total = 0;
+  std::int64_t weighed = 0;          // of these: the others were refused, or too large by their bounds
+  std::int64_t beyond = 0;           // that are not disposed of, but too slow by their bounds as things stand
+  bool left_is_known = false;        // whether all others wait to be weighed: bounds are there, and `beyond` is counted
   std::optional<Seconds> best = {};  // that fits, so far
 };
 

@@ -61,7 +61,22 @@ Weighing::Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, co
 }
 
 void Weighing::tell() const {
-  if (options_.progress) options_.progress({disposed_ + under_way_done_, space_.candidates(), best});
+  if (!options_.progress) return;
+  options_.progress({.done = disposed_ + under_way_done_,
+                     .total = space_.candidates(),
+                     .weighed = evaluated_ + under_way_weighed_,
+                     .beyond = beyond_.value_or(0),
+                     .left_is_known = beyond_.has_value(),
+                     .best = best});
+}
+
+void Weighing::count_beyond(const std::vector<std::int64_t>& waiting,
+                            const std::function<bool(std::int64_t family)>& needed) {
+  beyond_.reset();
+  if (!measured_ || options_.pareto || !options_.progress) return;
+  std::int64_t count = 0;
+  for (const std::int64_t family : waiting) count += needed(family) ? 0 : candidates(family);
+  beyond_ = count;
 }
 
 void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& refusals) {
@@ -201,10 +216,12 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
     const Weigher& weigher = weighers_[index(thread)];
     if (!weigh_family(round[index(item)], weigher, found[index(item)], refusals[index(item)])) cut_short = true;
     done[index(item)] = 1;
+    under_way_weighed_ += std::ssize(found[index(item)]);
     if (counts) under_way_done_ += candidates(round[index(item)]) - put_off_among(refusals[index(item)]);
     if (thread == 0) tell();
   });
   disposed_ += under_way_done_.exchange(0);
+  under_way_weighed_ = 0;
   cut_short_ = cut_short_ || cut_short;
   waiting_.clear();
   bool some_put_off = false;

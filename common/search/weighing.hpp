@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,6 +67,10 @@ class Weighing {
   // unproven.
   [[nodiscard]] std::vector<std::int64_t> smallest_shortfall() const;
 
+  // For progress: of families that wait, the candidates that need not be weighed, as things stand. Nothing where not
+  // all bounds are there, or where a front makes it long to say.
+  void count_beyond(const std::vector<std::int64_t>& waiting, const std::function<bool(std::int64_t family)>& needed);
+
   std::optional<Seconds> best = {};     // for progress
   std::optional<Seconds> at_most = {};  // what is sure to take more need not be weighed
 
@@ -113,9 +118,11 @@ class Weighing {
   std::vector<std::int64_t> waiting_;
   bool measured_ = false;
   bool cut_short_ = false;
+  std::optional<std::int64_t> beyond_;  // count_beyond
   std::int64_t evaluated_ = 0;
   std::int64_t disposed_ = 0;                     // candidates; never falls
   std::atomic<std::int64_t> under_way_done_ = 0;  // of the round that is being weighed
+  std::atomic<std::int64_t> under_way_weighed_ = 0;
   LeftOutLog log_;
   std::map<std::string, std::int64_t> refused_;  // by kind of reason, the first candidate that cannot be built
   std::optional<std::int64_t> unproven_;         // the first

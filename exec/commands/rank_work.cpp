@@ -195,13 +195,15 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   return all;
 }
 
-// By the rank that has the loss, on standard error, which ranks that are processes share.
+// By the rank that has the loss, on standard error, which ranks that are processes share. It took from the end of this
+// rank's step before: other ranks may still work on this one, whose own time is known when all have told theirs.
 void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
   const PreparedPlan& prepared = plans_.front();
   const auto last = static_cast<std::size_t>(rank_in_replica(prepared.lowered, 0, stages(prepared.lowered) - 1));
   if (rank != lane_of(prepared.plan.layout, 0).ranks[last]) return;
   const Training& training = prepared.plan.training;
   std::string line = step_name(step, options_.warm_up) + ": " + plumb::to_text(took);
+  if (ranks_of(prepared) > 1) line += fmt::format(" on rank {}", rank);
   // Of several pipelines each has the loss of its own microbatches.
   if (!options_.emulate && replicas(prepared.lowered) == 1 && prepared.plan.layout.data.degree == 1) {
     const double loss = logs_[static_cast<std::size_t>(rank)].front().steps.back().loss;

@@ -1,5 +1,7 @@
 #include "sim/commands/planning.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -67,6 +69,18 @@ std::optional<std::chrono::duration<double>> time_limit_of(const PlanningOptions
   return std::chrono::duration<double>(*options.time_limit);
 }
 
+// Behind "78978 of 114660": most of the rest may be dropped at once, at the end.
+std::string search_note(const SearchProgress& now) {
+  std::string note = now.weighed > 0 ? fmt::format("{} weighed", now.weighed) : "";
+  const auto add = [&](const std::string& text) { note += (note.empty() ? "" : ", ") + text; };
+  if (now.left_is_known) {
+    add(fmt::format("{} left to weigh", now.total - now.done - now.beyond));
+    if (now.beyond > 0) add(fmt::format("{} too slow by their bounds", now.beyond));
+  }
+  if (now.best) add("best so far " + to_text(*now.best));
+  return note;
+}
+
 Planned searched(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
   const SearchSpace space(scenario);
   const InterruptWatch watch;
@@ -79,9 +93,7 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
                       .pareto = options.pareto,
                       .time_limit = time_limit_of(options),
                       .stop = &interrupted};
-  asked.progress = [&](const SearchProgress& now) {
-    progress.update(now.done, now.total, now.best ? "best so far " + to_text(*now.best) : "");
-  };
+  asked.progress = [&](const SearchProgress& now) { progress.update(now.done, now.total, search_note(now)); };
   SearchResult found = search(space, fast_weigher, engine, asked);
   Planned planned{.planning = std::move(found.planning),
                   .searched = true,

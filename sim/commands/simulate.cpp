@@ -77,7 +77,7 @@ Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& n
 }
 
 Plan plan_of(const std::string& input, const SimulateOptions& options, const Evaluator& evaluator, std::string& note) {
-  if (is_json(input) && kind_of_input(input) == InputKind::plan) {
+  if (kind_of_input(input) == InputKind::plan) {
     const Plan plan = read_plan(input);
     return options.profile.empty() ? plan : with_profile(plan, options.profile);
   }

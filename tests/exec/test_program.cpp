@@ -1,10 +1,9 @@
 // The program as its users meet it: options, exit statuses, files, and what happens when a rank dies.
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,14 +15,33 @@
 
 using namespace plumb;
 using namespace plumb::exec;
-using namespace std::chrono_literals;
 using nlohmann::json;
 
 namespace {
 
-void wait_for_ranks(const Running& running, int ranks) {
+// Of the environment with which a process was started; empty: it has none of this name.
+std::string variable_of(pid_t process, const std::string& name) {
+  std::istringstream variables(content("/proc/" + std::to_string(process) + "/environ"));
+  for (std::string line; std::getline(variables, line, '\0');) {
+    if (line.starts_with(name + "=")) return line.substr(name.size() + 1);
+  }
+  return "";
+}
+
+// Until each has said in the run's store that it is behind its first step. What one does is said as PLAN STEP ACTION.
+void wait_for_steps(const Running& running, int ranks) {
   wait_until([&] { return running.rank_process(ranks - 1) != 0; });
-  std::this_thread::sleep_for(2s);  // loads LibTorch, connects, is in the middle of its steps
+  const std::string port = variable_of(running.rank_process(0), "MASTER_PORT");
+  REQUIRE_FALSE(port.empty());
+  const auto store = RunStore::join("127.0.0.1", std::stoi(port), {60});
+  for (int rank = 0; rank < ranks; ++rank) {
+    wait_until([&] {
+      std::istringstream said(store->said(rank));
+      int step = 0;
+      for (std::string count, plan; said >> count >> plan >> step;) return step > 0;
+      return false;
+    });
+  }
 }
 
 }  // namespace
@@ -77,18 +95,17 @@ TEST_CASE("processes peak at the memory at which threads do") {
   for (std::size_t rank = 0; rank < 2; ++rank) CHECK(processes[rank] == Approx(threads[rank]).epsilon(0.05));
 }
 
+// The launcher sees it and tells the others: whoever waited for a message's deadline would wait an hour.
 TEST_CASE("a rank that is killed is named with what it did, and all others end") {
   const TemporaryFolder folder;
   Running running(folder, {"run", write_slow_plan(folder, 3, 16), "--emulate", "--transport", "gloo", "--steps",
-                           "100000", "-o", folder / "measured.json"});
-  wait_for_ranks(running, 3);
+                           "100000", "--deadline", "3600", "-o", folder / "measured.json"});
+  wait_for_steps(running, 3);
   const pid_t victim = running.rank_process(1);
   const pid_t other = running.rank_process(2);
   REQUIRE(victim != 0);
   ::kill(victim, SIGKILL);
-  const auto start = std::chrono::steady_clock::now();
   const Ended ended = running.wait();
-  CHECK(std::chrono::steady_clock::now() - start < 15s);
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("rank 1, ") && ContainsSubstring("step ") &&
@@ -98,22 +115,22 @@ TEST_CASE("a rank that is killed is named with what it did, and all others end")
   CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
 }
 
-TEST_CASE("a rank that is stopped is named within seconds") {
+// By its peer, which counts its own looks at what it said last, five a second where it can: not time, and long before
+// the message's deadline.
+TEST_CASE("a rank that is stopped is named when its peer has looked at it for five seconds") {
   const int stopped = 1;
   const TemporaryFolder folder;
-  Running running(folder,
-                  {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps", "100000"});
-  wait_for_ranks(running, 2);
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "--deadline", "3600"});
+  wait_for_steps(running, 2);
   ::kill(running.rank_process(stopped), SIGSTOP);
-  const auto start = std::chrono::steady_clock::now();
   const Ended ended = running.wait();
-  CHECK(std::chrono::steady_clock::now() - start < 25s);
   INFO(ended.err);
   CHECK(ended.status == 3);
   // It may stop within an action or between two steps.
   const std::string rank = "rank " + std::to_string(stopped);
   CHECK_THAT(ended.err, ContainsSubstring(rank + ", ") && ContainsSubstring("step ") &&
-                            ContainsSubstring("gives no sign of life"));
+                            ContainsSubstring("gives no sign of life since 5.0 s"));
 }
 
 TEST_CASE("Ctrl-C stops cleanly, with status 3, and the whole steps until then are printed and written") {
@@ -127,7 +144,8 @@ TEST_CASE("Ctrl-C stops cleanly, with status 3, and the whole steps until then a
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("interrupted (SIGINT)") && ContainsSubstring("whole steps of 100000"));
-  CHECK_THAT(ended.err, ContainsSubstring("step ") && ContainsSubstring(" tokens/s"));
+  CHECK_THAT(ended.err,
+             ContainsSubstring("step ") && ContainsSubstring("s on rank 1, ") && ContainsSubstring(" tokens/s"));
   CHECK_THAT(ended.out, ContainsSubstring("median step"));
   CHECK_FALSE(read_timeline(folder / "measured.json").steps.empty());
 }
@@ -155,14 +173,13 @@ TEST_CASE("Ctrl-C while a single device checks the run ends with status 3, and t
 
 TEST_CASE("Ctrl-C while ranks still start is a Ctrl-C, not a rank that was killed") {
   const TemporaryFolder folder;
-  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
-                           "100000", "-o", folder / "measured.json"});
+  // Had they begun meanwhile, they would be warming up: there is nothing to write.
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--warm-up",
+                           "100000", "--deadline", "3600", "-o", folder / "measured.json"});
   wait_until([&] { return running.rank_process(0) != 0 && running.rank_process(1) != 0; });
   // A terminal tells the whole group.
   for (const pid_t process : {running.rank_process(0), running.rank_process(1), running.pid()}) ::kill(process, SIGINT);
-  const auto start = std::chrono::steady_clock::now();
   const Ended ended = running.wait();
-  CHECK(std::chrono::steady_clock::now() - start < 10s);
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("interrupted (SIGINT)") && !ContainsSubstring("killed by"));
@@ -239,7 +256,6 @@ TEST_CASE("over NCCL without a GPU every rank ends with one line, a hint and sta
     CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') <= 2);
   };
   require_refused(run(folder, words));
-  const auto start = std::chrono::steady_clock::now();
   const int port = RunStore::host(0)->port();
   const auto variables = [port](int rank) {
     return std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "LOCAL_RANK=0",
@@ -249,7 +265,6 @@ TEST_CASE("over NCCL without a GPU every rank ends with one line, a hint and sta
   Running one(folder, words, variables(1));
   const Ended first = zero.wait();
   const Ended second = one.wait();
-  CHECK(std::chrono::steady_clock::now() - start < 40s);
   require_refused(first);
   require_refused(second);
   CHECK(first.err == second.err);

@@ -1,4 +1,7 @@
 // What the program `plumb` does with files that are wrong, damaged or its own input, and says of timelines and tables.
+#include <algorithm>
+#include <utility>
+
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -30,6 +33,22 @@ TEST_CASE("bad input is refused by file and line, and leaves nothing behind") {
   refuses(plan(replaced(small, "hidden: 64", "hidden: [")), {"bad.yaml"});
   refuses(plan(""), {"bad.yaml"});
   refuses(plan(replaced(small, "ffn: 128", "ffn: 10000000")), {"GiB too much"});
+}
+
+TEST_CASE("a timeline, or a machine, where a scenario is expected is called what it is, in one sentence") {
+  const Folder folder;
+  const std::string timeline = folder.file("timeline.json");
+  REQUIRE(run_plumb(folder, "simulate " + folder.file("small.yaml", small) + " --engine path -o " + timeline).status ==
+          0);
+  const std::string machine = std::string(PLUMB_SOURCE_DIR) + "/scenarios/machines/dgx-h100.yaml";
+  for (const std::string command : {"simulate ", "show ", "plan "}) {
+    for (const auto& [file, words] : {std::pair(timeline, std::pair("is a timeline", "plumb diff")),
+                                      std::pair(machine, std::pair("is a machine", "cluster: {machine: "))}) {
+      const Outcome outcome = run_plumb(folder, command + file);
+      refuses(outcome, {file, words.first, words.second});
+      CHECK(std::ranges::count(outcome.err, '\n') == 2);  // and its hint
+    }
+  }
 }
 
 TEST_CASE("what is read is never written over") {

@@ -266,6 +266,12 @@ TEST_CASE("plan and show say which measured blocks are too noisy to trust, in wo
     const std::string without = command + folder.file("s.yaml", plumb::tests::small) + " --json";
     CHECK_FALSE(json_of(run_plumb(folder, without)).contains("noisy_blocks"));
   }
+  // Of another model it is named, although a candidate's reason has no place.
+  const std::string foreign = profile_of(0.03);
+  const std::string wider =
+      folder.file("wider.yaml", plumb::tests::replaced(plumb::tests::small, "ffn: 128", "ffn: 256"));
+  plumb::tests::refuses(run_plumb(folder, "plan " + wider + " --profile " + foreign),
+                        {"wider.yaml", "the profile " + foreign + " was measured for", "this needs"});
   // What stands on such a profile says so as well: a plan, a prediction, and differences from it.
   const std::string doubt = "measured too unevenly to trust";
   const std::string noisy = scenario_with(profile_of(6.12));

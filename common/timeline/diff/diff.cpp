@@ -219,7 +219,8 @@ std::string compute_name(const DiffCause& cause, ActionKind kind, int stage, int
   std::string name =
       fmt::format("{} {} of stage {}", cause.seconds.value > 0 ? "slower" : "faster", letters(kind), stage);
   if (straggler && cause.seconds.value > 0) {
-    name += fmt::format(" (straggler: rank {} takes {:.2f} times as long in all it computes)", rank, *straggler);
+    name += fmt::format(" (straggler: rank {} takes {:.2f} times as long in all it computes as the median rank)", rank,
+                        *straggler);
   }
   return name;
 }

@@ -46,7 +46,7 @@ std::vector<std::optional<double>> stragglers(const ScheduleGraph& graph, const 
       return !(kind.predicted.value > 0) ||
              std::abs(kind.ratio() - ratios[rank]) <= straggler_spread_fraction * ratios[rank];
     });
-    if (alike) found[rank] = ratios[rank];
+    if (alike) found[rank] = ratios[rank] / median;
   }
   return found;
 }

@@ -69,6 +69,11 @@ TEST_CASE("sequence parallelism is open only where there is a tensor group") {
       std::ranges::count_if(layouts, [](const Layout& layout) { return layout.tensor.degree > 1; });
   CHECK(layouts.size() - static_cast<std::size_t>(with_tensor) == 3);  // p·d = 4
   CHECK(with_tensor == 2 * (2 + 1));                                   // p·d = 2, and 1
+  for (const std::vector<bool>& allowed : {std::vector<bool>{true, false}, {false, true}, {true}}) {
+    for (const Layout& layout : layouts_of(LayoutSpace{.sequence_parallel = allowed}, 4)) {
+      CHECK((layout.tensor.degree > 1 || !layout.tensor.sequence_parallel));
+    }
+  }
 }
 
 TEST_CASE("lists keep their order and leave out what does not multiply to the ranks") {

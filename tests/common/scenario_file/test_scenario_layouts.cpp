@@ -79,6 +79,20 @@ TEST_CASE("some degrees are settled, some lists, some follow") {
   CHECK_FALSE(parallel.layouts[1].tensor.sequence_parallel);
 }
 
+// plumb-exec refuses a plan that divides tokens within a tensor group of one rank.
+TEST_CASE("a layout that leaves sequence parallelism open has none where the tensor degree is one") {
+  for (const char* const layout : {"auto", "{tensor: auto}", "{tensor: {sequence_parallel: auto}}",
+                                   "{tensor: {degree: [1, 2], sequence_parallel: true}}"}) {
+    INFO(layout);
+    bool alone = false;
+    for (const Layout& each : read_text(scenario_text(eight + "layout: " + layout + "\n")).layouts) {
+      alone = alone || each.tensor.degree == 1;
+      CHECK((each.tensor.degree > 1 || !each.tensor.sequence_parallel));
+    }
+    CHECK(alone);
+  }
+}
+
 TEST_CASE("a plan of one choice is that of a scenario which settles it") {
   const std::string rest = "schedule: 1f1b\nsplit: uniform\ntraining: {global_batch: 8, sequence: 64, recompute: ";
   const Scenario open = read_text(scenario_text(eight + "layout: auto\n" + rest + "auto}\n"));

@@ -55,6 +55,29 @@ TEST_CASE("candidates that are put off are not counted until they are weighed") 
   CHECK(put_off > 0);
 }
 
+// What is dropped by a bound is so at once, at the end: until then it is neither done nor left to weigh.
+TEST_CASE("a search tells what it has weighed, what its bounds leave out and what is left, and nothing is at the end") {
+  int beyond = 0;
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    const Scenario scenario = read_text(random_scenario(seed));
+    const SearchSpace space(scenario);
+    std::vector<SearchProgress> told;
+    SearchOptions options{.top = 1};
+    options.progress = [&](const SearchProgress& progress) { told.push_back(progress); };
+    const SearchResult found = search(space, fast_weigher, predict_by_path, options);
+    REQUIRE(found.finished);
+    REQUIRE_FALSE(told.empty());
+    for (const SearchProgress& progress : told) CHECK(progress.done + progress.beyond <= progress.total);
+    const SearchProgress& last = told.back();
+    CHECK(last.weighed == found.planning.evaluated);
+    CHECK(last.done + found.planning.bounded == last.total);
+    CHECK(last.beyond <= found.planning.bounded);
+    beyond += last.beyond > 0 ? 1 : 0;
+    if (found.planning.evaluated > 0) CHECK(last.left_is_known);
+  }
+  CHECK(beyond > 0);
+}
+
 TEST_CASE("where nothing can be built, the first that was not proven stands beside the first of each other reason") {
   const Scenario scenario = read_text(random_scenario(3));
   const SearchSpace space(scenario);

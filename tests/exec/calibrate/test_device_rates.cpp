@@ -1,9 +1,9 @@
 // Rates of devices without a device: fits by hand, and what is measured of streams that are threads.
 #include "exec/calibrate/device_rates.hpp"
 
+#include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "tests/catch.hpp"
 #include "tests/exec/device/host_with_streams.hpp"
@@ -21,7 +21,7 @@ std::vector<RateSample> samples_of(double latency, double bandwidth) {
   return samples;
 }
 
-// A copy takes its time on the stream's thread, whatever the machine does: so many bytes in a second, and no less.
+// Its clock goes on by what work takes, whatever the machine does: so many bytes in a second.
 class SlowCopies final : public Device {
  public:
   explicit SlowCopies(double bandwidth) : compute_(bandwidth) {}
@@ -31,27 +31,31 @@ class SlowCopies final : public Device {
   [[nodiscard]] exec::Stream& compute() override { return compute_; }
   [[nodiscard]] std::unique_ptr<exec::Stream> make_stream(bool urgent) override { return host_.make_stream(urgent); }
   [[nodiscard]] Payload allocate(std::size_t bytes) override { return host_.allocate(bytes); }
-  [[nodiscard]] Seconds time_of(const exec::Moment& moment) const override { return host_.time_of(moment); }
+  [[nodiscard]] Seconds time_of(const exec::Moment& moment) const override {
+    return dynamic_cast<const At&>(moment).time;
+  }
   void align_clock() override {}
 
  private:
+  struct At final : exec::Moment {
+    explicit At(Seconds at) : time(at) {}
+    [[nodiscard]] bool has_come() const override { return true; }
+    Seconds time;
+  };
+
   class Compute final : public exec::Stream {
    public:
-    explicit Compute(double bandwidth) : bandwidth_(bandwidth), stream_(1, std::chrono::microseconds(0)) {}
-    void wait(const MomentPtr& moment) override { stream_.wait(moment); }
-    [[nodiscard]] MomentPtr record() override { return stream_.record(); }
+    explicit Compute(double bandwidth) : bandwidth_(bandwidth) {}
+    void wait(const MomentPtr& /*moment*/) override {}
+    [[nodiscard]] MomentPtr record() override { return std::make_shared<At>(now_); }
     void copy(std::byte* /*to*/, const std::byte* /*from*/, std::size_t bytes) override { take(bytes); }
     void add(float* /*to*/, const float* /*from*/, std::size_t count) override { take(3 * count * sizeof(float)); }
     [[nodiscard]] void* native() const override { return nullptr; }
 
    private:
-    void take(std::size_t bytes) {
-      stream_.run([time = std::chrono::duration<double>(static_cast<double>(bytes) / bandwidth_)] {
-        std::this_thread::sleep_for(time);
-      });
-    }
+    void take(std::size_t bytes) { now_ += Seconds{static_cast<double>(bytes) / bandwidth_}; }
     double bandwidth_;
-    test::AsyncStream stream_;
+    Seconds now_ = {};
   };
 
   test::HostWithStreams host_;
@@ -91,10 +95,9 @@ TEST_CASE("copies and adds are timed on the stream: what takes three times as lo
   devices.push_back(std::make_unique<SlowCopies>(1e9));
   const DeviceRates measured = measure_rates(devices, {.sizes = {std::size_t{1} << 20U, std::size_t{4} << 20U}});
   REQUIRE(measured.rates.size() == 2);
-  // A sleep is never shorter than asked for; on a busy machine it is longer.
-  CHECK(rate(measured, "copy").samples.back().time.value >= 4.19e-3);
-  CHECK(rate(measured, "copy").samples.back().time.value < 12e-3);
-  CHECK(rate(measured, "add").samples.back().time.value >= 3 * 4.19e-3);
+  const double copy = 4 * 1024 * 1024 / 1e9;
+  CHECK(rate(measured, "copy").samples.back().time.value == Approx(copy));
+  CHECK(rate(measured, "add").samples.back().time.value == Approx(3 * copy));
 }
 
 TEST_CASE("two ranks that share a device send each other messages there and back") {

@@ -35,7 +35,7 @@ class FakeEvictions {
     if (!sends_activations(lowered_, transport_.rank(), action)) {
       transport_.expect_parcels(peer, 1);
       *wrong_ += transport_.has_parcel(peer) ? 0 : 1;
-      Parcel parcel = transport_.receive_parcel(peer, in_seconds(20)).parcel;
+      Parcel parcel = transport_.receive_parcel(peer, in_seconds(600)).parcel;
       if (own) return check_parcel(action, parcel);
       kept_[key] = std::move(parcel);
     } else if (own) {

@@ -68,7 +68,7 @@ class FakeStep {
       transport_.send(peer_of(action), channel_of(action), std::move(payload));
     } else if (is_receive(action.kind)) {
       values_[{goes_forward(action.kind), action.stage, action.microbatch}] =
-          transport_.receive(peer_of(action), channel_of(action), in_seconds(20)).payload;
+          transport_.receive(peer_of(action), channel_of(action), in_seconds(600)).payload;
     } else if (is_eviction(action.kind)) {
       evictions_.perform(action);
     } else if (action.kind == ActionKind::reduce_tied) {
@@ -118,7 +118,7 @@ class FakeStep {
     const int last = lowered_.rank_of_stage.back();
     const std::vector<int> group{std::min(first, last), std::max(first, last)};
     const auto sum = std::make_shared<std::vector<float>>(8, action.stage == 0 ? 1.5F : 2.0F);
-    transport_.all_reduce(group, *sum, in_seconds(20));
+    transport_.all_reduce(group, *sum, in_seconds(600));
     device_.compute().run([wrong = wrong_, sum] {
       for (const float value : *sum) *wrong += value == 3.5F ? 0 : 1;
     });

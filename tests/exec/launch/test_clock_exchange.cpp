@@ -38,12 +38,12 @@ RankClock rank_clock(const Shifted& shifted) {
 Found exchange(const TransportKind& kind, const std::vector<Shifted>& ranks, const std::function<void()>& between) {
   Found found;
   run_on_threads(kind.make(static_cast<int>(ranks.size())), [&](Transport& transport) {
-    ClockExchange clocks(transport, rank_clock(ranks[static_cast<std::size_t>(transport.rank())]), in_seconds(20));
-    clocks.measure(in_seconds(20));
-    transport.barrier(in_seconds(20));
+    ClockExchange clocks(transport, rank_clock(ranks[static_cast<std::size_t>(transport.rank())]), in_seconds(600));
+    clocks.measure(in_seconds(600));
+    transport.barrier(in_seconds(600));
     if (transport.rank() == 0) between();
-    transport.barrier(in_seconds(20));
-    clocks.measure(in_seconds(20));
+    transport.barrier(in_seconds(600));
+    clocks.measure(in_seconds(600));
     if (transport.rank() == 0)
       found = {clocks.by_rank(), clocks.uncertainty(), clocks.warnings(), clocks.clock_of_rank()};
   });
@@ -90,9 +90,9 @@ TEST_CASE("ranks that read one clock exchange nothing, and their times stay as t
     std::atomic<std::int64_t> received = 0;
     Found found;
     run_on_threads(kind.make(3), [&](Transport& transport) {
-      ClockExchange clocks(transport, rank_clock({"a", own}), in_seconds(20));
+      ClockExchange clocks(transport, rank_clock({"a", own}), in_seconds(600));
       const Bytes before = transport.received_bytes();
-      clocks.measure(in_seconds(20));
+      clocks.measure(in_seconds(600));
       received += (transport.received_bytes() - before).value;
       if (transport.rank() == 0) found = {clocks.by_rank(), clocks.uncertainty(), clocks.warnings()};
     });

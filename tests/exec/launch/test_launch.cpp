@@ -18,7 +18,7 @@ TEST_CASE("a signal stops all ranks with its name as the reason") {
   const auto rank_main = [&](Transport& transport) {
     if (transport.rank() == 2) std::raise(signal);
     transport.expect(0, Channel::forward, 1, 1);
-    (void)transport.receive(0, Channel::forward, in_seconds(60));
+    (void)transport.receive(0, Channel::forward, in_seconds(600));
   };
   CHECK_THROWS_WITH(run_on_threads(transports, rank_main), ContainsSubstring(signal == SIGINT ? "SIGINT" : "SIGTERM"));
 }

@@ -40,13 +40,11 @@ TEST_CASE("an exit status of 1 is rank 0's answer, not a failure") {
 }
 
 TEST_CASE("when one rank dies the others are ended, and it is the one that is named") {
-  const auto start = std::chrono::steady_clock::now();
   int calls = 0;
-  const ProcessesEnd end = run_shells("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", 3, 0.3, [&] { ++calls; });
+  const ProcessesEnd end = run_shells("[ $RANK = 1 ] && kill -9 $$; exec sleep 3600", 3, 0.3, [&] { ++calls; });
   REQUIRE(end.failures.size() == 1);
   CHECK(end.failures.front() == RankEnd{.rank = 1, .exit_status = 0, .signal = SIGKILL});
   CHECK(calls == 1);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
 TEST_CASE("told to end, all ranks end, and none of them failed") {
@@ -55,20 +53,17 @@ TEST_CASE("told to end, all ranks end, and none of them failed") {
   const ProcessesEnd end = run_as_processes({.ranks = 2,
                                              .store_port = 4711,
                                              .program = "/bin/sh",
-                                             .arguments = {"sh", "-c", "exec sleep 60"},
+                                             .arguments = {"sh", "-c", "exec sleep 3600"},
                                              .told_to_end = told});
   CHECK(end.failures.empty());
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
 TEST_CASE("ranks that ignore SIGTERM, or are stopped, are killed after the grace time") {
-  const auto start = std::chrono::steady_clock::now();
   const std::string stubborn = "trap '' TERM; while :; do sleep 0.05; done";
   const std::string script = "case $RANK in 0) sleep 0.3; exit 3;; 1) " + stubborn + ";; 2) kill -STOP $$;; esac";
   const ProcessesEnd end = run_shells(script, 3);
   REQUIRE(end.failures.size() == 1);
   CHECK(end.failures.front() == RankEnd{.rank = 0, .exit_status = 3, .signal = 0});
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
 TEST_CASE("a program that cannot be started is said") {

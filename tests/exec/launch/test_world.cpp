@@ -103,7 +103,7 @@ TEST_CASE("every rank throws what rank 0 has found, and none of them hangs") {
     run_on_threads(make_local_transports(3), [&](Transport& control) {
       const auto rank = static_cast<std::size_t>(control.rank());
       try {
-        require_world(members[rank], control, board.rendezvous(), in_seconds(20));
+        require_world(members[rank], control, board.rendezvous(), in_seconds(600));
       } catch (const InputError& error) {
         errors[rank] = error.what();
       }
@@ -127,8 +127,8 @@ TEST_CASE("a rank whose connection to rank 0 is lost looks for its word once mor
                         .find = [&](const std::string&) { return ++looked == 1 ? std::nullopt : std::optional(said); }};
   const auto transports = make_local_transports(1);
   transports[0]->abort("lost rank 0");
-  CHECK_THROWS_AS(require_world({.host = "a"}, *transports[0], late, in_seconds(20)), RunError);
-  CHECK_THROWS_AS(require_world({.host = "a"}, *transports[0], late, in_seconds(20)), InputError);
+  CHECK_THROWS_AS(require_world({.host = "a"}, *transports[0], late, in_seconds(600)), RunError);
+  CHECK_THROWS_AS(require_world({.host = "a"}, *transports[0], late, in_seconds(600)), InputError);
 }
 
 TEST_CASE("a rank that waits for rank 0's word ends when the run is stopped, or in time") {
@@ -137,10 +137,10 @@ TEST_CASE("a rank that waits for rank 0's word ends when the run is stopped, or 
   CHECK_THROWS_WITH(run_on_threads(make_local_transports(2),
                                    [&](Transport& control) {
                                      if (control.rank() == 0) {
-                                       (void)control.gather("", in_seconds(20));
+                                       (void)control.gather("", in_seconds(600));
                                        throw RunError("rank 0", "has had enough");
                                      }
-                                     require_world({}, control, silent, in_seconds(20));
+                                     require_world({}, control, silent, in_seconds(600));
                                    }),
                     ContainsSubstring("has had enough"));
   CHECK_THROWS_WITH(run_on_threads(make_local_transports(2),

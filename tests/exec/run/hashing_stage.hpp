@@ -55,6 +55,7 @@ class HashingStage final : public Stage {
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
+  [[nodiscard]] std::vector<StoredWeight> stored_weights() override { return {}; }
   // Notes down what it would apply.
   void optimizer_step() override;
   void end_step() override;

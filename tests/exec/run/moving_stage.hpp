@@ -73,6 +73,7 @@ class MovingStage final : public Stage {
     return stage_->gradients();
   }
   [[nodiscard]] DeviceFloats tied_gradient() override { return stage_->tied_gradient(); }
+  [[nodiscard]] std::vector<StoredWeight> stored_weights() override { return stage_->stored_weights(); }
   void optimizer_step() override {
     sum_once(ActionKind::optimizer_step);
     stage_->optimizer_step();

@@ -38,6 +38,7 @@ class NotedStage final : public Stage {
   }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override { return stage_->gradients(); }
   [[nodiscard]] DeviceFloats tied_gradient() override { return stage_->tied_gradient(); }
+  [[nodiscard]] std::vector<StoredWeight> stored_weights() override { return stage_->stored_weights(); }
   void optimizer_step() override {
     stage_->optimizer_step();
     last_ = Clock::now();
@@ -67,6 +68,7 @@ class NoWork final : public Stage {
   void weight_gradient(int /*microbatch*/) override {}
   [[nodiscard]] std::vector<DeviceFloats> gradients() override { return {}; }
   [[nodiscard]] DeviceFloats tied_gradient() override { return {}; }
+  [[nodiscard]] std::vector<StoredWeight> stored_weights() override { return {}; }
   void optimizer_step() override {}
   void end_step() override {}
   [[nodiscard]] double loss() const override { return 0; }

@@ -48,7 +48,7 @@ TEST_CASE("sums beside the rank's work have the bits and the bytes of all-reduce
   values.push_back(random_values<float>(world.ranks, 100'000, seed));  // more than a link between hosts takes
   const auto expected =
       outcomes(world.kind.make(world.ranks), values, [&](Transport& transport, std::vector<std::vector<float>>& own) {
-        for (auto& each : own) transport.all_reduce(group, each, in_seconds(60));
+        for (auto& each : own) transport.all_reduce(group, each, in_seconds(600));
       });
   const auto beside =
       outcomes(world.kind.make(world.ranks), values, [&](Transport& transport, std::vector<std::vector<float>>& own) {
@@ -59,11 +59,11 @@ TEST_CASE("sums beside the rank's work have the bits and the bytes of all-reduce
           const unsigned looks = random() % 4;
           for (unsigned look = 0; look < looks; ++look) sums.progress();
         }
-        sums.finish(in_seconds(60));
+        sums.finish(in_seconds(600));
         if (!sums.idle()) throw std::logic_error("not idle");
         // What follows finds the channels empty.
         std::vector<float> again(own.back().size(), 1);
-        transport.all_reduce(group, again, in_seconds(60));
+        transport.all_reduce(group, again, in_seconds(600));
         if (again.front() != static_cast<float>(group.size())) throw std::logic_error("another sum");
       });
   for (std::size_t rank = 0; rank < expected.size(); ++rank) {
@@ -86,14 +86,14 @@ TEST_CASE("sums of which each rank gets its own part have the bits of that part"
   for (const std::size_t count : element_counts()) values.push_back(random_values<float>(world.ranks, count, seed++));
   const auto whole =
       outcomes(world.kind.make(world.ranks), values, [&](Transport& transport, std::vector<std::vector<float>>& own) {
-        for (auto& each : own) transport.all_reduce(group, each, in_seconds(60));
+        for (auto& each : own) transport.all_reduce(group, each, in_seconds(600));
       });
   const auto parts =
       outcomes(world.kind.make(world.ranks), values, [&](Transport& transport, std::vector<std::vector<float>>& own) {
         SumsBeside sums(transport, group, SumsBeside::Gets::own_part);
         for (auto& each : own) sums.start(each);
         for (std::size_t count = 1; count <= own.size(); ++count) {  // one after the other, as far as each is needed
-          sums.finish(count, in_seconds(60));
+          sums.finish(count, in_seconds(600));
         }
         if (!sums.idle() || sums.started() != own.size()) throw std::logic_error("not idle");
       });
@@ -121,7 +121,7 @@ TEST_CASE("a sum goes on to its end without a rank that waits, as long as all lo
     run_on_threads(kind.make(3), [&](Transport& transport) {
       SumsBeside sums(transport, {0, 1, 2});
       sums.start(values[static_cast<std::size_t>(transport.rank())]);
-      const Clock::time_point give_up = in_seconds(60);
+      const Clock::time_point give_up = in_seconds(600);
       while (!sums.idle() && Clock::now() < give_up) {
         sums.progress();
         std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -141,7 +141,7 @@ TEST_CASE("a rank that does not start a sum is named by those that wait for it, 
     const auto transports = kind.make(2);
     std::thread other([&] {
       try {
-        (void)transports[1]->gather("", in_seconds(60));
+        (void)transports[1]->gather("", in_seconds(600));
       } catch (const exec::Stopped&) {
         stopped = true;
       }

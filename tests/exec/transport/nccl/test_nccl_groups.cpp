@@ -65,11 +65,11 @@ TEST_CASE("a collective counts the bytes that the same one between hosts brings,
       std::vector<float> values(ranks * count, 1.0F);
       const std::span<std::byte> all = std::as_writable_bytes(std::span(values));
       const auto parts = equal_parts(all, ranks, sizeof(float));
-      collectives.all_reduce(group, all.first(count * sizeof(float)), ElementType::fp32, in_seconds(20));
-      collectives.all_gather(group, parts, in_seconds(20));
+      collectives.all_reduce(group, all.first(count * sizeof(float)), ElementType::fp32, in_seconds(600));
+      collectives.all_gather(group, parts, in_seconds(600));
       std::vector<float> sum(count);
       collectives.reduce_scatter(group, std::vector<std::span<const std::byte>>(parts.begin(), parts.end()),
-                                 std::as_writable_bytes(std::span(sum)), ElementType::fp32, in_seconds(20));
+                                 std::as_writable_bytes(std::span(sum)), ElementType::fp32, in_seconds(600));
       hosts[static_cast<std::size_t>(transport.rank())] = transport.received_in_groups();
     });
     const FakeNccl fake;
@@ -85,7 +85,7 @@ TEST_CASE("a collective counts the bytes that the same one between hosts brings,
                                                         .input = reinterpret_cast<const std::byte*>(values.data()),
                                                         .output = reinterpret_cast<std::byte*>(results.data()),
                                                         .count = count});
-            transport.await(end, in_seconds(20));
+            transport.await(end, in_seconds(600));
           }
           streams[static_cast<std::size_t>(transport.rank())] = transport.received_in_groups();
         });
