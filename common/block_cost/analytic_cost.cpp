@@ -164,7 +164,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const Training& training = scenario.training;
   const Machine machine = machine_in_training(scenario);
   const KernelContext context = kernel_context(scenario, slice);
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
+  const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
   const PhaseTimes times = phase_times(program, machine, group);
   const ProgramMemory memory = program_memory(program);
   const double largest =

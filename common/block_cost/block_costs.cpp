@@ -94,6 +94,10 @@ GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& clu
   return placed;
 }
 
+GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster) {
+  return placement(layout, MeshAxis::tensor, cluster, Together::all_stages);
+}
+
 Machine machine_in_training(const Scenario& scenario) {
   Machine machine = scenario.cluster.machine;
   const bool beside_messages =
@@ -167,7 +171,7 @@ ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::si
   BlockProgram program = without_overlap(program_of_block(scenario, block, slice));
   cost.tensor_gradient_bytes = {std::llround(summed_once(program, scenario.layout.tensor.degree))};
   std::erase_if(program.steps, [](const ProgramStep& step) { return step.kind != StepKind::move; });
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
+  const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
   const PhaseTimes times = phase_times(program, machine_in_training(scenario), group);
   cost.forward += times.forward;
   cost.input_gradient += times.input_gradient;

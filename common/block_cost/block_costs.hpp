@@ -74,6 +74,11 @@ inline constexpr std::string_view measured_provenance = "profile of";  // how th
 [[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster,
                                        Together together = Together::one_stage, int stage = 0);
 
+// Where the tensor groups stand, of a layout without data degrees by stage. Those of other stages that share ports with
+// a group count as if all ran at once, an upper bound: in a full pipeline all stages work, and what they share is
+// taken for as long as the longest of them.
+[[nodiscard]] GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster);
+
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
 // Frozen parameters (LoRA) have weights alone.

@@ -33,8 +33,8 @@ struct PortSharing {
 // however many ranks there are.
 [[nodiscard]] int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices);
 
-// Whose groups run at the same time: those of any one stage, or of all stages (an upper bound for the reductions of
-// gradients, which end a stage's step at a time of its own).
+// Whose groups run at the same time: those of any one stage, or of all stages (an upper bound, for the reductions of
+// gradients, which end a stage's step at a time of its own, and for tensor groups, whose stages also compute).
 enum class Together : std::uint8_t { one_stage, all_stages };
 
 // What the collectives of one axis make of the ways out of a switch and a machine, all groups that run together at

@@ -78,7 +78,7 @@ std::vector<std::vector<int>> views(const Layout& layout) {
 UnfoldingDetails unfolding_details(const Plan& plan) {
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
-                                                          placement(plan.layout, MeshAxis::tensor, plan.cluster)),
+                                                          tensor_placement(plan.layout, plan.cluster)),
                            .slices = plan.schedule.slices};
   const Reductions reductions = planned_reductions(plan);
   const bool divides = plan.layout.tensor.degree > 1 && !has_stage_data(plan.layout);

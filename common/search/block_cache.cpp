@@ -27,7 +27,7 @@ const ComputeCost& BlockRuns::run(int first, int last) {
 
 BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Layout& layout = scenario.layout;
-  const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster);
+  const GroupPlacement group = tensor_placement(layout, scenario.cluster);
   const Recompute& recompute = scenario.training.recompute;
   return {layout.tensor.degree,
           state_shards(layout),
