@@ -1,4 +1,4 @@
-// Which ranks of a layout use a NIC or the uplink of a PCIe switch at the same time.
+// Which ranks of a layout use a NIC, the uplink of a PCIe switch or the cores of a CPU at the same time.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,14 @@ struct PortSharing {
 // Of the ranks of one stage with data degrees by stage: the most of them that any port has, of ports for every
 // `devices` neighbouring ranks.
 [[nodiscard]] int stage_ranks_per_port(const Layout& layout, int stage, int devices);
+
+// Ranks of one stage, the most that any machine has, of a layout without data degrees by stage. They compute at the
+// same time.
+[[nodiscard]] int stage_ranks_on_machine(const Layout& layout, const Machine& machine);
+
+// How many times as long as on a core of its own a rank computes because its stage's ranks on a machine alone are more
+// than its cores: ranks / cores, as they share them evenly. 1 where there are enough, or each has a device of its own.
+[[nodiscard]] double core_slowdown(const Layout& layout, const Machine& machine);
 
 // Ranks that a group has on a machine, of a group of the axis that is placed worst: a group that stands on several
 // machines before one that does not, then the one that has the fewest ranks on one of its machines. Equal to the degree

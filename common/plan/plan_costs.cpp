@@ -187,6 +187,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .outside = {},
                       .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
                       .cores_per_machine = machine.cores,
+                      .cores_per_rank = cores_per_pipeline_rank(plan.layout, machine),
                       .exchange = software.exchange,
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),

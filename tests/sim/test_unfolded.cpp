@@ -4,21 +4,17 @@
 #include <random>
 
 #include "common/block_cost/block_costs.hpp"
-#include "sim/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
 #include "tests/sim/made_up_machine.hpp"
+#include "tests/sim/step_seconds.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
+using tests::folded_seconds;
+using tests::unfolded_seconds;
 
 namespace {
-
-double folded_seconds(const Plan& plan) { return sim::find_engine("simgrid")(plan).steps.front().duration.value; }
-
-double unfolded_seconds(const Plan& plan) {
-  return sim::predict_unfolded(plan, "simgrid").steps.front().duration.value;
-}
 
 // Eight devices, four under each of two switches whose uplinks and one NIC they share.
 const std::string unfolded_pcie_box = tests::made_up_machine(
