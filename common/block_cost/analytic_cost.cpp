@@ -20,7 +20,11 @@ std::int64_t elements_of_rank(const Parameter& parameter, const PlacedBlock& pla
   const std::string_view name = without_layer_prefix(parameter.name);
   const bool a = name.ends_with(".lora_a.weight");
   const bool b = name.ends_with(".lora_b.weight");
-  if (!a && !b) return stored_elements(placed, name);
+  if (!a && !b) {
+    const auto is_it = [&](const PlacedWeight& each) { return each.stored.whole.name == name; };
+    // A norm that follows nothing (a plan may count more than its layer has) has no site, and is whole.
+    return std::ranges::any_of(placed.weights, is_it) ? stored_elements(placed, name) : elements(parameter);
+  }
   const std::string owner = std::string(name.substr(0, name.rfind('.', name.rfind('.') - 1))) + ".weight";
   for (const PlacedSite& site : placed.sites) {
     for (const PlacedTensor& weight : site.weights) {

@@ -58,6 +58,7 @@ std::int64_t stored_elements(const PlacedBlock& block, std::string_view weight) 
 }
 
 std::int64_t stored_table_elements(const Model& model, const TensorLayout& tensor) {
+  if (model.vision) return 0;
   const Tokens any{.sequences = tensor.degree, .sequence = tensor.degree};
   return stored_elements(place_block(model, 0, tensor, any), "embedding.weight");
 }

@@ -118,9 +118,8 @@ struct Schedule {
 // "V" of ZB-V, with more the waves of Hanayo.
 [[nodiscard]] std::vector<int> wave_placement(int ranks, int chunks);
 
-// Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true.
+// Puts R before the first backward action (B or I) of every microbatch of the stages for which `recomputed` is true, or of all.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
-// Of all stages.
 [[nodiscard]] inline Schedule with_recompute(Schedule schedule) {
   const std::vector<bool> all(schedule.rank_of_stage.size(), true);
   return with_recompute(std::move(schedule), all);
@@ -141,8 +140,8 @@ struct LoweringOptions {
 // directed pair of ranks and direction of the pipeline (activations and gradients have a queue each). So a rank that
 // waits for a message only ever waits for those that were sent before it. Transfers between stages of one rank need no
 // action. Of two replicas each stage's gradients are summed (REDUCE_GRAD) before its step. A tied stage steps last on
-// its rank, so that the others' steps are done while it waits for its peer. Throws InputError (where = "schedule") when
-// it is lowered already or a stage or microbatch is out of range.
+// its rank: others' steps are done while it waits. Throws InputError (where = "schedule") when it is lowered already or
+// a stage or microbatch is out of range.
 [[nodiscard]] Schedule lower(const Schedule& compute_only, const LoweringOptions& options);
 
 // Without messages, reductions and optimizer steps without a number: what `lower` adds to it anew.

@@ -120,7 +120,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
 void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
   const ScheduleShape shape = schedule_shape(scenario_, choice);
   require_stages(static_cast<int>(plan_.model.layers.size()), shape.ranks * shape.chunks);
-  const bool ports = exchange_ == PipelineExchange::synchronous && shape.chunks > 1;
+  const bool ports = exchange_ == PipelineExchange::synchronous;
   const StructureKey key{
       .schedule = choice.schedule.name,
       .ranks = shape.ranks,

@@ -31,7 +31,11 @@ void GradientSums::perform(const Action& action, Event& event, ActionMoments& mo
   event.peer = reduction.peer;
   const bool on_device = device_.is_asynchronous();
   if (on_device) moments.begin = device_.compute().record();
-  if (overlapped_ && reduction.peer < 0) take_overlapped(action, event, moments, deadline);
+  if (overlapped_ && reduction.peer < 0) {
+    take_overlapped(action, event, moments, deadline);
+    // What follows goes between the same ranks.
+    if (!reduction.gradients.empty()) overlapped_->finish_all(deadline);
+  }
   for (const DeviceFloats& gradient : reduction.gradients) {
     sum(reduction.peer, {gradient.data, gradient.size}, deadline);
     event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};

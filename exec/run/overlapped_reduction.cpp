@@ -52,6 +52,10 @@ OverlappedReduction::Sum OverlappedReduction::finish(std::int32_t stage, Clock::
   return found->second;
 }
 
+void OverlappedReduction::finish_all(Clock::time_point deadline) {
+  if (on_host_) on_host_->finish(deadline);
+}
+
 void OverlappedReduction::add(DeviceFloats gradient) {
   start(bucket_.add(gradient, bytes_of(gradient)));
   progress();

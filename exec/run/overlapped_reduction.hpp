@@ -43,6 +43,8 @@ class OverlappedReduction {
   };
   // On a host waits for them, and throws as Collectives::all_reduce; on a device compute does.
   [[nodiscard]] Sum finish(std::int32_t stage, Clock::time_point deadline);
+  // Of all stages, on a host: before other collectives of the group.
+  void finish_all(Clock::time_point deadline);
 
  private:
   void add(DeviceFloats gradient);

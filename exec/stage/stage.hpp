@@ -92,7 +92,7 @@ class Stage {
     std::span<std::byte> bytes = {};
     std::size_t element_bytes = 1;
   };
-  [[nodiscard]] virtual std::vector<StoredWeight> stored_weights() = 0;
+  [[nodiscard]] virtual std::vector<StoredWeight> stored_weights() { return {}; }
 
   // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights
   // that microbatches under way still use are kept for them.

@@ -42,7 +42,7 @@ std::vector<Stage::StoredWeight> TorchStage::stored_weights() {
   std::vector<StoredWeight> all;
   for (const WeightPtr& weight : trained_) {
     auto* const data = static_cast<std::byte*>(weight->value.mutable_data_ptr());
-    all.push_back({{data, weight->value.nbytes()}, weight->value.element_size()});
+    all.push_back({{data, weight->value.nbytes()}, static_cast<std::size_t>(weight->value.element_size())});
   }
   return all;
 }

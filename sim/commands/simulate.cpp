@@ -167,12 +167,7 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                      {"peak_time_s", peak.time.value},
                      {"peak_action", to_string(peak.action)},
                      {"received_bytes", summary.received_bytes.value}});
-    if (const auto& axes = summary.by_axis) {
-      ranks.back().update({{"received_tensor_bytes", axes->tensor.value},
-                           {"received_data_bytes", axes->data.value},
-                           {"received_pipeline_bytes", axes->pipeline.value},
-                           {"tensor_communication_s", axes->tensor_time.value_or(Seconds{}).value}});
-    }
+    if (summary.by_axis) ranks.back()["traffic"] = to_json(*summary.by_axis);
     if (rank < arenas.size()) ranks.back()["receive_arena_bytes"] = arena_bytes(arenas[rank]).value;
   }
   Json json = {{"iteration_s", statistics.iteration.value},

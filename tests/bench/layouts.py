@@ -69,7 +69,7 @@ def measure(plan, transport, steps, emulate):
     for rank, of in zip(answer["ranks"], predicted, strict=True):
         error = rank["peak_bytes"] / of["peak_bytes"] - 1
         peak = error if abs(error) > abs(peak) else peak
-        off += sum(abs(rank["traffic"][f"{axis}_bytes"] - of[f"received_{axis}_bytes"]) for axis in AXES)
+        off += sum(abs(rank["traffic"][f"{axis}_bytes"] - of["traffic"][f"{axis}_bytes"]) for axis in AXES)
     received = sum(rank["received_bytes"] for rank in answer["ranks"])
     return {**row, "peak": peak, "received_bytes": received, "received_off_bytes": off}
 

@@ -170,8 +170,9 @@ schedule: 1f1b
   CHECK(ranks(" --unfold") == 16);
   CHECK(ranks(" --unfold --engine path") == 16);
   CHECK_THAT(run_plumb(folder, "simulate " + file).out, ContainsSubstring("of the step, is collectives inside layers"));
-  CHECK_THAT(run_plumb(folder, "simulate " + file + " --json").out,
-             ContainsSubstring("\"received_tensor_bytes\":") && ContainsSubstring("\"tensor_communication_s\":"));
+  CHECK_THAT(run_plumb(folder, "simulate " + file + " --json").out, ContainsSubstring("\"traffic\": {") &&
+                                                                        ContainsSubstring("\"tensor_bytes\":") &&
+                                                                        ContainsSubstring("\"tensor_time_s\":"));
   refuses(run_plumb(folder, "simulate " + file + " --unfold -o " + folder.file("trace.json")),
           {"--unfold", "one rank for each stage"});
   CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
