@@ -244,6 +244,9 @@ class FluidEngine::Impl {
     if (activity.from == activity.to) {
       s4u::ExecPtr exec = s4u::Exec::init();
       exec->set_flops_amount(left)->set_host(fabric_.device(activity.from));
+      // Each thread has `left` to do.
+      const bool shared = resources_[Paths::device(activity.from)].shared;
+      if (shared && platform_.cores_per_rank > 1) exec->set_thread_count(platform_.cores_per_rank);
       launch(slot, *exec, exec);
       return;
     }

@@ -19,6 +19,7 @@ Platform platform_of(const PipelineCosts& costs, int ranks) {
   return {.ranks = ranks,
           .ranks_per_machine = costs.ranks_per_machine,
           .cores_per_machine = costs.cores_per_machine,
+          .cores_per_rank = costs.cores_per_rank,
           .inside = costs.inside,
           .outside = costs.outside,
           .across = costs.across,
@@ -51,12 +52,16 @@ int ranks_on_machine(const Platform& platform, int machine) {
 }
 
 bool shares_cores(const Platform& platform, int machine) {
-  return platform.cores_per_machine > 0 && ranks_on_machine(platform, machine) > platform.cores_per_machine;
+  const int busy = ranks_on_machine(platform, machine) * platform.cores_per_rank;
+  return platform.cores_per_machine > 0 && busy > platform.cores_per_machine;
 }
 
 void require_valid(const Platform& platform) {
-  if (platform.ranks < 1 || platform.ranks_per_machine < 1 || platform.cores_per_machine < 0) {
-    throw InputError("platform", "expected at least one rank, one rank per machine and no negative number of cores");
+  if (platform.ranks < 1 || platform.ranks_per_machine < 1 || platform.cores_per_machine < 0 ||
+      platform.cores_per_rank < 1) {
+    throw InputError(
+        "platform",
+        "expected at least one rank, one rank per machine, one core per rank and no negative number of cores");
   }
   const auto check = [](const TransferCost& port, const std::string& name) {
     if (!std::isfinite(port.latency.value) || port.latency.value < 0) {

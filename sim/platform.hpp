@@ -12,6 +12,7 @@ struct Platform {
   int ranks = 1;
   int ranks_per_machine = 1;
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
+  int cores_per_rank = 1;     // that a rank computes on: more where it stands for several
   TransferCost inside;        // of a message alone
   TransferCost outside;
   TransferCost across = {};  // inside a machine, under two PCIe switches
@@ -30,7 +31,7 @@ struct Platform {
 
 [[nodiscard]] int ranks_on_machine(const Platform& platform, int machine);
 
-// True if the ranks of this machine are more than its cores, so that they slow each other down.
+// True if the ranks of this machine compute on more than its cores, so that they slow each other down.
 [[nodiscard]] bool shares_cores(const Platform& platform, int machine);
 
 // Throws InputError for what cannot be simulated: no ranks, negative or undefined latencies, bandwidths that are not

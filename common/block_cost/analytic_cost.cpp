@@ -93,20 +93,20 @@ bool adds_up_before_move(const BlockShapes& shapes, const Software& software) {
 }
 
 // The gradient of a table is made dense: cleared, written, added to the main one.
-Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario) {
+Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario, const DeviceProfile& device) {
   std::int64_t table = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.name == "embedding.weight" && !parameter.frozen) table = elements_of_rank(parameter, shapes.placed);
   }
   const std::int64_t bytes = 3 * element_bytes(scenario.software.gradients) * table;
-  return streaming_time(scenario.cluster.machine.device, static_cast<double>(bytes));
+  return streaming_time(device, static_cast<double>(bytes));
 }
 
-Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario) {
+Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario, const DeviceProfile& device) {
   const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters.updated);
   const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
   const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, parameters, scenario).value);
-  return streaming_time(scenario.cluster.machine.device, bytes);
+  return streaming_time(device, bytes);
 }
 
 // What of a block's times and bytes a recompute inside the backward changes.
@@ -168,7 +168,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const Training& training = scenario.training;
   const Machine machine = machine_in_training(scenario);
   const KernelContext context = kernel_context(scenario, slice);
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
+  const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
   const PhaseTimes times = phase_times(program, machine, group);
   const ProgramMemory memory = program_memory(program);
   const double largest =
@@ -188,7 +188,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   cost.tensor_gradient_bytes = whole(summed_once(program, scenario.layout.tensor.degree));
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
-  cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario);
+  cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario, machine.device);
   cost.hidden_in_backward = times.hidden;
   cost.kept_bytes = whole(memory.kept);
   cost.kept_for_weight_bytes = whole(memory.kept_for_weight);
@@ -198,7 +198,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest);
   cost.weight_gradient_workspace_bytes = Bytes{fp32_bytes * largest_parameter} + gathered_for_weight(shapes, training);
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
-  cost.optimizer = optimizer_time(parameters, scenario);
+  cost.optimizer = optimizer_time(parameters, scenario, machine.device);
   return cost;
 }
 

@@ -97,8 +97,24 @@ GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& clu
   return placed;
 }
 
+GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster) {
+  return placement(layout, MeshAxis::tensor, cluster, Together::all_stages);
+}
+
+namespace {
+
+void slow_down(DeviceProfile& device, double factor) {
+  device.peak.value = device.peak.value / factor;
+  device.memory_bandwidth.value = device.memory_bandwidth.value / factor;
+  device.kernel_gap.value = device.kernel_gap.value * factor;
+  device.launch_time.value = device.launch_time.value * factor;
+}
+
+}  // namespace
+
 Machine machine_in_training(const Scenario& scenario) {
   Machine machine = scenario.cluster.machine;
+  if (const double slower = core_slowdown(scenario.layout, machine); slower > 1) slow_down(machine.device, slower);
   const bool beside_messages =
       scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
   if (beside_messages && machine.device.multiprocessors > 0) {
@@ -170,7 +186,7 @@ ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::si
   BlockProgram program = without_overlap(program_of_block(scenario, block, slice));
   cost.tensor_gradient_bytes = {std::llround(summed_once(program, scenario.layout.tensor.degree))};
   std::erase_if(program.steps, [](const ProgramStep& step) { return step.kind != StepKind::move; });
-  const GroupPlacement group = placement(scenario.layout, MeshAxis::tensor, scenario.cluster);
+  const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
   const PhaseTimes times = phase_times(program, machine_in_training(scenario), group);
   cost.forward += times.forward;
   cost.input_gradient += times.input_gradient;
@@ -180,6 +196,13 @@ ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::si
 
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
+  // It was measured with no more ranks than cores.
+  if (const double slower = core_slowdown(scenario.layout, scenario.cluster.machine); slower > 1) {
+    for (const auto time : {&ComputeCost::forward, &ComputeCost::input_gradient, &ComputeCost::weight_gradient,
+                            &ComputeCost::hidden_in_backward, &ComputeCost::optimizer}) {
+      cost.*time = cost.*time * slower;
+    }
+  }
   // A tied head may have been measured together with its copy of the table.
   const ParameterShare own = count_of_rank(work_of_block(scenario, block)->shapes, state_shards(scenario.layout));
   if (cost.parameters > own.all && !scenario.training.lora) {

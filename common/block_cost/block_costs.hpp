@@ -16,6 +16,9 @@ namespace plumb {
 // layers + 2 entries, for one microbatch of `microbatch` sequences: embedding, layers, head (final norm, head, loss,
 // and multi-token prediction if the model has it).
 //
+// Where the ranks of a stage are more than the cores of their machine, computing takes as many times as long
+// (core_slowdown); what stages take of each other is the simulator's to say.
+//
 // With a profile: its medians. Throws InputError when it was measured at other shapes, naming both: of another model,
 // sequence or tensor layout. Of a rank of a tensor group the profile has computations and bytes, and the time of the
 // collectives is added as it is in analytic costs, without overlap.
@@ -50,7 +53,7 @@ namespace plumb {
 [[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
 
 // What the analytic costs of a block are evaluations of, and the machine on which they are: messages beside matmuls
-// take some of its multiprocessors.
+// take some of its multiprocessors, and ranks of a stage that are more than a machine's cores share them.
 [[nodiscard]] BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});
 [[nodiscard]] Machine machine_in_training(const Scenario& scenario);
 
@@ -73,6 +76,11 @@ inline constexpr std::string_view measured_provenance = "profile of";  // how th
 // numbers of its ranks, as if all had as few as any.
 [[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster,
                                        Together together = Together::one_stage, int stage = 0);
+
+// Where the tensor groups stand, of a layout without data degrees by stage. Those of other stages that share ports with
+// a group count as if all ran at once, an upper bound: in a full pipeline all stages work, and what they share is
+// taken for as long as the longest of them.
+[[nodiscard]] GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster);
 
 // Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
 // gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.

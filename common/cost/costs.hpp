@@ -67,6 +67,8 @@ struct PipelineCosts {
   SharedLinks shared = {};
   int ranks_per_machine = 1;
   int cores_per_machine = 0;  // 0: every rank computes on a device of its own
+  // That a rank of the pipeline computes on: one for each of the ranks that it stands for on a machine, at most all.
+  int cores_per_rank = 1;
   PipelineExchange exchange = PipelineExchange::asynchronous;
   double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
   std::string provenance;      // in words, as `provenance` of common/block_cost/block_costs.hpp writes it

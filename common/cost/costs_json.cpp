@@ -111,6 +111,10 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("shared", x.shared);
   archive("ranks_per_machine", x.ranks_per_machine);
   archive("cores_per_machine", x.cores_per_machine);
+  std::optional<int> cores_per_rank;  // a key of plans that fold ranks on cores alone
+  if (x.cores_per_rank != 1) cores_per_rank = x.cores_per_rank;
+  archive("cores_per_rank", cores_per_rank);
+  x.cores_per_rank = cores_per_rank.value_or(1);
   archive("exchange", x.exchange);
   archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
   archive("provenance", x.provenance);

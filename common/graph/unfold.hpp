@@ -43,11 +43,11 @@ struct UnfoldedGraph {
 // Every node of `folded` once for each rank of its stage: computing as its parts, whose collectives are one node for
 // each tensor group; a reduction, or gathering of weights, as one for each data group; a message between each pair of
 // ranks of one lane, or as the parts that go from one rank to another where stages have different data degrees
-// (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what one message or a
-// stage's own ranks share, so that `evaluate` says the same of both graphs. A reduction that its stage's last action
-// hides in part starts with that action. Where parts do not add up to the folded node's duration (overlapped pairs) all
-// of them are scaled alike. Throws InputError where `folded` or the costs are not of this layout, stages with different
-// data degrees exchange more than messages and gradients, or the node ids do not suffice.
+// (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what one message, a stage's
+// own ranks or the groups of all stages share, so that `evaluate` says the same of both graphs. A reduction that its
+// stage's last action hides in part starts with that action. Where parts do not add up to the folded node's duration
+// (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` or the costs are not of this
+// layout, stages with different data degrees exchange more than messages and gradients, or the node ids do not suffice.
 [[nodiscard]] UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
                                    const UnfoldingDetails& details);
 

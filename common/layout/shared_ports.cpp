@@ -28,6 +28,15 @@ PortSharing port_sharing(const Layout& layout, int devices) {
   return most;
 }
 
+int stage_ranks_on_machine(const Layout& layout, const Machine& machine) {
+  return port_sharing(layout, machine.devices).together;
+}
+
+double core_slowdown(const Layout& layout, const Machine& machine) {
+  if (machine.cores == 0) return 1;
+  return std::max(1.0, static_cast<double>(stage_ranks_on_machine(layout, machine)) / machine.cores);
+}
+
 int devices_per_nic(const Machine& machine) { return machine.nics > 0 ? machine.devices / machine.nics : 1; }
 
 int stage_ranks_per_port(const Layout& layout, int stage, int devices) {

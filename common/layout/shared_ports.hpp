@@ -1,4 +1,4 @@
-// Which ranks of a layout use a NIC or the uplink of a PCIe switch at the same time.
+// Which ranks of a layout use a NIC, the uplink of a PCIe switch or the cores of a CPU at the same time.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,22 @@ struct PortSharing {
 // `devices` neighbouring ranks.
 [[nodiscard]] int stage_ranks_per_port(const Layout& layout, int stage, int devices);
 
+// Ranks of one stage, the most that any machine has, of a layout without data degrees by stage. They compute at the
+// same time.
+[[nodiscard]] int stage_ranks_on_machine(const Layout& layout, const Machine& machine);
+
+// How many times as long as on a core of its own a rank computes because its stage's ranks on a machine alone are more
+// than its cores: ranks / cores, as they share them evenly. 1 where there are enough, or each has a device of its own.
+[[nodiscard]] double core_slowdown(const Layout& layout, const Machine& machine);
+
 // Ranks that a group has on a machine, of a group of the axis that is placed worst: a group that stands on several
 // machines before one that does not, then the one that has the fewest ranks on one of its machines. Equal to the degree
 // where every group stays in a machine. O(1) where groups and machines divide each other, else O(devices³) at most,
 // however many ranks there are.
 [[nodiscard]] int fewest_on_a_machine(const Layout& layout, MeshAxis axis, int devices);
 
-// Whose groups run at the same time: those of any one stage, or of all stages (an upper bound for the reductions of
-// gradients, which end a stage's step at a time of its own).
+// Whose groups run at the same time: those of any one stage, or of all stages (an upper bound, for the reductions of
+// gradients, which end a stage's step at a time of its own, and for tensor groups, whose stages also compute).
 enum class Together : std::uint8_t { one_stage, all_stages };
 
 // What the collectives of one axis make of the ways out of a switch and a machine, all groups that run together at

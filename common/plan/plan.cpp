@@ -6,6 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/layout/layout_json.hpp"
+#include "common/layout/shared_ports.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/schedule/action_index.hpp"
@@ -33,6 +34,11 @@ Bytes sent_boundary_bytes(const Plan& plan) { return sent_of(plan, bytes(plan.bo
 int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine) {
   if (has_stage_data(layout)) return 1;  // a rank of a stage stands for ranks of any number of machines
   return std::max(1, machine.devices / pipeline_stride(layout));
+}
+
+int cores_per_pipeline_rank(const Layout& layout, const Machine& machine) {
+  if (machine.cores == 0 || has_stage_data(layout)) return 1;
+  return std::min(stage_ranks_on_machine(layout, machine), machine.cores);
 }
 
 bool trains_tied_table(const Plan& plan) { return plan.model.tied_embeddings && !plan.training.lora; }

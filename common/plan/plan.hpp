@@ -53,6 +53,10 @@ struct Plan {
 // it is 1; with data degrees by stage too.
 [[nodiscard]] int pipeline_ranks_per_machine(const Layout& layout, const Machine& machine);
 
+// Of a machine's cores those that a pipeline rank's ranks there compute on; 1 where each rank has its own device, or
+// stages have different data degrees.
+[[nodiscard]] int cores_per_pipeline_rank(const Layout& layout, const Machine& machine);
+
 // True if embedding and head are one trained table, whose gradients are added.
 [[nodiscard]] bool trains_tied_table(const Plan& plan);
 

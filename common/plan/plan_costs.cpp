@@ -32,7 +32,7 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(boundary.value),
-                         placement(as_all(plan.layout, 0), MeshAxis::tensor, plan.cluster));
+                         tensor_placement(as_all(plan.layout, 0), plan.cluster));
 }
 
 // That in which the last gradients are made; of slices the first one's.
@@ -187,6 +187,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .outside = {},
                       .ranks_per_machine = pipeline_ranks_per_machine(plan.layout, machine),
                       .cores_per_machine = machine.cores,
+                      .cores_per_rank = cores_per_pipeline_rank(plan.layout, machine),
                       .exchange = software.exchange,
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
@@ -206,7 +207,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
 }
 
 StageGroups stage_groups(const Plan& plan, int rank) {
-  return {.tensor = placement(as_all(plan.layout, rank), MeshAxis::tensor, plan.cluster),
+  return {.tensor = tensor_placement(as_all(plan.layout, rank), plan.cluster),
           .data = reduction_placement(plan, rank),
           .reduction = reduction_kind(plan.layout),
           .weight_gradient_last = weight_gradient_last(plan.schedule)};

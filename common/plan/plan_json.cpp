@@ -158,6 +158,10 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
       {plan.costs.cores_per_machine == plan.cluster.machine.cores, costs.at("cores_per_machine"),
        "is " + std::to_string(plan.costs.cores_per_machine) + ", the cluster's machine has " +
            std::to_string(plan.cluster.machine.cores) + " cores"},
+      {plan.costs.cores_per_rank == cores_per_pipeline_rank(plan.layout, plan.cluster.machine), costs,
+       "have cores_per_rank " + std::to_string(plan.costs.cores_per_rank) +
+           ", but a pipeline rank's ranks compute on " +
+           std::to_string(cores_per_pipeline_rank(plan.layout, plan.cluster.machine)) + " cores of a machine"},
       {plan.costs.boundary_bytes == sent_boundary_bytes(plan), costs.at("boundary_bytes"),
        "is " + std::to_string(plan.costs.boundary_bytes.value) + ", of the boundary each rank sends " +
            std::to_string(sent_boundary_bytes(plan).value) + " bytes"},

@@ -59,7 +59,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   for (std::size_t stage = 0; stage < all.size(); ++stage) {
     const int rank = plan.schedule.rank_of_stage[stage];
     const auto [placed, is_first] = groups.try_emplace(data_degree(plan.layout, rank));
-    if (is_first) placed->second = placement(as_all(plan.layout, rank), MeshAxis::tensor, plan.cluster);
+    if (is_first) placed->second = tensor_placement(as_all(plan.layout, rank), plan.cluster);
     const GroupPlacement& group = placed->second;
     for (const ActionKind kind : {ActionKind::forward, ActionKind::recompute, ActionKind::input_gradient,
                                   ActionKind::weight_gradient, ActionKind::backward}) {

@@ -10,6 +10,7 @@
 #include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
+#include "common/planner/own_cores.hpp"
 #include "common/planner/stage_programs.hpp"
 #include "common/planner/traffic.hpp"
 
@@ -73,12 +74,17 @@ std::vector<std::vector<int>> views(const Layout& layout) {
   return all;
 }
 
+// The longest path knows no shared cores: what a stage's ranks take of each other stays in its times.
+Plan as_unfolded(const Plan& plan, std::string_view engine) {
+  return engine == path_engine ? plan : on_own_cores(plan);
+}
+
 }  // namespace
 
 UnfoldingDetails unfolding_details(const Plan& plan) {
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
-                                                          placement(plan.layout, MeshAxis::tensor, plan.cluster)),
+                                                          tensor_placement(plan.layout, plan.cluster)),
                            .slices = plan.schedule.slices};
   const Reductions reductions = planned_reductions(plan);
   const bool divides = plan.layout.tensor.degree > 1 && !has_stage_data(plan.layout);
@@ -106,8 +112,9 @@ UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded) {
 
 Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunGraph& run) {
   const Schedule lowered = lowered_schedule(plan);
-  const ScheduleGraph folded = build_graph(lowered, plan.costs);
-  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Plan own = as_unfolded(plan, engine);
+  const ScheduleGraph folded = build_graph(lowered, own.costs);
+  const UnfoldedGraph unfolded = unfolded_graph(own, folded);
   const Evaluation evaluation = run(unfolded.graph);
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, std::string(engine));
   timeline.ranks.resize(static_cast<std::size_t>(unfolded.graph.ranks));
@@ -138,8 +145,9 @@ Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunG
 
 Timeline folded_back_timeline(const Plan& plan, std::string_view engine, const RunGraph& run) {
   const Schedule lowered = lowered_schedule(plan);
-  const ScheduleGraph folded = build_graph(lowered, plan.costs);
-  const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+  const Plan own = as_unfolded(plan, engine);
+  const ScheduleGraph folded = build_graph(lowered, own.costs);
+  const UnfoldedGraph unfolded = unfolded_graph(own, folded);
   const Evaluation evaluation = run(unfolded.graph);
   const Evaluation of_slowest =
       folded_back(folded, unfolded, evaluation, slowest_ranks(plan.layout, unfolded.graph, evaluation));

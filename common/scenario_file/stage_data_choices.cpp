@@ -156,6 +156,7 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
   std::map<int, std::pair<StageWorkspaces, StageWorkspaces>> workspaces;
   for (int degree = 1; degree <= widest; ++degree) {
     if (whole % degree != 0) continue;
+    at.layout = layout_with(base, std::vector<int>(static_cast<std::size_t>(at.layout.pipeline), degree));
     const std::vector<ComputeCost> blocks = block_costs(at, whole / degree);
     workspaces.emplace(degree,
                        std::pair(StageWorkspaces(blocks, BackwardIn::one), StageWorkspaces(blocks, BackwardIn::two)));

@@ -1,6 +1,7 @@
 #include "common/search/block_cache.hpp"
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/layout/shared_ports.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/slice_tokens.hpp"
 
@@ -27,7 +28,7 @@ const ComputeCost& BlockRuns::run(int first, int last) {
 
 BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Layout& layout = scenario.layout;
-  const GroupPlacement group = placement(layout, MeshAxis::tensor, scenario.cluster);
+  const GroupPlacement group = tensor_placement(layout, scenario.cluster);
   const Recompute& recompute = scenario.training.recompute;
   return {layout.tensor.degree,
           state_shards(layout),
@@ -45,7 +46,8 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
           backward_is_split,
           slices_of(plan),
           static_cast<int>(stages(plan.schedule) > 1),
-          layout.tensor.asynchronous};
+          layout.tensor.asynchronous,
+          core_slowdown(layout, scenario.cluster.machine)};
 }
 
 BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {

@@ -41,7 +41,7 @@ class BlockCache {
 
  private:
   using Key = std::tuple<int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
-                         PipelineExchange, bool, std::vector<Slice>, int, bool>;
+                         PipelineExchange, bool, std::vector<Slice>, int, bool, double>;
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
   std::map<Key, BlockRuns> cache_;

@@ -255,7 +255,7 @@ class VariantReader {
   void require_own_device(const YamlValue& value, int rank) const {
     const int cores = planned_.costs.cores_per_machine;
     const auto on_machine = static_cast<int>(ranks_of(machine_of(rank, per_machine())).size());
-    if (cores == 0 || on_machine <= cores) return;
+    if (cores == 0 || on_machine * planned_.costs.cores_per_rank <= cores) return;
     value.fail(value.path() + ": ranks share cores here, none has a speed of its own to change at a date",
                "a straggler, which is slow from the first action on, or as many cores as ranks");
   }

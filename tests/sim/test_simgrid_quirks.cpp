@@ -127,6 +127,25 @@ TEST_CASE("ranks on fewer cores share them as a fluid") {
   for (const auto& [id, end] : two) CHECK(end == Approx(1.0).margin(precision).epsilon(0));
 }
 
+// Of one that stands for several each computes on a core: with c cores for n of them on k each, min(1, c / (n · k)).
+TEST_CASE("ranks on several cores each share what there is as so many ranks would") {
+  const auto end_of = [](int cores, int each, int count) {
+    Platform platform = machine(4);
+    platform.cores_per_machine = cores;
+    platform.cores_per_rank = each;
+    const auto all = ends(platform, [&](FluidEngine& e) {
+      for (int rank = 0; rank < count; ++rank) e.compute(static_cast<ActivityId>(rank), rank, {1.0});
+    });
+    for (const auto& [id, end] : all) CHECK(end == Approx(all.at(0)).margin(precision).epsilon(0));
+    return all.at(0);
+  };
+  CHECK(end_of(3, 2, 1) == Approx(1.0).margin(precision).epsilon(0));
+  CHECK(end_of(3, 2, 2) == Approx(4.0 / 3).margin(precision).epsilon(0));
+  CHECK(end_of(3, 2, 4) == Approx(8.0 / 3).margin(precision).epsilon(0));
+  CHECK(end_of(2, 2, 2) == Approx(2.0).margin(precision).epsilon(0));
+  CHECK(end_of(8, 2, 4) == Approx(1.0).margin(precision).epsilon(0));
+}
+
 TEST_CASE("with a core for each rank none is slowed down") {
   Platform platform = machine(4);
   platform.cores_per_machine = 4;

@@ -1,19 +1,20 @@
 // All ranks through SimGrid: as the pipeline's ranks where nothing contends but what they stand for, else slower.
-#include "sim/predict.hpp"
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "common/block_cost/block_costs.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
 #include "tests/sim/made_up_machine.hpp"
+#include "tests/sim/step_seconds.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
+using tests::folded_seconds;
+using tests::unfolded_seconds;
 
 namespace {
-
-double folded_seconds(const Plan& plan) { return sim::find_engine("simgrid")(plan).steps.front().duration.value; }
-
-double unfolded_seconds(const Plan& plan) {
-  return sim::predict_unfolded(plan, "simgrid").steps.front().duration.value;
-}
 
 // Eight devices, four under each of two switches whose uplinks and one NIC they share.
 const std::string unfolded_pcie_box = tests::made_up_machine(
@@ -98,4 +99,66 @@ TEST_CASE("leaves with fewer uplinks and a thin link between sites slow the rank
     const Plan reducing = plan_of(d);
     CHECK(unfolded_seconds(reducing) == Approx(folded_seconds(reducing)).epsilon(1e-6));
   }
+}
+
+namespace {
+
+constexpr std::array orders{"tensor, data, pipeline", "pipeline, tensor, data", "data, tensor, pipeline",
+                            "tensor, pipeline, data", "pipeline, data, tensor", "data, pipeline, tensor"};
+
+LayoutCase random_layout(std::mt19937& random) {
+  const auto one_of = [&](const auto& all) { return all[random() % all.size()]; };
+  LayoutCase c{.machine = one_of(std::array<std::string, 3>{"dgx-a100", "dgx-a100-4nic", unfolded_pcie_box}),
+               .pipeline = one_of(std::array{1, 2, 4, 8}),
+               .tensor = one_of(std::array{2, 4, 8, 16}),
+               .data = one_of(std::array{1, 1, 2}),
+               .sequence_parallel = random() % 2 == 0,
+               .schedule = one_of(std::array<std::string, 3>{"1f1b", "gpipe", "zb-h1"}),
+               .software = one_of(std::array<std::string, 2>{"plumb", "megatron-2022"}),
+               .batch = 8};
+  c.order = one_of(orders);
+  c.nodes = (c.pipeline * c.tensor * c.data + 7) / 8;
+  return c;
+}
+
+}  // namespace
+
+// What one rank per stage says must not be faster than what all ranks take: it would be chosen for that.
+TEST_CASE("tensor groups that share NICs or uplinks with those of other stages are no faster folded than unfolded") {
+  std::mt19937 random(7);
+  int shared = 0;
+  for (int round = 0; round < 60; ++round) {
+    const LayoutCase c = random_layout(random);
+    const Plan plan = plan_of(c);
+    const GroupPlacement group = tensor_placement(plan.layout, plan.cluster);
+    const GroupPlacement of_stage = placement(plan.layout, MeshAxis::tensor, plan.cluster);
+    const auto time = [&](const GroupPlacement& placed) {
+      return collective_time(plan.cluster.machine, Collective::all_reduce, 1e8, placed).value;
+    };
+    const bool inside = group.per_machine == group.ranks;
+    INFO(c.machine.substr(0, 16) << " " << describe(plan.layout) << ", " << c.order << " " << c.schedule << " "
+                                 << c.software);
+    // In a machine there is nothing to share but uplinks.
+    if (inside && plan.cluster.machine.devices_per_switch == 0) CHECK(time(group) == time(of_stage));
+    CHECK(time(group) >= time(of_stage));
+    if (inside && time(group) == time(of_stage)) continue;
+    const double folded = folded_seconds(plan);
+    const double unfolded = unfolded_seconds(plan);
+    CHECK(folded >= 0.97 * unfolded);
+    shared += time(group) > time(of_stage) ? 1 : 0;
+  }
+  CHECK(shared >= 10);
+}
+
+// Two of each stage's four ranks on a machine, with those of seven other stages at one NIC.
+TEST_CASE("with the pipeline innermost tensor groups of all stages meet at the NICs of a machine") {
+  const auto step = [](const std::string& order) {
+    LayoutCase c{.machine = "pcie-rtx4090", .nodes = 4, .pipeline = 8, .tensor = 4};
+    c.order = order;
+    const Plan plan = plan_of(c);
+    const double folded = folded_seconds(plan);
+    CHECK(folded >= 0.97 * unfolded_seconds(plan));
+    return folded;
+  };
+  CHECK(step("pipeline, tensor, data") > 1.5 * step("tensor, data, pipeline"));
 }

@@ -245,3 +245,20 @@ TEST_CASE("reductions of all stages at once pass the border so many times as the
   CHECK(group_links(inner, MeshAxis::data, shared).ranks_per_nic == 1);
   CHECK(group_links(inner, MeshAxis::data, shared, Together::all_stages).ranks_per_nic == 2);
 }
+
+TEST_CASE("a stage's ranks on fewer cores take ranks / cores times as long, others as long as ever") {
+  const auto slowdown = [](int cores, const Layout& layout, int devices = 0) {
+    return core_slowdown(layout, {.name = "host", .devices = devices > 0 ? devices : ranks(layout), .cores = cores});
+  };
+  CHECK(slowdown(2, mesh(1, 2, 2)) == 2);
+  CHECK(slowdown(3, mesh(1, 4)) == 4.0 / 3);
+  CHECK(slowdown(4, mesh(1, 2, 2)) == 1);
+  CHECK(slowdown(2, mesh(4, 1)) == 1);  // stages compute when they do
+  CHECK(slowdown(2, mesh(4, 2)) == 1);
+  CHECK(slowdown(2, mesh(2, 2, 2)) == 2);
+  CHECK(slowdown(0, mesh(1, 8)) == 1);        // devices of their own
+  CHECK(slowdown(2, mesh(1, 2, 4), 4) == 2);  // four ranks on each of two machines
+  Layout inner = mesh(2, 2, 2);
+  inner.order = {MeshAxis::pipeline, MeshAxis::data, MeshAxis::tensor, MeshAxis::context, MeshAxis::expert};
+  CHECK(slowdown(1, inner, 4) == 2);  // two of each stage
+}

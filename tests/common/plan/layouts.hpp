@@ -24,6 +24,7 @@ struct LayoutCase {
   std::string network = "";  // more of the cluster
   bool tied = false;
   std::string sharding = "none";
+  std::string order = "tensor, data, pipeline";
 };
 
 inline Plan plan_of(const LayoutCase& c) {
@@ -36,10 +37,10 @@ inline Plan plan_of(const LayoutCase& c) {
       "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
       text(c.batch * c.data) + ", recompute: " + c.recompute +
       "}\n"
-      "layout: {order: [tensor, data, pipeline], pipeline: " +
-      text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) +
-      ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") + "}, data: {degree: " + text(c.data) +
-      ", sharding: " + c.sharding + "}}\n"
+      "layout: {order: [" +
+      c.order + "], pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) + ", sequence_parallel: " +
+      (c.sequence_parallel ? "true" : "false") + "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding +
+      "}}\n"
       "schedule: " +
       c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");
   return make_plan(scenario, only_choice(scenario));

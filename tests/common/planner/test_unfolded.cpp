@@ -6,8 +6,12 @@
 #include <set>
 
 #include "common/cost/gradient_buckets.hpp"
+#include "common/planner/own_cores.hpp"
+#include "common/planner/planner.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/block_cost/analytic_profile.hpp"
 #include "tests/common/plan/layouts.hpp"
+#include "tests/common/plan/plan_files.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -159,4 +163,91 @@ TEST_CASE("a reduction that the last backward hides is whole, and starts when th
     }
   }
   CHECK(found == unfolded.graph.ranks);
+}
+
+namespace {
+
+Scenario on_cores(int cores, int pipeline, int tensor, int data) {
+  const auto text = [](int number) { return std::to_string(number); };
+  return read_text(scenario_text(
+      "cluster: {machine: local-cpu, ranks: " + text(pipeline * tensor * data) + ", cores: " + text(cores) +
+      "}\ntraining: {sequence: 64, global_batch: 16, microbatch: 1}\nlayout: {pipeline: " + text(pipeline) +
+      ", tensor: {degree: " + text(tensor) + "}, data: {degree: " + text(data) +
+      "}}\nschedule: 1f1b\nsplit: uniform\n"));
+}
+
+Plan plan_on(const Scenario& scenario) { return make_plan(scenario, only_choice(scenario)); }
+
+void check_same_times(const PipelineCosts& found, const PipelineCosts& expected) {
+  REQUIRE(found.stages.size() == expected.stages.size());
+  for (std::size_t stage = 0; stage < found.stages.size(); ++stage) {
+    for (const auto time : {&ComputeCost::forward, &ComputeCost::input_gradient, &ComputeCost::weight_gradient,
+                            &ComputeCost::optimizer}) {
+      CHECK((found.stages[stage].*time).value == Approx((expected.stages[stage].*time).value).epsilon(1e-12));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("replicas on fewer cores compute replicas / cores times as long, and so is the longest path") {
+  for (const auto& [cores, data, factor] : {std::tuple{2, 4, 2.0}, std::tuple{3, 4, 4.0 / 3}, std::tuple{1, 2, 2.0}}) {
+    const Plan own = plan_on(on_cores(data, 1, 1, data));
+    const Plan shared = plan_on(on_cores(cores, 1, 1, data));
+    PipelineCosts expected = own.costs;
+    for (ComputeCost& cost : expected.stages) {
+      for (const auto time : {&ComputeCost::forward, &ComputeCost::input_gradient, &ComputeCost::weight_gradient}) {
+        cost.*time = cost.*time * factor;
+      }
+      const Seconds overhead = own.software.step_overhead;
+      cost.optimizer = (cost.optimizer - overhead) * factor + overhead;
+    }
+    check_same_times(shared.costs, expected);
+    CHECK(shared.costs.stages[0].gradient_reduction == own.costs.stages[0].gradient_reduction);
+    const ComputeCost& stage = own.costs.stages[0];
+    const double work = (stage.forward + backward_time(stage)).value * 16 / data + stage.optimizer.value;
+    const double longer =
+        predict_by_path(shared).steps.front().duration.value - predict_by_path(own).steps.front().duration.value;
+    CHECK(longer == Approx((factor - 1) * (work - own.software.step_overhead.value)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("on cores of their own ranks cost what they do where there are enough") {
+  for (const int tensor : {1, 2, 4}) {
+    for (const int pipeline : {1, 2}) {
+      const Plan shared = plan_on(on_cores(1, pipeline, tensor, 2));
+      const Plan own = plan_on(on_cores(pipeline * tensor * 2, pipeline, tensor, 2));
+      CHECK(shared.costs.stages[0].forward > 1.5 * own.costs.stages[0].forward);
+      check_same_times(on_own_cores(shared).costs, own.costs);
+      CHECK(on_own_cores(own) == own);
+      // As if the costs were measured: what is predicted has another name.
+      Plan measured = shared;
+      measured.costs.provenance = "profile of a host";
+      check_same_times(on_own_cores(measured).costs, own.costs);
+    }
+  }
+}
+
+// A profile is of ranks that had a core each, however many were busy: what sharing them costs is counted once.
+TEST_CASE("measured times are slowed down as predicted ones are, however many ranks were busy") {
+  for (const int busy : {1, 2}) {
+    const auto measured = [&](int cores) {
+      Scenario scenario = on_cores(cores, 1, 1, 4);
+      scenario.profile = analytic_profile(on_cores(4, 1, 1, 4));
+      scenario.profile->busy_ranks = busy;
+      return plan_on(scenario).costs;
+    };
+    check_same_times(measured(4), plan_on(on_cores(4, 1, 1, 4)).costs);
+    check_same_times(measured(2), plan_on(on_cores(2, 1, 1, 4)).costs);
+  }
+}
+
+TEST_CASE("a plan of folded ranks on shared cores says how many each computes on, and is read again") {
+  const Plan shared = plan_on(on_cores(3, 2, 2, 1));
+  CHECK(shared.costs.cores_per_rank == 2);
+  CHECK(read_back(shared) == shared);
+  CHECK(plan_on(on_cores(1, 2, 2, 1)).costs.cores_per_rank == 1);
+  CHECK(plan_on(on_cores(2, 2, 1, 1)).costs.cores_per_rank == 1);
+  CHECK_THAT(message_after(shared, [](Plan& plan) { plan.costs.cores_per_rank = 1; }),
+             Catch::Matchers::Contains("a pipeline rank's ranks compute on 2 cores of a machine"));
 }

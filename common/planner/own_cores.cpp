@@ -1,0 +1,73 @@
+#include "common/planner/own_cores.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/layout/shared_ports.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/planner/traffic.hpp"
+#include "common/schedule/action_index.hpp"
+
+namespace plumb {
+namespace {
+
+double slowdown_of(const Plan& plan, int stage) {
+  const int rank = plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+  return core_slowdown(as_all(plan.layout, rank), plan.cluster.machine);
+}
+
+// `kept` of it is as long on any number of cores.
+Seconds faster(Seconds time, Seconds kept, double factor) {
+  return std::min(kept, time) + std::max(time - kept, Seconds{}) / factor;
+}
+
+ActionTimes faster(const ActionTimes& times, const StageMoves& moves, double factor) {
+  const auto moved = [&](ActionKind kind) {
+    const auto found = moves.find(kind);
+    return found == moves.end() ? Seconds{} : found->second.time;
+  };
+  return {.forward = faster(times.forward, moved(ActionKind::forward), factor),
+          .input_gradient = faster(times.input_gradient, moved(ActionKind::input_gradient), factor),
+          .weight_gradient = faster(times.weight_gradient, moved(ActionKind::weight_gradient), factor),
+          .hidden_in_backward = times.hidden_in_backward};
+}
+
+ComputeCost faster(const Plan& own, ComputeCost cost, int stage, double factor) {
+  const auto at = static_cast<std::size_t>(stage);
+  const std::vector<Slice> slices = slices_of(own);
+  const StageMoves moves = tensor_moves(own, slices.front())[at];
+  const ActionTimes mean{cost.forward, cost.input_gradient, cost.weight_gradient, cost.hidden_in_backward};
+  const ActionTimes times = faster(mean, moves, factor);
+  cost.forward = times.forward;
+  cost.input_gradient = times.input_gradient;
+  cost.weight_gradient = times.weight_gradient;
+  for (std::size_t slice = 0; slice < cost.slices.size(); ++slice) {
+    cost.slices[slice] = faster(cost.slices[slice], tensor_moves(own, slices[slice])[at], factor);
+  }
+  const auto once = moves.find(ActionKind::optimizer_step);
+  const int rank = rank_in_replica(own.schedule, 0, stage);
+  const Seconds kept = own.software.step_overhead / static_cast<double>(stages_of_rank(own.schedule, rank).size());
+  cost.optimizer = faster(cost.optimizer, kept + (once == moves.end() ? Seconds{} : once->second.time), factor);
+  return cost;
+}
+
+}  // namespace
+
+Plan on_own_cores(const Plan& plan) {
+  bool slowed = false;
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) slowed = slowed || slowdown_of(plan, stage) > 1;
+  if (!slowed) return plan;
+  Plan own = plan;
+  own.cluster.machine.cores = 0;
+  if (!has_measured_costs(plan) && plan.costs == predicted_costs(plan)) {
+    own.costs = predicted_costs(own);
+    return own;
+  }
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    ComputeCost& cost = own.costs.stages[static_cast<std::size_t>(stage)];
+    cost = faster(own, std::move(cost), stage, slowdown_of(plan, stage));
+  }
+  return own;
+}
+
+}  // namespace plumb
