@@ -29,7 +29,9 @@ Seconds backward_of(const std::vector<BlockGradients>& blocks) {
 }
 
 double exposed_of(const std::vector<BlockGradients>& blocks, Bytes bucket, double latency = 0) {
-  return exposed(bucketed_reduction(machine(latency), Collective::all_reduce, group, blocks, bucket), backward_of(blocks)).value;
+  return exposed(bucketed_reduction(machine(latency), Collective::all_reduce, group, blocks, bucket),
+                 backward_of(blocks))
+      .value;
 }
 
 }  // namespace
@@ -53,7 +55,9 @@ TEST_CASE("one bucket stands behind the backward, whatever is in it") {
 }
 
 TEST_CASE("ranks without others reduce nothing") {
-  CHECK(bucketed_reduction(machine(1), Collective::all_reduce, {.ranks = 1}, std::vector<BlockGradients>{{{1}, {100}}}, {10}).empty());
+  CHECK(bucketed_reduction(machine(1), Collective::all_reduce, {.ranks = 1}, std::vector<BlockGradients>{{{1}, {100}}},
+                           {10})
+            .empty());
 }
 
 TEST_CASE("buckets follow one another, each when its last gradient is there") {
