@@ -3,6 +3,7 @@
 
 #include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/cluster/machine_ranges.hpp"
 #include "common/layout/layout_space.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
@@ -10,7 +11,7 @@
 namespace plumb {
 namespace {
 
-constexpr int most_degree = 1 << 20;
+constexpr int most_degree = most_cluster_ranks;
 
 int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
 
@@ -188,17 +189,17 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
 
 // The data degree with which all other degrees of the layout have this many ranks; none: they do not divide them.
 std::optional<std::int64_t> data_degree_for(const Layout& layout, std::int64_t count) {
-  const std::int64_t others = ranks(layout) / layout.data.degree;
+  const std::int64_t others = rank_product(layout) / layout.data.degree;
   return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
 }
 
 std::optional<std::int64_t> pipeline_for(const Layout& layout, std::int64_t count) {
-  const std::int64_t others = ranks(layout) / layout.pipeline;
+  const std::int64_t others = rank_product(layout) / layout.pipeline;
   return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
 }
 
 // What the cluster must say to have just these ranks, on more nodes where it has too few.
-std::string cluster_with(int count, const Cluster& cluster) {
+std::string cluster_with(std::int64_t count, const Cluster& cluster) {
   const int devices = cluster.machine.devices;
   const bool cpu = cluster.machine.device.type == DeviceType::cpu;
   const std::string given = "ranks: " + std::to_string(count);
@@ -208,6 +209,15 @@ std::string cluster_with(int count, const Cluster& cluster) {
   return "cluster: {" + nodes + (whole ? "" : ", " + given) + "}";
 }
 
+[[noreturn]] void fail_too_many(const YamlValue& place, const Layout& layout, std::int64_t needed,
+                                const Cluster& cluster) {
+  const int most = cluster.ranks > 0 ? cluster.ranks : most_cluster_ranks;
+  place.fail(
+      "the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+          (cluster.ranks > 0 ? "" : "at most ") + std::to_string(most),
+      "degrees whose product is " + (cluster.ranks > 0 ? "" : std::string("no more than ")) + std::to_string(most));
+}
+
 // Ranks are those of the layout where the cluster leaves them open, and the reverse.
 void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
   Cluster& cluster = block.cluster;
@@ -215,9 +225,10 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (!pipeline_given) {
     const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
-    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / ranks(layout)));
+    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / rank_product(layout)));
   }
-  const int needed = ranks(layout);
+  const std::int64_t needed = has_stage_data(layout) ? ranks(layout) : rank_product(layout);
+  if (needed > most_cluster_ranks) fail_too_many(place, layout, needed, cluster);
   if (cluster.ranks == 0) {
     if (!cpu && needed > all) {
       place.fail("the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
@@ -233,7 +244,7 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
                         "cluster: {ranks: " + std::to_string(needed) + "} uses no more" +
                             (data ? ", or layout: {data: {degree: " + std::to_string(*data) + "}}" : ""));
     }
-    cluster.ranks = needed;
+    cluster.ranks = static_cast<int>(needed);
   }
   if (needed != cluster.ranks) {
     const auto pipeline = pipeline_for(layout, cluster.ranks);
