@@ -5,6 +5,7 @@
 #include "common/base/excerpt.hpp"
 #include "common/cluster/machine_ranges.hpp"
 #include "common/layout/layout_space.hpp"
+#include "common/layout/planned.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
 
@@ -14,11 +15,6 @@ namespace {
 constexpr int most_degree = most_cluster_ranks;
 
 int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
-
-void refuse_degree(const YamlValue& value, int degree, const std::string& what) {
-  if (degree > 1)
-    fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline, tensor and data parallelism");
-}
 
 // A number where a block of keys stands is most likely its degree.
 void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
@@ -105,17 +101,11 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     result.tensor = read_degrees(*degree, tensor.degree);
     result.tensor_place = degree;
   }
-  if (const auto kind = block.find("kind"); kind && kind->choice(tensor_kind_names()) > 0) {
-    fail_planned(*kind, "tensor parallelism of kind " + kind->text(), "kind: 1d");
-  }
-  if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
-    fail_planned(*depth, "tensor parallelism with a depth", "kind: 1d, without a depth");
-  }
+  if (const auto kind = block.find("kind")) tensor.kind = static_cast<TensorKind>(kind->choice(tensor_kind_names()));
+  if (const auto depth = block.find("depth")) tensor.depth = read_degree(*depth);
   if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
   tensor.sequence_parallel = result.sequence_parallel.front();
-  if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
-    fail_planned(*flag, "tensor.asynchronous", "asynchronous: false");
-  }
+  if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
 }
 
 void read_by_stage(const YamlValue& value, LayoutBlock& result) {
@@ -134,6 +124,18 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
 }
 
+void read_sharding(const YamlValue& value, DataLayout& data) {
+  const auto kind_of = [](const YamlValue& kind) { return static_cast<Sharding>(kind.choice(sharding_names())); };
+  if (!value.is_map()) {
+    data.sharding = kind_of(value);
+    return;
+  }
+  value.check_keys({"kind", "shard", "replicate"});
+  if (const auto kind = value.find("kind")) data.sharding = kind_of(*kind);
+  if (const auto shard = value.find("shard")) data.shard = read_degree(*shard);
+  if (const auto replicate = value.find("replicate")) data.replicate = read_degree(*replicate);
+}
+
 void read_data(const YamlValue& block, LayoutBlock& result) {
   if (is_auto(block)) {
     result.data.any = true;
@@ -148,16 +150,7 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
     if (block.find("degree")) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
     read_by_stage(*by_stage, result);
   }
-  if (const auto sharding = block.find("sharding")) {
-    if (sharding->is_map()) {
-      sharding->check_keys({"kind", "shard", "replicate"});
-      fail_planned(*sharding, "sharding of states by kind, shard and replicate", "sharding: zero1, or none");
-    }
-    result.layout.data.sharding = static_cast<Sharding>(sharding->choice(sharding_names()));
-    if (result.layout.data.sharding > Sharding::zero1) {
-      fail_planned(*sharding, "sharding " + sharding->text(), "sharding: zero1, or none");
-    }
-  }
+  if (const auto sharding = block.find("sharding")) read_sharding(*sharding, result.layout.data);
 }
 
 // Axes that the list leaves out follow outside of it; they have degree one.
@@ -255,6 +248,17 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
 }
 
+// At the key, or at the block that has it.
+void refuse_planned(const YamlValue& block, const Layout& layout) {
+  const std::optional<PlannedKey> planned = planned_key(layout);
+  if (!planned) return;
+  YamlValue place = block;
+  for (const std::string& key : planned->path) {
+    if (const auto value = place.find(key)) place = *value;
+  }
+  place.fail(planned->problem, planned->hint);
+}
+
 LayoutBlock read_block(const YamlValue& given) {
   LayoutBlock result;
   if (is_auto(given)) {
@@ -271,11 +275,9 @@ LayoutBlock read_block(const YamlValue& given) {
   }
   if (const auto tensor = block.find("tensor")) read_tensor(*tensor, result);
   if (const auto data = block.find("data")) read_data(*data, result);
-  for (const char* key : {"context", "expert"}) {
-    if (const auto value = block.find(key)) {
-      refuse_degree(*value, read_degree(*value), std::string(key) + " parallelism");
-    }
-  }
+  if (const auto context = block.find("context")) result.layout.context = read_degree(*context);
+  if (const auto expert = block.find("expert")) result.layout.expert = read_degree(*expert);
+  refuse_planned(block, result.layout);
   result.pipeline_place = block.find("pipeline");
   if (result.pipeline_place) result.pipeline = read_degrees(*result.pipeline_place, result.layout.pipeline);
   return result;

@@ -162,6 +162,8 @@ TEST_CASE("what is planned and not built yet is refused by its name") {
        {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
        {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
        {"layout: {data: {sharding: zero2}}\n", {"sharding zero2 " + planned, "hint: built: sharding: zero1, or none"}},
+       {"layout: {tensor: {depth: 2}}\n", {"scenario.yaml:11:26: ", "with a depth " + planned}},
+       {"layout: {data: {sharding: {kind: zero1, shard: 2}}}\n", {"by shard and replicate " + planned}},
        {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: zero1, or none"}},
        {"layout: {context: 2}\n",
         {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
