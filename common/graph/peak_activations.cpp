@@ -25,6 +25,33 @@ void walk(const Schedule& schedule, const AtChange& at_change) {
 
 using Held = std::vector<int>;  // microbatches per stage of one rank
 
+// Of each stage its place among those of its rank; of two replicas, on each one's rank.
+class StagePlaces {
+ public:
+  // Makes room in `held` of each rank.
+  StagePlaces(const Schedule& schedule, std::vector<Held>& held)
+      : schedule_(schedule), places_(static_cast<std::size_t>(replicas(schedule))) {
+    for (int stage = 0; stage < stages(schedule); ++stage) {
+      for (int replica = 0; replica < replicas(schedule); ++replica) {
+        const int rank = rank_in_replica(schedule, replica, stage);
+        Held& of_rank = held[static_cast<std::size_t>(rank)];
+        const bool again = replica > 0 && rank == rank_in_replica(schedule, 0, stage);
+        if (!again) of_rank.push_back(0);
+        places_[static_cast<std::size_t>(replica)].push_back(of_rank.size() - 1);
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t of(int rank, int stage) const {
+    const bool first = rank == rank_in_replica(schedule_, 0, stage);
+    return (first ? places_.front() : places_.back())[static_cast<std::size_t>(stage)];
+  }
+
+ private:
+  const Schedule& schedule_;
+  std::vector<std::vector<std::size_t>> places_;  // by replica and stage
+};
+
 // Those that no other one exceeds.
 std::vector<Held> maximal(const std::vector<Held>& peaks) {
   std::vector<Held> found;
@@ -59,16 +86,8 @@ std::vector<double> peak_activations(const Schedule& schedule) {
 
 std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& schedule) {
   require_well_formed(schedule);
-  // Of a stage among those of a rank, by rank and stage.
-  std::vector<std::vector<std::size_t>> place(schedule.actions.size());
   std::vector<Held> held(schedule.actions.size());
-  for (std::size_t rank = 0; rank < held.size(); ++rank) {
-    place[rank].resize(schedule.rank_of_stage.size());
-    for (const int stage : stages_of_rank(schedule, static_cast<int>(rank))) {
-      place[rank][static_cast<std::size_t>(stage)] = held[rank].size();
-      held[rank].push_back(0);
-    }
-  }
+  const StagePlaces place(schedule, held);
   std::vector<std::vector<Held>> peaks(held.size());  // of each rank, in the order of time, each once
   std::vector<std::set<Held>> seen(held.size());
   std::vector<char> grew(held.size(), 0);
@@ -78,7 +97,7 @@ std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& sched
   };
   walk(schedule, [&](std::size_t rank, const Action& action, int by) {
     if (!holds(schedule, static_cast<int>(rank), action.stage)) return;
-    int& own = held[rank][place[rank][static_cast<std::size_t>(action.stage)]];
+    int& own = held[rank][place.of(static_cast<int>(rank), action.stage)];
     if (by < 0) add_peak(rank);
     own += by;
     if (by > 0) grew[rank] = 1;

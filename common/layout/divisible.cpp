@@ -74,6 +74,18 @@ bool is_divisible(const Model& model, const Layout& layout) {
   return true;
 }
 
+void require_divides_sequence(const TensorLayout& tensor, std::int64_t sequence) {
+  if (!divides_tokens(tensor)) return;
+  try {
+    require_divides(tensor.degree, sequence, "tokens of a sequence");
+  } catch (const InputError& error) {
+    const std::int64_t below = sequence / tensor.degree * tensor.degree;
+    throw InputError(error.where(), error.problem(),
+                     "sequence: " + (below > 0 ? std::to_string(below) + " or " : "") +
+                         std::to_string(below + tensor.degree) + ", or sequence_parallel: false");
+  }
+}
+
 std::string undivided_batch(const Layout& layout, std::int64_t microbatch, std::int64_t batch) {
   const std::int64_t shards = batch_shards(layout);
   const std::string shared = shards > 1 ? " on each of " + std::to_string(shards) + " data-parallel ranks" : "";

@@ -17,7 +17,11 @@ void require_divisible(const Model& model, const Layout& layout);
 // Throws the same for one shape, such as 8 "heads".
 void require_divides(int tensor_degree, std::int64_t shape, const char* name);
 
-// Whether it does not throw.
+// Throws the same where the ranks of a tensor group share out the tokens of a sequence, which their number does not
+// divide; the hint names the sequences beside it.
+void require_divides_sequence(const TensorLayout& tensor, std::int64_t sequence);
+
+// Whether require_divisible does not throw.
 [[nodiscard]] bool is_divisible(const Model& model, const Layout& layout);
 
 // What to say where microbatches of so many sequences, on each data-parallel rank, do not divide a batch.

@@ -13,8 +13,20 @@ constexpr std::array<MeshAxis, 5> all_axes = {MeshAxis::tensor, MeshAxis::contex
 
 std::size_t index(MeshAxis axis) { return static_cast<std::size_t>(axis); }
 
+// More than any product of degrees that is meant.
+constexpr std::int64_t too_many = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t saturating_product(std::int64_t a, std::int64_t b) { return a > too_many / b ? too_many : a * b; }
+
 // Ranks of one stage for each of its replicas.
-int ranks_per_replica(const Layout& layout) { return layout.tensor.degree * layout.context * layout.expert; }
+std::int64_t ranks_per_replica(const Layout& layout) {
+  return saturating_product(saturating_product(layout.tensor.degree, layout.context), layout.expert);
+}
+
+int as_ranks(std::int64_t count) {
+  if (count > std::numeric_limits<int>::max()) throw InputError("layout", "the degrees multiply to too many ranks");
+  return static_cast<int>(count);
+}
 
 // Along an axis, among the ranks of one pipeline rank.
 int degree_at(const Layout& layout, MeshAxis axis, int stage) {
@@ -40,7 +52,7 @@ void require_stage_data(const Layout& layout) {
   if (layout.order.back() != MeshAxis::pipeline) {
     fail("stages with different data degrees stand one behind the other: the order must end with 'pipeline'");
   }
-  if (sum * ranks_per_replica(layout) > std::numeric_limits<int>::max()) fail("the degrees make too many ranks");
+  (void)as_ranks(saturating_product(sum, ranks_per_replica(layout)));
 }
 
 }  // namespace
@@ -83,23 +95,24 @@ int degree(const Layout& layout, MeshAxis axis) {
 }
 
 void require_consistent(const Layout& layout) {
-  std::int64_t product = 1;
   for (const MeshAxis axis : all_axes) {
     const std::string name(axis_name(axis));
     if (std::count(layout.order.begin(), layout.order.end(), axis) != 1) {
       throw InputError("layout", "the order of axes must name '" + name + "' exactly once");
     }
     if (degree(layout, axis) < 1) throw InputError("layout", "the degree of '" + name + "' must be at least 1");
-    product *= degree(layout, axis);
-    if (product > std::numeric_limits<int>::max()) throw InputError("layout", "the degrees multiply to too many ranks");
   }
+  (void)as_ranks(rank_product(layout));
   require_stage_data(layout);
 }
 
 int ranks(const Layout& layout) {
-  if (has_stage_data(layout)) return first_rank(layout, layout.pipeline);
-  int product = 1;
-  for (const MeshAxis axis : all_axes) product *= degree(layout, axis);
+  return has_stage_data(layout) ? first_rank(layout, layout.pipeline) : as_ranks(rank_product(layout));
+}
+
+std::int64_t rank_product(const Layout& layout) {
+  std::int64_t product = 1;
+  for (const MeshAxis axis : all_axes) product = saturating_product(product, degree(layout, axis));
   return product;
 }
 
@@ -110,12 +123,14 @@ int data_degree(const Layout& layout, int stage) {
 }
 
 int first_rank(const Layout& layout, int stage) {
-  int replicas = 0;
+  std::int64_t replicas = 0;
   for (int before = 0; before < stage; ++before) replicas += data_degree(layout, before);
-  return replicas * ranks_per_replica(layout);
+  return as_ranks(saturating_product(replicas, ranks_per_replica(layout)));
 }
 
-int stage_width(const Layout& layout, int stage) { return data_degree(layout, stage) * ranks_per_replica(layout); }
+int stage_width(const Layout& layout, int stage) {
+  return as_ranks(saturating_product(data_degree(layout, stage), ranks_per_replica(layout)));
+}
 
 Layout as_all(const Layout& layout, int stage) {
   Layout result = layout;

@@ -66,7 +66,11 @@ struct Layout {
 // degrees by stage as above: one for each rank of the pipeline, not all alike, the pipeline outermost.
 void require_consistent(const Layout& layout);
 
-// The functions below take a consistent layout.
+// The product of the degrees, each at least 1, also where it fits no int; the largest 64-bit number stands for all that
+// do not fit that.
+[[nodiscard]] std::int64_t rank_product(const Layout& layout);
+
+// The functions below take a consistent layout; they throw InputError where a number of ranks does not fit an int.
 [[nodiscard]] int degree(const Layout& layout, MeshAxis axis);
 [[nodiscard]] int ranks(const Layout& layout);
 // Among how many ranks the states of a weight are shared out, each updating its part (ZeRO, arXiv 1910.02054,

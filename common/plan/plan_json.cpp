@@ -6,6 +6,7 @@
 #include "common/block_cost/missing_numbers.hpp"
 #include "common/cost/costs_json.hpp"
 #include "common/layout/layout_json.hpp"
+#include "common/layout/planned.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
@@ -244,6 +245,17 @@ std::string to_json(const Plan& plan) {
                       {"costs", to_json(plan.costs)}});
 }
 
+// What a scenario may not say yet, an edited plan may not either: its costs would count none of it.
+static Layout built_layout(const JsonValue& file) {
+  Layout layout = layout_from_json(file);
+  if (const std::optional<PlannedKey> planned = planned_key(layout)) {
+    JsonValue place = file;
+    for (const std::string& key : planned->path) place = place.at(key);
+    place.fail(planned->problem, planned->hint);
+  }
+  return layout;
+}
+
 Plan read_plan(const std::filesystem::path& path) {
   const std::string text = read_file(path);
   require_json(text, path);
@@ -256,7 +268,7 @@ Plan read_plan(const std::filesystem::path& path) {
             .model = model_from_json(file.at("model")),
             .cluster = cluster_from_json(file.at("cluster")),
             .training = training_from_json(file.at("training")),
-            .layout = layout_from_json(file.at("layout")),
+            .layout = built_layout(file.at("layout")),
             .software = software_from_json(file.at("software")),
             .split_method = split_method_from_json(file.at("split").at("method")),
             .split = split_from_json(file.at("split")),

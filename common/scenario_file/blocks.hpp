@@ -20,9 +20,6 @@ namespace plumb {
 // everything else lets all ranks start together.
 [[noreturn]] void refuse_post_validation(const YamlValue& software);
 
-// Fails at `value`: "… is planned and not built yet", for what design names and this version lacks.
-[[noreturn]] void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead = "");
-
 // `auto`, one value or a list of values: the values, or nullopt for auto.
 [[nodiscard]] std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value);
 

@@ -3,21 +3,18 @@
 
 #include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/cluster/machine_ranges.hpp"
 #include "common/layout/layout_space.hpp"
+#include "common/layout/planned.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
 
 namespace plumb {
 namespace {
 
-constexpr int most_degree = 1 << 20;
+constexpr int most_degree = most_cluster_ranks;
 
 int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
-
-void refuse_degree(const YamlValue& value, int degree, const std::string& what) {
-  if (degree > 1)
-    fail_planned(value, what + " of degree " + std::to_string(degree), "pipeline, tensor and data parallelism");
-}
 
 // A number where a block of keys stands is most likely its degree.
 void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
@@ -104,17 +101,11 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     result.tensor = read_degrees(*degree, tensor.degree);
     result.tensor_place = degree;
   }
-  if (const auto kind = block.find("kind"); kind && kind->choice(tensor_kind_names()) > 0) {
-    fail_planned(*kind, "tensor parallelism of kind " + kind->text(), "kind: 1d");
-  }
-  if (const auto depth = block.find("depth"); depth && read_degree(*depth) > 1) {
-    fail_planned(*depth, "tensor parallelism with a depth", "kind: 1d, without a depth");
-  }
+  if (const auto kind = block.find("kind")) tensor.kind = static_cast<TensorKind>(kind->choice(tensor_kind_names()));
+  if (const auto depth = block.find("depth")) tensor.depth = read_degree(*depth);
   if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
   tensor.sequence_parallel = result.sequence_parallel.front();
-  if (const auto flag = block.find("asynchronous"); flag && flag->boolean()) {
-    fail_planned(*flag, "tensor.asynchronous", "asynchronous: false");
-  }
+  if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
 }
 
 void read_by_stage(const YamlValue& value, LayoutBlock& result) {
@@ -133,6 +124,18 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
 }
 
+void read_sharding(const YamlValue& value, DataLayout& data) {
+  const auto kind_of = [](const YamlValue& kind) { return static_cast<Sharding>(kind.choice(sharding_names())); };
+  if (!value.is_map()) {
+    data.sharding = kind_of(value);
+    return;
+  }
+  value.check_keys({"kind", "shard", "replicate"});
+  if (const auto kind = value.find("kind")) data.sharding = kind_of(*kind);
+  if (const auto shard = value.find("shard")) data.shard = read_degree(*shard);
+  if (const auto replicate = value.find("replicate")) data.replicate = read_degree(*replicate);
+}
+
 void read_data(const YamlValue& block, LayoutBlock& result) {
   if (is_auto(block)) {
     result.data.any = true;
@@ -147,16 +150,7 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
     if (block.find("degree")) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
     read_by_stage(*by_stage, result);
   }
-  if (const auto sharding = block.find("sharding")) {
-    if (sharding->is_map()) {
-      sharding->check_keys({"kind", "shard", "replicate"});
-      fail_planned(*sharding, "sharding of states by kind, shard and replicate", "sharding: zero1, or none");
-    }
-    result.layout.data.sharding = static_cast<Sharding>(sharding->choice(sharding_names()));
-    if (result.layout.data.sharding > Sharding::zero1) {
-      fail_planned(*sharding, "sharding " + sharding->text(), "sharding: zero1, or none");
-    }
-  }
+  if (const auto sharding = block.find("sharding")) read_sharding(*sharding, result.layout.data);
 }
 
 // Axes that the list leaves out follow outside of it; they have degree one.
@@ -188,17 +182,17 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
 
 // The data degree with which all other degrees of the layout have this many ranks; none: they do not divide them.
 std::optional<std::int64_t> data_degree_for(const Layout& layout, std::int64_t count) {
-  const std::int64_t others = ranks(layout) / layout.data.degree;
+  const std::int64_t others = rank_product(layout) / layout.data.degree;
   return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
 }
 
 std::optional<std::int64_t> pipeline_for(const Layout& layout, std::int64_t count) {
-  const std::int64_t others = ranks(layout) / layout.pipeline;
+  const std::int64_t others = rank_product(layout) / layout.pipeline;
   return has_stage_data(layout) || count % others != 0 ? std::nullopt : std::optional(count / others);
 }
 
 // What the cluster must say to have just these ranks, on more nodes where it has too few.
-std::string cluster_with(int count, const Cluster& cluster) {
+std::string cluster_with(std::int64_t count, const Cluster& cluster) {
   const int devices = cluster.machine.devices;
   const bool cpu = cluster.machine.device.type == DeviceType::cpu;
   const std::string given = "ranks: " + std::to_string(count);
@@ -208,6 +202,15 @@ std::string cluster_with(int count, const Cluster& cluster) {
   return "cluster: {" + nodes + (whole ? "" : ", " + given) + "}";
 }
 
+[[noreturn]] void fail_too_many(const YamlValue& place, const Layout& layout, std::int64_t needed,
+                                const Cluster& cluster) {
+  const int most = cluster.ranks > 0 ? cluster.ranks : most_cluster_ranks;
+  place.fail(
+      "the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
+          (cluster.ranks > 0 ? "" : "at most ") + std::to_string(most),
+      "degrees whose product is " + (cluster.ranks > 0 ? "" : std::string("no more than ")) + std::to_string(most));
+}
+
 // Ranks are those of the layout where the cluster leaves them open, and the reverse.
 void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
   Cluster& cluster = block.cluster;
@@ -215,9 +218,10 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (!pipeline_given) {
     const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
-    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / ranks(layout)));
+    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / rank_product(layout)));
   }
-  const int needed = ranks(layout);
+  const std::int64_t needed = has_stage_data(layout) ? ranks(layout) : rank_product(layout);
+  if (needed > most_cluster_ranks) fail_too_many(place, layout, needed, cluster);
   if (cluster.ranks == 0) {
     if (!cpu && needed > all) {
       place.fail("the layout " + describe(layout) + " needs " + std::to_string(needed) + " ranks, the cluster has " +
@@ -233,7 +237,7 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
                         "cluster: {ranks: " + std::to_string(needed) + "} uses no more" +
                             (data ? ", or layout: {data: {degree: " + std::to_string(*data) + "}}" : ""));
     }
-    cluster.ranks = needed;
+    cluster.ranks = static_cast<int>(needed);
   }
   if (needed != cluster.ranks) {
     const auto pipeline = pipeline_for(layout, cluster.ranks);
@@ -242,6 +246,17 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
                (pipeline ? "pipeline: " + std::to_string(*pipeline) + ", or " : "") + cluster_with(needed, cluster));
   }
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
+}
+
+// At the key, or at the block that has it.
+void refuse_planned(const YamlValue& block, const Layout& layout) {
+  const std::optional<PlannedKey> planned = planned_key(layout);
+  if (!planned) return;
+  YamlValue place = block;
+  for (const std::string& key : planned->path) {
+    if (const auto value = place.find(key)) place = *value;
+  }
+  place.fail(planned->problem, planned->hint);
 }
 
 LayoutBlock read_block(const YamlValue& given) {
@@ -260,11 +275,9 @@ LayoutBlock read_block(const YamlValue& given) {
   }
   if (const auto tensor = block.find("tensor")) read_tensor(*tensor, result);
   if (const auto data = block.find("data")) read_data(*data, result);
-  for (const char* key : {"context", "expert"}) {
-    if (const auto value = block.find(key)) {
-      refuse_degree(*value, read_degree(*value), std::string(key) + " parallelism");
-    }
-  }
+  if (const auto context = block.find("context")) result.layout.context = read_degree(*context);
+  if (const auto expert = block.find("expert")) result.layout.expert = read_degree(*expert);
+  refuse_planned(block, result.layout);
   result.pipeline_place = block.find("pipeline");
   if (result.pipeline_place) result.pipeline = read_degrees(*result.pipeline_place, result.layout.pipeline);
   return result;

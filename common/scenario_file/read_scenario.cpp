@@ -95,6 +95,17 @@ void require_divided_model(const YamlValue& file, const LayoutChoices& choices, 
   }
 }
 
+// The same of a sequence, given or the model's own.
+void require_divided_sequence(const YamlValue& file, const std::optional<YamlValue>& given,
+                              const LayoutChoices& choices, std::int64_t sequence) {
+  if (choices.layouts.size() > 1) return;
+  try {
+    require_divides_sequence(choices.layouts.front().tensor, sequence);
+  } catch (const InputError& error) {
+    (given ? *given : file.require("layout")).fail(error.problem(), error.hint());
+  }
+}
+
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   Training& training = scenario.training;
   std::vector<std::int64_t>& sizes = scenario.microbatches;
@@ -336,15 +347,16 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   if (const auto given = file.find("cluster")) scenario.place = to_string(given->place());
   require_layers(training, scenario.model.layers.size());
   require_divided_model(file, choices, scenario.model);
+  scenario.training = training.training;
+  scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
+  require_divided_sequence(file, training.sequence, choices, scenario.training.sequence);
   scenario.layouts = std::move(choices.layouts);
   scenario.stage_data_pipelines = std::move(choices.stage_data_pipelines);
   scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
-  scenario.training = training.training;
   scenario.recomputes = training.recomputes;
   scenario.training.precision = cluster.precision;
   scenario.training.lora = read_lora(training.lora, scenario.model);
-  scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
   if (!overrides.profile.empty()) {
     scenario.profile = read_profile(overrides.profile);
     scenario.profile_file = overrides.profile;

@@ -73,10 +73,6 @@ std::string describe(const Recompute& recompute) {
   return "";
 }
 
-void fail_planned(const YamlValue& value, const std::string& what, const std::string& instead) {
-  value.fail(what + " is planned and not built yet", instead.empty() ? "" : "built: " + instead);
-}
-
 std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value) {
   if (value.is_list()) {
     if (value.items().empty()) value.fail("the list is empty, expected at least one value");

@@ -1,7 +1,6 @@
 #include "common/search/search.hpp"
 
 #include <algorithm>
-#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -11,7 +10,6 @@
 #include "common/base/parallel.hpp"
 #include "common/base/workers.hpp"
 #include "common/planner/make_plan.hpp"
-#include "common/search/fast_evaluator.hpp"
 #include "common/search/weighing.hpp"
 
 namespace plumb {
@@ -346,10 +344,17 @@ class Search {
     }
   }
 
-  // What is nearest to fitting, for its reason and hint.
+  // What is nearest to fitting, for its reason and hint. A search that ended with all done still says one.
   void add_shortfall(PlanningResult& planning) {
+    const Stop* stop = weighing_.ended() ? nullptr : &weighing_.stop(0);
     for (const std::int64_t id : weighing_.smallest_shortfall()) {
-      planning.candidates.push_back(weigh_candidate(space_.scenario(), space_.choice(id), engine_));
+      if (weighing_.ended() && !planning.candidates.empty()) return;
+      try {
+        planning.candidates.push_back(weigh_candidate(space_.scenario(), space_.choice(id), engine_, {.stop = stop}));
+      } catch (const Stopped&) {
+        if (planning.candidates.empty()) throw_ended_early();
+        return;
+      }
     }
   }
 
@@ -366,31 +371,7 @@ class Search {
   std::vector<ParetoPoint> front_;
 };
 
-struct Watched {
-  explicit Watched(const Scenario& scenario) : evaluator(scenario, &stop) {}
-  Stop stop;
-  FastEvaluator evaluator;
-};
-
 }  // namespace
-
-Weigher slow_weigher(const Scenario& scenario) {
-  return {.time_bound = [](const Family&) { return Seconds{}; },
-          .memory_bound = [](const Family&) { return Bytes{}; },
-          .weigh = [&scenario](const Family& family, const SplitChoice& split,
-                               std::optional<Seconds>) { return weigh_slowly(scenario, family, split); },
-          .refined = [&scenario](const Family& family) { return refined_slowly(scenario, family); }};
-}
-
-Weigher fast_weigher(const Scenario& scenario) {
-  const auto fast = std::make_shared<Watched>(scenario);
-  return {.time_bound = [fast](const Family& family) { return fast->evaluator.time_bound(family); },
-          .memory_bound = [fast](const Family& family) { return fast->evaluator.memory_bound(family); },
-          .weigh = [fast](const Family& family, const SplitChoice& split,
-                          std::optional<Seconds> at_most) { return fast->evaluator.weigh(family, split, at_most); },
-          .refined = [fast](const Family& family) { return fast->evaluator.refined(family); },
-          .watch = [fast](const Stop& stop) { fast->stop = stop; }};
-}
 
 SearchResult search(const SearchSpace& space, const MakeWeigher& make_weigher, const Evaluator& engine,
                     const SearchOptions& options) {

@@ -130,7 +130,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     const PreparedPlan& prepared = plans_[i];
     if (!options_.emulate) count_memory_as(account(i, rank));
     of_stages.patience = patience(prepared.plan, {.deadline_floor = options_.deadline});
-    stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank)
+    stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank, &transport)
                                       : make_stages(prepared.plan, rank, of_stages));
     launches.push_back(own_launches(prepared, rank, options_.emulate));
     const bool planned = !prepared.slots.empty();

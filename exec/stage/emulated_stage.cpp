@@ -17,6 +17,8 @@
 namespace plumb::exec {
 namespace {
 
+constexpr auto part_of_wait = std::chrono::milliseconds(50);
+
 // How far a microbatch has come through the stage.
 enum class Progress : std::uint8_t { none, input_kept, activations_kept, evicted, weight_work_kept, done };
 
@@ -58,9 +60,10 @@ std::size_t values_of(Bytes amount) { return static_cast<std::size_t>(amount.val
 
 class EmulatedStage : public Stage {
  public:
-  EmulatedStage(const ComputeCost& cost, const Shape& shape)
+  EmulatedStage(const ComputeCost& cost, const Shape& shape, Transport* run)
       : cost_(cost),
         shape_(shape),
+        run_(run),
         progress_(static_cast<std::size_t>(shape.end_microbatch)),
         forward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
         backward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
@@ -86,14 +89,14 @@ class EmulatedStage : public Stage {
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, microbatch, !shape_.first);
     Payload output = boundary(microbatch, !shape_.last);
-    std::this_thread::sleep_until(end);
+    wait_until(end);
     return output;
   }
 
   void recompute(int microbatch) override {
     const auto end = Clock::now() + duration(times(microbatch).forward);
     advance(microbatch, Progress::input_kept, Progress::activations_kept);
-    std::this_thread::sleep_until(end);
+    wait_until(end);
   }
 
   Payload input_gradient(int microbatch, Payload output_gradient) override {
@@ -102,7 +105,7 @@ class EmulatedStage : public Stage {
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
     require_size(output_gradient, microbatch, !shape_.last);
     Payload gradient = boundary(microbatch, !shape_.first);
-    std::this_thread::sleep_until(end);
+    wait_until(end);
     return gradient;
   }
 
@@ -146,7 +149,7 @@ class EmulatedStage : public Stage {
 
   std::vector<StoredWeight> stored_weights() override { return {{weights_, shape_.element_bytes}}; }
 
-  void optimizer_step() override { std::this_thread::sleep_until(Clock::now() + duration(cost_.optimizer)); }
+  void optimizer_step() override { wait_until(Clock::now() + duration(cost_.optimizer)); }
 
   void end_step() override {
     for (int microbatch = shape_.first_microbatch; microbatch < shape_.end_microbatch; ++microbatch) {
@@ -164,6 +167,15 @@ class EmulatedStage : public Stage {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value));
   }
 
+  // In parts, between which it learns that the run is over: a predicted time may be hours.
+  void wait_until(Clock::time_point end) const {
+    while (run_ != nullptr && end - Clock::now() > part_of_wait) {
+      std::this_thread::sleep_for(part_of_wait);
+      run_->poll();
+    }
+    std::this_thread::sleep_until(end);
+  }
+
   [[nodiscard]] ActionTimes times(int microbatch) const { return times_of(cost_, microbatch); }
 
   // So long from `begin`; where it is the step's last, each block's gradients are reported when its share has passed.
@@ -174,14 +186,14 @@ class EmulatedStage : public Stage {
       Seconds passed;
       for (const BlockGradients& block : shape_.gradients) {
         passed += block.backward;
-        std::this_thread::sleep_until(begin + duration(all.value > 0 ? time * (passed / all) : time));
+        wait_until(begin + duration(all.value > 0 ? time * (passed / all) : time));
         const std::size_t values = std::min(values_of(block.bytes), gradient_.size() - reported_);
         complete_({gradient_.data() + reported_, values});
         reported_ += values;
       }
       complete_ = nullptr;
     }
-    std::this_thread::sleep_until(begin + duration(time));
+    wait_until(begin + duration(time));
   }
 
   void advance(int microbatch, Progress from, Progress to) {
@@ -210,6 +222,7 @@ class EmulatedStage : public Stage {
 
   ComputeCost cost_;
   Shape shape_;
+  Transport* run_;  // none: nobody can end it
   std::vector<Progress> progress_;
   std::vector<double> forward_shares_;  // of the time alone, by microbatch: below 1 in an overlapped pair
   std::vector<double> backward_shares_;
@@ -231,7 +244,7 @@ void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& sta
 
 }  // namespace
 
-std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank) {
+std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank, Transport* run) {
   const Schedule& schedule = plan.schedule;
   const int place = lane_of(plan.layout, rank).pipeline_rank;
   const bool sums = replicas(schedule) == 2 || plan.layout.data.degree > 1;
@@ -259,7 +272,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .gradients = beside ? gradients[index] : std::vector<BlockGradients>(),
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
-      auto emulated = std::make_unique<EmulatedStage>(cost, shape);
+      auto emulated = std::make_unique<EmulatedStage>(cost, shape, run);
       for (const OverlappedPair& pair : schedule.overlapped) {
         for (const Action& action : {pair.first, pair.second}) {
           const bool here = action.stage == stage && replica_of(schedule, action.microbatch) == replica;

@@ -141,7 +141,7 @@ void require_divided(const Model& model, const Training& training, const TensorL
   layout.tensor = tensor;
   require_divisible(model, layout);
   require_divides(tensor.degree, model.vocabulary, "tokens of the vocabulary");
-  if (tensor.sequence_parallel) require_divides(tensor.degree, training.sequence, "tokens of a sequence");
+  require_divides_sequence(tensor, training.sequence);
   for (const Layer& layer : model.layers) {
     const auto* const moe = std::get_if<MoeMlp>(&layer.mlp);
     if (moe != nullptr) require_divides(tensor.degree, moe->shared_width, "columns of a shared expert");

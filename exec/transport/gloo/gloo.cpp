@@ -8,7 +8,6 @@
 #include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -18,6 +17,7 @@
 #include "exec/transport/gloo/gloo_queues.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
 #include "exec/transport/gloo/own_address.hpp"
+#include "exec/transport/gloo/tcp_store.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -302,16 +302,11 @@ std::shared_ptr<::gloo::transport::Device> device_for(const std::string& address
 }  // namespace
 
 std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::shared_ptr<RunStore> store) {
-  c10d::TCPStoreOptions store_options;
-  store_options.port = static_cast<std::uint16_t>(options.port);
-  store_options.waitWorkers = false;
-  store_options.useLibUV = false;
+  auto of_group = connect_store(options.address, options.port, options.start_timeout);
   const auto start = std::chrono::milliseconds(static_cast<std::int64_t>(options.start_timeout.value * 1e3));
-  store_options.timeout = start;
   try {
     auto group_store =
-        c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt),
-                                               c10::make_intrusive<c10d::TCPStore>(options.address, store_options));
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt), std::move(of_group));
     std::unique_ptr<HostLinks> links = make_links(options, *store);
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));

@@ -1,7 +1,6 @@
 #include "exec/transport/gloo/run_store.hpp"
 
 #include <arpa/inet.h>
-#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -16,10 +15,10 @@
 #include <future>
 #include <mutex>
 #include <thread>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "common/base/error.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/transport/gloo/tcp_store.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -36,18 +35,6 @@ std::string alive_name(int rank) { return fmt::format("alive/{}", rank); }
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
-c10d::TCPStoreOptions options(int port, bool server) {
-  // Reads TORCH_CPP_LOG_LEVEL, which nobody else does: LibTorch prints pages of stack for what we get as exceptions.
-  static std::once_flag reads_level;
-  std::call_once(reads_level, [] { c10::initLogging(); });
-  c10d::TCPStoreOptions made;
-  made.port = static_cast<std::uint16_t>(port);
-  made.isServer = server;
-  made.waitWorkers = false;
-  made.useLibUV = false;  // Debian's LibTorch is built without it
-  return made;
-}
 
 struct Listening {
   int socket = -1;
@@ -179,7 +166,7 @@ std::string RunStore::key(const std::string& name) const { return fmt::format("p
 
 std::shared_ptr<RunStore> RunStore::host(int port, Reach reach) {
   const auto [socket, actual_port] = listen(port, reach);
-  c10d::TCPStoreOptions made = options(actual_port, true);
+  c10d::TCPStoreOptions made = store_options(actual_port, true);
   made.masterListenFd = socket;
   try {
     return std::make_shared<RunStore>(
@@ -205,15 +192,7 @@ void require_known(const std::string& address) {
 
 std::shared_ptr<RunStore> RunStore::join(const std::string& address, int port, Seconds timeout, int attempt) {
   require_known(address);
-  c10d::TCPStoreOptions made = options(port, false);
-  made.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout.value * 1e3));
-  try {
-    return std::make_shared<RunStore>(std::make_unique<Connection>(c10::make_intrusive<c10d::TCPStore>(address, made)),
-                                      attempt);
-  } catch (const std::exception& error) {
-    throw RunError(fmt::format("{}:{}", address, port), "the run's store cannot be reached: " + first_line(error),
-                   "do MASTER_ADDR and MASTER_PORT name the host and port of rank 0?");
-  }
+  return std::make_shared<RunStore>(std::make_unique<Connection>(connect_store(address, port, timeout)), attempt);
 }
 
 int RunStore::port() const { return connection_->port; }

@@ -18,7 +18,8 @@ class RunStore {
 
   // Port 0: any free one. Throws RunError when the port is taken.
   [[nodiscard]] static std::shared_ptr<RunStore> host(int port, Reach reach = Reach::this_host);
-  // What an attempt before this one has left there is not seen.
+  // What an attempt before this one has left there is not seen. Throws RunError where there is no such store within
+  // `timeout`, or something else listens there.
   [[nodiscard]] static std::shared_ptr<RunStore> join(const std::string& address, int port, Seconds timeout,
                                                       int attempt = 0);
 

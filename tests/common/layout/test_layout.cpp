@@ -2,6 +2,7 @@
 #include "common/layout/layout.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -103,4 +104,17 @@ TEST_CASE("an inconsistent layout is refused") {
 TEST_CASE("the sequences of a batch are divided over the data and the expert axis") {
   CHECK(batch_shards(layout_of(4, 8, 1, 2, 1)) == 1);
   CHECK(batch_shards(layout_of(4, 8, 3, 2, 5)) == 15);
+}
+
+TEST_CASE("a product of degrees is exact beyond an int, never wraps, and is never taken for a number of ranks") {
+  constexpr int much = 1 << 20;
+  CHECK(rank_product(layout_of(8, 4, 2, 1, 3)) == 192);
+  CHECK(rank_product(layout_of(much, much, much, 1, 1)) == std::int64_t{1} << 60);
+  CHECK(rank_product(layout_of(much, much, much, much, much)) == std::numeric_limits<std::int64_t>::max());
+  CHECK_THROWS_AS(ranks(layout_of(65536, 65536, 1, 1, 1)), InputError);
+  CHECK_THROWS_AS(require_consistent(layout_of(much, much, much, much, much)), InputError);
+  Layout by_stage = layout_of(2, much, much, 1, 1);
+  by_stage.stage_data = {much, 1};
+  CHECK_THROWS_AS(ranks(by_stage), InputError);
+  CHECK_THROWS_AS(stage_width(by_stage, 0), InputError);
 }

@@ -232,6 +232,27 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
              ContainsSubstring("did you mean 'softmax'?"));
 }
 
+TEST_CASE("what a scenario may not ask of a layout yet, a plan may not either") {
+  const auto refused = [plan = small_plan()](const std::string& key, const std::function<void(Layout&)>& change) {
+    Plan changed = plan;
+    change(changed.layout);
+    changed.cluster.ranks = ranks(changed.layout);
+    const std::string message = message_for_plan(to_json(changed));
+    CHECK_THAT(message, ContainsSubstring("plan.json:") && ContainsSubstring("layout." + key + ": ") &&
+                            ContainsSubstring(" is planned and not built yet") && ContainsSubstring("hint: built: "));
+  };
+  for (const Sharding sharding : {Sharding::zero2, Sharding::zero3, Sharding::fsdp, Sharding::hsdp}) {
+    refused("data.sharding", [&](Layout& layout) { layout.data.sharding = sharding; });
+  }
+  refused("data.shard", [](Layout& layout) { layout.data.shard = 2; });
+  refused("data.replicate", [](Layout& layout) { layout.data.replicate = 2; });
+  refused("context", [](Layout& layout) { layout.context = 2; });
+  refused("expert", [](Layout& layout) { layout.expert = 2; });
+  refused("tensor.asynchronous", [](Layout& layout) { layout.tensor.asynchronous = true; });
+  refused("tensor.depth", [](Layout& layout) { layout.tensor.depth = 2; });
+  refused("tensor.kind", [](Layout& layout) { layout.tensor.kind = TensorKind::two_d; });
+}
+
 TEST_CASE("what is wrong with a plan is told with its line and column") {
   const std::string text = to_json(small_plan());
   const auto refused = [&](const std::string& from, const std::string& to, const std::string& key,

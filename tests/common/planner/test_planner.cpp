@@ -48,6 +48,17 @@ TEST_CASE("the dynamic split of a plan of two stages has the shortest step of al
   CHECK(by_hand(plan) < by_hand(uniform));
 }
 
+// Made first, a schedule of a million stages and what each of its ranks holds would fill all memory there is.
+TEST_CASE("a layout with more stages than layers is refused before its schedule is made") {
+  const Scenario scenario = read_text(scenario_text(two_ranks + "training: {sequence: 32, global_batch: 8}\n"));
+  PlanChoice choice{.microbatch = 1, .layout = scenario.layout};
+  choice.layout->pipeline = 1 << 20;
+  for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::dynamic}) {
+    choice.split.method = method;
+    CHECK_THROWS_WITH(make_plan(scenario, choice), ContainsSubstring("1048576 stages"));
+  }
+}
+
 TEST_CASE("all candidates are weighed, uniform among them, and the best is first") {
   const Scenario scenario = read_text(scenario_text(
       two_ranks + "training: {sequence: 32, global_batch: 8, microbatch: auto}\nschedule: auto\nsplit: dynamic\n"));

@@ -155,6 +155,18 @@ TEST_CASE("a tensor degree that a settled layout gives must divide the model") {
   CHECK(message_for(scenario_text(eight + "layout: {pipeline: 2, tensor: {degree: 2}}\n")) == "no error");
 }
 
+TEST_CASE("a sequence whose tokens a tensor group shares out is a multiple of its degree") {
+  const std::string two = "cluster: {machine: local-cpu, ranks: 2}\nlayout: {tensor: {degree: 2, sequence_parallel: ";
+  check({{two + "true}}\ntraining: {sequence: 33}\n",
+          {"scenario.yaml:13:22: ", "a tensor degree of 2 does not divide 33 tokens of a sequence",
+           "hint: sequence: 32 or 34, or sequence_parallel: false"}},
+         {two + "true}}\ntraining: {sequence: 1}\n", {"scenario.yaml:13:22: ", "hint: sequence: 2, or sequence_"}}});
+  for (const std::string fine : {"false}}\ntraining: {sequence: 33}\n", "true}}\ntraining: {sequence: 34}\n",
+                                 "[true, false]}}\ntraining: {sequence: 33}\n"}) {
+    CHECK(message_for(scenario_text(two + fine)) == "no error");
+  }
+}
+
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
   check(
@@ -162,6 +174,8 @@ TEST_CASE("what is planned and not built yet is refused by its name") {
        {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
        {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
        {"layout: {data: {sharding: zero2}}\n", {"sharding zero2 " + planned, "hint: built: sharding: zero1, or none"}},
+       {"layout: {tensor: {depth: 2}}\n", {"scenario.yaml:11:26: ", "with a depth " + planned}},
+       {"layout: {data: {sharding: {kind: zero1, shard: 2}}}\n", {"by shard and replicate " + planned}},
        {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: zero1, or none"}},
        {"layout: {context: 2}\n",
         {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},

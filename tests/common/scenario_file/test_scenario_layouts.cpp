@@ -130,3 +130,18 @@ TEST_CASE("a tensor degree that divides not all heads is named, and the planner 
   }
   CHECK(best_fitting(result, scenario).fits);
 }
+
+TEST_CASE("degrees that multiply to more ranks than an int holds are told beside those of the cluster") {
+  const auto said = [](const std::string& cluster, const std::string& layout) {
+    return message_for(scenario_text("cluster: {machine: local-cpu" + cluster + "}\nlayout: " + layout + "\n"));
+  };
+  const std::string squared = "has 4294967296 ranks, the cluster 4";
+  CHECK_THAT(said(", ranks: 4", "{pipeline: 65536, tensor: {degree: 65536}}"), ContainsSubstring(squared));
+  CHECK_THAT(said(", ranks: 4", "{pipeline: [65536], tensor: {degree: [65536]}}"), ContainsSubstring(squared));
+  CHECK_THAT(said(", ranks: 4", "{tensor: {degree: 65536}, data: {degree: 65536}}"), ContainsSubstring(squared));
+  CHECK_THAT(said("", "{pipeline: 65536, data: {degree: 65536}}\ntraining: {global_batch: 65536}"),
+             ContainsSubstring("has 4294967296 ranks, the cluster at most 1048576"));
+  CHECK_THAT(said("", "{pipeline: 1048576, tensor: {degree: 1048576}, data: {degree: 1048576}}"),
+             ContainsSubstring("has 1152921504606846976 ranks"));
+  CHECK_THAT(said("", "{tensor: {degree: 65536}, data: {by_stage: [65536, 1]}}"), ContainsSubstring("too many ranks"));
+}

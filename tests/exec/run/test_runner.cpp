@@ -408,3 +408,20 @@ TEST_CASE("a rank that fails stops the others, and its error is the one that is 
   CHECK_THROWS_WITH(run(), ContainsSubstring("rank 1, step 1, 1F2: out of memory") &&
                                ContainsSubstring("before it: ") && ContainsSubstring("1SEND_F1"));
 }
+
+TEST_CASE("an emulated stage does not wait out a predicted time once its run is told to stop") {
+  Plan plan = emulated_plan({.shape = {.ranks = 1, .microbatches = 2}, .time = {0.2}});
+  plan.costs.stages[0].optimizer = {0.2};
+  const auto transports = make_local_transports(1);
+  const auto stages = make_emulated_stages(plan, 0, transports[0].get());
+  Stage& stage = *stages[0];
+  stage.begin_step(1);
+  for (int microbatch = 0; microbatch < 2; ++microbatch) CHECK_NOTHROW((void)stage.forward(microbatch, {}));
+  transports[0]->abort("told to");
+  CHECK_THROWS_AS((void)stage.input_gradient(0, {}), plumb::exec::Stopped);
+  CHECK_THROWS_AS(stage.weight_gradient(0), plumb::exec::Stopped);
+  CHECK_THROWS_AS((void)stage.backward(1, {}), plumb::exec::Stopped);
+  CHECK_THROWS_AS(stage.optimizer_step(), plumb::exec::Stopped);
+  stage.begin_step(2);
+  CHECK_THROWS_AS((void)stage.forward(0, {}), plumb::exec::Stopped);
+}

@@ -1,3 +1,7 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -197,6 +201,24 @@ TEST_CASE("a port in use is named") {
   const auto store = RunStore::host(0);
   CHECK_THROWS_WITH(RunStore::host(store->port()),
                     ContainsSubstring("port " + std::to_string(store->port())) && ContainsSubstring("MASTER_PORT"));
+}
+
+TEST_CASE("something else that listens where the store should is said, and not waited for") {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(socket, generic, length) == 0);
+  REQUIRE(::listen(socket, 1) == 0);
+  REQUIRE(::getsockname(socket, generic, &length) == 0);
+  const int port = ntohs(address.sin_port);
+  CHECK_THROWS_WITH(
+      RunStore::join("127.0.0.1", port, {0.5}),
+      ContainsSubstring("127.0.0.1:" + std::to_string(port) + ": something listens there that is not a run's store") &&
+          ContainsSubstring("MASTER_PORT"));
+  ::close(socket);  // ends the thread that was left behind
 }
 
 TEST_CASE("a store that nobody hosts is said after the given time") {

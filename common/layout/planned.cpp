@@ -1,0 +1,46 @@
+#include "common/layout/planned.hpp"
+
+namespace plumb {
+namespace {
+
+PlannedKey planned(std::vector<std::string> path, const std::string& what, const std::string& instead) {
+  return {.path = std::move(path), .problem = what + " is planned and not built yet", .hint = "built: " + instead};
+}
+
+std::string name_in(const std::vector<std::string>& names, auto value) {
+  return names.at(static_cast<std::size_t>(value));
+}
+
+}  // namespace
+
+std::optional<PlannedKey> planned_key(const Layout& layout) {
+  const TensorLayout& tensor = layout.tensor;
+  const DataLayout& data = layout.data;
+  if (tensor.kind != TensorKind::one_d) {
+    return planned({"tensor", "kind"}, "tensor parallelism of kind " + name_in(tensor_kind_names(), tensor.kind),
+                   "kind: 1d");
+  }
+  if (tensor.depth != 1) {
+    return planned({"tensor", "depth"}, "tensor parallelism with a depth", "kind: 1d, without a depth");
+  }
+  if (tensor.asynchronous) {
+    return planned({"tensor", "asynchronous"}, "tensor.asynchronous", "asynchronous: false");
+  }
+  const std::string shardings = "sharding: zero1, or none";
+  if (data.sharding > Sharding::zero1) {
+    return planned({"data", "sharding"}, "sharding " + name_in(sharding_names(), data.sharding), shardings);
+  }
+  if (data.shard != 1) return planned({"data", "shard"}, "sharding of states by shard and replicate", shardings);
+  if (data.replicate != 1) {
+    return planned({"data", "replicate"}, "sharding of states by shard and replicate", shardings);
+  }
+  for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
+    if (degree(layout, axis) == 1) continue;
+    const std::string name(axis_name(axis));
+    return planned({name}, name + " parallelism of degree " + std::to_string(degree(layout, axis)),
+                   "pipeline, tensor and data parallelism");
+  }
+  return std::nullopt;
+}
+
+}  // namespace plumb
