@@ -84,8 +84,11 @@ Schedule compute_schedule(const Scenario& scenario, const PlanChoice& choice, St
                           const Stop* stop) {
   const ScheduleShape shape = schedule_shape(scenario, choice);
   if (choice.schedule.given) return *choice.schedule.given;
-  // Before a schedule of so many stages is made, or searched.
-  require_stages(static_cast<int>(scenario.model.layers.size()), stages_of(choice.schedule, shape.ranks));
+  // Before a schedule of so many stages is made, or searched. What is written down may have stages without layers.
+  const bool written = choice.split.method == SplitMethod::counts || choice.split.method == SplitMethod::megatron;
+  if (!written) {
+    require_stages(static_cast<int>(scenario.model.layers.size()), stages_of(choice.schedule, shape.ranks));
+  }
   if (placement == nullptr) return generate_schedule(choice.schedule.name, shape);
   if (choice.split.method == SplitMethod::dynamic) return even_zb_auto(shape, {placement}, stop);
   Schedule schedule = empty_schedule(choice.schedule.name, shape);

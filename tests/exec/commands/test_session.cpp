@@ -154,10 +154,10 @@ TEST_CASE("ranks that share out the optimizer's states train to the bits of thos
   sharded.layout.data.sharding = Sharding::zero1;
   sharded.costs = predicted_costs(sharded);
   for (const TransportKind& kind : transport_kinds()) {
-    if (kind.name != "local" && (pipeline * data * tensor > 4 || overlap)) continue;  // the same code
+    if (kind.name != "local" && (schedule != std::string("zb-h1") || overlap)) continue;  // the same code
     CAPTURE(kind.name);
     SessionOptions options = two_checked_steps(kind);
-    options.steps = 10;
+    options.steps = 3;  // ten of the optimizer alone: test_weight_optimizer
     options.gathers_weights = true;
     const auto run = [&](const Plan& of) { return train(kind, {{of, lowered_schedule(of)}}, options); };
     const SessionLogs whole = run(plan);
