@@ -71,7 +71,7 @@ TEST_CASE("a schedule of millions of actions says on a terminal what it is at") 
   if (!shown) return;
   CHECK_THAT(*shown, ContainsSubstring("64 ranks, 1024 microbatches, 12 stages per rank"));
   // Progress is shown after the first second, and the chart takes less than half of the time.
-  if (took > std::chrono::milliseconds(2200)) CHECK_THAT(*shown, ContainsSubstring("showing the schedule: "));
+  if (took > std::chrono::seconds(4)) CHECK_THAT(*shown, ContainsSubstring("showing the schedule: "));
 }
 
 TEST_CASE("a schedule's picture is written whole or not at all") {
