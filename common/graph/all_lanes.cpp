@@ -5,15 +5,21 @@
 #include "common/graph/unfold.hpp"
 
 namespace plumb {
+namespace {
+
+CollectivePlan lasting(Seconds time) {
+  CollectivePlan plan{.count = 1};
+  plan.phases.front().time = time;
+  return plan;
+}
+
+}  // namespace
 
 ScheduleGraph in_all_lanes(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout) {
   UnfoldingDetails details{.stages = {}, .collectives = CollectiveTable(Machine{}, GroupPlacement{})};
   for (const ComputeCost& cost : costs.stages) {
-    CollectivePlan reduction{.count = 1};
-    reduction.phases.front().time = cost.gradient_reduction;
-    CollectivePlan gathering{.count = 1};
-    gathering.phases.front().time = cost.weight_gathering;
-    details.stages.push_back({.reduction = {reduction}, .gathering = {gathering}});
+    details.stages.push_back(
+        {.reduction = {lasting(cost.gradient_reduction)}, .gathering = {lasting(cost.weight_gathering)}});
   }
   UnfoldedGraph all = unfold(folded, costs, layout, details);
   all.graph.rank_order.resize(static_cast<std::size_t>(all.graph.ranks));

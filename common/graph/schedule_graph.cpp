@@ -151,7 +151,7 @@ class GraphBuilder {
       set_eviction(node);
     } else if (action.kind == ActionKind::optimizer_step) {
       node.kind = NodeKind::optimizer;
-    } else if (action.kind == ActionKind::reduce_tied || action.kind == ActionKind::reduce_gradient) {
+    } else if (is_reduction(action.kind)) {
       const bool tied = action.kind == ActionKind::reduce_tied;
       if (tied ? action.stage != 0 : rank_in_replica(schedule_, 0, action.stage) != node.rank) return second_half_;
       set_reduction(node);
@@ -209,7 +209,7 @@ class GraphBuilder {
       NodeId gathering = no_node;  // of weights, the last
       for (const Action& action : schedule_.actions[rank]) {
         const NodeId node = node_at_[static_cast<std::size_t>(position++)];
-        if (action.kind == ActionKind::reduce_tied || action.kind == ActionKind::reduce_gradient) {
+        if (is_reduction(action.kind)) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");
           if (previous != no_node) add_edge(previous, node);
           reduction = node;

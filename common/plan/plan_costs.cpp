@@ -12,6 +12,7 @@
 #include "common/placement/weight_rule.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
+#include "common/schedule/reductions.hpp"
 
 namespace plumb {
 namespace {
@@ -150,9 +151,8 @@ bool splits_backward(const Schedule& schedule) {
 std::vector<bool> weight_gradient_last(const Schedule& schedule) {
   std::vector<bool> last(schedule.rank_of_stage.size(), splits_backward(schedule));
   for (const std::vector<Action>& list : schedule.actions) {
-    for (const Action& action : list) {
-      const bool weight = action.kind == ActionKind::weight_gradient;
-      if (weight || action.kind == ActionKind::backward) last[static_cast<std::size_t>(action.stage)] = weight;
+    for (const Action& action : last_weight_gradients(list)) {
+      last[static_cast<std::size_t>(action.stage)] = action.kind == ActionKind::weight_gradient;
     }
   }
   return last;
@@ -357,10 +357,12 @@ std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage) {
 Reductions planned_reductions(const Plan& plan) {
   const bool apart = has_stage_data(plan.layout);
   const std::vector<std::vector<BlockGradients>> made = gradients_in_backward(plan);
+  StageGroups groups = stage_groups(plan, 0);
   Reductions all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
-    all.push_back(reduction_of(plan, made[static_cast<std::size_t>(stage)], stage, stage_groups(plan, rank)));
+    const auto at = static_cast<std::size_t>(stage);
+    if (apart) groups.data = reduction_placement(plan, plan.schedule.rank_of_stage[at]);
+    all.push_back(reduction_of(plan, made[at], stage, groups));
   }
   return all;
 }

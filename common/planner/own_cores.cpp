@@ -32,17 +32,18 @@ ActionTimes faster(const ActionTimes& times, const StageMoves& moves, double fac
           .hidden_in_backward = times.hidden_in_backward};
 }
 
-ComputeCost faster(const Plan& own, ComputeCost cost, int stage, double factor) {
+// `by_slice`: moves of all stages.
+ComputeCost faster(const Plan& own, const std::vector<std::vector<StageMoves>>& by_slice, ComputeCost cost, int stage,
+                   double factor) {
   const auto at = static_cast<std::size_t>(stage);
-  const std::vector<Slice> slices = slices_of(own);
-  const StageMoves moves = tensor_moves(own, slices.front())[at];
+  const StageMoves& moves = by_slice.front()[at];
   const ActionTimes mean{cost.forward, cost.input_gradient, cost.weight_gradient, cost.hidden_in_backward};
   const ActionTimes times = faster(mean, moves, factor);
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
   cost.weight_gradient = times.weight_gradient;
   for (std::size_t slice = 0; slice < cost.slices.size(); ++slice) {
-    cost.slices[slice] = faster(cost.slices[slice], tensor_moves(own, slices[slice])[at], factor);
+    cost.slices[slice] = faster(cost.slices[slice], by_slice[slice][at], factor);
   }
   const auto once = moves.find(ActionKind::optimizer_step);
   const int rank = rank_in_replica(own.schedule, 0, stage);
@@ -63,9 +64,11 @@ Plan on_own_cores(const Plan& plan) {
     own.costs = predicted_costs(own);
     return own;
   }
+  std::vector<std::vector<StageMoves>> by_slice;
+  for (const Slice& slice : slices_of(own)) by_slice.push_back(tensor_moves(own, slice));
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     ComputeCost& cost = own.costs.stages[static_cast<std::size_t>(stage)];
-    cost = faster(own, std::move(cost), stage, slowdown_of(plan, stage));
+    cost = faster(own, by_slice, std::move(cost), stage, slowdown_of(plan, stage));
   }
   return own;
 }

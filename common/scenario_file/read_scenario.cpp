@@ -11,6 +11,7 @@
 #include "common/model/files/read_model.hpp"
 #include "common/scenario/boundary.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/other_files.hpp"
 #include "common/scenario_file/shipped.hpp"
 #include "common/scenario_file/stage_data_choices.hpp"
 #include "common/schedule/action_index.hpp"
@@ -305,7 +306,8 @@ Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverride
 
 namespace {
 
-void refuse_other_files(const YamlValue& file, const std::string& path) {
+void refuse_what_is_no_scenario(const YamlValue& file, const std::string& path) {
+  refuse_other_files(file.keys(), path);
   if (file.find("format")) {
     throw InputError(path, "is not a scenario: it looks like a plan",
                      "plumb simulate " + path + ", or plumb-exec run " + path);
@@ -320,7 +322,7 @@ void refuse_other_files(const YamlValue& file, const std::string& path) {
 
 Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {
   const std::string& path = file.place().file;
-  if (file.is_map()) refuse_other_files(file, path);
+  if (file.is_map()) refuse_what_is_no_scenario(file, path);
   InputErrors errors;
   errors.attempt([&] {
     file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});

@@ -2,6 +2,7 @@
 // has for it, and what makes their summands complete.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "common/schedule/action.hpp"
@@ -33,11 +34,11 @@ namespace plumb {
 // Of each stage in a rank's list the last action that adds to its weights' gradients, W or B: in the order of the list.
 [[nodiscard]] inline std::vector<Action> last_weight_gradients(const std::vector<Action>& list) {
   std::vector<Action> last;
-  for (const Action& action : list) {
-    if (action.kind != ActionKind::backward && action.kind != ActionKind::weight_gradient) continue;
-    std::erase_if(last, [&](const Action& before) { return before.stage == action.stage; });
-    last.push_back(action);
+  for (auto action = list.rbegin(); action != list.rend(); ++action) {
+    if (action->kind != ActionKind::backward && action->kind != ActionKind::weight_gradient) continue;
+    if (std::ranges::find(last, action->stage, &Action::stage) == last.end()) last.push_back(*action);
   }
+  std::ranges::reverse(last);
   return last;
 }
 

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "exec/transport/collectives/collectives.hpp"
-#include "exec/transport/collectives/payloads.hpp"
 
 namespace plumb::exec {
 

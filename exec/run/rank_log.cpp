@@ -14,6 +14,7 @@
 #include "common/plan/timeline_head.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/weight_versions.hpp"
+#include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -26,7 +27,7 @@ using LaneAction = std::pair<int, Action>;
 // Which ranks of a layout do something together.
 class Together {
  public:
-  explicit Together(const Plan& plan) : layout_(plan.layout), sums_two_(replicas(plan.schedule) == 2) {}
+  explicit Together(const Plan& plan) : layout_(plan.layout), schedule_(plan.schedule) {}
 
   [[nodiscard]] LaneAction in_lane(int rank, const Action& action) const {
     return {group(layout_, rank, MeshAxis::pipeline).front(), action};
@@ -34,9 +35,8 @@ class Together {
 
   // Of a collective: two ranks of a lane, or all that train a stage on other data.
   [[nodiscard]] LaneAction collective(const Event& event) const {
-    const ActionKind kind = event.action.kind;
-    const bool of_data = kind == ActionKind::unshard || (kind == ActionKind::reduce_gradient && !sums_two_);
-    if (of_data) return {group(layout_, event.rank, MeshAxis::data).front(), event.action};
+    if (is_of_data_ranks(schedule_, event.action))
+      return {group(layout_, event.rank, MeshAxis::data).front(), event.action};
     return in_lane(event.rank, name_of_both(event.action));
   }
 
@@ -44,7 +44,7 @@ class Together {
 
  private:
   const Layout& layout_;
-  bool sums_two_;
+  const Schedule& schedule_;
 };
 
 // A message by its receive.

@@ -86,9 +86,7 @@ class Standing {
   [[nodiscard]] std::optional<Awaited> awaited(int rank) const {
     const std::optional<Action> action = action_at(lowered_, pipeline_rank(rank), of(rank));
     if (!action) return std::nullopt;
-    const bool of_data =
-        action->kind == ActionKind::unshard || (action->kind == ActionKind::reduce_gradient && replicas(lowered_) == 1);
-    if (of_data) return awaited_in_group(rank, *action);
+    if (is_of_data_ranks(lowered_, *action)) return awaited_in_group(rank, *action);
     std::optional<Awaited> found = awaited_by(lowered_, pipeline_rank(rank), *action);
     if (found) found->rank = lanes_[static_cast<std::size_t>(rank)].ranks.at(static_cast<std::size_t>(found->rank));
     return found;

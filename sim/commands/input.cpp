@@ -10,6 +10,7 @@
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/other_files.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -23,10 +24,6 @@ constexpr std::string_view plan_mark = "\"plumb plan\"";
 // What a plan has beside them, and no scenario; and a Hugging Face config.
 constexpr std::array<std::string_view, 4> plan_keys = {"format", "version", "boundary", "costs"};
 constexpr std::array<std::string_view, 2> config_keys = {"model_type", "architectures"};
-
-// What nothing but a timeline has; and what a machine has, all of it, and no model.
-constexpr std::string_view timeline_key = "traceEvents";
-constexpr std::array<std::string_view, 3> machine_keys = {"device", "inside", "outside"};
 
 template <class Keys>
 bool has_any(const std::vector<std::string>& keys, const Keys& wanted) {
@@ -52,21 +49,10 @@ std::vector<std::string> json_keys(const std::string& text) {
   return Json::parse(text, keep_nothing_within, false).is_discarded() ? std::vector<std::string>{} : keys;
 }
 
-void refuse_others(const std::vector<std::string>& keys, const std::string& path) {
-  const auto has = [&](std::string_view key) { return std::ranges::count(keys, key) > 0; };
-  if (has(timeline_key)) {
-    throw InputError(path, "is a timeline: expected a scenario, a plan or a model",
-                     "plumb diff takes two timelines, plumb report any number; Perfetto opens one");
-  }
-  if (!std::ranges::all_of(machine_keys, has)) return;
-  throw InputError(path, "is a machine: expected a scenario, a plan or a model",
-                   "in a scenario, cluster: {machine: " + path + "}");
-}
-
 InputKind kind_of_json(const std::string& text, const std::string& path) {
   if (text.find(plan_mark) != std::string::npos) return InputKind::plan;
   const std::vector<std::string> keys = json_keys(text);
-  refuse_others(keys, path);
+  refuse_other_files(keys, path);
   if (has_any(keys, plan_keys)) return InputKind::plan;
   return has_any(keys, scenario_keys) && !has_any(keys, config_keys) ? InputKind::scenario : InputKind::model;
 }
@@ -77,7 +63,7 @@ InputKind kind_of_input(const std::string& path) {
   const std::string text = read_file(path);
   if (begins_as_json(text)) return kind_of_json(text, path);
   const YamlValue file = YamlValue::parse(text, path);
-  if (file.is_map()) refuse_others(file.keys(), path);
+  if (file.is_map()) refuse_other_files(file.keys(), path);
   return !file.is_map() || has_any(file.keys(), scenario_keys) ? InputKind::scenario : InputKind::model;
 }
 

@@ -260,7 +260,6 @@ std::vector<std::string> each_once(const std::vector<std::string>& names) {
 
 ExitStatus plan(const PlanOptions& options) {
   if (!options.output.empty()) require_writable(options.output, {options.scenario, options.overrides.profile});
-  (void)kind_of_input(options.scenario);  // what is no scenario by far is refused in one sentence
   const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
   const std::vector<std::string> baselines = each_once(options.baselines);

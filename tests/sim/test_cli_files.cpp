@@ -1,5 +1,13 @@
 // What the program `plumb` does with files that are wrong, damaged or its own input, and says of timelines and tables.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "tests/catch.hpp"
@@ -49,6 +57,27 @@ TEST_CASE("a timeline, or a machine, where a scenario is expected is called what
       CHECK(std::ranges::count(outcome.err, '\n') == 2);  // and its hint
     }
   }
+}
+
+// As `plumb plan <(...)` gives it: who reads it a second time finds nothing.
+TEST_CASE("a scenario is read once, so that it may come through a pipe") {
+  const Folder folder;
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::atomic<bool> ended = false;
+  std::thread writer([&] {
+    for (bool written = false; !ended; std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+      const int end = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK);  // none while nobody reads
+      if (end < 0) continue;
+      if (!written) written = ::write(end, small.data(), small.size()) == static_cast<ssize_t>(small.size());
+      ::close(end);
+    }
+  });
+  const Outcome outcome = run_plumb(folder, "plan " + pipe);
+  ended = true;
+  writer.join();
+  INFO(outcome.err);
+  CHECK(outcome.status == 0);
 }
 
 TEST_CASE("what is read is never written over") {

@@ -44,6 +44,11 @@ inline constexpr std::size_t communicator_uses = static_cast<std::size_t>(Commun
 [[nodiscard]] inline bool is_sum_of_replicas(const Schedule& lowered, const Action& action) {
   return action.kind == ActionKind::reduce_gradient && replicas(lowered) == 2;
 }
+// Whether the ranks that train a stage on other data do it together.
+[[nodiscard]] inline bool is_of_data_ranks(const Schedule& schedule, const Action& action) {
+  return action.kind == ActionKind::unshard ||
+         (action.kind == ActionKind::reduce_gradient && !is_sum_of_replicas(schedule, action));
+}
 
 // "down", "tensor": as in messages.
 [[nodiscard]] std::string_view name(CommunicatorUse use);
