@@ -196,7 +196,32 @@ const std::vector<std::string>& sharding_names() {
   return names;
 }
 
-int state_shards(const Layout& layout) { return layout.data.sharding == Sharding::none ? 1 : layout.data.degree; }
+int state_shards(const Layout& layout) {
+  if (layout.data.sharding == Sharding::hsdp) return layout.data.shard;
+  return layout.data.sharding == Sharding::none ? 1 : layout.data.degree;
+}
+
+bool shards_weights(const Layout& layout) {
+  return state_shards(layout) > 1 && layout.data.sharding >= Sharding::zero3;
+}
+
+std::vector<int> shard_group(const Layout& layout, int rank) {
+  const std::vector<int> all = group(layout, rank, MeshAxis::data);
+  if (layout.data.sharding != Sharding::hsdp) return all;
+  const auto position = std::ranges::find(all, rank) - all.begin();
+  const auto first = all.begin() + position / layout.data.shard * layout.data.shard;
+  return {first, first + layout.data.shard};
+}
+
+std::vector<int> replicate_group(const Layout& layout, int rank) {
+  if (layout.data.sharding != Sharding::hsdp) return {rank};
+  const std::vector<int> all = group(layout, rank, MeshAxis::data);
+  const auto shard = static_cast<std::size_t>(layout.data.shard);
+  const auto position = static_cast<std::size_t>(std::ranges::find(all, rank) - all.begin());
+  std::vector<int> copies;
+  for (std::size_t at = position % shard; at < all.size(); at += shard) copies.push_back(all[at]);
+  return copies;
+}
 
 std::string describe(const Layout& layout) {
   const auto abbreviation = [](MeshAxis axis) {

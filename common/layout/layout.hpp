@@ -37,6 +37,13 @@ struct DataLayout {
   Sharding sharding = Sharding::none;
   int shard = 1;      // HSDP: ranks that share one copy
   int replicate = 1;  // HSDP: copies
+  // Of zero3, fsdp and hsdp: F, I or B, and R gather the weights of each block for themselves and let go of them behind
+  // it, as FSDP2 has it; else each stage gathers its own once a step, before its first F, and lets go of them when its
+  // optimizer has the gradients.
+  bool reshard_after_forward = false;
+  // Of zero2, zero3, fsdp and hsdp: each microbatch's gradients are reduced behind W of their block, and each rank adds
+  // up its part of them; else whole sums are, once a step (set_requires_gradient_sync of FSDP2).
+  bool reduces_each_microbatch = false;
   bool operator==(const DataLayout&) const = default;
 };
 
@@ -76,6 +83,9 @@ void require_consistent(const Layout& layout);
 // Among how many ranks the states of a weight are shared out, each updating its part (ZeRO, arXiv 1910.02054,
 // section 5.1; cross-replica sharding of the update, arXiv 2004.13336).
 [[nodiscard]] int state_shards(const Layout& layout);
+// Whether they share out the weights, too (ZeRO, arXiv 1910.02054, section 5.3; FSDP, arXiv 2304.11277): zero3, fsdp,
+// hsdp.
+[[nodiscard]] bool shards_weights(const Layout& layout);
 // Among how many the sequences of a batch are divided: the data and expert degrees.
 [[nodiscard]] std::int64_t batch_shards(const Layout& layout);
 
@@ -104,6 +114,11 @@ using MeshCoordinates = std::array<int, 5>;
 // The ranks that differ from `rank` only on `axis`, in the order of that axis, `rank` included; along a pipeline with
 // data degrees by stage those that there are.
 [[nodiscard]] std::vector<int> group(const Layout& layout, int rank, MeshAxis axis);
+
+// The rank's data-parallel ranks, ascending, that share one copy of the states with it: all of them, but for hsdp `shard`
+// neighbours on the data axis; and those that have the same part in other copies: itself alone, but for hsdp.
+[[nodiscard]] std::vector<int> shard_group(const Layout& layout, int rank);
+[[nodiscard]] std::vector<int> replicate_group(const Layout& layout, int rank);
 
 // "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "dp8·zero1" where states are shared out,
 // "single" if there is none.

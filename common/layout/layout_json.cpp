@@ -17,12 +17,23 @@ static void fields(Archive& archive, TensorLayout& x) {
   archive("asynchronous", x.asynchronous);
 }
 
+// A key that only such plans have.
+template <class Archive>
+static void only_where_true(Archive& archive, const char* key, bool& value) {
+  std::optional<bool> there;
+  if (value) there = true;
+  archive(key, there);
+  value = there.value_or(false);
+}
+
 template <class Archive>
 static void fields(Archive& archive, DataLayout& x) {
   archive("degree", x.degree);
   archive("sharding", x.sharding);
   archive("shard", x.shard);
   archive("replicate", x.replicate);
+  only_where_true(archive, "reshard_after_forward", x.reshard_after_forward);
+  only_where_true(archive, "reduces_each_microbatch", x.reduces_each_microbatch);
 }
 
 template <class Archive>
