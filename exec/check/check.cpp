@@ -115,6 +115,7 @@ CheckResult Reference::compare(const Trained& run) {
     result.problem = whole.problem();
   }
   const bool divided = plan.layout.tensor.degree > 1;
+  result.error_ratio_limit = largest_error_ratio(divided);
   const bool one_order = plan.layout.data.degree == 1 && !divided;  // else sums are in another order than on one device
   const double epsilon = epsilon_of(divided ? plan.training.precision : ElementType::fp32);
   const auto same = [&](double a, double b) { return one_order ? same_bits(a, b) : near(a, b, epsilon); };

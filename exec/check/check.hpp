@@ -20,7 +20,8 @@ struct CheckResult {
   bool bitwise_equal = false;
   double worst_error_ratio = 0;
   std::string worst_tensor;
-  double mean_error_ratio = 0;  // geometric
+  double mean_error_ratio = 0;   // geometric
+  double error_ratio_limit = 0;  // of each gradient, as exec/check/error_ratios.hpp has it
   std::string problem;
 };
 

@@ -9,8 +9,6 @@
 namespace plumb::exec {
 namespace {
 
-constexpr double most_error_ratio = 1.5;  // of each gradient; where ranks divide tensors in the mean
-constexpr double most_of_divided = 4;     // there, of a gradient that has not half of its digits
 constexpr double least_in_mean = 0.25;
 
 double distance(std::span<const double> a, std::span<const double> b) {
@@ -57,7 +55,7 @@ std::string ErrorRatios::problem(bool divided) const {
         mean(), most_error_ratio, worst_.ratio, worst_.tensor);
   }
   const Largest& largest = divided ? wrong_ : worst_;
-  const double most = divided ? most_of_divided : most_error_ratio;
+  const double most = largest_error_ratio(divided);
   if (largest.ratio <= most) return "";
   return fmt::format("the error ratio of {} is {:.4g}, expected at most {}{}", largest.tensor, largest.ratio, most,
                      divided ? ", or half of its digits" : "");

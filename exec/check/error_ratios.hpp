@@ -17,6 +17,13 @@ struct ErrorRatio {
 [[nodiscard]] ErrorRatio error_ratio(std::span<const double> g, std::span<const double> g1, std::span<const double> g64,
                                      double epsilon);
 
+inline constexpr double most_error_ratio = 1.5;  // of each gradient; where ranks divide tensors, of all in the mean
+inline constexpr double most_of_divided = 4;     // there, of a gradient that has not half of its digits
+
+[[nodiscard]] constexpr double largest_error_ratio(bool divided) {
+  return divided ? most_of_divided : most_error_ratio;
+}
+
 // Over all gradients. Where ranks only add the same summands in another order, each ratio is at most 1.5. Ranks of a
 // tensor group round elsewhere than one device does, and where a gradient cancels, or has few elements, one such error
 // over another may be anything: of scenarios/demo.yaml with two ranks a tensor 0.6 to 2.9, of a bias of four elements

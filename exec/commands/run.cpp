@@ -72,6 +72,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
     json["worst_error_ratio"] = run.check->worst_error_ratio;
     json["worst_tensor"] = run.check->worst_tensor;
     json["mean_error_ratio"] = run.check->mean_error_ratio;
+    json["error_ratio_limit"] = run.check->error_ratio_limit;
     if (!run.check->problem.empty()) json["problem"] = run.check->problem;
   }
   return json;

@@ -158,6 +158,8 @@ TEST_CASE("show --sites says who holds what of a block and what moves, by the cl
   refuses(run_plumb(folder, "show " + model + " --sites 32"), {"--sites", "a layer from 0 to 31", "'32'"});
   refuses(run_plumb(folder, "show " + model + " --sites 0 --tensor 3"), {"attention.q", "heads of 32"});
   refuses(run_plumb(folder, "show " + model + " --tensor 8"), {"--tensor", "--sites 0"});
+  refuses(run_plumb(folder, "show " + model + " --sites 0 --tensor 8 --tensor-kind 3D"),
+          {"--tensor-kind: unknown tensor layout '3D'", "did you mean '3d'?"});
   refuses(run_plumb(folder, "show " + scenario("gpt-3-175b-64-a100") + " --sites 0"), {"leaves its layout open"});
 }
 

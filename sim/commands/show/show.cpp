@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +37,7 @@ struct ShowOptions {
   bool json = false;
   std::string sites = {};    // the block whose sites are wanted; empty: none
   TensorLayout tensor = {};  // of a model alone
+  std::string tensor_kind = "1d";
   std::int64_t microbatch = 1;
   std::string of_model = {};  // the first given option that only a model alone takes
   std::string svg = {};
@@ -326,6 +327,13 @@ ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
   return ExitStatus::done;
 }
 
+TensorKind kind_named(const std::string& name) {
+  const std::vector<std::string>& names = tensor_kind_names();
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<TensorKind>(found - names.begin());
+  throw InputError("--tensor-kind", "unknown tensor layout '" + name + "'", did_you_mean(name, names));
+}
+
 ExitStatus show(const ShowOptions& options) {
   if (options.sites.empty() && !(options.of_model.empty() && options.svg.empty())) {
     throw InputError(options.svg.empty() ? options.of_model : "--svg", "is of the sites of one block",
@@ -358,12 +366,7 @@ void add_show(CLI::App& program, Body& body) {
                      "A layer's index, embedding or head: who holds what of it, and which collectives move how much.");
   command.add_option("--tensor", options->tensor.degree, "With --sites, of a model alone: tensor-parallel ranks.")
       ->check(whole_number(1, 1 << 20));
-  std::map<std::string, TensorKind> kinds;
-  for (std::size_t i = 0; i < tensor_kind_names().size(); ++i)
-    kinds[tensor_kind_names()[i]] = static_cast<TensorKind>(i);
-  command.add_option("--tensor-kind", options->tensor.kind, "1d, 2d, 2.5d or 3d.")
-      ->transform(CLI::CheckedTransformer(kinds))
-      ->option_text("KIND");
+  command.add_option("--tensor-kind", options->tensor_kind, "1d, 2d, 2.5d or 3d.")->option_text("KIND");
   command.add_option("--tensor-depth", options->tensor.depth, "Of 2.5d.")->check(whole_number(1, 1 << 10));
   command.add_option("--microbatch", options->microbatch, "Its sequences.")->check(whole_number(1, 1 << 20));
   command.add_flag("--sequence-parallel", options->tensor.sequence_parallel, "Tokens are divided between the matmuls.");
@@ -373,7 +376,10 @@ void add_show(CLI::App& program, Body& body) {
     for (const char* name : {"--tensor", "--tensor-kind", "--tensor-depth", "--sequence-parallel", "--microbatch"}) {
       if (options->of_model.empty() && command.count(name) > 0) options->of_model = name;
     }
-    body = [options] { return show(*options); };
+    body = [options] {
+      options->tensor.kind = kind_named(options->tensor_kind);
+      return show(*options);
+    };
   });
 }
 
