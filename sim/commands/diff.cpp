@@ -237,6 +237,7 @@ ExitStatus diff_command(const DiffOptions& options) {
   const std::vector<AxisOfBoth> traffic = traffic_of_both(predicted, measured);
   if (options.json) {
     Json result = to_json(options, difference, sides, verdict, remarks);
+    result["uneven_profile"] = has_noise_mark(predicted.costs.provenance);
     if (!traffic.empty()) result["received_by_axis"] = to_json(traffic);
     std::cout << to_text(result);
   } else {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The demo: one model, two splits, predicted and measured. Shows every command that it runs, ends with a verdict.
 
-Exit status 1 if a claim does not hold. Where two calibrations show that the machine itself changed meanwhile, what is
-said of its times is `inconclusive` and not counted: the exit status is 0 if memory and bits are as claimed.
+Exit status 1 if a claim does not hold. Where two calibrations show that the machine itself changed meanwhile, or came out
+too unevenly to trust what is predicted from them, what is said of its times is `inconclusive` and not counted: the exit
+status is 0 if memory and bits are as claimed.
 """
 
 import json
@@ -97,7 +98,7 @@ def print_comparison(comparison):
 
 def judge(verdict, prediction, run, diff, comparison):
     moved = next(iter(diff.values()))["moved_fraction"]
-    steady = not any(answer["inconclusive"] for answer in diff.values())
+    steady = not any(answer["inconclusive"] or answer["uneven_profile"] for answer in diff.values())
     # While others take the cores, a missed limit tells nothing about the prediction.
     unless_moved = lambda holds: holds or (False if steady else None)
     for plan in PLANS:
@@ -172,7 +173,9 @@ def main():
     print(f"\n  Between the two calibrations the machine moved by {percent(moved)}.")
     print(f"  The page: {OUT / 'report.html'}. The timelines, {OUT}/*.measured.json, open in Perfetto as they are.")
     if verdict.inconclusive():
-        print("\n  Inconclusive: the machine changed while it was measured. Run it again on an idle machine.")
+        uneven = any(answer["uneven_profile"] for answer in diff.values())
+        why = "was measured too unevenly to trust" if uneven else "changed while it was measured"
+        print(f"\n  Inconclusive: the machine {why}. Run it again on an idle machine.")
     return 0 if verdict.holds() else 1
 
 

@@ -11,7 +11,8 @@ def measured():
     """All claims hold: predicted 2 s and 1.5 s a step, and so measured."""
     steps = {"uniform": 2.0, "dynamic": 1.5}
     diff = {
-        plan: {"predicted_s": step, "measured_s": step, "replay_s": step, "moved_fraction": 0.01, "inconclusive": False}
+        plan: {"predicted_s": step, "measured_s": step, "replay_s": step, "moved_fraction": 0.01, "inconclusive": False,
+               "uneven_profile": False}
         for plan, step in steps.items()
     }
     prediction = {plan: {"iteration_s": step, "ranks": [{"peak_bytes": 1000}]} for plan, step in steps.items()}
@@ -32,13 +33,19 @@ def moved(given):
     return given
 
 
+def uneven(given):
+    given = copy.deepcopy(given)
+    given["diff"]["dynamic"]["uneven_profile"] = True
+    return given
+
+
 class TheVerdict(unittest.TestCase):
     def test_holds(self):
         verdict = verdict_of(measured())
         self.assertTrue(verdict.holds())
         self.assertFalse(verdict.inconclusive())
 
-    def test_times_that_are_off_are_counted_unless_the_machine_has_moved(self):
+    def test_times_that_are_off_are_counted_unless_the_machine_has_moved_or_was_uneven(self):
         wrong = []
         for key in ("predicted_s", "replay_s"):
             wrong.append(measured())
@@ -48,9 +55,10 @@ class TheVerdict(unittest.TestCase):
             wrong[-1]["comparison"]["ratios"][0]["median"] = ratio
         for given in wrong:
             self.assertFalse(verdict_of(given).holds())
-            verdict = verdict_of(moved(given))
-            self.assertTrue(verdict.holds())
-            self.assertTrue(verdict.inconclusive())
+            for disturbed in (moved(given), uneven(given)):
+                verdict = verdict_of(disturbed)
+                self.assertTrue(verdict.holds())
+                self.assertTrue(verdict.inconclusive())
 
     def test_memory_and_bits_do_not_depend_on_the_machine(self):
         heavy = measured()
@@ -59,7 +67,8 @@ class TheVerdict(unittest.TestCase):
         different["run"]["dynamic"]["bitwise_equal"] = False
         for given in (heavy, different):
             self.assertFalse(verdict_of(given).holds())
-            self.assertFalse(verdict_of(moved(given)).holds())
+            for disturbed in (moved(given), uneven(given)):
+                self.assertFalse(verdict_of(disturbed).holds())
 
 
 if __name__ == "__main__":

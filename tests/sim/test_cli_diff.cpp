@@ -120,6 +120,12 @@ TEST_CASE("diff judges nothing when the machine moved by more than 2% between tw
   CHECK(open["inconclusive"] == true);
   CHECK_THAT(run_plumb(folder, moved).out, ContainsSubstring("inconclusive: the machine itself moved by 5"));
 
+  CHECK(open["uneven_profile"] == false);
+  Json noisy = Json::parse(plumb::read_file(faster));
+  noisy.at("plumb").at("costs").at("provenance") = "measured on a made-up machine, measured too unevenly to trust";
+  const std::string on_noisy = "diff " + folder.file("noisy.json", noisy.dump()) + " " + slower + " --json";
+  CHECK(json_of(run_plumb(folder, on_noisy))["uneven_profile"] == true);
+
   const std::string report = replaced(replaced(moved, "diff ", "report "), "--fail-above 0.01", "") + " --json -o ";
   CHECK(json_of(run_plumb(folder, report + folder.file("moved.html")))["inconclusive"] == true);
   CHECK_THAT(plumb::read_file(folder.file("moved.html")),
