@@ -11,8 +11,8 @@ namespace {
 
 constexpr unsigned digit_bits = 32;
 constexpr std::uint64_t digit_mask = (std::uint64_t{1} << digit_bits) - 1;
-constexpr int unit_exponent = -298;                    // of the square of the least subnormal
-constexpr std::size_t between_carries = 1U << 29U;     // an addition puts less than 2^33 into a digit
+constexpr int unit_exponent = -298;                 // of the square of the least subnormal
+constexpr std::size_t between_carries = 1U << 29U;  // an addition puts less than 2^33 into a digit
 constexpr std::uint32_t exponent_mask = 0x7f800000U;
 constexpr std::uint32_t fraction_mask = 0x007fffffU;
 constexpr unsigned fraction_bits = 23;
