@@ -38,10 +38,11 @@ std::int64_t elements_of_rank(const Parameter& parameter, const PlacedBlock& pla
 
 // Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
 // and the weights are only written. Gradients are read where a rank updates and cleared everywhere, states read and
-// written.
+// written. Where they are clipped they are also read for their norm, and scaled.
 Bytes optimizer_traffic(const StateBytes& states, ParameterShare parameters, const Scenario& scenario) {
   const std::int64_t weight_passes = scenario.training.precision == ElementType::fp32 ? 2 : 1;
-  const std::int64_t gradients = parameters.updated + parameters.trained;
+  const std::int64_t clipping = scenario.training.gradient_clipping > 0 ? 3 * parameters.updated : 0;
+  const std::int64_t gradients = parameters.updated + parameters.trained + clipping;
   return weight_passes * states.updated + Bytes{gradients * element_bytes(scenario.software.gradients)} +
          std::int64_t{2} * states.optimizer;
 }

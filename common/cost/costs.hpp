@@ -80,6 +80,7 @@ struct PipelineCosts {
   std::vector<std::int64_t> slice_tokens = {};
   // Then also: what each slice's messages take on arrival until all of a tensor group have them; empty: nothing.
   std::vector<Seconds> slice_gathering = {};
+  Seconds gradient_clipping = {};  // once a step, until all ranks know the norm of the whole gradient
   bool operator==(const PipelineCosts&) const = default;
 };
 

@@ -122,6 +122,7 @@ static void fields(Archive& archive, PipelineCosts& x) {
   optional_list(archive, "boundaries", x.boundaries);
   optional_list(archive, "slice_tokens", x.slice_tokens);
   optional_list(archive, "slice_gathering_s", x.slice_gathering);
+  optional_amount(archive, "gradient_clipping_s", x.gradient_clipping);
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }

@@ -14,50 +14,6 @@
 
 namespace plumb {
 
-Seconds compute_time(const ComputeCost& cost, const Action& action) {
-  const ActionTimes times = times_of(cost, action.microbatch);
-  switch (action.kind) {
-    case ActionKind::backward:
-      return backward_time(times);
-    case ActionKind::input_gradient:
-      return times.input_gradient;
-    case ActionKind::weight_gradient:
-      return times.weight_gradient;
-    default:
-      return times.forward;  // F, and R which redoes it
-  }
-}
-
-Bytes payload(const Node& node, const PipelineCosts& costs) {
-  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
-  switch (node.kind) {
-    case NodeKind::transfer:
-      return boundary_of_stage(costs, node.action.stage, node.action.microbatch);
-    case NodeKind::host_copy:
-      return bytes_of(cost, node.action.microbatch).kept;
-    case NodeKind::collective:
-      if (node.action.kind == ActionKind::unshard) return cost.gathered_bytes;
-      return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : reduced_bytes(cost);
-    default:
-      return {};
-  }
-}
-
-Seconds time_alone(const Node& node, const PipelineCosts& costs) {
-  const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
-  if (node.kind == NodeKind::compute) return compute_time(cost, node.action);
-  if (node.kind == NodeKind::optimizer) return cost.optimizer;
-  if (is_folded(node)) {
-    return node.action.kind == ActionKind::unshard ? cost.weight_gathering : cost.gradient_reduction;
-  }
-  if (node.kind == NodeKind::transfer && !costs.boundaries.empty()) {
-    return boundary_time(
-        costs.boundaries[static_cast<std::size_t>(std::min(node.action.stage, producer_stage(node.action)))]);
-  }
-  const Seconds alone = transfer_time(transfer_between(costs, node.peer, node.rank), payload(node, costs));
-  return node.kind == NodeKind::transfer ? alone + gathering_time(costs, node.action.microbatch) : alone;
-}
-
 namespace {
 
 // Builds in two passes over the lists: nodes with their ids, then edges.
@@ -157,6 +113,9 @@ class GraphBuilder {
       set_reduction(node);
     } else if (action.kind == ActionKind::unshard) {
       node.kind = NodeKind::collective;  // with data-parallel ranks, of which the graph has one
+    } else if (action.kind == ActionKind::clip_gradients) {
+      if (clip_ != no_node) return clip_;
+      set_clip(node);
     } else if (is_send(action.kind)) {
       return no_node;
     } else {
@@ -167,6 +126,7 @@ class GraphBuilder {
     const auto id = static_cast<NodeId>(graph_.nodes.size());
     graph_.nodes.push_back(node);
     if (is_reduction(action.kind)) reduction_of(action) = id;
+    if (action.kind == ActionKind::clip_gradients) clip_ = id;
     if (occupies_rank(node)) graph_.rank_order[rank].push_back(id);
     return id;
   }
@@ -198,20 +158,38 @@ class GraphBuilder {
     node.peer = tied ? schedule_.rank_of_stage.back() : rank_in_replica(schedule_, 1, node.action.stage);
   }
 
+  // One of all ranks; a rank alone has only its copies, of which this graph has one.
+  void set_clip(Node& node) {
+    node.kind = NodeKind::collective;
+    if (schedule_.ranks == 1) return;
+    node.group = static_cast<std::int32_t>(graph_.groups.size());
+    node.flow = flow_index(graph_, {.latency = costs_.gradient_clipping});
+    std::vector<int>& ranks = graph_.groups.emplace_back();
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      if (!stages_of_rank(schedule_, rank).empty()) ranks.push_back(rank);
+    }
+  }
+
   void add_edge(NodeId from, NodeId to) { edges_.emplace_back(from, to); }
 
   void add_edges() {
     edges_.reserve(2 * graph_.nodes.size());
     std::int32_t position = 0;
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
-      NodeId previous = no_node;   // that occupied the rank
-      NodeId reduction = no_node;  // that the rank's next optimizer step waits for
-      NodeId gathering = no_node;  // of weights, the last
+      NodeId previous = no_node;       // that occupied the rank
+      NodeId reduction = no_node;      // that the rank's next optimizer step waits for
+      NodeId gathering = no_node;      // of weights, the last
+      std::vector<NodeId> reductions;  // all of them
       for (const Action& action : schedule_.actions[rank]) {
         const NodeId node = node_at_[static_cast<std::size_t>(position++)];
         if (is_reduction(action.kind)) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");
           if (previous != no_node) add_edge(previous, node);
+          reduction = node;
+          reductions.push_back(node);
+        } else if (action.kind == ActionKind::clip_gradients) {
+          if (previous != no_node) add_edge(previous, node);
+          for (const NodeId each : reductions) add_edge(each, node);
           reduction = node;
         } else if (action.kind == ActionKind::unshard) {
           if (previous != no_node) add_edge(previous, node);
@@ -368,6 +346,7 @@ class GraphBuilder {
   ExchangeSteps steps_;
   std::vector<ExchangedMessage> exchanged_;  // of synchronous exchanges
   NodeId tied_ = no_node;
+  NodeId clip_ = no_node;
   std::vector<NodeId> reduction_of_stage_;  // of the replicas' gradients
 };
 

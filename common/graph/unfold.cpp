@@ -102,7 +102,7 @@ class Unfolder {
       if (action.kind != NodeKind::compute || action.duration.value <= 0) continue;
       for (const auto next : successors(folded_, id)) {
         const Node& node = folded_.nodes[next];
-        if (!is_folded(node) || node.action.kind == ActionKind::unshard) continue;
+        if (!is_folded(node) || node.action.kind != ActionKind::reduce_gradient) continue;
         const std::vector<CollectivePlan>& reduction = of_stage(node.action).reduction;
         const Seconds whole = time_of(reduction);
         const double tolerance = equal * whole.value;
@@ -130,6 +130,7 @@ class Unfolder {
 
   void add_node(NodeId id) {
     const Node& node = folded_.nodes[id];
+    if (node.action.kind == ActionKind::clip_gradients) return add_clip(id);
     if (is_folded(node)) return add_collective(id);
     if (occupies_rank(node)) return add_action(id);
     if (!has_stage_data(layout_)) return add_pairs(id);
@@ -239,6 +240,20 @@ class Unfolder {
         add_copy(id, rank, only, only);
       }
     }
+  }
+
+  // Of all ranks, whose norms go into one.
+  void add_clip(NodeId id) {
+    Node node = folded_.nodes[id];
+    node.rank = 0;
+    if (ranks(layout_) > 1) {
+      node.group = static_cast<std::int32_t>(result_.graph.groups.size());
+      node.flow = flow_index(result_.graph, {.latency = node.duration});
+      result_.graph.groups.emplace_back();
+      for (int rank = 0; rank < ranks(layout_); ++rank) result_.graph.groups.back().push_back(rank);
+    }
+    const NodeId only = nodes_.emit(node);
+    for (int rank = 0; rank < ranks(layout_); ++rank) add_copy(id, rank, only, only);
   }
 
   // What the next part of a group waits for: of each rank what it computed last, and the collective of all.

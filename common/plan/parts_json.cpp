@@ -101,6 +101,10 @@ static void fields(Archive& archive, Training& x) {
   archive("recompute", x.recompute);
   archive("optimizer", x.optimizer);
   archive("learning_rate", x.learning_rate);
+  std::optional<double> clipping;  // a key of plans that clip alone
+  if (x.gradient_clipping > 0) clipping = x.gradient_clipping;
+  archive("gradient_clipping", clipping);
+  x.gradient_clipping = clipping.value_or(0);
   archive("seed", x.seed);
   archive("lora", x.lora);
 }
@@ -177,6 +181,10 @@ Training training_from_json(const JsonValue& value) {
   const JsonValue rate = value.at("learning_rate");
   if (!(training.learning_rate >= 0 && training.learning_rate <= most_learning_rate)) {
     rate.fail("is " + excerpt(to_line(rate.raw())) + ", expected a number from 0 to 1e6");
+  }
+  if (!(training.gradient_clipping >= 0 && training.gradient_clipping <= most_gradient_norm)) {
+    const JsonValue norm = value.at("gradient_clipping");
+    norm.fail("is " + excerpt(to_line(norm.raw())) + ", expected a number from 0 to 1e9");
   }
   (void)value.at("seed").integer(0, largest_seed);
   const bool counted = training.recompute.mode == RecomputeMode::first_layers ||

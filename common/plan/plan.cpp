@@ -49,6 +49,7 @@ Schedule lowered_schedule(const Plan& plan) {
   return lower(plan.schedule, {.optimizer = true,
                                .data_parallel = plan.layout.data.degree > 1,
                                .sharded_states = state_shards(plan.layout) > 1,
+                               .clips_gradients = plan.training.gradient_clipping > 0,
                                .tied_embeddings = trains_tied_table(plan)});
 }
 

@@ -10,6 +10,7 @@
 #include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/placement/weight_rule.hpp"
+#include "common/plan/gradient_clipping.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/reductions.hpp"
@@ -192,6 +193,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .hidden_in_pairs = software.hidden_in_pairs,
                       .provenance = provenance(scenario),
                       .transport = {}};
+  costs.gradient_clipping = clipping_time(plan);
   if (plan.schedule.slice_tokens.empty()) {
     set_links(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
   } else {

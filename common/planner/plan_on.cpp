@@ -12,6 +12,7 @@
 #include "common/layout/message_shares.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/cut_problem.hpp"
+#include "common/plan/gradient_clipping.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -214,6 +215,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
   }
   require_stage_data_possible(plan, asked);
   require_sharding_possible(plan);
+  require_clipping_possible(plan);
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
   if (splits_backward(plan.schedule)) scenario.software.exchange = PipelineExchange::asynchronous;

@@ -72,6 +72,15 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
     };
     add();
     if (node.kind != NodeKind::collective || is_folded(node)) continue;
+    if (node.action.kind == ActionKind::clip_gradients) {
+      const std::vector<int>& all = graph.groups[static_cast<std::size_t>(node.group)];
+      for (auto rank = all.begin() + 1; rank != all.end(); ++rank) {
+        event.rank = *rank;
+        event.action = clip_of(lowered, *rank);
+        add();
+      }
+      continue;
+    }
     // The second rank of the pair takes part with its own action.
     std::swap(event.rank, event.peer);
     event.action = other_half(event.action, stages(lowered));

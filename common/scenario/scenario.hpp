@@ -27,6 +27,7 @@ struct Recompute {
 
 // What files may say: a seed is exact as a double.
 inline constexpr double most_learning_rate = 1e6;
+inline constexpr double most_gradient_norm = 1e9;
 inline constexpr std::int64_t largest_seed = std::int64_t{1} << 53;
 
 // Batches are counted in sequences.
@@ -38,6 +39,9 @@ struct Training {
   Recompute recompute = {};
   Optimizer optimizer = Optimizer::adam;
   double learning_rate = 1e-3;
+  // The gradient of the whole model is scaled down to this norm where it is longer (arXiv 1211.5063, algorithm 1;
+  // torch's clip_grad_norm_); 0: never.
+  double gradient_clipping = 0;
   std::uint64_t seed = 1;
   std::optional<Lora> lora = {};  // none: all parameters are trained
   bool operator==(const Training&) const = default;

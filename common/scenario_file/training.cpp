@@ -104,7 +104,7 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   InputErrors errors;
   errors.attempt([&] {
     block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate",
-                      "seed", "lora"});
+                      "gradient_clipping", "seed", "lora"});
   });
   if (!block.is_map()) errors.throw_if_any();
   result.sequence = block.find("sequence");
@@ -125,6 +125,8 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   });
   read("learning_rate",
        [&](const YamlValue& value) { result.training.learning_rate = value.number(0, most_learning_rate); });
+  read("gradient_clipping",
+       [&](const YamlValue& value) { result.training.gradient_clipping = value.number(0, most_gradient_norm); });
   read("seed", [&](const YamlValue& value) {
     result.training.seed = static_cast<std::uint64_t>(value.integer(0, largest_seed));
   });

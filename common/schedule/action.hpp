@@ -27,6 +27,7 @@ enum class ActionKind : std::uint8_t {
   reduce_gradient,   // REDUCE_GRAD: sum of a stage's gradients over the ranks that hold a replica of it
   unshard,           // UNSHARD: gathers a stage's weights, of which each data-parallel rank has updated a part
   reshard,           // RESHARD
+  clip_gradients,    // CLIP: all ranks find the norm of the whole gradient; each names the first stage that it holds
   optimizer_step,    // STEP; with several updates a step: STEP0, STEP1, … count them
 };
 
@@ -39,7 +40,7 @@ inline constexpr std::int32_t no_microbatch = -1;
 struct Action {
   ActionKind kind = ActionKind::forward;
   std::int32_t stage = 0;
-  std::int32_t microbatch = no_microbatch;  // none for REDUCE_*, UNSHARD, RESHARD; of STEP the update, or none
+  std::int32_t microbatch = no_microbatch;  // none for REDUCE_*, UNSHARD, RESHARD, CLIP; of STEP the update, or none
 
   friend auto operator<=>(const Action&, const Action&) = default;
 };

@@ -68,22 +68,28 @@ std::vector<PlacedReceive> place_receives(const Schedule& schedule, const Action
 }
 
 // STEP of every stage of the rank, tied stages last, each after its REDUCE_TIED; with two replicas after its
-// REDUCE_GRAD. Stages ascend on all ranks, so that no two wait for each other.
+// REDUCE_GRAD. Stages ascend on all ranks, so that no two wait for each other. Where gradients are clipped all steps
+// wait for CLIP, and that for all reductions.
 void append_steps(const Schedule& schedule, int rank, const LoweringOptions& options, std::vector<Action>& list) {
   const int last = stages(schedule) - 1;
   const bool reduced = options.tied_embeddings && ends_on_two_ranks(schedule);
   const auto is_tied = [&](int stage) { return reduced && (stage == 0 || stage == last); };
+  std::vector<Action> steps;
   for (const bool tied : {false, true}) {
     for (int stage = 0; stage <= last; ++stage) {
       if (!holds(schedule, rank, stage) || is_tied(stage) != tied) continue;
       if (tied) list.push_back({ActionKind::reduce_tied, stage, no_microbatch});
       if (replicas(schedule) == 2 || options.data_parallel)
         list.push_back({ActionKind::reduce_gradient, stage, no_microbatch});
-      if (options.optimizer) list.push_back({ActionKind::optimizer_step, stage, no_microbatch});
+      if (!options.optimizer) continue;
+      (options.clips_gradients ? steps : list).push_back({ActionKind::optimizer_step, stage, no_microbatch});
     }
   }
+  const std::vector<int> held = stages_of_rank(schedule, rank);
+  if (options.clips_gradients && !held.empty()) list.push_back(clip_of(schedule, rank));
+  list.insert(list.end(), steps.begin(), steps.end());
   if (!options.sharded_states) return;
-  for (const int stage : stages_of_rank(schedule, rank)) {
+  for (const int stage : held) {
     list.push_back({ActionKind::unshard, stage, no_microbatch});
   }
 }

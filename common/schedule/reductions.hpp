@@ -15,7 +15,7 @@ namespace plumb {
 
 // What a rank does together with others of a group, all at once.
 [[nodiscard]] constexpr bool is_collective(ActionKind kind) {
-  return is_reduction(kind) || kind == ActionKind::unshard;
+  return is_reduction(kind) || kind == ActionKind::unshard || kind == ActionKind::clip_gradients;
 }
 
 // The other rank's action: of a tied embedding each rank names its own stage, the first or the last; the ranks of two

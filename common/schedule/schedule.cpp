@@ -45,6 +45,12 @@ std::vector<int> stages_of_rank(const Schedule& schedule, int rank) {
   return held;
 }
 
+Action clip_of(const Schedule& schedule, int rank) {
+  int stage = 0;
+  while (stage + 1 < stages(schedule) && !holds(schedule, rank, stage)) ++stage;
+  return {ActionKind::clip_gradients, stage, no_microbatch};
+}
+
 int chunks_of_rank(const Schedule& schedule, int rank) {
   return std::max<int>(1, static_cast<int>(std::ranges::count(schedule.rank_of_stage, rank)));
 }

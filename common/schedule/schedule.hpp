@@ -100,6 +100,9 @@ struct Schedule {
 // The stages that a rank holds, in both replicas, ascending.
 [[nodiscard]] std::vector<int> stages_of_rank(const Schedule& schedule, int rank);
 
+// The CLIP of a rank that holds a stage.
+[[nodiscard]] Action clip_of(const Schedule& schedule, int rank);
+
 // How many stages a rank holds of one replica, at least 1: its share of a microbatch is so many chunks.
 [[nodiscard]] int chunks_of_rank(const Schedule& schedule, int rank);
 
@@ -132,6 +135,7 @@ struct LoweringOptions {
   bool optimizer = true;         // STEP per stage at the end of its rank's list, unless the schedule has its own
   bool data_parallel = false;    // REDUCE_GRAD before it, over the ranks that train the same stage on other data
   bool sharded_states = false;   // UNSHARD behind all STEPs: those ranks have updated a part of the weights each
+  bool clips_gradients = false;  // CLIP of each rank between its last reduction and its first STEP
   bool tied_embeddings = false;  // REDUCE_TIED before it, on the ranks of the first and last stage if these differ
 };
 

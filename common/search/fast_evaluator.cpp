@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/cut_problem.hpp"
+#include "common/plan/gradient_clipping.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/slice_tokens.hpp"
@@ -105,6 +106,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   if (needs_whole_plan()) return;
   plan_.schedule = structure_->placement;
   require_sharding_possible(plan_);
+  require_clipping_possible(plan_);
   plan_.boundary = plan_boundary(plan_);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   plan_.software.exchange = scenario_.software.exchange;
@@ -133,6 +135,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .recompute = recomputes_by_action(plan_),
       .data_parallel = plan_.layout.data.degree > 1,
       .sharded_states = state_shards(plan_.layout) > 1,
+      .clips = plan_.training.gradient_clipping > 0,
       .tied = trains_tied_table(plan_),
       .exchange = exchange_,
       .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};

@@ -26,6 +26,7 @@ struct StructureKey {
   bool recompute = false;  // by actions of its own
   bool data_parallel = false;
   bool sharded_states = false;
+  bool clips = false;
   bool tied = false;
   PipelineExchange exchange = PipelineExchange::asynchronous;  // asked for; the schedule may insist on asynchronous
   int ranks_per_machine = 0;                                   // where ports matter, else 0

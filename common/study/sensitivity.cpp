@@ -29,6 +29,7 @@ std::pair<Moved, std::string> class_of(const Node& node, const PipelineCosts& co
     case NodeKind::optimizer:
       return {Moved::stage, of_stage(letters(node.action.kind), node.action.stage)};
     case NodeKind::collective:
+      if (node.action.kind == ActionKind::clip_gradients) return {Moved::message, "norm of the gradient"};
       return {Moved::message, node.action.kind == ActionKind::reduce_tied
                                   ? std::string("reduction of the tied embedding")
                                   : of_stage("gradient reduction", node.action.stage)};

@@ -88,6 +88,7 @@ Track track_of(ActionKind kind) {
     case ActionKind::reduce_gradient:
     case ActionKind::unshard:
     case ActionKind::reshard:
+    case ActionKind::clip_gradients:
       return Track::collective;
     case ActionKind::send_forward:
     case ActionKind::send_backward:

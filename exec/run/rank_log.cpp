@@ -33,8 +33,9 @@ class Together {
     return {group(layout_, rank, MeshAxis::pipeline).front(), action};
   }
 
-  // Of a collective: two ranks of a lane, or all that train a stage on other data.
+  // Of a collective: two ranks of a lane, all that train a stage on other data, or all.
   [[nodiscard]] LaneAction collective(const Event& event) const {
+    if (event.action.kind == ActionKind::clip_gradients) return {0, {.kind = event.action.kind}};
     if (is_of_data_ranks(schedule_, event.action))
       return {group(layout_, event.rank, MeshAxis::data).front(), event.action};
     return in_lane(event.rank, name_of_both(event.action));

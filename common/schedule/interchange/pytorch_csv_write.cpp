@@ -92,6 +92,8 @@ void require_sayable(const Schedule& schedule, const CsvWriting& writing) {
           refuse(schedule, to_string(action) + ": PyTorch has no action for evictions to other ranks", use_json);
         case ActionKind::optimizer_step:
           refuse(schedule, to_string(action) + ": PyTorch has no action for optimizer steps", use_json);
+        case ActionKind::clip_gradients:
+          refuse(schedule, to_string(action) + ": PyTorch has no action for clipping gradients", use_json);
         case ActionKind::reduce_tied:
           refuse(schedule, to_string(action) + ": PyTorch has no action for tied embeddings", use_json);
         default:

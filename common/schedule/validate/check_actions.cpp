@@ -21,7 +21,7 @@ std::string message_fault(const Schedule& schedule, const Action& action) {
   return "";
 }
 
-std::string malformed_because(const Schedule& schedule, const Action& action) {
+std::string malformed_because(const Schedule& schedule, int rank, const Action& action) {
   if (!is_built(action.kind)) return fmt::format("{} is planned and not built yet", letters(action.kind));
   if (!in_range(schedule, action)) {
     const bool update = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
@@ -31,6 +31,10 @@ std::string malformed_because(const Schedule& schedule, const Action& action) {
   if (is_send(action.kind) || is_receive(action.kind)) return message_fault(schedule, action);
   if (action.kind == ActionKind::reduce_tied && action.stage != 0 && action.stage + 1 != stages(schedule)) {
     return "only the first and the last stage can be tied";
+  }
+  if (action.kind == ActionKind::clip_gradients && holds(schedule, rank, action.stage) &&
+      action != clip_of(schedule, rank)) {
+    return fmt::format("it stands once on a rank and names its first stage: {}", to_string(clip_of(schedule, rank)));
   }
   return "";
 }
@@ -51,7 +55,7 @@ std::string holders(const Schedule& schedule, int stage) {
 }
 
 void check_action(ScheduleChecks& checks, int rank, const Action& action, std::int32_t position) {
-  const std::string fault = malformed_because(checks.schedule, action);
+  const std::string fault = malformed_because(checks.schedule, rank, action);
   if (!fault.empty()) {
     checks.report(Kind::malformed, {rank}, {action}, fmt::format("rank {}: {}: {}", rank, to_string(action), fault));
     return;
@@ -162,6 +166,22 @@ void check_ends(ScheduleChecks& checks, ActionKind kind, std::string_view expect
   });
 }
 
+// If one rank clips, all do.
+void check_clips(ScheduleChecks& checks) {
+  const Schedule& schedule = checks.schedule;
+  std::vector<int> without;
+  bool any = false;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    if (stages_of_rank(schedule, rank).empty()) continue;
+    const Action clip = clip_of(schedule, rank);
+    const bool clips = checks.end_position(clip.kind, checks.replica_on(rank, clip.stage), clip.stage) != nowhere;
+    any |= clips;
+    if (!clips) without.push_back(rank);
+  }
+  if (!any) return;
+  for (const int rank : without) report_missing(checks, rank, clip_of(schedule, rank), ", but other ranks clip theirs");
+}
+
 }  // namespace
 
 void check_each_action(ScheduleChecks& checks) {
@@ -184,6 +204,7 @@ void check_completeness(ScheduleChecks& checks) {
   check_ends(checks, ActionKind::optimizer_step, ", but other stages step");
   check_ends(checks, ActionKind::reduce_gradient, ", but other stages sum theirs");
   check_ends(checks, ActionKind::unshard, ", but other stages gather theirs");
+  check_clips(checks);
   const int last = stages(checks.schedule) - 1;
   const bool first_tied = checks.end_position(ActionKind::reduce_tied, 0, 0) != nowhere;
   const bool last_tied = checks.end_position(ActionKind::reduce_tied, 0, last) != nowhere;

@@ -58,16 +58,21 @@ class OrderCheck {
     require({ActionKind::receive_backward, stage, k}, gradient);
   }
 
-  // The last weight gradient of a stage comes before its reductions, those before its step, and that before its weights
-  // are gathered.
+  // The last weight gradient of a stage comes before its reductions, those before its rank's CLIP, that before its
+  // step, and that before its weights are gathered.
   void check_end(int replica, int stage) {
     const int rank = rank_in_replica(schedule_, replica, stage);
     const Action step{ActionKind::optimizer_step, stage, no_microbatch};
     const std::int32_t step_at = checks_.end_position(ActionKind::optimizer_step, replica, stage);
+    const Action clip = clip_of(schedule_, rank);
+    const std::int32_t clipped_at = checks_.end_position(clip.kind, checks_.replica_on(rank, clip.stage), clip.stage);
+    require(rank, clip, clipped_at, step, step_at);
+    require_gradients(replica, stage, 0, schedule_.microbatches, clip, clipped_at);
     for (const ActionKind kind : {ActionKind::reduce_tied, ActionKind::reduce_gradient}) {
       const Action reduction{kind, stage, no_microbatch};
       const std::int32_t reduced_at = checks_.end_position(kind, replica, stage);
       require(rank, reduction, reduced_at, step, step_at);
+      require(rank, reduction, reduced_at, clip, clipped_at);
       require_gradients(replica, stage, 0, schedule_.microbatches, reduction, reduced_at);
     }
     require_gradients(replica, stage, 0, schedule_.microbatches, step, step_at);

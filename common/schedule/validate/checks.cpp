@@ -11,6 +11,7 @@ ScheduleChecks::ScheduleChecks(const Schedule& checked)
   tied_.assign(held, nowhere);
   reduced_.assign(held, nowhere);
   gathered_.assign(held, nowhere);
+  clipped_.assign(held, nowhere);
 }
 
 int ScheduleChecks::replica_on(int rank, int stage) const {
@@ -33,6 +34,7 @@ std::int32_t& ScheduleChecks::end_position(ActionKind kind, int replica, int sta
   if (kind == ActionKind::reduce_tied) return tied_[place];
   if (kind == ActionKind::reduce_gradient) return reduced_[place];
   if (kind == ActionKind::unshard) return gathered_[place];
+  if (kind == ActionKind::clip_gradients) return clipped_[place];
   return steps_[place * static_cast<std::size_t>(std::max(1, updates(schedule))) + static_cast<std::size_t>(update)];
 }
 

@@ -35,8 +35,8 @@ struct ScheduleChecks {
     return {full ? ActionKind::backward : ActionKind::input_gradient, stage, microbatch};
   }
 
-  // Where STEP, REDUCE_TIED, REDUCE_GRAD or UNSHARD of a replica's stage stands on its rank, or `nowhere`. `update` of
-  // a numbered STEP, else 0.
+  // Where STEP, REDUCE_TIED, REDUCE_GRAD, UNSHARD or CLIP of a replica's stage stands on its rank, or `nowhere`.
+  // `update` of a numbered STEP, else 0.
   [[nodiscard]] std::int32_t& end_position(ActionKind kind, int replica, int stage, int update = 0);
 
   void report(ScheduleProblem::Kind kind, std::vector<int> ranks, std::vector<Action> actions, std::string text) {
@@ -48,6 +48,7 @@ struct ScheduleChecks {
   std::vector<std::int32_t> tied_;     // by replica and stage
   std::vector<std::int32_t> reduced_;  // by replica and stage
   std::vector<std::int32_t> gathered_;
+  std::vector<std::int32_t> clipped_;
 };
 
 // In the order in which `validate` calls them.

@@ -46,6 +46,7 @@ std::string_view colour_class(ActionKind kind) {
     case ActionKind::reduce_tied:
     case ActionKind::reduce_gradient:
     case ActionKind::unshard:
+    case ActionKind::clip_gradients:
       return "reduction";
     default:
       return "message";

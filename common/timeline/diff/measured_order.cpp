@@ -44,6 +44,7 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
     result.schedule = lower(result.schedule, {.optimizer = has_action(lowered, ActionKind::optimizer_step),
                                               .data_parallel = has_action(lowered, ActionKind::reduce_gradient),
                                               .sharded_states = has_action(lowered, ActionKind::unshard),
+                                              .clips_gradients = has_action(lowered, ActionKind::clip_gradients),
                                               .tied_embeddings = has_action(lowered, ActionKind::reduce_tied)});
   }
   return result;

@@ -35,6 +35,14 @@ class EventIndex {
     return found != events_.end() && key(**found) == std::tuple(rank, action) ? *found : nullptr;
   }
 
+  // The rank's first of a kind.
+  [[nodiscard]] const Event* find(int rank, ActionKind kind) const {
+    const auto found = std::lower_bound(
+        events_.begin(), events_.end(), std::tuple(rank, kind),
+        [](const Event* event, const auto& wanted) { return std::tuple(event->rank, event->action.kind) < wanted; });
+    return found != events_.end() && (*found)->rank == rank && (*found)->action.kind == kind ? *found : nullptr;
+  }
+
  private:
   static std::tuple<int, Action> key(const Event& event) { return {event.rank, event.action}; }
 
@@ -111,7 +119,8 @@ Interval group_collective(const EventIndex& events, const Node& node, const std:
   Interval whole;
   for (Node of_rank = node; const int rank : ranks) {
     of_rank.rank = rank;
-    const Event* event = events.find(rank, node.action);
+    const bool clips = node.action.kind == ActionKind::clip_gradients;  // of which each rank names a stage of its own
+    const Event* event = clips ? events.find(rank, node.action.kind) : events.find(rank, node.action);
     if (event == nullptr) throw_missing(of_rank);
     whole.start = std::max(whole.start, event->start);
     whole.end = std::max(whole.end, event->end);

@@ -25,6 +25,7 @@ struct LayoutCase {
   bool tied = false;
   std::string sharding = "none";
   std::string order = "tensor, data, pipeline";
+  std::string training = "";  // more of the training
 };
 
 inline Plan plan_of(const LayoutCase& c) {
@@ -35,7 +36,7 @@ inline Plan plan_of(const LayoutCase& c) {
       ", ranks: " + text(c.pipeline * c.tensor * c.data) + c.network +
       "}\n"
       "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
-      text(c.batch * c.data) + ", recompute: " + c.recompute +
+      text(c.batch * c.data) + ", recompute: " + c.recompute + c.training +
       "}\n"
       "layout: {order: [" +
       c.order + "], pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) + ", sequence_parallel: " +
