@@ -132,7 +132,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .overlap = shape.overlap,
       .recompute = recomputes_by_action(plan_),
       .data_parallel = plan_.layout.data.degree > 1,
-      .sharded_states = state_shards(plan_.layout) > 1,
+      .gathering = weight_gathering(plan_.layout),
       .tied = trains_tied_table(plan_),
       .exchange = exchange_,
       .ranks_per_machine = ports ? pipeline_ranks_per_machine(plan_.layout, plan_.cluster.machine) : 1};

@@ -58,8 +58,8 @@ class OrderCheck {
     require({ActionKind::receive_backward, stage, k}, gradient);
   }
 
-  // The last weight gradient of a stage comes before its reductions, those before its step, and that before its weights
-  // are gathered.
+  // The last weight gradient of a stage comes before its reductions, those before its step, and that before its updated
+  // weights are gathered.
   void check_end(int replica, int stage) {
     const int rank = rank_in_replica(schedule_, replica, stage);
     const Action step{ActionKind::optimizer_step, stage, no_microbatch};
@@ -71,6 +71,7 @@ class OrderCheck {
       require_gradients(replica, stage, 0, schedule_.microbatches, reduction, reduced_at);
     }
     require_gradients(replica, stage, 0, schedule_.microbatches, step, step_at);
+    if (checks_.gathers_first(replica, stage)) return;
     const std::int32_t gathered_at = checks_.end_position(ActionKind::unshard, replica, stage);
     require(rank, step, step_at, {ActionKind::unshard, stage, no_microbatch}, gathered_at);
   }
