@@ -178,7 +178,7 @@ class GraphBuilder {
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
       NodeId previous = no_node;       // that occupied the rank
       NodeId reduction = no_node;      // that the rank's next optimizer step waits for
-      NodeId gathering = no_node;      // of weights, the last
+      NodeId gathering = no_node;      // of weights, the last, that nothing behind it has waited for
       std::vector<NodeId> reductions;  // all of them
       for (const Action& action : schedule_.actions[rank]) {
         const NodeId node = node_at_[static_cast<std::size_t>(position++)];
@@ -201,6 +201,7 @@ class GraphBuilder {
           add_eviction(rank, action, previous);
         } else if (node != no_node) {
           if (previous != no_node) add_edge(previous, node);
+          if (gathering != no_node) add_edge(std::exchange(gathering, no_node), node);
           if (is_compute(action.kind)) add_input(rank, action, position - 1, previous);
           if (action.kind == ActionKind::optimizer_step && reduction != no_node) {
             add_edge(std::exchange(reduction, no_node), node);

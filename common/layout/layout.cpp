@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/base/error.hpp"
+#include "common/layout/sharding.hpp"
 
 namespace plumb {
 namespace {
@@ -104,6 +105,7 @@ void require_consistent(const Layout& layout) {
   }
   (void)as_ranks(rank_product(layout));
   require_stage_data(layout);
+  require_consistent_sharding(layout);
 }
 
 int ranks(const Layout& layout) {
@@ -205,6 +207,12 @@ bool shards_weights(const Layout& layout) {
   return state_shards(layout) > 1 && layout.data.sharding >= Sharding::zero3;
 }
 
+bool gathers_in_actions(const Layout& layout) { return shards_weights(layout) && layout.data.reshard_after_forward; }
+
+bool reduces_in_actions(const Layout& layout) {
+  return state_shards(layout) > 1 && layout.data.reduces_each_microbatch;
+}
+
 std::vector<int> shard_group(const Layout& layout, int rank) {
   const std::vector<int> all = group(layout, rank, MeshAxis::data);
   if (layout.data.sharding != Sharding::hsdp) return all;
@@ -253,6 +261,9 @@ std::string describe(const Layout& layout) {
     }
   }
   if (state_shards(layout) > 1) text += "·" + sharding_names()[static_cast<std::size_t>(layout.data.sharding)];
+  if (state_shards(layout) > 1 && layout.data.sharding == Sharding::hsdp) {
+    text += std::to_string(layout.data.shard) + "x" + std::to_string(layout.data.replicate);
+  }
   return text.empty() ? "single" : text;
 }
 

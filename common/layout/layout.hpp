@@ -70,7 +70,8 @@ struct Layout {
 [[nodiscard]] std::string_view axis_name(MeshAxis axis);
 
 // Throws InputError unless the order names every axis once, every degree is at least 1 and the ranks fit an int; data
-// degrees by stage as above: one for each rank of the pipeline, not all alike, the pipeline outermost.
+// degrees by stage as above: one for each rank of the pipeline, not all alike, the pipeline outermost; sharding as
+// require_consistent_sharding of common/layout/sharding.hpp says.
 void require_consistent(const Layout& layout);
 
 // The product of the degrees, each at least 1, also where it fits no int; the largest 64-bit number stands for all that
@@ -86,6 +87,9 @@ void require_consistent(const Layout& layout);
 // Whether they share out the weights, too (ZeRO, arXiv 1910.02054, section 5.3; FSDP, arXiv 2304.11277): zero3, fsdp,
 // hsdp.
 [[nodiscard]] bool shards_weights(const Layout& layout);
+// Of these, whether each action gathers them for itself; and of zero2 and these, whether each W or B reduces gradients.
+[[nodiscard]] bool gathers_in_actions(const Layout& layout);
+[[nodiscard]] bool reduces_in_actions(const Layout& layout);
 // Among how many the sequences of a batch are divided: the data and expert degrees.
 [[nodiscard]] std::int64_t batch_shards(const Layout& layout);
 
@@ -115,13 +119,13 @@ using MeshCoordinates = std::array<int, 5>;
 // data degrees by stage those that there are.
 [[nodiscard]] std::vector<int> group(const Layout& layout, int rank, MeshAxis axis);
 
-// The rank's data-parallel ranks, ascending, that share one copy of the states with it: all of them, but for hsdp `shard`
-// neighbours on the data axis; and those that have the same part in other copies: itself alone, but for hsdp.
+// The rank's data-parallel ranks, ascending, that share one copy of the states with it: all of them, but for hsdp
+// `shard` neighbours on the data axis; and those that have the same part in other copies: itself alone, but for hsdp.
 [[nodiscard]] std::vector<int> shard_group(const Layout& layout, int rank);
 [[nodiscard]] std::vector<int> replicate_group(const Layout& layout, int rank);
 
 // "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "dp8·zero1" where states are shared out,
-// "single" if there is none.
+// "dp8·hsdp4x2" with HSDP's own two degrees, "single" if there is none.
 [[nodiscard]] std::string describe(const Layout& layout);
 
 }  // namespace plumb

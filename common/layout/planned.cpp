@@ -15,7 +15,6 @@ std::string name_in(const std::vector<std::string>& names, auto value) {
 
 std::optional<PlannedKey> planned_key(const Layout& layout) {
   const TensorLayout& tensor = layout.tensor;
-  const DataLayout& data = layout.data;
   if (tensor.kind != TensorKind::one_d) {
     return planned({"tensor", "kind"}, "tensor parallelism of kind " + name_in(tensor_kind_names(), tensor.kind),
                    "kind: 1d");
@@ -25,14 +24,6 @@ std::optional<PlannedKey> planned_key(const Layout& layout) {
   }
   if (tensor.asynchronous) {
     return planned({"tensor", "asynchronous"}, "tensor.asynchronous", "asynchronous: false");
-  }
-  const std::string shardings = "sharding: zero1, or none";
-  if (data.sharding > Sharding::zero1) {
-    return planned({"data", "sharding"}, "sharding " + name_in(sharding_names(), data.sharding), shardings);
-  }
-  if (data.shard != 1) return planned({"data", "shard"}, "sharding of states by shard and replicate", shardings);
-  if (data.replicate != 1) {
-    return planned({"data", "replicate"}, "sharding of states by shard and replicate", shardings);
   }
   for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;

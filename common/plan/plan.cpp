@@ -45,12 +45,18 @@ bool trains_tied_table(const Plan& plan) { return plan.model.tied_embeddings && 
 
 bool tied_over_ranks(const Plan& plan) { return trains_tied_table(plan) && ends_on_two_ranks(plan.schedule); }
 
+WeightGathering weight_gathering(const Layout& layout) {
+  if (state_shards(layout) == 1) return WeightGathering::none;
+  if (!shards_weights(layout)) return WeightGathering::behind_steps;
+  return gathers_in_actions(layout) ? WeightGathering::none : WeightGathering::before_forward;
+}
+
 Schedule lowered_schedule(const Plan& plan) {
   return lower(plan.schedule, {.optimizer = true,
                                .data_parallel = plan.layout.data.degree > 1,
-                               .sharded_states = state_shards(plan.layout) > 1,
                                .clips_gradients = plan.training.gradient_clipping > 0,
-                               .tied_embeddings = trains_tied_table(plan)});
+                               .tied_embeddings = trains_tied_table(plan),
+                               .gathering = weight_gathering(plan.layout)});
 }
 
 std::string plan_digest(const Plan& plan) {

@@ -63,6 +63,9 @@ struct Plan {
 // True if two ranks hold the tied embedding's table and exchange its gradients.
 [[nodiscard]] bool tied_over_ranks(const Plan& plan);
 
+// When UNSHARD gathers the weights of its stages; none also where each action gathers them for itself.
+[[nodiscard]] WeightGathering weight_gathering(const Layout& layout);
+
 // The plan's schedule with transfers, tied reductions and optimizer steps: what both halves run.
 [[nodiscard]] Schedule lowered_schedule(const Plan& plan);
 

@@ -226,6 +226,11 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
   } catch (const InputError& error) {
     file.at("schedule").fail(error.problem(), error.hint());
   }
+  try {
+    require_sharding_possible(plan);
+  } catch (const InputError& error) {
+    file.at("layout").fail(error.problem(), error.hint());
+  }
 }
 
 }  // namespace

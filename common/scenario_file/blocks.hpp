@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/document/yaml.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/scenario/scenario.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 
@@ -61,6 +62,19 @@ struct LayoutChoices {
 };
 [[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
                                          ClusterBlock& cluster);
+
+// `sharding`, `reshard_after_forward` and `reduce` of a `data` block.
+struct ShardingBlock {
+  Sharding kind = Sharding::none;
+  ShardingAsked asked = {};
+  std::optional<YamlValue> place = {};  // of `sharding`
+};
+[[nodiscard]] ShardingBlock read_sharding(const YamlValue& data);
+// As many as hsdp's degrees say. Fails where they are too many.
+[[nodiscard]] int ranks_of(const ShardingBlock& block);
+// Of a layout whose degrees are settled; of several those that hsdp's degrees fit. Fails where none is left.
+[[nodiscard]] Layout settled_sharding(const Layout& layout, const ShardingBlock& block);
+[[nodiscard]] std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const ShardingBlock& block);
 
 // What schedules have to agree with.
 struct ScheduleBounds {

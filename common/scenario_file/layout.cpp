@@ -60,6 +60,7 @@ struct LayoutBlock {
   std::optional<YamlValue> tensor_place = {};
   std::vector<int> by_stage = {};  // data degrees
   bool by_stage_open = false;
+  ShardingBlock sharding = {};
   std::optional<YamlValue> by_stage_place = {};
   [[nodiscard]] bool open() const {
     return pipeline.open() || tensor.open() || data.open() || sequence_parallel.size() > 1 || any_order;
@@ -124,16 +125,10 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
 }
 
-void read_sharding(const YamlValue& value, DataLayout& data) {
-  const auto kind_of = [](const YamlValue& kind) { return static_cast<Sharding>(kind.choice(sharding_names())); };
-  if (!value.is_map()) {
-    data.sharding = kind_of(value);
-    return;
-  }
-  value.check_keys({"kind", "shard", "replicate"});
-  if (const auto kind = value.find("kind")) data.sharding = kind_of(*kind);
-  if (const auto shard = value.find("shard")) data.shard = read_degree(*shard);
-  if (const auto replicate = value.find("replicate")) data.replicate = read_degree(*replicate);
+[[noreturn]] void refuse_stage_data(const YamlValue& by_stage, Sharding sharding) {
+  by_stage.fail("sharding " + sharding_names()[static_cast<std::size_t>(sharding)] +
+                    " cannot be planned yet with stages of different data degrees",
+                "data: {degree: …} without by_stage, or sharding: none");
 }
 
 void read_data(const YamlValue& block, LayoutBlock& result) {
@@ -142,15 +137,21 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
     return;
   }
   require_block(block, "data", "degree");
-  block.check_keys({"degree", "by_stage", "sharding"});
-  if (const auto degree = block.find("degree")) {
-    result.data = read_degrees(*degree, result.layout.data.degree);
+  block.check_keys({"degree", "by_stage", "sharding", "reshard_after_forward", "reduce"});
+  result.sharding = read_sharding(block);
+  DataLayout& data = result.layout.data;
+  data.sharding = result.sharding.kind;
+  const auto degree = block.find("degree");
+  if (degree) {
+    result.data = read_degrees(*degree, data.degree);
+  } else if (data.sharding == Sharding::hsdp) {
+    data.degree = ranks_of(result.sharding);
   }
   if (const auto by_stage = block.find("by_stage")) {
-    if (block.find("degree")) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
+    if (degree) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
+    if (data.sharding != Sharding::none) refuse_stage_data(*by_stage, data.sharding);
     read_by_stage(*by_stage, result);
   }
-  if (const auto sharding = block.find("sharding")) read_sharding(*sharding, result.layout.data);
 }
 
 // Axes that the list leaves out follow outside of it; they have degree one.
@@ -337,6 +338,7 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
                "the product of the degrees must be " + std::to_string(cluster.ranks) +
                    ": let one of them be auto, or change the cluster's ranks or nodes");
   }
+  layouts = settled_sharding(layouts, block.sharding);
   if (cluster.machine.device.type == DeviceType::cpu) {
     cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
   }
@@ -361,7 +363,7 @@ LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>
   }
   const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
   settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
-  return {.layouts = {block.layout}, .tensor_place = block.tensor_place};
+  return {.layouts = {settled_sharding(block.layout, block.sharding)}, .tensor_place = block.tensor_place};
 }
 
 }  // namespace plumb

@@ -25,11 +25,15 @@ enum class ActionKind : std::uint8_t {
   load,              // LOAD: and back; in both lists as well
   reduce_tied,       // REDUCE_TIED: sum of the tied embedding's gradients over the ranks of the first and last stage
   reduce_gradient,   // REDUCE_GRAD: sum of a stage's gradients over the ranks that hold a replica of it
-  unshard,           // UNSHARD: gathers a stage's weights, of which each data-parallel rank has updated a part
+  unshard,           // UNSHARD: gathers a stage's weights, of which each data-parallel rank has or updates a part
   reshard,           // RESHARD
   clip_gradients,    // CLIP: all ranks find the norm of the whole gradient; each names the first stage that it holds
   optimizer_step,    // STEP; with several updates a step: STEP0, STEP1, … count them
 };
+
+// When UNSHARD gathers a stage's weights: of ranks that keep a part of them before the stage's first F, of ranks that
+// have updated a part each behind all STEPs of the rank (FSDP without resharding; ZeRO-1 and ZeRO-2).
+enum class WeightGathering : std::uint8_t { none, before_forward, behind_steps };
 
 // The kinds that compute, each at the place of its own number.
 inline constexpr std::array compute_kinds{ActionKind::forward, ActionKind::backward, ActionKind::input_gradient,

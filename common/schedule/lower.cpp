@@ -88,9 +88,20 @@ void append_steps(const Schedule& schedule, int rank, const LoweringOptions& opt
   const std::vector<int> held = stages_of_rank(schedule, rank);
   if (options.clips_gradients && !held.empty()) list.push_back(clip_of(schedule, rank));
   list.insert(list.end(), steps.begin(), steps.end());
-  if (!options.sharded_states) return;
+  if (options.gathering != WeightGathering::behind_steps) return;
   for (const int stage : held) {
     list.push_back({ActionKind::unshard, stage, no_microbatch});
+  }
+}
+
+// Before the first F of each stage of a rank that gathers its weights then: [at, end) are one action or an overlapped
+// pair. `gathered`: by stage, that have been.
+void append_gathering(const Action* at, const Action* end, std::vector<bool>& gathered, std::vector<Action>& list) {
+  for (; at != end; ++at) {
+    const auto stage = static_cast<std::size_t>(at->stage);
+    if (at->kind != ActionKind::forward || gathered[stage]) continue;
+    gathered[stage] = true;
+    list.push_back({ActionKind::unshard, at->stage, no_microbatch});
   }
 }
 
@@ -145,7 +156,10 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
       }
     };
     std::vector<Action> sends;
+    std::vector<bool> gathered(lowered.rank_of_stage.size(), options.gathering != WeightGathering::before_forward);
     for (const Action& action : compute_only.actions[rank]) {
+      // The message that F waits for may come while its weights are gathered.
+      append_gathering(&action, &action + (pairs.joins_next(position) ? 2 : 1), gathered, list);
       receive_up_to(position);
       list.push_back(action);
       if (makes_message(compute_only, action)) sends.push_back(message_of(compute_only, action).send);

@@ -31,6 +31,16 @@ namespace plumb {
   return reduction;
 }
 
+// Where a rank's list gathers weights: by the first UNSHARD of it.
+[[nodiscard]] inline WeightGathering gathering_of(const std::vector<Action>& list) {
+  for (const Action& action : list) {
+    if (action.kind == ActionKind::unshard) return WeightGathering::before_forward;
+    if (action.kind == ActionKind::optimizer_step) break;
+  }
+  const bool gathers = std::ranges::find(list, ActionKind::unshard, &Action::kind) != list.end();
+  return gathers ? WeightGathering::behind_steps : WeightGathering::none;
+}
+
 // Of each stage in a rank's list the last action that adds to its weights' gradients, W or B: in the order of the list.
 [[nodiscard]] inline std::vector<Action> last_weight_gradients(const std::vector<Action>& list) {
   std::vector<Action> last;

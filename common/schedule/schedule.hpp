@@ -134,9 +134,9 @@ struct Schedule {
 struct LoweringOptions {
   bool optimizer = true;         // STEP per stage at the end of its rank's list, unless the schedule has its own
   bool data_parallel = false;    // REDUCE_GRAD before it, over the ranks that train the same stage on other data
-  bool sharded_states = false;   // UNSHARD behind all STEPs: those ranks have updated a part of the weights each
   bool clips_gradients = false;  // CLIP of each rank between its last reduction and its first STEP
   bool tied_embeddings = false;  // REDUCE_TIED before it, on the ranks of the first and last stage if these differ
+  WeightGathering gathering = WeightGathering::none;  // UNSHARD, where that says
 };
 
 // Adds SEND directly after the producer (after the second of an overlapped pair) and RECV as late as its consumer

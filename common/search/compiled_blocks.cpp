@@ -115,10 +115,16 @@ class BlockFinder {
     return false;
   }
 
+  [[nodiscard]] bool is_before_forward(NodeId node) const {
+    const auto is_compute = [&](NodeId next) { return graph_.nodes[next].kind == NodeKind::compute; };
+    return std::ranges::any_of(successors(graph_, node), is_compute);
+  }
+
   void set_blocks() {
     block_.assign(graph_.nodes.size(), before_all);
     for (const NodeId node : graph_.topological_order) {
-      if (graph_.nodes[node].kind == NodeKind::collective) block_[node] = behind_all;  // once, at the end of the step
+      // Once, at the end of the step; but weights that are gathered before an F.
+      if (graph_.nodes[node].kind == NodeKind::collective && !is_before_forward(node)) block_[node] = behind_all;
       if (on_rank(node)) {
         const int shift = offset_[static_cast<std::size_t>(graph_.nodes[node].rank)];
         block_[node] = in_run(turn_[node]) ? turn_[node] + shift : turn_[node];

@@ -134,7 +134,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .overlap = shape.overlap,
       .recompute = recomputes_by_action(plan_),
       .data_parallel = plan_.layout.data.degree > 1,
-      .sharded_states = state_shards(plan_.layout) > 1,
+      .gathering = weight_gathering(plan_.layout),
       .clips = plan_.training.gradient_clipping > 0,
       .tied = trains_tied_table(plan_),
       .exchange = exchange_,

@@ -25,7 +25,7 @@ struct StructureKey {
   bool overlap = false;
   bool recompute = false;  // by actions of its own
   bool data_parallel = false;
-  bool sharded_states = false;
+  WeightGathering gathering = WeightGathering::none;
   bool clips = false;
   bool tied = false;
   PipelineExchange exchange = PipelineExchange::asynchronous;  // asked for; the schedule may insist on asynchronous

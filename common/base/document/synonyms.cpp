@@ -28,7 +28,8 @@ constexpr Synonym value_synonyms[] = {
     // … and gradient_checkpointing: true or false in Hugging Face.
     {"true", "full"},
     {"false", "none"},
-    // Sharding of data-parallel ranks: FSDP's strategies, DeepSpeed's stages.
+    // Sharding of data-parallel ranks: FSDP's strategies, DeepSpeed's stages, Megatron-FSDP's
+    // --data-parallel-sharding-strategy.
     {"ddp", "none"},
     {"no-shard", "none"},
     {"zero-0", "none"},
@@ -36,7 +37,12 @@ constexpr Synonym value_synonyms[] = {
     {"zero-2", "zero2"},
     {"zero-3", "zero3"},
     {"shard-grad-op", "zero2"},
+    {"optim", "zero1"},
+    {"optim-grads", "zero2"},
+    {"optim-grads-params", "zero3"},
     {"full-shard", "fsdp"},
+    {"fully-shard", "fsdp"},
+    {"fsdp2", "fsdp"},
     {"hybrid-shard", "hsdp"},
     // Axes of a mesh: Megatron-LM's order, DeviceMesh's names.
     {"tp", "tensor"},
@@ -103,6 +109,10 @@ constexpr Synonym key_synonyms[] = {
     {"dp", "data"},
     {"data-parallel-size", "data"},
     {"data-parallel-replicate-degree", "data"},
+    {"data-parallel-sharding-strategy", "sharding"},
+    {"sharding-strategy", "sharding"},
+    {"zero-stage", "sharding"},
+    {"fsdp-reshard-after-forward", "reshard_after_forward"},
     {"cp", "context"},
     {"context-parallel-size", "context"},
     {"ep", "expert"},

@@ -151,10 +151,11 @@ void check_ends(ScheduleChecks& checks, ActionKind kind, std::string_view expect
   if (kind == ActionKind::reduce_gradient && replicas(schedule) == 2) {
     any |= checks.end_position(ActionKind::optimizer_step, 0, 0) != nowhere;
   }
-  // What is gathered has been updated.
+  // What is gathered behind a forward has been updated.
   if (kind == ActionKind::optimizer_step) {
     for_all([&](int replica, int stage, int) {
-      any |= checks.end_position(ActionKind::unshard, replica, stage) != nowhere;
+      any |=
+          checks.end_position(ActionKind::unshard, replica, stage) != nowhere && !checks.gathers_first(replica, stage);
     });
   }
   if (!any) return;

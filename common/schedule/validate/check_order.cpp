@@ -59,7 +59,7 @@ class OrderCheck {
   }
 
   // The last weight gradient of a stage comes before its reductions, those before its rank's CLIP, that before its
-  // step, and that before its weights are gathered.
+  // step, and that before its updated weights are gathered.
   void check_end(int replica, int stage) {
     const int rank = rank_in_replica(schedule_, replica, stage);
     const Action step{ActionKind::optimizer_step, stage, no_microbatch};
@@ -76,6 +76,7 @@ class OrderCheck {
       require_gradients(replica, stage, 0, schedule_.microbatches, reduction, reduced_at);
     }
     require_gradients(replica, stage, 0, schedule_.microbatches, step, step_at);
+    if (checks_.gathers_first(replica, stage)) return;
     const std::int32_t gathered_at = checks_.end_position(ActionKind::unshard, replica, stage);
     require(rank, step, step_at, {ActionKind::unshard, stage, no_microbatch}, gathered_at);
   }

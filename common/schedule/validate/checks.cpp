@@ -28,6 +28,17 @@ std::int32_t ScheduleChecks::placed(const Action& action) const {
   return there ? position : nowhere;
 }
 
+bool ScheduleChecks::gathers_first(int replica, int stage) {
+  const std::int32_t gathered_at = end_position(ActionKind::unshard, replica, stage);
+  if (gathered_at == nowhere) return false;
+  for (int k = 0; k < schedule.microbatches; ++k) {
+    if (replica_of(schedule, k) != replica) continue;
+    const std::int32_t at = placed({ActionKind::forward, stage, k});
+    if (at != nowhere && at < gathered_at) return false;
+  }
+  return true;
+}
+
 std::int32_t& ScheduleChecks::end_position(ActionKind kind, int replica, int stage, int update) {
   const std::size_t place =
       static_cast<std::size_t>(replica) * schedule.rank_of_stage.size() + static_cast<std::size_t>(stage);

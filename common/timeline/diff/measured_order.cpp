@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "common/schedule/reductions.hpp"
+
 namespace plumb {
 namespace {
 
@@ -18,6 +20,12 @@ std::vector<NodeId> sorted_nodes(const ScheduleGraph& graph) {
 }
 
 }  // namespace
+
+static WeightGathering gathering_of(const Schedule& lowered) {
+  WeightGathering gathering = WeightGathering::none;
+  for (const std::vector<Action>& list : lowered.actions) gathering = std::max(gathering, gathering_of(list));
+  return gathering;
+}
 
 ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph& graph,
                                     const std::vector<Seconds>& starts) {
@@ -43,9 +51,9 @@ ReorderedSchedule in_measured_order(const Schedule& lowered, const ScheduleGraph
   } else {
     result.schedule = lower(result.schedule, {.optimizer = has_action(lowered, ActionKind::optimizer_step),
                                               .data_parallel = has_action(lowered, ActionKind::reduce_gradient),
-                                              .sharded_states = has_action(lowered, ActionKind::unshard),
                                               .clips_gradients = has_action(lowered, ActionKind::clip_gradients),
-                                              .tied_embeddings = has_action(lowered, ActionKind::reduce_tied)});
+                                              .tied_embeddings = has_action(lowered, ActionKind::reduce_tied),
+                                              .gathering = gathering_of(lowered)});
   }
   return result;
 }

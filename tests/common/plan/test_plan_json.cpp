@@ -241,16 +241,25 @@ TEST_CASE("what a scenario may not ask of a layout yet, a plan may not either") 
     CHECK_THAT(message, ContainsSubstring("plan.json:") && ContainsSubstring("layout." + key + ": ") &&
                             ContainsSubstring(" is planned and not built yet") && ContainsSubstring("hint: built: "));
   };
-  for (const Sharding sharding : {Sharding::zero2, Sharding::zero3, Sharding::fsdp, Sharding::hsdp}) {
-    refused("data.sharding", [&](Layout& layout) { layout.data.sharding = sharding; });
-  }
-  refused("data.shard", [](Layout& layout) { layout.data.shard = 2; });
-  refused("data.replicate", [](Layout& layout) { layout.data.replicate = 2; });
   refused("context", [](Layout& layout) { layout.context = 2; });
   refused("expert", [](Layout& layout) { layout.expert = 2; });
   refused("tensor.asynchronous", [](Layout& layout) { layout.tensor.asynchronous = true; });
   refused("tensor.depth", [](Layout& layout) { layout.tensor.depth = 2; });
   refused("tensor.kind", [](Layout& layout) { layout.tensor.kind = TensorKind::two_d; });
+}
+
+TEST_CASE("a plan's sharding is one that its rule has and that its schedule allows") {
+  const auto refused = [](Plan plan, const std::string& part, const std::function<void(Layout&)>& change) {
+    change(plan.layout);
+    plan.cluster.ranks = ranks(plan.layout);
+    CHECK_THAT(message_for_plan(to_json(plan)), ContainsSubstring("plan.json:") && ContainsSubstring(part));
+  };
+  refused(small_plan(), "degrees of hsdp", [](Layout& layout) { layout.data.shard = 2; });
+  refused(small_plan(), "of a data degree of 4, not of 1",
+          [](Layout& layout) { layout.data = {.degree = 1, .sharding = Sharding::hsdp, .shard = 2, .replicate = 2}; });
+  refused(small_plan(), "keeps whole weights", [](Layout& layout) { layout.data.reshard_after_forward = true; });
+  refused(small_plan("dualpipe"), "sharding fsdp cannot be planned yet with a schedule that trains two replicas",
+          [](Layout& layout) { layout.data = {.degree = 2, .sharding = Sharding::fsdp}; });
 }
 
 TEST_CASE("what is wrong with a plan is told with its line and column") {

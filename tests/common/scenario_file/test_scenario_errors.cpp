@@ -169,17 +169,38 @@ TEST_CASE("a sequence whose tokens a tensor group shares out is a multiple of it
 
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
-  check(
-      {{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
-       {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
-       {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
-       {"layout: {data: {sharding: zero2}}\n", {"sharding zero2 " + planned, "hint: built: sharding: zero1, or none"}},
-       {"layout: {tensor: {depth: 2}}\n", {"scenario.yaml:11:26: ", "with a depth " + planned}},
-       {"layout: {data: {sharding: {kind: zero1, shard: 2}}}\n", {"by shard and replicate " + planned}},
-       {"layout: {data: {sharding: {kind: hsdp, shard: 4, replicate: 2}}}\n", {planned, "sharding: zero1, or none"}},
-       {"layout: {context: 2}\n",
-        {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
-       {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
+  check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
+         {"layout: {tensor: {kind: 2.5d}}\n", {"scenario.yaml:11:25: ", "2.5d " + planned, "hint: built: kind: 1d"}},
+         {"layout: {tensor: {asynchronous: true}}\n", {"tensor.asynchronous " + planned, "asynchronous: false"}},
+         {"layout: {tensor: {depth: 2}}\n", {"scenario.yaml:11:26: ", "with a depth " + planned}},
+         {"layout: {context: 2}\n",
+          {"context parallelism of degree 2 " + planned, "hint: built: pipeline, tensor and data parallelism"}},
+         {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
+}
+
+TEST_CASE("what a rule of sharding does not have is refused at its key") {
+  const std::string eight = "cluster: {machine: dgx-h100}\n";
+  const std::string of = "layout: {data: {degree: 4, sharding: ";
+  check({{of + "{kind: zero1, shard: 2}}}\n",
+          {"scenario.yaml:11:58: ", "degrees of hsdp", "zero1 shares out over all", "hint: kind: hsdp"}},
+         {of + "hsdp}}\n", {"scenario.yaml:11:38: ", "hsdp needs shard", "replicate", "fsdp"}},
+         {of + "{kind: hsdp, shard: 4, replicate: 2}}}\n",
+          {"scenario.yaml:11:38: ", "shard 4 and replicate 2 is not of a data degree of 4", "hint: data: {degree: 8}"}},
+         {of + "{kind: hsdp, shard: 3}}}\n", {"shard 3 does not divide a data degree of 4", "multiple"}},
+         {of + "{kind: hsdp, shard: 0}}}\n", {"scenario.yaml:11:58: ", "a whole number from 1"}},
+         {of + "{kind: hsdp, shards: 2}}}\n", {"did you mean 'shard'?"}},
+         {of + "zero4}}\n", {"unknown 'zero4'", "did you mean 'zero"}},
+         {of + "4}}\n", {"scenario.yaml:11:38: ", "from 0 to 3"}},
+         {of + "zero2, reshard_after_forward: true}}\n",
+          {"scenario.yaml:11:68: ", "zero2 keeps whole weights", "fsdp, zero3 or hsdp"}},
+         {of + "zero1, reduce: each_microbatch}}\n", {"zero1 keeps whole gradients", "zero2, zero3, fsdp or hsdp"}},
+         {of + "fsdp, reduce: each}}\n", {"unknown 'each'", "did you mean 'each_microbatch'?"}},
+         {of + "fsdp, reshard_after_forward: 2}}\n", {"scenario.yaml:11:67: "}},
+         {eight + "layout: {pipeline: [2, 4], data: {degree: auto, sharding: {kind: hsdp, shard: 3}}}\n",
+          {"scenario.yaml:12:59: ", "no layout that is left open has a data degree of shard 3"}},
+         {"layout: {pipeline: 2, data: {by_stage: [2, 1], sharding: fsdp}}\n",
+          {"scenario.yaml:11:40: ", "sharding fsdp cannot be planned yet with stages of different data degrees"}},
+         {"layout: {data: {sharding: {kind: hsdp, shard: 1048576, replicate: 2}}}\n", {"2097152 ranks"}}});
 }
 
 TEST_CASE("open degrees whose product cannot be the number of ranks") {

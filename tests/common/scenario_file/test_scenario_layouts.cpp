@@ -79,6 +79,53 @@ TEST_CASE("some degrees are settled, some lists, some follow") {
   CHECK_FALSE(parallel.layouts[1].tensor.sequence_parallel);
 }
 
+TEST_CASE("shardings are read by their names, those of others and stages' numbers") {
+  const auto read = [](const std::string& data) {
+    return read_text(scenario_text(eight + "layout: {pipeline: 1, data: {degree: 8, sharding: " + data + "}}\n"))
+        .layout;
+  };
+  const std::vector<std::pair<std::string, Sharding>> named = {{"none", Sharding::none},
+                                                               {"0", Sharding::none},
+                                                               {"1", Sharding::zero1},
+                                                               {"2", Sharding::zero2},
+                                                               {"3", Sharding::zero3},
+                                                               {"zero-2", Sharding::zero2},
+                                                               {"ZeRO_3", Sharding::zero3},
+                                                               {"FULL_SHARD", Sharding::fsdp},
+                                                               {"SHARD_GRAD_OP", Sharding::zero2},
+                                                               {"fully_shard", Sharding::fsdp},
+                                                               {"optim_grads_params", Sharding::zero3}};
+  for (const auto& [word, sharding] : named) {
+    CAPTURE(word);
+    CHECK(read(word).data.sharding == sharding);
+  }
+  const Layout hybrid = read("{kind: HYBRID_SHARD, shard: 4}");
+  CHECK(describe(hybrid) == "dp8·hsdp4x2");
+  CHECK(read("{shard: 4, replicate: 2}") == hybrid);
+  CHECK(hybrid.data.reshard_after_forward);
+  CHECK_FALSE(read("fsdp, reshard_after_forward: false").data.reshard_after_forward);
+  CHECK_FALSE(read("fsdp, reduce: last_microbatch").data.reduces_each_microbatch);
+  CHECK(read("fsdp, reduce: last_microbatch").data.reshard_after_forward);
+  CHECK_FALSE(read("zero2, reduce: last_microbatch").data.reduces_each_microbatch);
+}
+
+TEST_CASE("of open degrees each layout has what its own pipeline makes of the sharding") {
+  const Scenario open =
+      read_text(scenario_text(eight + "layout: {pipeline: auto, data: {degree: auto, sharding: fsdp}}\n"));
+  CHECK(names(open) == std::vector<std::string>{"dp8·fsdp", "pp2·dp4·fsdp", "pp4·dp2·fsdp", "pp8"});
+  for (const Layout& layout : open.layouts) {
+    CHECK(layout.data.reshard_after_forward == (layout.pipeline == 1));
+    CHECK(layout.data.reduces_each_microbatch == (layout.pipeline == 1));
+  }
+  const Scenario hybrid = read_text(
+      scenario_text(eight + "layout: {pipeline: auto, data: {degree: auto, sharding: {kind: hsdp, shard: 2}}}\n"));
+  CHECK(names(hybrid) == std::vector<std::string>{"dp8·hsdp2x4", "pp2·dp4·hsdp2x2", "pp4·dp2·hsdp2x1"});
+  // Without a degree hsdp's own two are it.
+  const Scenario own = read_text(
+      scenario_text(eight + "layout: {pipeline: 2, data: {sharding: {kind: hsdp, shard: 2, replicate: 2}}}\n"));
+  CHECK(describe(own.layout) == "pp2·dp4·hsdp2x2");
+}
+
 // plumb-exec refuses a plan that divides tokens within a tensor group of one rank.
 TEST_CASE("a layout that leaves sequence parallelism open has none where the tensor degree is one") {
   for (const char* const layout : {"auto", "{tensor: auto}", "{tensor: {sequence_parallel: auto}}",

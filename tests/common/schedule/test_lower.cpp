@@ -6,6 +6,8 @@
 #include "common/base/error.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/interchange/interchange.hpp"
+#include "common/schedule/reductions.hpp"
+#include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
 
@@ -103,6 +105,35 @@ TEST_CASE("lowered 1F1B on two ranks, in full") {
   const Schedule lowered = lower(generate_schedule("1f1b", {.ranks = 2, .microbatches = 2}), {.tied_embeddings = true});
   CHECK(to_text(lowered.actions[0]) == "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_TIED 0STEP");
   CHECK(to_text(lowered.actions[1]) == "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1REDUCE_TIED 1STEP");
+}
+
+TEST_CASE("weights are gathered before the first F of each stage, or behind all steps") {
+  const Schedule schedule = generate_schedule("interleaved-1f1b", {.ranks = 2, .microbatches = 2, .chunks = 2});
+  const Schedule first = lower(schedule, {.data_parallel = true, .gathering = WeightGathering::before_forward});
+  CHECK(to_text(first.actions[0]) ==
+        "0UNSHARD 0F0 0SEND_F0 0F1 0SEND_F1 2UNSHARD 2RECV_F0 2F0 2SEND_F0 2RECV_F1 2F1 2SEND_F1 2RECV_B0 2B0 2SEND_B0 "
+        "2RECV_B1 2B1 2SEND_B1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD 0STEP 2REDUCE_GRAD 2STEP");
+  const Schedule behind = lower(schedule, {.data_parallel = true, .gathering = WeightGathering::behind_steps});
+  CHECK(to_text(behind.actions[1]).ends_with(" 1STEP 3REDUCE_GRAD 3STEP 1UNSHARD 3UNSHARD"));
+  for (const WeightGathering gathering : {WeightGathering::before_forward, WeightGathering::behind_steps}) {
+    for (const Schedule& one : {first, behind}) CHECK(validate(one).empty());
+    const Schedule lowered = lower(schedule, {.gathering = gathering});
+    for (const std::vector<Action>& list : lowered.actions) CHECK(gathering_of(list) == gathering);
+    CHECK(without_messages(lowered) == schedule);
+  }
+  CHECK(gathering_of(lower(schedule, {}).actions[0]) == WeightGathering::none);
+}
+
+TEST_CASE("weights that the second of an overlapped pair needs are gathered before the pair") {
+  Schedule schedule{.name = "by hand",
+                    .ranks = 1,
+                    .microbatches = 1,
+                    .chunks = 2,
+                    .rank_of_stage = {0, 0},
+                    .actions = {parse_actions("0F0 1F0 1B0 0B0")}};
+  schedule.overlapped = {{parse_action("0F0"), parse_action("1F0")}};
+  const Schedule lowered = lower(schedule, {.gathering = WeightGathering::before_forward});
+  CHECK(to_text(lowered.actions[0]) == "0UNSHARD 1UNSHARD 0F0 1F0 1B0 0B0 0STEP 1STEP");
 }
 
 TEST_CASE("a stage that recomputes needs its activation at F and its gradient at B, not at R") {

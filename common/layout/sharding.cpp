@@ -1,0 +1,48 @@
+#include "common/layout/sharding.hpp"
+
+#include <string>
+
+#include "common/base/error.hpp"
+
+namespace plumb {
+
+void require_consistent_sharding(const Layout& layout) {
+  const DataLayout& data = layout.data;
+  const std::string name = sharding_names().at(static_cast<std::size_t>(data.sharding));
+  const auto fail = [](const std::string& problem) { throw InputError("layout", problem); };
+  if (data.reshard_after_forward && !may_reshard(data.sharding)) {
+    fail("sharding " + name + " keeps whole weights: reshard_after_forward is of zero3, fsdp and hsdp");
+  }
+  if (data.reduces_each_microbatch && !may_reduce_each_microbatch(data.sharding)) {
+    fail("sharding " + name + " keeps whole gradients: reducing each microbatch is of zero2, zero3, fsdp and hsdp");
+  }
+  if (data.sharding != Sharding::hsdp) {
+    if (data.shard != 1 || data.replicate != 1) fail("shard and replicate are degrees of hsdp, not of " + name);
+    return;
+  }
+  if (data.shard < 1 || data.replicate < 1) fail("the degrees shard and replicate of hsdp must be at least 1");
+  if (std::int64_t{data.shard} * data.replicate != data.degree) {
+    fail("hsdp of shard " + std::to_string(data.shard) + " and replicate " + std::to_string(data.replicate) +
+         " is of a data degree of " + std::to_string(std::int64_t{data.shard} * data.replicate) + ", not of " +
+         std::to_string(data.degree));
+  }
+}
+
+std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked) {
+  DataLayout& data = layout.data;
+  if (data.sharding == Sharding::hsdp) {
+    data.shard = asked.shard ? *asked.shard : data.degree / asked.replicate.value_or(1);
+    data.replicate = asked.replicate ? *asked.replicate : data.degree / data.shard;
+    if (std::int64_t{data.shard} * data.replicate != data.degree) return std::nullopt;
+  }
+  const bool shares = state_shards(layout) > 1;
+  const bool alone = layout.pipeline == 1;
+  const bool weights = shares && may_reshard(data.sharding);
+  const bool gradients = shares && may_reduce_each_microbatch(data.sharding);
+  data.reshard_after_forward = weights && asked.reshard_after_forward.value_or(alone);
+  data.reduces_each_microbatch =
+      gradients && asked.reduces_each_microbatch.value_or(alone || data.sharding == Sharding::zero2);
+  return layout;
+}
+
+}  // namespace plumb

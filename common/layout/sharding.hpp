@@ -1,0 +1,36 @@
+// What a rule of sharding may say beside its name, and what it is where nobody says it.
+#pragma once
+
+#include <optional>
+
+#include "common/layout/layout.hpp"
+
+namespace plumb {
+
+// Whether the rule shares out the weights, so that actions may gather them for themselves; and the gradients, so that
+// they may be reduced for each microbatch.
+[[nodiscard]] constexpr bool may_reshard(Sharding sharding) { return sharding >= Sharding::zero3; }
+[[nodiscard]] constexpr bool may_reduce_each_microbatch(Sharding sharding) { return sharding >= Sharding::zero2; }
+
+// Throws InputError unless a flag is set only where the rule has it, `shard` and `replicate` are those of hsdp alone
+// and multiply to the data degree.
+void require_consistent_sharding(const Layout& layout);
+
+// What is said of it; none: nothing.
+struct ShardingAsked {
+  std::optional<int> shard = {};  // of hsdp
+  std::optional<int> replicate = {};
+  std::optional<bool> reshard_after_forward = {};
+  std::optional<bool> reduces_each_microbatch = {};
+  bool operator==(const ShardingAsked&) const = default;
+};
+
+// The layout with all of it settled, its degrees being settled. HSDP's other degree is what the data degree leaves to
+// the one that is given. Each of zero2's gradients is reduced for each microbatch (arXiv 1910.02054, section 7.2.1). So
+// are those of zero3, fsdp and hsdp without a pipeline, and each action gathers the weights for itself: FSDP2's
+// defaults. Under a pipeline they are gathered once a step and reduced with the last backward, as torchtitan
+// (`fsdp_reshard_after_forward: default`) and torch.distributed.pipelining have it: each microbatch would gather again.
+// Where one rank has all, nothing is gathered. None: HSDP's degrees do not multiply to the data degree.
+[[nodiscard]] std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked);
+
+}  // namespace plumb

@@ -1,0 +1,128 @@
+// What rules of sharding may say, what they are where nothing is said, and which ranks share what.
+#include "common/layout/sharding.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "common/base/error.hpp"
+#include "common/layout/planned.hpp"
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+Layout layout_of(Sharding sharding, int data, int pipeline = 1, int shard = 1, int replicate = 1) {
+  Layout layout;
+  layout.pipeline = pipeline;
+  layout.data = {.degree = data, .sharding = sharding, .shard = shard, .replicate = replicate};
+  return layout;
+}
+
+DataLayout settled(const Layout& layout, const ShardingAsked& asked = {}) {
+  return settled_sharding(layout, asked).value().data;
+}
+
+}  // namespace
+
+TEST_CASE("without a pipeline weights are gathered and gradients reduced at use, under one once a step") {
+  for (const Sharding sharding : {Sharding::zero3, Sharding::fsdp}) {
+    CHECK(settled(layout_of(sharding, 4)).reshard_after_forward);
+    CHECK(settled(layout_of(sharding, 4)).reduces_each_microbatch);
+    CHECK_FALSE(settled(layout_of(sharding, 4, 2)).reshard_after_forward);
+    CHECK_FALSE(settled(layout_of(sharding, 4, 2)).reduces_each_microbatch);
+    CHECK(settled(layout_of(sharding, 4, 2), {.reshard_after_forward = true}).reshard_after_forward);
+    CHECK_FALSE(settled(layout_of(sharding, 4), {.reduces_each_microbatch = false}).reduces_each_microbatch);
+  }
+  for (const int pipeline : {1, 2}) {
+    CHECK(settled(layout_of(Sharding::zero2, 4, pipeline)).reduces_each_microbatch);
+    CHECK_FALSE(settled(layout_of(Sharding::zero2, 4, pipeline)).reshard_after_forward);
+    CHECK(settled(layout_of(Sharding::zero1, 4, pipeline)) == layout_of(Sharding::zero1, 4).data);
+    CHECK(settled(layout_of(Sharding::none, 4, pipeline)) == layout_of(Sharding::none, 4).data);
+  }
+}
+
+TEST_CASE("one rank alone shares nothing out, whatever is asked") {
+  const ShardingAsked all{.reshard_after_forward = true, .reduces_each_microbatch = true};
+  CHECK(settled(layout_of(Sharding::fsdp, 1), all) == layout_of(Sharding::fsdp, 1).data);
+  CHECK(state_shards(layout_of(Sharding::fsdp, 1)) == 1);
+  CHECK_FALSE(shards_weights(layout_of(Sharding::fsdp, 1)));
+  CHECK(describe(layout_of(Sharding::fsdp, 1)) == "single");
+}
+
+TEST_CASE("of hsdp's two degrees the data degree gives the one that is not said") {
+  CHECK(settled(layout_of(Sharding::hsdp, 8), {.shard = 4}).replicate == 2);
+  CHECK(settled(layout_of(Sharding::hsdp, 8), {.replicate = 4}).shard == 2);
+  CHECK(settled(layout_of(Sharding::hsdp, 8), {.shard = 8, .replicate = 1}).shard == 8);
+  CHECK_FALSE(settled_sharding(layout_of(Sharding::hsdp, 8), {.shard = 3}));
+  CHECK_FALSE(settled_sharding(layout_of(Sharding::hsdp, 8), {.replicate = 16}));
+  CHECK_FALSE(settled_sharding(layout_of(Sharding::hsdp, 8), {.shard = 2, .replicate = 2}));
+}
+
+TEST_CASE("layouts are named by their sharding, hsdp with both degrees") {
+  CHECK(describe(layout_of(Sharding::fsdp, 8)) == "dp8·fsdp");
+  CHECK(describe(layout_of(Sharding::zero2, 8, 4)) == "pp4·dp8·zero2");
+  CHECK(describe(layout_of(Sharding::hsdp, 8, 1, 4, 2)) == "dp8·hsdp4x2");
+  CHECK(describe(layout_of(Sharding::hsdp, 8, 1, 1, 8)) == "dp8");  // a copy on each: plain data parallelism
+}
+
+TEST_CASE("an inconsistent sharding is refused, and nothing of it is planned and not built") {
+  for (int kind = 0; kind <= static_cast<int>(Sharding::hsdp); ++kind) {
+    const auto sharding = static_cast<Sharding>(kind);
+    const bool both = sharding == Sharding::hsdp;
+    Layout layout = layout_of(sharding, 8, 1, both ? 4 : 1, both ? 2 : 1);
+    CHECK_NOTHROW(require_consistent(layout));
+    CHECK_FALSE(planned_key(layout));
+    layout.data.reshard_after_forward = true;
+    if (sharding >= Sharding::zero3) CHECK_NOTHROW(require_consistent(layout));
+    if (sharding < Sharding::zero3) {
+      CHECK_THROWS_WITH(require_consistent(layout),
+                        ContainsSubstring("keeps whole weights") && ContainsSubstring("zero3, fsdp and hsdp"));
+    }
+    layout.data.reshard_after_forward = false;
+    layout.data.reduces_each_microbatch = true;
+    if (sharding >= Sharding::zero2) CHECK_NOTHROW(require_consistent(layout));
+    if (sharding < Sharding::zero2) {
+      CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("keeps whole gradients"));
+    }
+  }
+  CHECK_THROWS_WITH(require_consistent(layout_of(Sharding::hsdp, 8, 1, 2, 2)),
+                    ContainsSubstring("shard 2 and replicate 2 is of a data degree of 4, not of 8"));
+  CHECK_THROWS_WITH(require_consistent(layout_of(Sharding::fsdp, 8, 1, 4, 2)), ContainsSubstring("not of fsdp"));
+  CHECK_THROWS_WITH(require_consistent(layout_of(Sharding::hsdp, 8, 1, -4, -2)), ContainsSubstring("at least 1"));
+}
+
+// d = copy · shard + place in the copy: of a mesh of all axes, by counting.
+TEST_CASE("ranks that share a copy are neighbours on the data axis, those with one part stand `shard` apart") {
+  Layout layout = layout_of(Sharding::hsdp, 12, 2, 4, 3);
+  layout.tensor.degree = 2;
+  for (const bool inside : {false, true}) {
+    if (inside) std::swap(layout.order[3], layout.order[4]);
+    std::set<std::vector<int>> copies;
+    std::set<std::vector<int>> parts;
+    for (int rank = 0; rank < ranks(layout); ++rank) {
+      const MeshCoordinates own = coordinates(layout, rank);
+      std::vector<int> sharing;
+      std::vector<int> replicas;
+      for (int other = 0; other < ranks(layout); ++other) {
+        MeshCoordinates there = coordinates(layout, other);
+        const int data = static_cast<int>(MeshAxis::data);
+        const int from = own.at(data);
+        const int to = there.at(data);
+        there.at(data) = from;
+        if (there != own) continue;
+        if (from / 4 == to / 4) sharing.push_back(other);
+        if (from % 4 == to % 4) replicas.push_back(other);
+      }
+      REQUIRE(shard_group(layout, rank) == sharing);
+      REQUIRE(replicate_group(layout, rank) == replicas);
+      copies.insert(sharing);
+      parts.insert(replicas);
+    }
+    CHECK(copies.size() == 2 * 2 * 3);
+    CHECK(parts.size() == 2 * 2 * 4);
+  }
+  const Layout fsdp = layout_of(Sharding::fsdp, 4);
+  CHECK(shard_group(fsdp, 2) == std::vector<int>{0, 1, 2, 3});
+  CHECK(replicate_group(fsdp, 2) == std::vector<int>{2});
+}
