@@ -41,8 +41,10 @@ std::int64_t elements_of_rank(const Parameter& parameter, const PlacedBlock& pla
 // written. Where they are clipped they are also read for their norm, and scaled.
 Bytes optimizer_traffic(const StateBytes& states, ParameterShare parameters, const Scenario& scenario) {
   const std::int64_t weight_passes = scenario.training.precision == ElementType::fp32 ? 2 : 1;
+  const bool parts = reduces_in_actions(scenario.layout);
+  const std::int64_t held = parts ? parameters.late + parameters.accumulated : parameters.trained;
   const std::int64_t clipping = scenario.training.gradient_clipping > 0 ? 3 * parameters.updated : 0;
-  const std::int64_t gradients = parameters.updated + parameters.trained + clipping;
+  const std::int64_t gradients = parameters.updated + held + clipping;
   return weight_passes * states.updated + Bytes{gradients * element_bytes(scenario.software.gradients)} +
          std::int64_t{2} * states.optimizer;
 }
@@ -134,17 +136,65 @@ void load_experts(std::vector<Operation>& operations, double load) {
   }
 }
 
-ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards) {
+namespace {
+
+template <class IsLate>
+ParameterShare share_of(const BlockShapes& shapes, std::int64_t shards, const IsLate& is_late) {
   ParameterShare sum;
   for (const Parameter& parameter : shapes.parameters) {
-    const std::int64_t part = elements_of_rank(parameter, shapes.placed);
-    sum.all += part;
+    const std::int64_t elements = elements_of_rank(parameter, shapes.placed);
+    const std::int64_t part = largest_part(elements, shards);
+    sum.all += elements;
+    sum.stored += part;
     if (parameter.frozen) continue;
-    sum.trained += part;
-    sum.updated += (part + shards - 1) / shards;
+    sum.trained += elements;
+    sum.updated += part;
+    (is_late(parameter) ? sum.late : sum.accumulated) += is_late(parameter) ? elements : part;
   }
   return sum;
 }
+
+}  // namespace
+
+ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards) {
+  return share_of(shapes, shards, [](const Parameter&) { return false; });
+}
+
+ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario) {
+  const std::vector<StepMove>& once = work.program.once;  // of tensor ranks
+  return share_of(work.shapes, state_shards(scenario.layout), [&](const Parameter& parameter) {
+    if (scenario.model.tied_embeddings && parameter.name == "embedding.weight") return true;
+    const std::string_view name = without_layer_prefix(parameter.name);
+    return std::ranges::any_of(
+        once, [&](const StepMove& move) { return name == move.tensor || name == move.tensor + ".weight"; });
+  });
+}
+
+namespace {
+
+// Elements as ParameterShare counts them, w and g the bytes of a weight and of a gradient.
+void share_out(ComputeCost& cost, ParameterShare parameters, const StateBytes& states, const Scenario& scenario) {
+  const Layout& layout = scenario.layout;
+  const std::int64_t g = element_bytes(scenario.software.gradients);
+  DataMoves& moves = cost.data_moves;
+  if (!shards_weights(layout)) {
+    cost.gathered_bytes = states.trained;
+  } else {
+    cost.parameter_bytes = states.stored;
+    (gathers_in_actions(layout) ? moves.gathered : cost.gathered_bytes) = states.parameters;
+    moves.unsharded = cost.gathered_bytes;
+  }
+  if (reduces_in_actions(layout)) {
+    moves.reduced = {(parameters.trained - parameters.late) * g};
+    moves.accumulated = {parameters.accumulated * g};
+    cost.gradient_bytes = moves.accumulated + Bytes{parameters.late * g};
+  }
+  if (layout.data.sharding == Sharding::hsdp && layout.data.replicate > 1) {
+    moves.replicated = {parameters.updated * g};
+  }
+}
+
+}  // namespace
 
 void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario) {
   const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
@@ -152,7 +202,8 @@ void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& sc
   cost.parameter_bytes = states.parameters;
   cost.gradient_bytes = states.gradients;
   cost.optimizer_bytes = states.optimizer;
-  if (state_shards(scenario.layout) > 1) cost.gathered_bytes = states.trained;
+  cost.data_moves = {};
+  if (state_shards(scenario.layout) > 1) share_out(cost, parameters, states, scenario);
 }
 
 KernelContext kernel_context(const Scenario& scenario, Slice slice) {
@@ -184,7 +235,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const Bytes boundary = bytes_of_tokens(boundary_of_rank(scenario), tokens_of(context), training.sequence);
 
   ComputeCost cost;
-  const ParameterShare parameters = count_of_rank(shapes, state_shards(scenario.layout));
+  const ParameterShare parameters = share_of_rank(work, scenario);
   set_states(cost, parameters, scenario);
   cost.tensor_gradient_bytes = whole(summed_once(program, scenario.layout.tensor.degree));
   cost.forward = times.forward;

@@ -20,7 +20,11 @@ void load_experts(std::vector<Operation>& operations, double load);
 // Parameters of one rank of a tensor group. So many data-parallel ranks update a part of each weight.
 [[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards = 1);
 
-// Of the scenario's training and gradients; what is gathered where its layout shares the states out.
+// The same of the scenario's layout, with all that its ranks share out.
+[[nodiscard]] ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario);
+
+// Of the scenario's training and gradients; what is gathered, reduced and kept where its layout shares states,
+// gradients or weights out.
 void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);
 
 // One rank's, of work that is that of the slice. Throws InputError for activations of more than 8 PiB.

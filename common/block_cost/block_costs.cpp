@@ -136,7 +136,8 @@ StateBytes state_bytes(ParameterShare parameters, const Training& training, Elem
           .gradients = {parameters.trained * element_bytes(gradients)},
           .optimizer = {parameters.updated * element_bytes(ElementType::fp32) * (moments + (master_copy ? 1 : 0))},
           .trained = {parameters.trained * element_bytes(training.precision)},
-          .updated = {parameters.updated * element_bytes(training.precision)}};
+          .updated = {parameters.updated * element_bytes(training.precision)},
+          .stored = {parameters.stored * element_bytes(training.precision)}};
 }
 
 namespace {
@@ -204,7 +205,7 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
     }
   }
   // A tied head may have been measured together with its copy of the table.
-  const ParameterShare own = count_of_rank(work_of_block(scenario, block)->shapes, state_shards(scenario.layout));
+  const ParameterShare own = share_of_rank(*work_of_block(scenario, block), scenario);
   if (cost.parameters > own.all && !scenario.training.lora) {
     cost.optimizer = cost.optimizer * (static_cast<double>(own.all) / static_cast<double>(cost.parameters));
   }
@@ -315,28 +316,33 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
 
 ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
   const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
-  if (scenario.training.lora) {  // frozen
-    head.parameters += table;
-    head.parameter_bytes += Bytes{table * element_bytes(scenario.training.precision)};
-    return head;
-  }
-  const double share =
-      static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
+  const int shards = state_shards(scenario.layout);
+  const bool frozen = scenario.training.lora.has_value();
+  const std::int64_t part = largest_part(table, shards);
+  ParameterShare whole{.all = table, .stored = part};
+  if (!frozen) whole = {.all = table, .trained = table, .updated = part, .stored = part, .late = table};
   ComputeCost copy;
-  set_states(copy, all_trained(table, state_shards(scenario.layout)), scenario);
+  set_states(copy, whole, scenario);
   head.parameters += copy.parameters;
   head.parameter_bytes += copy.parameter_bytes;
   head.gradient_bytes += copy.gradient_bytes;
   head.optimizer_bytes += copy.optimizer_bytes;
   head.gathered_bytes += copy.gathered_bytes;
+  head.data_moves += copy.data_moves;
+  if (frozen) return head;
+  const double share =
+      static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
   head.optimizer += embedding.optimizer * share;
   return head;
 }
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
+  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
+  if (gathers_in_actions(scenario.layout)) {  // as the embedding does
+    head.data_moves.gathered += Bytes{table * element_bytes(scenario.training.precision)};
+  }
   if (scenario.training.lora) return head;
-  head.second_gradient_bytes = {stored_table_elements(scenario.model, scenario.layout.tensor) *
-                                element_bytes(scenario.software.gradients)};
+  head.second_gradient_bytes = {table * element_bytes(scenario.software.gradients)};
   head.gradient_bytes += head.second_gradient_bytes;
   return head;
 }

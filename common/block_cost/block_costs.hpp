@@ -88,11 +88,19 @@ inline constexpr std::string_view measured_provenance = "profile of";  // how th
 struct ParameterShare {
   std::int64_t all = 0;
   std::int64_t trained = 0;
-  std::int64_t updated = 0;  // of these, by the rank that updates most
+  std::int64_t updated = 0;      // of these, by the rank that updates most
+  std::int64_t stored = 0;       // of all, by the rank that has most where each has a part of every weight
+  std::int64_t late = 0;         // trained ones whose gradients are added up with other stages' or tensor ranks' first
+  std::int64_t accumulated = 0;  // of the gradients of the others, the part of the rank that has most
 };
+// The largest of so many parts of one weight.
+[[nodiscard]] constexpr std::int64_t largest_part(std::int64_t elements, std::int64_t shards) {
+  return (elements + shards - 1) / shards;
+}
 // As one weight, of which so many ranks update a part each.
 [[nodiscard]] constexpr ParameterShare all_trained(std::int64_t parameters, std::int64_t shards = 1) {
-  return {parameters, parameters, (parameters + shards - 1) / shards};
+  const std::int64_t part = largest_part(parameters, shards);
+  return {.all = parameters, .trained = parameters, .updated = part, .stored = part, .accumulated = part};
 }
 struct StateBytes {
   Bytes parameters;
@@ -100,6 +108,7 @@ struct StateBytes {
   Bytes optimizer;
   Bytes trained;  // of `parameters`
   Bytes updated;  // of `trained`
+  Bytes stored;   // of `parameters`
 };
 [[nodiscard]] StateBytes state_bytes(ParameterShare parameters, const Training& training,
                                      ElementType gradients = ElementType::fp32);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "common/cost/moves_in_sequence.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb {
@@ -53,6 +54,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.tensor_gradient_bytes += block.tensor_gradient_bytes;
   sum.second_gradient_bytes += block.second_gradient_bytes;
   sum.optimizer_bytes += block.optimizer_bytes;
+  sum.data_moves += block.data_moves;
 }
 
 SliceBytes own_bytes(const ComputeCost& cost) {
@@ -145,8 +147,12 @@ ComputeCost in_sequence(const std::vector<ComputeCost>& blocks) {
     bytes.push_back(own_bytes(block));
     slices = std::max(slices, block.slice_bytes.size());
   }
+  const bool beside = move_beside(blocks);
+  if (beside) add_waits(sum, blocks);
+  if (beside && slices == 0) add_neighbours(bytes, blocks);
   for (std::size_t slice = 0; slice < slices; ++slice) {
     for (std::size_t n = 0; n < blocks.size(); ++n) bytes[n] = bytes_of(blocks[n], static_cast<int>(slice));
+    if (beside) add_neighbours(bytes, blocks);
     sum.slice_bytes.push_back(bytes_in_sequence(bytes));
   }
   set_bytes(sum, slices == 0 ? bytes_in_sequence(bytes) : together(sum.slice_bytes));
@@ -228,9 +234,11 @@ SliceBytes keeping_only(SliceBytes bytes, Bytes kept) {
 
 }  // namespace
 
+// Its weights are gathered once for both.
 ComputeCost redone_in_backward(ComputeCost layer) {
-  layer.input_gradient += layer.forward;
-  for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward;
+  const Seconds gathering = layer.data_moves.waits.forward;
+  layer.input_gradient += layer.forward - gathering;
+  for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward - gathering;
   const std::vector<Bytes>& kept = layer.kept_if_redone;
   if (std::ranges::adjacent_find(kept, std::not_equal_to<>()) != kept.end()) list_slices(layer, kept.size());
   for (std::size_t slice = 0; slice < layer.slice_bytes.size(); ++slice) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/cost/data_moves.hpp"
 
 namespace plumb {
 
@@ -82,12 +83,18 @@ struct ComputeCost {
   // Of a layer, by slice: all that F keeps where it is redone inside the backward, its input and what it hands on to
   // later slices of the sequence.
   std::vector<Bytes> kept_if_redone = {};
+  DataMoves data_moves = {};
   bool operator==(const ComputeCost&) const = default;
 };
 
 // What data-parallel ranks sum once per step.
 [[nodiscard]] inline Bytes reduced_bytes(const ComputeCost& cost) {
-  return cost.gradient_bytes - cost.second_gradient_bytes;
+  return cost.gradient_bytes - cost.second_gradient_bytes - cost.data_moves.accumulated;
+}
+
+// Weights, gradients and states between the first F and STEP.
+[[nodiscard]] inline Bytes states_held(const ComputeCost& cost) {
+  return cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes + cost.data_moves.unsharded;
 }
 
 // Of the actions with this number, which counts slices where a schedule cuts sequences.
@@ -136,8 +143,8 @@ struct SlicePart {
 };
 [[nodiscard]] ComputeCost part_of(ComputeCost whole, const SlicePart& part);
 
-// Blocks after one another, as one: times and kept bytes add up. Workspaces are the worst moment of the sequence: F
-// goes forward over the blocks while the earlier ones' kept bytes stay, I and W go backward.
+// Blocks after one another, as one: times and kept bytes add up, with what moves_in_sequence.hpp says. Workspaces are the
+// worst moment of the sequence: F goes forward over the blocks while earlier ones' kept bytes stay, I and W backward.
 [[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
 
 }  // namespace plumb

@@ -47,6 +47,27 @@ static void fields(Archive& archive, SliceBytes& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, DataWaits& x) {
+  archive("forward_s", x.forward);
+  archive("input_gradient_s", x.input_gradient);
+  archive("weight_gradient_s", x.weight_gradient);
+  archive("backward_s", x.backward);
+}
+
+template <class Archive>
+static void fields(Archive& archive, DataMoves& x) {
+  archive("gathered_bytes", x.gathered);
+  archive("reduced_bytes", x.reduced);
+  archive("accumulated_bytes", x.accumulated);
+  archive("replicated_bytes", x.replicated);
+  archive("unsharded_bytes", x.unsharded);
+  archive("beside", x.beside);
+  archive("gathering_s", x.gathering);
+  archive("reducing_s", x.reducing);
+  archive("waits", x.waits);
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -72,6 +93,10 @@ static void fields(Archive& archive, ComputeCost& x) {
   optional_amount(archive, "weight_gathering_s", x.weight_gathering);
   optional_list(archive, "slices", x.slices);
   optional_list(archive, "slice_bytes", x.slice_bytes);
+  std::optional<DataMoves> moves;
+  if (x.data_moves != DataMoves{}) moves = x.data_moves;
+  archive("data_moves", moves);
+  x.data_moves = moves.value_or(DataMoves{});
 }
 
 template <class Archive>
@@ -147,6 +172,15 @@ void require_amounts_of_cost(const JsonValue& cost) {
   }
   const auto second = cost.find("second_gradient_bytes");
   if (second && second->bytes() > cost.at("gradient_bytes").bytes()) second->fail("must be a part of gradient_bytes");
+  if (const auto moves = cost.find("data_moves")) {
+    require_amounts(*moves,
+                    {"gathered_bytes", "reduced_bytes", "accumulated_bytes", "replicated_bytes", "unsharded_bytes"});
+    const Bytes second_bytes = second ? second->bytes() : Bytes{};
+    const JsonValue accumulated = moves->at("accumulated_bytes");
+    if (accumulated.bytes() > cost.at("gradient_bytes").bytes() - second_bytes) {
+      accumulated.fail("must be a part of gradient_bytes");
+    }
+  }
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",

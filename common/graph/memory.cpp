@@ -40,6 +40,7 @@ class MemoryWalk {
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
       if (graph_.nodes[node].kind == NodeKind::transfer) add_transfer(node);
       if (graph_.nodes[node].kind == NodeKind::host_copy) add_eviction(node);
+      if (graph_.nodes[node].action.kind == ActionKind::unshard) add_unsharded(node);
     }
     std::vector<RankMemory> ranks;
     for (std::size_t rank = 0; rank < changes_.size(); ++rank) ranks.push_back(level_of(rank));
@@ -71,6 +72,9 @@ class MemoryWalk {
       const Seconds start = std::max(evaluation_.start[node], free_from);
       const Seconds end = std::max(evaluation_.end[node], start);
       add_versions(rank, action, start, end);
+      if (action.kind == ActionKind::optimizer_step && unsharded(action) > Bytes{}) {
+        changes_[rank].push_back({.time = start, .held = {}, .weights = -unsharded(action)});
+      }
       if (graph_.nodes[node].kind != NodeKind::compute) continue;
       const Footprint bytes = footprint(costs_, action, is_redone(action));
       changes_[rank].push_back({start, bytes.at_start});
@@ -78,6 +82,17 @@ class MemoryWalk {
       add_boundary(rank, action, end);
       free_from = end;
     }
+  }
+
+  // Of ranks that keep a part of the weights the whole ones are there from UNSHARD on, until STEP.
+  [[nodiscard]] Bytes unsharded(const Action& action) const {
+    return costs_.stages[static_cast<std::size_t>(action.stage)].data_moves.unsharded;
+  }
+  void add_unsharded(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    if (unsharded(node.action) == Bytes{}) return;
+    changes_[static_cast<std::size_t>(node.rank)].push_back(
+        {.time = evaluation_.start[id], .held = {}, .weights = unsharded(node.action)});
   }
 
   // What an update adds is there while it runs, what nothing needs any more until the backward that needed it ends.

@@ -23,7 +23,8 @@ struct RankMemory {
 // runs; of an F that is redone it is taken to be as large as without. A received activation counts from its arrival
 // until F takes it as its input, a received gradient until I or B starts, whose workspace has it; the sender's copy
 // counts until it is there. Evicted activations count on both ranks while they are on their way. Of weights every
-// version counts that a rank keeps at a time. What lives for no time counts nothing.
+// version counts that a rank keeps at a time, and whole ones that UNSHARD gathered beside the rank's own part, from its
+// start until STEP begins. What lives for no time counts nothing.
 [[nodiscard]] std::vector<RankMemory> memory_over_time(const ScheduleGraph& graph, const Evaluation& evaluation,
                                                        const PipelineCosts& costs, const Schedule& schedule);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -41,8 +42,10 @@ class Unfolder {
       ranks_of_[static_cast<std::size_t>(coordinate(rank, MeshAxis::pipeline))].push_back(rank);
     }
     for (const std::vector<int>& own : ranks_of_) {
-      tensor_groups_.push_back(groups_along(own, MeshAxis::tensor));
-      data_groups_.push_back(groups_along(own, MeshAxis::data));
+      tensor_groups_.push_back(groups_of(own, [&](int rank) { return group(layout, rank, MeshAxis::tensor); }));
+      shard_groups_.push_back(groups_of(own, [&](int rank) { return shard_group(layout, rank); }));
+      if (layout.data.sharding != Sharding::hsdp) continue;
+      copies_.push_back(groups_of(own, [&](int rank) { return replicate_group(layout, rank); }));
     }
   }
 
@@ -77,11 +80,12 @@ class Unfolder {
   }
 
   // Of the ranks of one stage.
-  std::vector<Group> groups_along(const std::vector<int>& own, MeshAxis axis) {
+  template <class MembersOf>
+  std::vector<Group> groups_of(const std::vector<int>& own, const MembersOf& members_of) {
     std::vector<Group> groups;
     for (const int rank : own) {
-      if (coordinate(rank, axis) != 0) continue;
-      Group found{.ranks = group(layout_, rank, axis), .id = static_cast<std::int32_t>(result_.graph.groups.size())};
+      Group found{.ranks = members_of(rank), .id = static_cast<std::int32_t>(result_.graph.groups.size())};
+      if (found.ranks.front() != rank) continue;
       std::ranges::sort(found.ranks);
       result_.graph.groups.push_back(found.ranks);
       groups.push_back(std::move(found));
@@ -104,10 +108,12 @@ class Unfolder {
         const Node& node = folded_.nodes[next];
         if (!is_folded(node) || node.action.kind != ActionKind::reduce_gradient) continue;
         const std::vector<CollectivePlan>& reduction = of_stage(node.action).reduction;
-        const Seconds whole = time_of(reduction);
+        const Seconds behind = time_of(of_stage(node.action).replication);  // which nothing hides
+        const Seconds whole = time_of(reduction) + behind;
         const double tolerance = equal * whole.value;
         const bool hidden = (whole - node.duration).value > tolerance;
-        if (!hidden || std::abs((exposed(reduction, action.duration) - node.duration).value) > tolerance) continue;
+        const Seconds shown = exposed(reduction, action.duration) + behind;
+        if (!hidden || std::abs((shown - node.duration).value) > tolerance) continue;
         has_gate_[id] = true;
         beside_[next] = id;
       }
@@ -225,8 +231,11 @@ class Unfolder {
     const StageParts& stage = of_stage(node.action);
     const std::vector<CollectivePlan>& plans =
         node.action.kind == ActionKind::unshard ? stage.gathering : stage.reduction;
-    const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, time_of(plans));
-    for (const Group& group : data_groups_[static_cast<std::size_t>(node.rank)]) {
+    const bool replicates = node.action.kind != ActionKind::unshard && !stage.replication.empty();
+    const Seconds all = time_of(plans) + (replicates ? time_of(stage.replication) : Seconds{});
+    const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, all);
+    if (replicates) return add_with_copies(id, stage, factor);
+    for (const Group& group : shard_groups_[static_cast<std::size_t>(node.rank)]) {
       const auto first = static_cast<NodeId>(result_.graph.nodes.size());
       if (!plans.empty()) {
         const NodeId last = nodes_.add_collectives(node, group.id, plans, factor);
@@ -254,6 +263,35 @@ class Unfolder {
     }
     const NodeId only = nodes_.emit(node);
     for (int rank = 0; rank < ranks(layout_); ++rank) add_copy(id, rank, only, only);
+  }
+
+  // The sums in each of HSDP's copies; behind them, and behind the action that hides these, those over the copies.
+  void add_with_copies(NodeId id, const StageParts& stage, double factor) {
+    const Node& node = folded_.nodes[id];
+    const auto at = static_cast<std::size_t>(node.rank);
+    std::map<int, NodeCopy> summed;
+    for (const Group& group : shard_groups_[at]) {
+      const auto first = static_cast<NodeId>(result_.graph.nodes.size());
+      const NodeId last = nodes_.add_collectives(node, group.id, stage.reduction, factor);
+      for (const int rank : group.ranks) summed[rank] = {rank, first, last};
+    }
+    std::map<int, NodeId> computed;
+    if (beside_[id] != no_node) {
+      for (const NodeCopy& copy : result_.copies[beside_[id]]) computed[copy.rank] = copy.last;
+    }
+    for (const Group& group : copies_[at]) {
+      std::vector<NodeId> before;
+      for (const int rank : group.ranks) {
+        before.push_back(summed.at(rank).last);
+        if (const auto found = computed.find(rank); found != computed.end()) before.push_back(found->second);
+      }
+      const auto first = static_cast<NodeId>(result_.graph.nodes.size());
+      const NodeId last = nodes_.add_collective(node, group.id, stage.replication.front(), factor, before);
+      for (const int rank : group.ranks) {
+        const NodeCopy& sum = summed.at(rank);
+        add_copy(id, rank, sum.last == no_node ? first : sum.first, last);
+      }
+    }
   }
 
   // What the next part of a group waits for: of each rank what it computed last, and the collective of all.
@@ -332,10 +370,11 @@ class Unfolder {
   UnfoldedNodes nodes_{result_.graph};
   std::vector<std::vector<int>> ranks_of_;  // by pipeline rank, ascending
   std::vector<std::vector<Group>> tensor_groups_;
-  std::vector<std::vector<Group>> data_groups_;
-  std::vector<bool> has_gate_;              // by folded node
-  std::vector<NodeId> beside_;              // of a reduction: the folded action that hides it
-  std::vector<std::vector<NodeId>> gates_;  // by folded node, of each rank of its stage
+  std::vector<std::vector<Group>> shard_groups_;  // of the data axis, of HSDP of each copy
+  std::vector<std::vector<Group>> copies_;        // those that have the same part; none without HSDP
+  std::vector<bool> has_gate_;                    // by folded node
+  std::vector<NodeId> beside_;                    // of a reduction: the folded action that hides it
+  std::vector<std::vector<NodeId>> gates_;        // by folded node, of each rank of its stage
 };
 
 }  // namespace

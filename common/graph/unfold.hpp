@@ -17,8 +17,11 @@ struct StageParts {
   std::vector<ActionPart> weight_gradient = {};
   std::vector<ActionPart> backward = {};
   std::vector<ActionPart> optimizer = {};
-  std::vector<CollectivePlan> reduction = {};  // of its gradients over the data-parallel ranks, one after the other
-  std::vector<CollectivePlan> gathering = {};  // of its updated weights, likewise
+  // Of its gradients over the data-parallel ranks, of HSDP those of one copy, one after the other; and then over HSDP's
+  // copies.
+  std::vector<CollectivePlan> reduction = {};
+  std::vector<CollectivePlan> replication = {};
+  std::vector<CollectivePlan> gathering = {};  // of its weights, once a step, as `reduction`
 };
 
 // All that unfolding needs beside the folded graph.
@@ -41,13 +44,14 @@ struct UnfoldedGraph {
 };
 
 // Every node of `folded` once for each rank of its stage: computing as its parts, whose collectives are one node for
-// each tensor group; a reduction, or gathering of weights, as one for each data group; a message between each pair of
-// ranks of one lane, or as the parts that go from one rank to another where stages have different data degrees
-// (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what one message, a stage's
-// own ranks or the groups of all stages share, so that `evaluate` says the same of both graphs. A reduction that its
-// stage's last action hides in part starts with that action. Where parts do not add up to the folded node's duration
-// (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` or the costs are not of this
-// layout, stages with different data degrees exchange more than messages and gradients, or the node ids do not suffice.
+// each tensor group; a reduction, or gathering of weights, as one for each data group, of HSDP for each of its groups;
+// a message between each pair of ranks of one lane, or as the parts that go from one rank to another where stages have
+// different data degrees (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what
+// one message, a stage's own ranks or the groups of all stages share, so that `evaluate` says the same of both graphs.
+// A reduction that its stage's last action hides in part starts with that action. Where parts do not add up to the
+// folded node's duration (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` or the costs
+// are not of this layout, stages with different data degrees exchange more than messages and gradients, or the node ids
+// do not suffice.
 [[nodiscard]] UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
                                    const UnfoldingDetails& details);
 

@@ -45,4 +45,15 @@ std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked
   return layout;
 }
 
+std::string gathers_in_words(const Layout& layout) {
+  if (state_shards(layout) == 1) return "";
+  const std::string weights = gathers_in_actions(layout) ? "gathered in each action"
+                              : shards_weights(layout)   ? "gathered before a stage's first F"
+                                                         : "gathered behind the step";
+  std::string text =
+      "weights " + weights + ", gradients reduced " + (reduces_in_actions(layout) ? "each microbatch" : "once a step");
+  const bool copies = layout.data.sharding == Sharding::hsdp && layout.data.replicate > 1;
+  return text + (copies ? ", then over the copies" : "");
+}
+
 }  // namespace plumb

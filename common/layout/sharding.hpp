@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "common/layout/layout.hpp"
 
@@ -32,5 +33,8 @@ struct ShardingAsked {
 // (`fsdp_reshard_after_forward: default`) and torch.distributed.pipelining have it: each microbatch would gather again.
 // Where one rank has all, nothing is gathered. None: HSDP's degrees do not multiply to the data degree.
 [[nodiscard]] std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked);
+
+// "weights gathered in each action, gradients reduced each microbatch": when; empty where nothing is shared out.
+[[nodiscard]] std::string gathers_in_words(const Layout& layout);
 
 }  // namespace plumb

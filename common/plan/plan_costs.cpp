@@ -9,7 +9,7 @@
 #include "common/cost/pipeline_links.hpp"
 #include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
-#include "common/placement/weight_rule.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/gradient_clipping.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
@@ -35,47 +35,6 @@ Seconds gathering_time(const Plan& plan, Bytes boundary) {
   if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(boundary.value),
                          tensor_placement(as_all(plan.layout, 0), plan.cluster));
-}
-
-// That in which the last gradients are made; of slices the first one's.
-Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last) {
-  const ActionTimes times = times_of(cost, 0);
-  return weight_gradient_last ? times.weight_gradient : backward_time(times);
-}
-
-// In the order of the backward.
-std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bool weight_gradient_last) {
-  std::vector<BlockGradients> made;
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    made.push_back({last_backward_time(*block, weight_gradient_last), reduced_bytes(*block)});
-  }
-  return made;
-}
-
-// Of gradients, as the layout's weight rule has it.
-Collective reduction_kind(const Layout& layout) {
-  const Mesh mesh = mesh_of(layout);
-  const std::vector<Move> moves =
-      weight_moves(mesh, weight_rule(mesh, layout.data.sharding), layout.data.degree).reduce;
-  return moves.empty() ? Collective::all_reduce : moves.front().collective.value();
-}
-
-// Of the updated weights.
-CollectivePlan gathering_of(const Plan& plan, Bytes gathered, const GroupPlacement& group) {
-  return fastest_collective(plan.cluster.machine, Collective::all_gather, static_cast<double>(gathered.value), group);
-}
-
-std::vector<CollectivePlan> reduction_of(const Plan& plan, std::span<const BlockGradients> made, int stage,
-                                         const StageGroups& groups) {
-  const GroupPlacement& group = groups.data;
-  const Collective kind = groups.reduction;
-  if (group.ranks <= 1) return {};
-  if (reduces_beside_backward(plan, stage)) {
-    return bucketed_reduction(plan.cluster.machine, kind, group, made, bucket_bytes(plan.software, group.ranks));
-  }
-  Bytes all;
-  for (const BlockGradients& block : made) all += block.bytes;
-  return {fastest_collective(plan.cluster.machine, kind, static_cast<double>(all.value), group)};
 }
 
 // Hidden states of the share of a microbatch that a pipeline rank's ranks take.
@@ -169,6 +128,10 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
     blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
                                               : with_table_gradient(blocks.back(), scenario);
   }
+  if (gathers_in_actions(scenario.layout) || reduces_in_actions(scenario.layout)) {
+    const GroupPlacement shards = shard_placement(scenario.layout, scenario.cluster);
+    for (ComputeCost& block : blocks) block = with_data_moves(std::move(block), scenario, shards);
+  }
   return blocks;
 }
 
@@ -211,6 +174,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
 StageGroups stage_groups(const Plan& plan, int rank) {
   return {.tensor = tensor_placement(as_all(plan.layout, rank), plan.cluster),
           .data = reduction_placement(plan, rank),
+          .copies = copies_placement(plan.layout, plan.cluster),
           .reduction = reduction_kind(plan.layout),
           .weight_gradient_last = weight_gradient_last(plan.schedule)};
 }
@@ -219,9 +183,10 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
                           const StageGroups& groups) {
   const int rank = rank_in_replica(plan.schedule, 0, stage);
   const bool weight_last = groups.weight_gradient_last.at(static_cast<std::size_t>(stage));
-  const std::vector<CollectivePlan> reduction = reduction_of(plan, gradients_of(blocks, weight_last), stage, groups);
+  const StageReduction reduction =
+      reduction_of(plan, gradients_of(blocks, weight_last), sum.data_moves.replicated, stage, groups);
   const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(sum, weight_last) : Seconds{};
-  sum.gradient_reduction = exposed(reduction, beside);
+  sum.gradient_reduction = exposed(reduction.shards, beside) + time_of(reduction.copies);
   if (sum.gathered_bytes > Bytes{}) sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data));
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
@@ -243,10 +208,6 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
   return costs;
 }
 
-GroupPlacement reduction_placement(const Plan& plan, int rank) {
-  return placement(plan.layout, MeshAxis::data, plan.cluster, Together::all_stages, rank);
-}
-
 RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
   if (const auto uneven = uneven_shares(plan.layout, plan.training.microbatch)) throw InputError("layout", *uneven);
   const bool backward_is_split = splits_backward(plan.schedule);
@@ -264,23 +225,6 @@ RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
     blocks.push_back(settled_blocks(plan, at, block_costs(at, share, slices_of(plan)), backward_is_split));
   }
   return blocks;
-}
-
-void require_sharding_possible(const Plan& plan) {
-  if (state_shards(plan.layout) == 1) return;
-  const auto refuse = [&](const std::string& what, const std::string& hint) {
-    throw InputError("layout",
-                     "sharding " + sharding_names()[static_cast<std::size_t>(plan.layout.data.sharding)] +
-                         " cannot be planned yet with " + what,
-                     hint);
-  };
-  if (has_stage_data(plan.layout)) refuse("stages of different data degrees", "data: {degree: …} without by_stage");
-  if (replicas(plan.schedule) > 1) {
-    refuse("a schedule that trains two replicas: " + plan.schedule.name, "schedule: zb-h1, or sharding: none");
-  }
-  if (plan.schedule.update_every > 0) {
-    refuse("a schedule that updates weights within a step: " + plan.schedule.name, "schedule: 1f1b, or sharding: none");
-  }
 }
 
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
@@ -323,10 +267,6 @@ PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const
   return costs;
 }
 
-bool reduces_beside_backward(const Plan& plan, int stage) {
-  return plan.software.data_overlap && (stage == 0 || !plan.software.data_bucket.first_stage_only);
-}
-
 std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan) {
   const bool by_block = plan.software.data_overlap && !has_measured_costs(plan);
   const bool apart = has_stage_data(plan.layout);
@@ -364,7 +304,9 @@ Reductions planned_reductions(const Plan& plan) {
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto at = static_cast<std::size_t>(stage);
     if (apart) groups.data = reduction_placement(plan, plan.schedule.rank_of_stage[at]);
-    all.push_back(reduction_of(plan, made[at], stage, groups));
+    StageReduction own = reduction_of(plan, made[at], plan.costs.stages[at].data_moves.replicated, stage, groups);
+    all.shards.push_back(std::move(own.shards));
+    all.copies.push_back(std::move(own.copies));
   }
   return all;
 }

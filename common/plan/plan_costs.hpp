@@ -56,7 +56,8 @@ void require_sharding_possible(const Plan& plan);
 // these may hide behind, by stage.
 struct StageGroups {
   GroupPlacement tensor;
-  GroupPlacement data;
+  GroupPlacement data;         // that share one copy of the states
+  GroupPlacement copies = {};  // that have the same part in copies of HSDP
   Collective reduction = Collective::all_reduce;
   std::vector<bool> weight_gradient_last = {};
 };
@@ -83,15 +84,19 @@ struct StageGroups {
 // Of each stage the all-reduces of its gradients, reduce-scatters where states are shared out
 // (common/cost/gradient_buckets.hpp), from its last backward's start where they overlap it; none without data
 // parallelism. Of a plan with measured costs, which are of whole stages, all buckets wait for the whole backward.
-using Reductions = std::vector<std::vector<CollectivePlan>>;
+// Behind them the all-reduces over HSDP's copies; none without HSDP.
+struct Reductions {
+  std::vector<std::vector<CollectivePlan>> shards = {};
+  std::vector<std::vector<CollectivePlan>> copies = {};
+};
 [[nodiscard]] Reductions planned_reductions(const Plan& plan);
 // Of a stage the all-gather of its updated weights; none where each rank updates all.
 [[nodiscard]] std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage);
 
-// How the ranks of a pipeline rank's stage that reduce their gradients stand. The reductions of other stages that share
-// ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data degrees
-// by stage those of other stages are not counted: all ranks of such a plan are simulated. Else that of rank 0 is that
-// of all.
+// How the ranks of a pipeline rank's stage that reduce their gradients stand, of HSDP those of one copy. The reductions
+// of other stages that share ports with theirs count as if all ran at once, an upper bound: they nearly do where they
+// take long. With data degrees by stage those of other stages are not counted: all ranks of such a plan are simulated.
+// Else that of rank 0 is that of all.
 [[nodiscard]] GroupPlacement reduction_placement(const Plan& plan, int rank);
 
 // The costs of the plan's stages and messages; its split and schedule are settled, its data degrees are one. `blocks`:

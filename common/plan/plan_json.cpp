@@ -207,6 +207,11 @@ void require_numbers(const Plan& plan, const JsonValue& machine) {
 }
 
 void require_consistent(const Plan& plan, const JsonValue& file) {
+  try {
+    require_sharding_possible(plan);
+  } catch (const InputError& error) {
+    file.at("layout").fail(error.problem(), error.hint());
+  }
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));
   require_countable(plan.boundary, file.at("boundary"));
@@ -225,11 +230,6 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     require_valid(plan.schedule);
   } catch (const InputError& error) {
     file.at("schedule").fail(error.problem(), error.hint());
-  }
-  try {
-    require_sharding_possible(plan);
-  } catch (const InputError& error) {
-    file.at("layout").fail(error.problem(), error.hint());
   }
 }
 

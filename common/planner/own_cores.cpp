@@ -21,14 +21,17 @@ Seconds faster(Seconds time, Seconds kept, double factor) {
   return std::min(kept, time) + std::max(time - kept, Seconds{}) / factor;
 }
 
-ActionTimes faster(const ActionTimes& times, const StageMoves& moves, double factor) {
+ActionTimes faster(const ActionTimes& times, const StageMoves& moves, const DataWaits& waits, double factor) {
   const auto moved = [&](ActionKind kind) {
     const auto found = moves.find(kind);
     return found == moves.end() ? Seconds{} : found->second.time;
   };
-  return {.forward = faster(times.forward, moved(ActionKind::forward), factor),
-          .input_gradient = faster(times.input_gradient, moved(ActionKind::input_gradient), factor),
-          .weight_gradient = faster(times.weight_gradient, moved(ActionKind::weight_gradient), factor),
+  const Seconds in_forward = moved(ActionKind::forward) + waits.forward;
+  const Seconds in_input = moved(ActionKind::input_gradient) + waits.input_gradient;
+  const Seconds in_weight = moved(ActionKind::weight_gradient) + waits.weight_gradient;
+  return {.forward = faster(times.forward, in_forward, factor),
+          .input_gradient = faster(times.input_gradient, in_input, factor),
+          .weight_gradient = faster(times.weight_gradient, in_weight, factor),
           .hidden_in_backward = times.hidden_in_backward};
 }
 
@@ -38,12 +41,13 @@ ComputeCost faster(const Plan& own, const std::vector<std::vector<StageMoves>>& 
   const auto at = static_cast<std::size_t>(stage);
   const StageMoves& moves = by_slice.front()[at];
   const ActionTimes mean{cost.forward, cost.input_gradient, cost.weight_gradient, cost.hidden_in_backward};
-  const ActionTimes times = faster(mean, moves, factor);
+  const DataWaits& waits = cost.data_moves.waits;
+  const ActionTimes times = faster(mean, moves, waits, factor);
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
   cost.weight_gradient = times.weight_gradient;
   for (std::size_t slice = 0; slice < cost.slices.size(); ++slice) {
-    cost.slices[slice] = faster(cost.slices[slice], by_slice[slice][at], factor);
+    cost.slices[slice] = faster(cost.slices[slice], by_slice[slice][at], waits, factor);
   }
   const auto once = moves.find(ActionKind::optimizer_step);
   const int rank = rank_in_replica(own.schedule, 0, stage);

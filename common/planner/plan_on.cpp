@@ -127,7 +127,7 @@ AutoProblem auto_problem(const Plan& plan, int in_flight, const std::vector<Byte
                               .kept_for_weight = cost.kept_for_weight_bytes});
     const int rank = plan.schedule.rank_of_stage[stage];
     Bytes& limit = problem.limit[static_cast<std::size_t>(rank)];
-    limit -= cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes;
+    limit -= states_held(cost);
     if (recompute) limit -= cost.kept_bytes;  // of the one that is redone
     if (stage + 1 == plan.costs.stages.size()) break;
     const int next = plan.schedule.rank_of_stage[stage + 1];

@@ -140,6 +140,23 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
   return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
+namespace {
+
+// As common/cost/moves_in_sequence.hpp has it, as if every neighbour were of the same stage.
+void add_neighbours(std::vector<BlockWorkspace>& workspaces, const std::vector<ComputeCost>& blocks, bool splits) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (!blocks[i].data_moves.beside) continue;
+    const bool last = i + 1 == blocks.size();
+    const Bytes before = i == 0 ? Bytes{} : blocks[i - 1].data_moves.gathered;
+    const Bytes reduced = last ? Bytes{} : blocks[i + 1].data_moves.reduced;
+    workspaces[i].forward += last ? Bytes{} : blocks[i + 1].data_moves.gathered;
+    workspaces[i].input_gradient += before + (splits ? Bytes{} : reduced);
+    workspaces[i].weight_gradient += splits ? reduced : Bytes{};
+  }
+}
+
+}  // namespace
+
 SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
                              const Stop* stop) {
   const bool recompute = recomputes_by_action(plan);
@@ -154,10 +171,12 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
   SplitProblem least = sure;
   ComputeCost largest_slice;
   ComputeCost smallest_slice;
+  std::vector<Bytes> least_fixed;
   for (const ComputeCost& block : blocks) {
     const bool alike = block.slice_bytes.empty();  // then a candidate's blocks need no copies
     sure.block_times.push_back(microbatch_time(block, recompute));
-    sure.block_fixed_bytes.push_back(block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes);
+    sure.block_fixed_bytes.push_back(states_held(block));
+    least_fixed.push_back(states_held(block) - block.data_moves.unsharded);
     const ComputeCost& largest = alike ? block : largest_slice = as_largest_slice(block);
     // Moments count a microbatch until its backward ends, wherever it stands then.
     sure.block_kept_bytes.push_back(most_kept(largest, splits ? BackwardIn::two : BackwardIn::one));
@@ -168,8 +187,12 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     // During a full backward nothing waits for W.
     if (splits && held.has_full_backward) least.block_workspaces.back().kept_for_weight = {};
   }
+  add_neighbours(sure.block_workspaces, blocks, splits);
   least.block_times = sure.block_times;
-  least.block_fixed_bytes = sure.block_fixed_bytes;
+  const std::set<int> ranks(sure.rank_of_stage.begin(), sure.rank_of_stage.end());
+  const bool several = ranks.size() < sure.rank_of_stage.size();
+  // Of several stages of a rank some may gather their weights once a step only behind its fullest moment.
+  least.block_fixed_bytes = several ? std::move(least_fixed) : sure.block_fixed_bytes;
   const Bytes message = sent_boundary_bytes(plan);
   const std::vector<std::int64_t> messages = most_messages(plan.schedule, sure.rank_of_stage, held.moments.size());
   for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {
@@ -184,8 +207,6 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
   }
   // Layers that are redone in their backward, which depends on the split, keep less than these blocks.
   if (costs_depend_on_split(plan.training.recompute)) least.block_kept_bytes.assign(blocks.size(), Bytes{});
-  const std::set<int> ranks(sure.rank_of_stage.begin(), sure.rank_of_stage.end());
-  const bool several = ranks.size() < sure.rank_of_stage.size();
   if (several || costs_depend_on_split(plan.training.recompute)) least.block_workspaces.clear();
   return {.sure = std::move(sure), .least = std::move(least)};
 }

@@ -21,22 +21,59 @@ struct Received {
   double data = 0;
   double pipeline = 0;
   Seconds tensor_time = {};
+  Seconds data_time = {};
 };
+
+// All but a rank's own part, of `bytes` that so many ranks share: of an all-gather or a reduce-scatter.
+double of_others(Bytes bytes, int ranks) { return static_cast<double>(bytes.value) * (ranks - 1) / ranks; }
+
+// What an action of a stage gathers and reduces for itself, and how much longer it takes for that.
+void add_data_moves(Received& sum, const Event& event, const Plan& plan) {
+  const DataMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].data_moves;
+  const int shards = state_shards(plan.layout);
+  switch (event.action.kind) {
+    case ActionKind::forward:
+    case ActionKind::recompute:
+      sum.data += of_others(moves.gathered, shards);
+      sum.data_time += moves.waits.forward;
+      return;
+    case ActionKind::input_gradient:
+      sum.data += of_others(moves.gathered, shards);
+      sum.data_time += moves.waits.input_gradient;
+      return;
+    case ActionKind::weight_gradient:
+      sum.data += of_others(moves.reduced, shards);
+      sum.data_time += moves.waits.weight_gradient;
+      return;
+    case ActionKind::backward:
+      sum.data += of_others(moves.gathered, shards) + of_others(moves.reduced, shards);
+      sum.data_time += moves.waits.backward;
+      return;
+    case ActionKind::unshard:
+      sum.data += of_others(event.bytes, shards);
+      return;
+    default:
+      return;
+  }
+}
 
 void add_message(Received& sum, const Event& event, const Plan& plan) {
   const auto bytes = static_cast<double>(event.bytes.value);
   if (event.action.kind == ActionKind::reduce_gradient) {
     const auto stage = static_cast<std::size_t>(event.action.stage);
+    if (const int shards = state_shards(plan.layout); shards > 1) {  // a reduce-scatter, and an all-reduce of HSDP
+      const Bytes replicated = plan.costs.stages[stage].data_moves.replicated;
+      sum.data += of_others(event.bytes, shards) + 2 * of_others(replicated, plan.layout.data.replicate);
+      return;
+    }
     const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
     const bool of_replicas_alone = ranks == replicas(plan.schedule);
-    const double passes = state_shards(plan.layout) > 1 ? 1 : 2;  // a reduce-scatter, or an all-reduce
-    (of_replicas_alone ? sum.pipeline : sum.data) += passes * (ranks - 1) / ranks * bytes;
+    (of_replicas_alone ? sum.pipeline : sum.data) += 2.0 * (ranks - 1) / ranks * bytes;
     return;
   }
-  if (event.action.kind == ActionKind::unshard) {
-    const int ranks = state_shards(plan.layout);
-    sum.data += static_cast<double>(ranks - 1) / ranks * bytes;
-    return;
+  if (!is_receive(event.action.kind) && !is_eviction(event.action.kind) &&
+      event.action.kind != ActionKind::reduce_tied) {
+    return add_data_moves(sum, event, plan);
   }
   sum.pipeline += bytes;
   // Of one that was scattered its own part; those of the others of its tensor group are gathered.
@@ -111,10 +148,11 @@ void count_received(Timeline& timeline, const Plan& plan) {
   }
   const auto bytes = [](double amount) { return Bytes{std::llround(amount)}; };
   for (std::size_t rank = 0; rank < received.size(); ++rank) {
-    const auto& [tensor, data, pipeline, time] = received[rank];
+    const auto& [tensor, data, pipeline, tensor_time, data_time] = received[rank];
     timeline.ranks[rank].received_bytes = bytes(tensor + data + pipeline);
     timeline.ranks[rank].by_axis = {
-        .tensor = bytes(tensor), .data = bytes(data), .pipeline = bytes(pipeline), .tensor_time = time};
+        .tensor = bytes(tensor), .data = bytes(data), .pipeline = bytes(pipeline), .tensor_time = tensor_time};
+    if (data_time > Seconds{}) timeline.ranks[rank].by_axis->data_time = data_time;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -81,7 +82,20 @@ Plan as_unfolded(const Plan& plan, std::string_view engine) {
 
 }  // namespace
 
+// What the collectives of data-parallel ranks inside of actions share ports with is not built yet.
+static void require_unfoldable(const Layout& layout) {
+  if (!gathers_in_actions(layout) && !reduces_in_actions(layout)) return;
+  const std::string name = sharding_names()[static_cast<std::size_t>(layout.data.sharding)];
+  const bool weights = gathers_in_actions(layout);
+  throw InputError("layout",
+                   "sharding " + name + (weights ? " with reshard_after_forward" : " that reduces each microbatch") +
+                       " is simulated with folded ranks alone yet",
+                   std::string("leave --unfold out, or data: {") + (weights ? "reshard_after_forward: false, " : "") +
+                       "reduce: last_microbatch}");
+}
+
 UnfoldingDetails unfolding_details(const Plan& plan) {
+  require_unfoldable(plan.layout);
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
                                                           tensor_placement(plan.layout, plan.cluster)),
@@ -98,7 +112,8 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
       if (!programs.empty()) {
         parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
       }
-      parts.reduction = reductions[static_cast<std::size_t>(stage)];
+      parts.reduction = reductions.shards[static_cast<std::size_t>(stage)];
+      parts.replication = reductions.copies[static_cast<std::size_t>(stage)];
       parts.gathering = planned_gathering(plan, stage);
       details.stages.push_back(std::move(parts));
     }

@@ -63,18 +63,23 @@ struct LayoutChoices {
 [[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
                                          ClusterBlock& cluster);
 
-// `sharding`, `reshard_after_forward` and `reduce` of a `data` block.
+// `sharding` of a `data` block, with its `reshard_after_forward` and `reduce`: a rule, a list of them, or `auto`.
 struct ShardingBlock {
   Sharding kind = Sharding::none;
   ShardingAsked asked = {};
-  std::optional<YamlValue> place = {};  // of `sharding`
+  std::optional<YamlValue> place = {};  // of the rule
 };
-[[nodiscard]] ShardingBlock read_sharding(const YamlValue& data);
+struct ShardingChoices {
+  std::vector<ShardingBlock> rules = {{}};
+  bool any = false;  // auto: of hsdp a copy on each machine
+};
+[[nodiscard]] ShardingChoices read_shardings(const YamlValue& data);
 // As many as hsdp's degrees say. Fails where they are too many.
-[[nodiscard]] int ranks_of(const ShardingBlock& block);
-// Of a layout whose degrees are settled; of several those that hsdp's degrees fit. Fails where none is left.
-[[nodiscard]] Layout settled_sharding(const Layout& layout, const ShardingBlock& block);
-[[nodiscard]] std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const ShardingBlock& block);
+[[nodiscard]] int ranks_of(const ShardingBlock& rule);
+// Of layouts whose degrees are settled, each with every rule whose degrees fit it; once where nothing is shared out.
+// Fails where none is left. `devices`: of a machine.
+[[nodiscard]] std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const ShardingChoices& choices,
+                                                   int devices);
 
 // What schedules have to agree with.
 struct ScheduleBounds {

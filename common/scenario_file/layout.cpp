@@ -60,7 +60,7 @@ struct LayoutBlock {
   std::optional<YamlValue> tensor_place = {};
   std::vector<int> by_stage = {};  // data degrees
   bool by_stage_open = false;
-  ShardingBlock sharding = {};
+  ShardingChoices sharding = {};
   std::optional<YamlValue> by_stage_place = {};
   [[nodiscard]] bool open() const {
     return pipeline.open() || tensor.open() || data.open() || sequence_parallel.size() > 1 || any_order;
@@ -138,18 +138,17 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
   }
   require_block(block, "data", "degree");
   block.check_keys({"degree", "by_stage", "sharding", "reshard_after_forward", "reduce"});
-  result.sharding = read_sharding(block);
-  DataLayout& data = result.layout.data;
-  data.sharding = result.sharding.kind;
+  result.sharding = read_shardings(block);
+  const std::vector<ShardingBlock>& rules = result.sharding.rules;
   const auto degree = block.find("degree");
   if (degree) {
-    result.data = read_degrees(*degree, data.degree);
-  } else if (data.sharding == Sharding::hsdp) {
-    data.degree = ranks_of(result.sharding);
+    result.data = read_degrees(*degree, result.layout.data.degree);
+  } else if (rules.size() == 1 && rules.front().kind == Sharding::hsdp) {
+    result.layout.data.degree = ranks_of(rules.front());
   }
   if (const auto by_stage = block.find("by_stage")) {
     if (degree) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
-    if (data.sharding != Sharding::none) refuse_stage_data(*by_stage, data.sharding);
+    if (rules.back().kind != Sharding::none) refuse_stage_data(*by_stage, rules.back().kind);
     read_by_stage(*by_stage, result);
   }
 }
@@ -338,7 +337,7 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
                "the product of the degrees must be " + std::to_string(cluster.ranks) +
                    ": let one of them be auto, or change the cluster's ranks or nodes");
   }
-  layouts = settled_sharding(layouts, block.sharding);
+  layouts = settled_sharding(layouts, block.sharding, cluster.machine.devices);
   if (cluster.machine.device.type == DeviceType::cpu) {
     cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
   }
@@ -363,7 +362,8 @@ LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>
   }
   const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
   settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
-  return {.layouts = {settled_sharding(block.layout, block.sharding)}, .tensor_place = block.tensor_place};
+  return {.layouts = settled_sharding({block.layout}, block.sharding, cluster.cluster.machine.devices),
+          .tensor_place = block.tensor_place};
 }
 
 }  // namespace plumb

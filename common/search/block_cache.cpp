@@ -2,6 +2,7 @@
 
 #include "common/block_cost/block_costs.hpp"
 #include "common/layout/shared_ports.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/slice_tokens.hpp"
 
@@ -26,11 +27,23 @@ const ComputeCost& BlockRuns::run(int first, int last) {
   return found->second;
 }
 
+BlockCache::DataKey BlockCache::data_key_of(const Scenario& scenario) {
+  const Layout& layout = scenario.layout;
+  if (state_shards(layout) == 1) return {};
+  GroupPlacement shards;
+  const bool in_actions = gathers_in_actions(layout) || reduces_in_actions(layout);
+  if (in_actions) shards = shard_placement(layout, scenario.cluster);
+  return {layout.data.sharding,       layout.data.replicate, gathers_in_actions(layout),
+          reduces_in_actions(layout), shards.per_machine,    shards.ranks_per_nic,
+          shards.uplink_passes,       shards.border.value,   shards.step_latency.value};
+}
+
 BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Layout& layout = scenario.layout;
   const GroupPlacement group = tensor_placement(layout, scenario.cluster);
   const Recompute& recompute = scenario.training.recompute;
-  return {layout.tensor.degree,
+  return {data_key_of(scenario),
+          layout.tensor.degree,
           state_shards(layout),
           layout.tensor.sequence_parallel,
           group.per_machine,

@@ -40,8 +40,11 @@ class BlockCache {
                                                        const PlanChoice& choice);
 
  private:
-  using Key = std::tuple<int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode, int,
-                         PipelineExchange, bool, std::vector<Slice>, int, bool, double>;
+  // What actions gather and reduce: whether they do, HSDP's copies, and where the ranks stand that share one.
+  using DataKey = std::tuple<Sharding, int, bool, bool, int, int, double, double, double>;
+  using Key = std::tuple<DataKey, int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode,
+                         int, PipelineExchange, bool, std::vector<Slice>, int, bool, double>;
+  [[nodiscard]] static DataKey data_key_of(const Scenario& scenario);
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
   std::map<Key, BlockRuns> cache_;

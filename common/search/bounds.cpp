@@ -9,8 +9,6 @@ namespace {
 
 constexpr double rounding = 1 - 1e-12;  // sums in another order
 
-Bytes states(const ComputeCost& block) { return block.parameter_bytes + block.gradient_bytes + block.optimizer_bytes; }
-
 // Whether stages that take no more than `limit` each reach the end.
 bool reaches_end(const std::vector<ComputeCost>& blocks, const BoundedFamily& family, Bytes limit) {
   const auto stages = static_cast<std::size_t>(family.stages);
@@ -21,7 +19,7 @@ bool reaches_end(const std::vector<ComputeCost>& blocks, const BoundedFamily& fa
     std::size_t end = start;
     Bytes taken;
     while (end < last) {
-      taken += states(blocks[end]) + blocks[end].kept_bytes * (family.redone ? 0 : held);
+      taken += states_held(blocks[end]) + blocks[end].kept_bytes * (family.redone ? 0 : held);
       if (taken > limit) break;
       ++end;
     }
@@ -59,7 +57,7 @@ Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& 
 
 Bytes least_memory(const std::vector<ComputeCost>& blocks, const BoundedFamily& family) {
   Bytes all;
-  for (const ComputeCost& block : blocks) all += states(block) + (family.redone ? Bytes{} : block.kept_bytes);
+  for (const ComputeCost& block : blocks) all += states_held(block) + (family.redone ? Bytes{} : block.kept_bytes);
   Bytes low = all / family.ranks;
   if (family.stages != family.ranks || family.replicas > 1) return low;
   // `low` is too little or the answer, `high` is enough.

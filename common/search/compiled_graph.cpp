@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/reductions.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/search/compiled_blocks.hpp"
 
@@ -28,6 +29,9 @@ class GraphCompiler {
 
   CompiledGraph build(int period) {
     collect_predecessors();
+    for (const std::vector<Action>& list : schedule_.actions) {
+      gathers_first_ = gathers_first_ || gathering_of(list) == WeightGathering::before_forward;
+    }
     std::vector<NodeId> order = graph_.topological_order;
     std::optional<NodeBlocks> blocks;
     if (period > 0) blocks = node_blocks(schedule_, graph_, period);
@@ -169,10 +173,13 @@ class GraphCompiler {
       const Node& node = graph_.nodes[id];
       auto& rank = compiled_.ranks[static_cast<std::size_t>(node.rank)];
       const auto change = versions.find(node.action);
-      if (node.kind == NodeKind::compute || (node.kind == NodeKind::optimizer && change != versions.end())) {
+      const bool gathers = node.action.kind == ActionKind::unshard || node.kind == NodeKind::optimizer;
+      if (node.kind == NodeKind::compute || (gathers && gathers_first_) ||
+          (node.kind == NodeKind::optimizer && change != versions.end())) {
         CompiledFootprint footprint{
             .action = node.action,
-            .redone = index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere,
+            .redone = is_compute(node.action.kind) &&
+                      index.find(ActionKind::recompute, node.action.stage, node.action.microbatch) != nowhere,
             .versions = change != versions.end() ? change->second : 0};
         footprint.index = footprint_index(footprint, schedule_.slices);
         rank.actions.push_back({.position = position_[id], .footprint = footprint.index});
@@ -215,6 +222,7 @@ class GraphCompiler {
 
   const Schedule& schedule_;
   const ScheduleGraph graph_;
+  bool gathers_first_ = false;  // weights before the first F: they are there until STEP
   CompiledGraph compiled_;
   std::vector<std::uint32_t> position_;  // by node
   std::vector<std::uint32_t> first_;     // by node, in predecessors_

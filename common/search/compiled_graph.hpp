@@ -27,7 +27,8 @@ struct DurationKind {
   int turns = 1;
 };
 
-// What a rank's compute action, or an update that keeps the weights before it, does to its memory.
+// What a rank's compute action does to its memory, an update that keeps the weights before it, or an UNSHARD before the
+// first F and the STEP that lets go of its weights.
 struct CompiledAction {
   std::uint32_t position = 0;
   std::uint32_t footprint = 0;  // index, see footprint_index

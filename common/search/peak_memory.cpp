@@ -50,6 +50,12 @@ void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts&
   changes_.resize(costs.stages.size() * footprint_kinds * static_cast<std::size_t>(compiled.slices));
   for (const auto& [action, redone, versions, index] : compiled.footprints) {
     const Bytes weights = costs.stages[static_cast<std::size_t>(action.stage)].parameter_bytes * versions;
+    const Bytes unsharded = costs.stages[static_cast<std::size_t>(action.stage)].data_moves.unsharded;
+    if (action.kind == ActionKind::unshard || (action.kind == ActionKind::optimizer_step && versions == 0)) {
+      const std::int64_t change = action.kind == ActionKind::unshard ? unsharded.value : -unsharded.value;
+      changes_[index] = {.at_start = change, .own_at_start = change};
+      continue;
+    }
     if (action.kind == ActionKind::optimizer_step) {
       changes_[index] = {.at_start = weights.value, .own_at_start = weights.value};
       continue;

@@ -192,14 +192,17 @@ class VariantReader {
   // Whether ranks reduce gradients with data-parallel ones, at all or over machines.
   [[nodiscard]] bool reduces(bool over_machines) const {
     if (planned_.layout.data.degree == 1) return false;
-    const GroupPlacement group = reduction_placement(planned_, 0);
-    return !over_machines || group.per_machine < group.ranks;
+    const StageGroups groups = stage_groups(planned_, 0);
+    const auto crosses = [](const GroupPlacement& group) { return group.per_machine < group.ranks; };
+    return !over_machines || crosses(groups.data) || crosses(groups.copies);
   }
 
   void add_reduction(Disturbance link) {
     link.what = Disturbed::reduction;
     variant_.disturbances.push_back(link);
-    if (planned_.software.data_overlap) {
+    if (gathers_in_actions(planned_.layout) || reduces_in_actions(planned_.layout)) {
+      variant_.note = "what F, B and W gather and reduce is not slowed";
+    } else if (planned_.software.data_overlap) {
       variant_.note = "of the reduction only what shows behind the backward is slowed";
     }
   }

@@ -39,7 +39,8 @@ struct AxisTraffic {
   Bytes data;
   Bytes pipeline;
   std::optional<Seconds> tensor_time =
-      {};  // of a prediction: waited in its actions for collectives of its tensor group
+      {};                                 // of a prediction: waited in its actions for collectives of its tensor group
+  std::optional<Seconds> data_time = {};  // … for weights that they gather and gradients that they reduce
   bool operator==(const AxisTraffic&) const = default;
 };
 

@@ -15,6 +15,7 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/graph/receive_slots.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/shortfall.hpp"
 #include "common/scenario_file/read_scenario.hpp"
@@ -205,19 +206,20 @@ std::string memory_line(const Prediction& prediction) {
   return text;
 }
 
-// Of the rank that waits longest in its actions for collectives of its tensor group.
-std::string tensor_line(const Prediction& prediction) {
+// Of the rank that waits longest in its actions for `what`.
+std::string waits_line(const Prediction& prediction, std::optional<Seconds> AxisTraffic::*time,
+                       const std::string& what) {
   Seconds waits;
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < prediction.timeline.ranks.size(); ++rank) {
     const std::optional<AxisTraffic>& axes = prediction.timeline.ranks[rank].by_axis;
-    if (!axes || axes->tensor_time.value_or(Seconds{}) <= waits) continue;
-    waits = *axes->tensor_time;
+    if (!axes || ((*axes).*time).value_or(Seconds{}) <= waits) continue;
+    waits = *((*axes).*time);
     longest = rank;
   }
   if (waits <= Seconds{}) return {};
-  return fmt::format("{} of rank {}'s compute, {} of the step, is collectives inside layers", to_text(waits), longest,
-                     percent_text(waits / prediction.statistics.iteration));
+  return fmt::format("{} of rank {}'s compute, {} of the step, is {}", to_text(waits), longest,
+                     percent_text(waits / prediction.statistics.iteration), what);
 }
 
 Table rank_table(const Prediction& prediction) {
@@ -245,6 +247,8 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
                            plan.cluster.machine.name);
   std::cout << fmt::format("  layout      {}, split {} {}\n", describe(plan.layout), plan.split_method,
                            layers_text(plan.split));
+  const std::string sharing = gathers_in_words(plan.layout);
+  if (!sharing.empty()) std::cout << fmt::format("  sharing     {}\n", sharing);
   std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}\n",
                            describe(choice_of(plan.schedule)), whole_microbatches(plan.schedule),
                            plan.training.microbatch, describe(plan.training.recompute));
@@ -260,9 +264,11 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   std::cout << fmt::format("  bubble      {} of the step, with the optimizer; {} of the longest rank's own span\n",
                            percent_text(statistics.bubble_makespan_fraction),
                            percent_text(statistics.bubble_span_fraction));
-  if (const std::string waiting = tensor_line(prediction); !waiting.empty()) {
-    std::cout << fmt::format("  tensor      {}\n", waiting);
-  }
+  const std::string in_layers = waits_line(prediction, &AxisTraffic::tensor_time, "collectives inside layers");
+  if (!in_layers.empty()) std::cout << fmt::format("  tensor      {}\n", in_layers);
+  const std::string for_data = waits_line(prediction, &AxisTraffic::data_time,
+                                          "weights that are gathered and gradients that are reduced, not hidden");
+  if (!for_data.empty()) std::cout << fmt::format("  data        {}\n", for_data);
   std::cout << fmt::format("  memory      {}\n\n", memory_line(prediction));
   std::cout << to_text(rank_table(prediction), colour);
   std::cout

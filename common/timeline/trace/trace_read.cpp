@@ -48,6 +48,7 @@ std::optional<AxisTraffic> axes_from_json(const std::optional<JsonValue>& value)
                       .data = value->at("data_bytes").bytes(),
                       .pipeline = value->at("pipeline_bytes").bytes()};
   if (const auto time = value->find("tensor_time_s")) traffic.tensor_time = time->seconds();
+  if (const auto time = value->find("data_time_s")) traffic.data_time = time->seconds();
   return traffic;
 }
 

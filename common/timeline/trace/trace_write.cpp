@@ -18,6 +18,7 @@ Json to_json(const AxisTraffic& traffic) {
             {"data_bytes", traffic.data.value},
             {"pipeline_bytes", traffic.pipeline.value}};
   if (traffic.tensor_time) json["tensor_time_s"] = traffic.tensor_time->value;
+  if (traffic.data_time) json["data_time_s"] = traffic.data_time->value;
   return json;
 }
 

@@ -16,6 +16,7 @@
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/model/files/read_model.hpp"
 #include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
@@ -219,7 +220,8 @@ void print_cluster(const Cluster& cluster) {
 void print_training(const Training& training, const Layout& layout) {
   std::cout << fmt::format("\ntraining: {} sequences of {} tokens a step, {}, recompute {}\n", training.global_batch,
                            training.sequence, name_of(training.precision), describe(training.recompute));
-  std::cout << "layout:   " << describe(layout) << '\n';
+  const std::string sharing = gathers_in_words(layout);
+  std::cout << "layout:   " << describe(layout) << (sharing.empty() ? "" : "; ") << sharing << '\n';
 }
 
 template <class Choices>

@@ -66,6 +66,18 @@ TEST_CASE("layouts are named by their sharding, hsdp with both degrees") {
   CHECK(describe(layout_of(Sharding::hsdp, 8, 1, 1, 8)) == "dp8");  // a copy on each: plain data parallelism
 }
 
+TEST_CASE("when weights and gradients move is said in words") {
+  const auto words = [](Sharding sharding, int pipeline, int shard = 1, int replicate = 1) {
+    const ShardingAsked asked{.shard = shard, .replicate = replicate};
+    return gathers_in_words(settled_sharding(layout_of(sharding, 8, pipeline), asked).value());
+  };
+  CHECK(words(Sharding::none, 1).empty());
+  CHECK(words(Sharding::zero1, 1) == "weights gathered behind the step, gradients reduced once a step");
+  CHECK(words(Sharding::fsdp, 1) == "weights gathered in each action, gradients reduced each microbatch");
+  CHECK(words(Sharding::hsdp, 2, 4, 2) ==
+        "weights gathered before a stage's first F, gradients reduced once a step, then over the copies");
+}
+
 TEST_CASE("an inconsistent sharding is refused, and nothing of it is planned and not built") {
   for (int kind = 0; kind <= static_cast<int>(Sharding::hsdp); ++kind) {
     const auto sharding = static_cast<Sharding>(kind);

@@ -182,7 +182,7 @@ TEST_CASE("what a rule of sharding does not have is refused at its key") {
   const std::string eight = "cluster: {machine: dgx-h100}\n";
   const std::string of = "layout: {data: {degree: 4, sharding: ";
   check({{of + "{kind: zero1, shard: 2}}}\n",
-          {"scenario.yaml:11:58: ", "degrees of hsdp", "zero1 shares out over all", "hint: kind: hsdp"}},
+          {"scenario.yaml:11:59: ", "degrees of hsdp", "zero1 shares out over all", "hint: kind: hsdp"}},
          {of + "hsdp}}\n", {"scenario.yaml:11:38: ", "hsdp needs shard", "replicate", "fsdp"}},
          {of + "{kind: hsdp, shard: 4, replicate: 2}}}\n",
           {"scenario.yaml:11:38: ", "shard 4 and replicate 2 is not of a data degree of 4", "hint: data: {degree: 8}"}},
@@ -194,12 +194,15 @@ TEST_CASE("what a rule of sharding does not have is refused at its key") {
          {of + "zero2, reshard_after_forward: true}}\n",
           {"scenario.yaml:11:68: ", "zero2 keeps whole weights", "fsdp, zero3 or hsdp"}},
          {of + "zero1, reduce: each_microbatch}}\n", {"zero1 keeps whole gradients", "zero2, zero3, fsdp or hsdp"}},
-         {of + "fsdp, reduce: each}}\n", {"unknown 'each'", "did you mean 'each_microbatch'?"}},
+         {of + "fsdp, reduce: each}}\n", {"unknown 'each'", "one of: last_microbatch, each_microbatch"}},
          {of + "fsdp, reshard_after_forward: 2}}\n", {"scenario.yaml:11:67: "}},
          {eight + "layout: {pipeline: [2, 4], data: {degree: auto, sharding: {kind: hsdp, shard: 3}}}\n",
           {"scenario.yaml:12:59: ", "no layout that is left open has a data degree of shard 3"}},
          {"layout: {pipeline: 2, data: {by_stage: [2, 1], sharding: fsdp}}\n",
           {"scenario.yaml:11:40: ", "sharding fsdp cannot be planned yet with stages of different data degrees"}},
+         {of + "[zero1, zero9]}}\n", {"scenario.yaml:11:46: ", "unknown 'zero9'"}},
+         {of + "[]}}\n", {"the list is empty"}},
+         {of + "[none, zero1], reduce: each_microbatch}}\n", {"none, zero1 keeps whole gradients"}},
          {"layout: {data: {sharding: {kind: hsdp, shard: 1048576, replicate: 2}}}\n", {"2097152 ranks"}}});
 }
 

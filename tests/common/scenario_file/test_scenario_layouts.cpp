@@ -120,6 +120,14 @@ TEST_CASE("of open degrees each layout has what its own pipeline makes of the sh
   const Scenario hybrid = read_text(
       scenario_text(eight + "layout: {pipeline: auto, data: {degree: auto, sharding: {kind: hsdp, shard: 2}}}\n"));
   CHECK(names(hybrid) == std::vector<std::string>{"dp8·hsdp2x4", "pp2·dp4·hsdp2x2", "pp4·dp2·hsdp2x1"});
+  // Several rules, or all: each layout with every one, once where a rank is alone; of hsdp a copy on each machine.
+  const Scenario some = read_text(scenario_text(
+      eight + "layout: {pipeline: [4, 8], data: {degree: auto, sharding: [none, zero1, {kind: hsdp, shard: 4}]}}\n"));
+  CHECK(names(some) == std::vector<std::string>{"pp4·dp2", "pp4·dp2·zero1", "pp8"});
+  const Scenario any = read_text(scenario_text(
+      "cluster: {machine: dgx-h100, nodes: 2}\nlayout: {pipeline: 1, data: {degree: 16, sharding: auto}}\n"));
+  CHECK(names(any) == std::vector<std::string>{"dp16", "dp16·zero1", "dp16·zero2", "dp16·fsdp", "dp16·hsdp8x2"});
+  CHECK(any.layout == any.layouts.front());
   // Without a degree hsdp's own two are it.
   const Scenario own = read_text(
       scenario_text(eight + "layout: {pipeline: 2, data: {sharding: {kind: hsdp, shard: 2, replicate: 2}}}\n"));

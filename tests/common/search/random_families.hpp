@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/search/family.hpp"
 #include "tests/common/plan/scenarios.hpp"
@@ -69,7 +70,7 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
     family.layout.tensor.degree = one_of<int>({1, 2, 2});  // of two heads of keys
     family.layout.tensor.sequence_parallel = coin();
     family.layout.data.degree = one_of<int>({1, 1, 2, 4});
-    family.layout.data.sharding = number(0, 3) == 0 ? Sharding::zero1 : Sharding::none;
+    family.layout = sharded(family.layout);
     if (coin()) std::swap(family.layout.order[3], family.layout.order[4]);
     family.microbatch = one_of<std::int64_t>({1, 1, 1, 2});
     family.recompute.mode = one_of<RecomputeMode>({RecomputeMode::none, RecomputeMode::selective, RecomputeMode::full});
@@ -88,6 +89,17 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
   }
 
  private:
+  // By any rule, or by none, with any flags that the rule has.
+  Layout sharded(Layout layout) {
+    if (coin()) return layout;
+    layout.data.sharding = static_cast<Sharding>(number(1, static_cast<int>(Sharding::hsdp)));
+    ShardingAsked asked;
+    if (coin()) asked.reshard_after_forward = coin();
+    if (coin()) asked.reduces_each_microbatch = coin();
+    if (layout.data.sharding == Sharding::hsdp) asked.replicate = layout.data.degree > 1 && coin() ? 2 : 1;
+    return settled_sharding(layout, asked).value();
+  }
+
   std::mt19937_64 random_;
 };
 

@@ -1,0 +1,102 @@
+#include "common/cost/moves_in_sequence.hpp"
+
+#include <algorithm>
+
+#include "common/cost/data_moves.hpp"
+#include "common/schedule/action.hpp"
+
+namespace plumb {
+
+void operator+=(DataWaits& sum, const DataWaits& waits) {
+  sum.forward += waits.forward;
+  sum.input_gradient += waits.input_gradient;
+  sum.weight_gradient += waits.weight_gradient;
+  sum.backward += waits.backward;
+}
+
+void operator+=(DataMoves& sum, const DataMoves& moves) {
+  sum.gathered += moves.gathered;
+  sum.reduced += moves.reduced;
+  sum.accumulated += moves.accumulated;
+  sum.replicated += moves.replicated;
+  sum.unsharded += moves.unsharded;
+  sum.beside = sum.beside || moves.beside;
+  sum.gathering += moves.gathering;
+  sum.reducing += moves.reducing;
+  sum.waits += moves.waits;
+}
+
+namespace {
+
+// Of a block beyond either end: nothing.
+template <class Amount>
+Amount of_neighbour(const std::vector<ComputeCost>& blocks, std::size_t block, Amount DataMoves::*amount) {
+  return block < blocks.size() ? blocks[block].data_moves.*amount : Amount{};
+}
+
+Seconds beyond(Seconds moving, Seconds computing) { return std::max(moving - computing, Seconds{}); }
+
+DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice) {
+  DataWaits waits{.forward = blocks.front().data_moves.gathering,
+                  .input_gradient = blocks.back().data_moves.gathering,
+                  .weight_gradient = blocks.front().data_moves.reducing,
+                  .backward = blocks.back().data_moves.gathering + blocks.front().data_moves.reducing};
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const ActionTimes own = times_of(blocks[i], slice);
+    const Seconds next = of_neighbour(blocks, i + 1, &DataMoves::gathering);
+    const Seconds before = of_neighbour(blocks, i - 1, &DataMoves::gathering);  // of the first: beyond the end, too
+    const Seconds behind = of_neighbour(blocks, i + 1, &DataMoves::reducing);
+    waits.forward += beyond(next, own.forward);
+    waits.input_gradient += beyond(before, own.input_gradient);
+    waits.weight_gradient += beyond(behind, own.weight_gradient);
+    waits.backward += beyond(before + behind, backward_time(own));
+  }
+  return waits;
+}
+
+// B takes as long as its own blocks and waits.
+template <class Times>
+void add(Times& times, const DataWaits& waits) {
+  times.forward += waits.forward;
+  times.input_gradient += waits.input_gradient;
+  times.weight_gradient += waits.weight_gradient;
+  times.hidden_in_backward += waits.input_gradient + waits.weight_gradient - waits.backward;
+}
+
+}  // namespace
+
+bool move_beside(const std::vector<ComputeCost>& blocks) {
+  return std::ranges::any_of(blocks, [](const ComputeCost& block) { return block.data_moves.beside; });
+}
+
+void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks) {
+  DataWaits mean;
+  for (std::size_t slice = 0; slice < sum.slices.size(); ++slice) {
+    const DataWaits waits = waits_of(blocks, static_cast<int>(slice));
+    add(sum.slices[slice], waits);
+    mean += waits;
+  }
+  if (sum.slices.empty()) {
+    mean = waits_of(blocks, no_microbatch);
+  } else {
+    const auto count = static_cast<double>(sum.slices.size());
+    mean = {mean.forward / count, mean.input_gradient / count, mean.weight_gradient / count, mean.backward / count};
+  }
+  add(sum, mean);
+  sum.data_moves.waits += mean;
+}
+
+void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Bytes next = of_neighbour(blocks, i + 1, &DataMoves::gathered);
+    const Bytes before = of_neighbour(blocks, i - 1, &DataMoves::gathered);
+    const Bytes behind = of_neighbour(blocks, i + 1, &DataMoves::reduced);
+    const Bytes of_backward = backward_workspace(bytes[i]) + before + behind;
+    bytes[i].forward_workspace += next;
+    bytes[i].input_gradient_workspace += before;
+    bytes[i].weight_gradient_workspace += behind;
+    bytes[i].backward_workspace = of_backward;
+  }
+}
+
+}  // namespace plumb

@@ -1,0 +1,25 @@
+// What blocks in sequence wait for weights and for gradients that are reduced, and need for them beside each other.
+#pragma once
+
+#include <vector>
+
+#include "common/cost/compute_cost.hpp"
+
+namespace plumb {
+
+// Whether any of them moves something beside its neighbours' computing.
+[[nodiscard]] bool move_beside(const std::vector<ComputeCost>& blocks);
+
+// One stream moves, one block ahead, as FSDP2 issues it (torch/distributed/fsdp/_fully_shard of PyTorch: the gather of
+// block i + 1 when block i begins to compute, against the order of F in the backward; the reduction of block i beside
+// the block behind it in that order). With t the computing, g the gathering and r the reducing of a block, n blocks:
+//   F  g_0 + Σ max(t_i, g_{i+1})                    W  Σ max(t_i, r_{i+1}) + r_0
+//   I  g_{n−1} + Σ max(t_i, g_{i−1})                B  g_{n−1} + Σ max(t_i, g_{i−1} + r_{i+1}) + r_0
+// where what lies outside is 0. `sum`: of these blocks, with their own times alone, also of each slice.
+void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
+
+// While a block computes, the next one's weights come, and the gradients of the one before are reduced. `bytes`: of the
+// blocks.
+void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks);
+
+}  // namespace plumb

@@ -1,0 +1,40 @@
+// What a stage's data-parallel ranks gather and reduce: how long it takes, and where the groups stand that do it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "common/plan/plan_costs.hpp"
+
+namespace plumb {
+
+// Of the ranks that share one copy of the states, and of those that have the same part in HSDP's copies (alone, without
+// HSDP). Those of all stages count as if they ran at once.
+[[nodiscard]] GroupPlacement shard_placement(const Layout& layout, const Cluster& cluster, int stage = 0);
+[[nodiscard]] GroupPlacement copies_placement(const Layout& layout, const Cluster& cluster);
+
+// Of gradients, as the layout's weight rule has it.
+[[nodiscard]] Collective reduction_kind(const Layout& layout);
+
+// A block with the times and the memory of what its actions gather and reduce: beside computing where the software
+// overlaps (`data_overlap`), else in its own times. `shards`: where the ranks that share a copy stand.
+[[nodiscard]] ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const GroupPlacement& shards);
+
+// The action in which the last gradients are made; of slices the first one's.
+[[nodiscard]] Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last);
+// In the order of the backward.
+[[nodiscard]] std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bool weight_gradient_last);
+
+// Of what is reduced once a step: over the ranks that share a copy, beside the last backward where the software does
+// so, and then of `replicated` bytes over HSDP's copies.
+struct StageReduction {
+  std::vector<CollectivePlan> shards = {};
+  std::vector<CollectivePlan> copies = {};
+};
+[[nodiscard]] StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> made, Bytes replicated,
+                                          int stage, const StageGroups& groups);
+
+// Of weights, once a step.
+[[nodiscard]] CollectivePlan gathering_of(const Plan& plan, Bytes gathered, const GroupPlacement& group);
+
+}  // namespace plumb

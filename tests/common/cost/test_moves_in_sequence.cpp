@@ -1,0 +1,121 @@
+// What blocks in sequence wait for weights and for reduced gradients, on a small case by hand, and against a simulation
+// of two streams.
+#include "common/cost/moves_in_sequence.hpp"
+
+#include <random>
+
+#include "tests/catch.hpp"
+
+using namespace plumb;
+
+namespace {
+
+ComputeCost block(double forward, double input, double weight, double hidden, double gathering, double reducing) {
+  ComputeCost cost{
+      .forward = {forward}, .input_gradient = {input}, .weight_gradient = {weight}, .hidden_in_backward = {hidden}};
+  cost.data_moves.beside = true;
+  cost.data_moves.gathering = {gathering};
+  cost.data_moves.reducing = {reducing};
+  return cost;
+}
+
+// Computing and one stream of moves: a move may start when the one before it has ended and the computing before which
+// it was issued begins; a block computes when its own weights are there. Nothing goes on to the next block before all
+// that ran beside this one has ended: one block ahead.
+double simulated(const std::vector<double>& compute, const std::vector<double>& gather,
+                 const std::vector<double>& reduce) {
+  double now = gather.empty() ? 0 : gather.front();
+  for (std::size_t i = 0; i < compute.size(); ++i) {
+    double moved = now;
+    if (i + 1 < gather.size()) moved += gather[i + 1];
+    if (i > 0 && !reduce.empty()) moved += reduce[i - 1];
+    now = std::max(now + compute[i], moved);
+  }
+  return now + (reduce.empty() ? 0 : reduce.back());
+}
+
+}  // namespace
+
+// F: 2 + max(3, 4) + max(1, 1) + 5 = 12. I: 1 + max(2, 4) + max(6, 2) + 1 = 12. W: max(1, 0) + max(2, 1) + max(3, 5) +
+// 3 = 11. B, of 2+1, 6+2−1 and 1+3 seconds: 1 + max(3, 4 + 0) + max(7, 2 + 1) + max(4, 0 + 5) + 3 = 20.
+TEST_CASE("three blocks by hand") {
+  const std::vector<ComputeCost> blocks{block(3, 1, 3, 0, 2, 3), block(1, 6, 2, 1, 4, 5), block(5, 2, 1, 0, 1, 1)};
+  const ComputeCost stage = in_sequence(blocks);
+  CHECK(stage.forward.value == 12);
+  CHECK(stage.input_gradient.value == 12);
+  CHECK(stage.weight_gradient.value == 11);
+  CHECK(backward_time(stage).value == 20);
+  CHECK(stage.data_moves.waits.forward.value == 12 - 9);
+  CHECK(stage.data_moves.waits.input_gradient.value == 12 - 9);
+  CHECK(stage.data_moves.waits.weight_gradient.value == 11 - 6);
+  CHECK(stage.data_moves.waits.backward.value == 20 - 14);
+  CHECK(stage.data_moves.gathering.value == 7);
+  CHECK(stage.data_moves.reducing.value == 9);
+}
+
+TEST_CASE("any blocks take as long as two streams that go one block ahead") {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> time(0, 4);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<ComputeCost> blocks;
+    std::vector<double> forward;
+    std::vector<double> gather;
+    const int count = 1 + round % 7;
+    for (int i = 0; i < count; ++i) {
+      blocks.push_back(block(time(random), time(random), time(random), 0, time(random), time(random)));
+      blocks.back().hidden_in_backward = blocks.back().weight_gradient * 0.5;
+      forward.push_back(blocks.back().forward.value);
+      gather.push_back(blocks.back().data_moves.gathering.value);
+    }
+    std::vector<double> input;
+    std::vector<double> weight;
+    std::vector<double> both;
+    std::vector<double> gather_back(gather.rbegin(), gather.rend());
+    std::vector<double> reduce;
+    for (auto each = blocks.rbegin(); each != blocks.rend(); ++each) {
+      input.push_back(each->input_gradient.value);
+      weight.push_back(each->weight_gradient.value);
+      both.push_back(backward_time(*each).value);
+      reduce.push_back(each->data_moves.reducing.value);
+    }
+    const ComputeCost stage = in_sequence(blocks);
+    CHECK(stage.forward.value == Approx(simulated(forward, gather, {})));
+    CHECK(stage.input_gradient.value == Approx(simulated(input, gather_back, {})));
+    CHECK(stage.weight_gradient.value == Approx(simulated(weight, {}, reduce)));
+    CHECK(backward_time(stage).value == Approx(simulated(both, gather_back, reduce)));
+    CHECK(stage.hidden_in_backward.value >= 0);
+  }
+}
+
+// Blocks need 10, 20, 40 bytes while they run, nothing is kept; two are there at a time, and gradients of two.
+TEST_CASE("a block needs its neighbours' weights and gradients beside its own") {
+  std::vector<ComputeCost> blocks(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t own = 10 << i;
+    blocks[i].forward_workspace_bytes = {own};
+    blocks[i].input_gradient_workspace_bytes = {own};
+    blocks[i].weight_gradient_workspace_bytes = {own};
+    blocks[i].data_moves = {.gathered = {100 << i}, .reduced = {1000 << i}, .beside = true};
+  }
+  const ComputeCost stage = in_sequence(blocks);
+  CHECK(stage.forward_workspace_bytes == Bytes{20 + 400});           // block 1, and 2's weights
+  CHECK(stage.input_gradient_workspace_bytes == Bytes{40 + 200});    // block 2, and 1's
+  CHECK(stage.weight_gradient_workspace_bytes == Bytes{20 + 4000});  // block 1, and 2's gradients
+  CHECK(backward_workspace(stage) == Bytes{20 + 100 + 4000});        // block 1, 0's weights and 2's gradients
+  for (ComputeCost& each : blocks) each.data_moves.beside = false;
+  CHECK(in_sequence(blocks).forward_workspace_bytes == Bytes{40});
+}
+
+TEST_CASE("slices of different lengths each have their own waits") {
+  std::vector<ComputeCost> blocks{block(2, 2, 2, 0, 1, 1), block(2, 2, 2, 0, 3, 1)};
+  for (ComputeCost& each : blocks) {
+    each.slices = {{.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}},
+                   {.forward = {3}, .input_gradient = {3}, .weight_gradient = {3}}};
+  }
+  const ComputeCost stage = in_sequence(blocks);
+  REQUIRE(stage.slices.size() == 2);
+  CHECK(stage.slices[0].forward.value == 1 + 3 + 1);
+  CHECK(stage.slices[1].forward.value == 1 + 3 + 3);
+  CHECK(stage.forward.value == 6);
+  CHECK(backward_time(stage.slices[0]).value == 3 + 2 + 2 + 1);
+}
