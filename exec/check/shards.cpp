@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "common/base/error.hpp"
+#include "common/model/lora.hpp"
+#include "exec/stage/primitives/block_parameters.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 
@@ -12,13 +16,23 @@ namespace {
 
 bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
+std::int64_t elements_of(const Parameter& parameter) {
+  return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{1}, std::multiplies());
+}
+
 }  // namespace
 
 Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(plan.layout.tensor.degree)) {
-  if (plan.layout.tensor.degree == 1) return;
   const int blocks = static_cast<int>(plan.model.layers.size()) + 2;
-  for (std::size_t position = 0; position < parts_.size(); ++position) {
-    for (int block = 0; block < blocks; ++block) {
+  for (int block = 0; block < blocks; ++block) {
+    if (parts_.size() == 1) {
+      for (const Parameter& parameter : with_adapters(block_parameters(plan.model, block), plan.training.lora)) {
+        const std::int64_t all = elements_of(parameter);
+        parts_.front()[parameter.name] = {.of = all, .ranges = {{0, all}}};
+      }
+      continue;
+    }
+    for (std::size_t position = 0; position < parts_.size(); ++position) {
       const Division division(plan.model, block, plan.layout.tensor, plan.training, static_cast<int>(position));
       for (const std::string& name : division.names()) {
         parts_[position][name] = {.of = division.elements(name), .ranges = division.owned(name)};
@@ -28,42 +42,49 @@ Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(
 }
 
 std::string Shards::add(int rank, const NamedGradients& mine, Holds holds) {
-  const MeshCoordinates place = coordinates(plan_.layout, rank);
-  const int position = place.at(static_cast<std::size_t>(MeshAxis::tensor));
-  const auto shard = static_cast<std::size_t>(place.at(static_cast<std::size_t>(MeshAxis::data)));
-  const auto shards = static_cast<std::size_t>(state_shards(plan_.layout));
+  const int position = coordinates(plan_.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor));
+  const std::vector<int> group = shard_group(plan_.layout, rank);
+  const bool all = holds == Holds::all || state_shards(plan_.layout) == 1;
+  const std::size_t shards = all ? 1 : group.size();
+  const std::size_t shard = all ? 0 : position_in(group, rank);
   const std::map<std::string, Part>& parts = parts_[static_cast<std::size_t>(position)];
   std::string different;
   for (const auto& [name, values] : mine) {
     const auto known = parts.find(name);
     const auto size = static_cast<std::int64_t>(values.size());
     const Part part = known == parts.end() ? Part{.of = size, .ranges = {{0, size}}} : known->second;
-    std::int64_t owned = 0;
-    for (const IndexRange& range : part.ranges) owned += range.end - range.begin;
+    std::size_t owned = 0;
+    for (const IndexRange& range : part.ranges) owned += static_cast<std::size_t>(range.end - range.begin);
     Whole& whole = found_[name];
     if (whole.values.empty()) {
       whole.values.resize(static_cast<std::size_t>(part.of));
       whole.there.resize(static_cast<std::size_t>(part.of));
     }
-    if (owned != size || static_cast<std::int64_t>(whole.values.size()) != part.of) {
+    const std::size_t held = elements_of_part(owned, shards, shard);
+    if (held != values.size() || static_cast<std::int64_t>(whole.values.size()) != part.of) {
       throw RunError("rank " + std::to_string(rank), "has " + std::to_string(size) + " elements of " + name +
-                                                         ", its placement says " + std::to_string(owned));
+                                                         ", its placement says " + std::to_string(held));
     }
-    const bool all = holds == Holds::all || shards == 1;
-    const std::size_t first = all ? 0 : begin_of_part(values.size(), shards, shard);
-    const std::size_t end = all ? values.size() : first + elements_of_part(values.size(), shards, shard);
-    auto from = values.begin();
-    for (const IndexRange& range : part.ranges) {
-      for (auto at = static_cast<std::size_t>(range.begin); at < static_cast<std::size_t>(range.end); ++at, ++from) {
-        const auto local = static_cast<std::size_t>(from - values.begin());
-        if (local < first || local >= end) continue;
-        if (whole.there[at] && !same_bits(whole.values[at], *from) && different.empty()) different = name;
-        if (!whole.there[at]) whole.values[at] = *from;
-        whole.there[at] = true;
-      }
-    }
+    const std::size_t first = begin_of_part(owned, shards, shard);
+    if (put(whole, part, first, values) || !different.empty()) continue;
+    different = name;
   }
   return different;
+}
+
+bool Shards::put(Whole& whole, const Part& part, std::size_t first, const std::vector<float>& values) {
+  bool same = true;
+  std::size_t owned = 0;  // elements before, of those that the rank's tensor has
+  for (const IndexRange& range : part.ranges) {
+    for (auto at = static_cast<std::size_t>(range.begin); at < static_cast<std::size_t>(range.end); ++at, ++owned) {
+      if (owned < first || owned >= first + values.size()) continue;
+      const float value = values[owned - first];
+      if (whole.there[at] && !same_bits(whole.values[at], value)) same = false;
+      if (!whole.there[at]) whole.values[at] = value;
+      whole.there[at] = true;
+    }
+  }
+  return same;
 }
 
 NamedGradients Shards::whole() && {

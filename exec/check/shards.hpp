@@ -18,9 +18,9 @@ class Shards {
  public:
   explicit Shards(const Plan& plan);
 
-  // What `rank` of the plan's layout holds; of gradients that data-parallel ranks share out, of each tensor its part
-  // alone. The first name of which an element has other bits than a rank before had,
-  // or nothing. Throws RunError for a part of another size than its placement says.
+  // What `rank` of the plan's layout holds; of what data-parallel ranks share out `mine` has its part of each tensor
+  // alone (StateShard). The first name of which an element has other bits than a rank before had, or nothing. Throws
+  // RunError for a part of another size than its placement says.
   enum class Holds : std::uint8_t { all, part };
   [[nodiscard]] std::string add(int rank, const NamedGradients& mine, Holds holds = Holds::all);
 
@@ -36,6 +36,9 @@ class Shards {
     std::vector<float> values;
     std::vector<bool> there;
   };
+
+  // Elements of what `part` says, from `first` of them on; whether those that were there have the same bits.
+  [[nodiscard]] static bool put(Whole& whole, const Part& part, std::size_t first, const std::vector<float>& values);
 
   const Plan& plan_;
   std::vector<std::map<std::string, Part>> parts_;  // by position in the tensor group

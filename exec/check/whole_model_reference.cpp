@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "common/base/error.hpp"
+#include "exec/check/microbatch_sums.hpp"
+#include "exec/check/pairwise_tensors.hpp"
 #include "exec/check/replayed_routing.hpp"
 
 namespace plumb::exec {
@@ -120,7 +122,10 @@ void WholeModelReference::take_over(const Trained& run) {
 
 double WholeModelReference::train_step(std::int64_t step) {
   const bool last = step + 1 == static_cast<std::int64_t>(steps_);
-  if (plan_.layout.data.degree > 1 && !last) return run_by_shares(step);
+  if (plan_.layout.data.degree > 1 && !last) {
+    return reduces_in_actions(plan_.layout) ? MicrobatchSums(reference_, plan_).train(step, progress_)
+                                            : run_by_shares(step);
+  }
   if (!second_) {
     run_step(reference_, step, all_);
     reference_.sum_tied_gradients();
@@ -136,26 +141,27 @@ double WholeModelReference::train_step(std::int64_t step) {
 }
 
 // Sums as data-parallel ranks do, each share of the batch first, so that the weights of the step that is compared are
-// those of the run by bits: an optimizer makes much of little where a gradient is near nothing.
+// those of the run by bits: an optimizer makes much of little where a gradient is near nothing. Where there are several
+// copies of the states, the shares of each copy first.
 double WholeModelReference::run_by_shares(std::int64_t step) {
   Microbatches share = all_;
   share.stride = plan_.layout.data.degree;
-  std::vector<at::Tensor> sums;
+  const int of_copy = state_shards(plan_.layout) > 1 ? state_shards(plan_.layout) : share.stride;
+  std::vector<PairwiseTensors> sums(weights().size());
+  std::vector<PairwiseTensors> over_copies(weights().size());
   double loss = 0;
-  for (; share.first < share.stride * share.slices; share.first += share.slices) {
+  for (int number = 1; number <= share.stride; ++number, share.first += share.slices) {
     run_step(reference_, step, share);
     reference_.sum_tied_gradients();
     loss += reference_.loss();
-    for (std::size_t index = 0; index < weights().size(); ++index) {
-      const at::Tensor& gradient = weights()[index]->gradient;
-      if (share.first == 0) {
-        sums.push_back(gradient.clone());
-      } else {
-        sums[index].add_(gradient);
-      }
+    for (std::size_t index = 0; index < sums.size(); ++index) {
+      sums[index].add(weights()[index]->gradient);
+      if (number % of_copy == 0) over_copies[index].add(sums[index].total());
     }
   }
-  for (std::size_t index = 0; index < sums.size(); ++index) weights()[index]->gradient.copy_(sums[index]);
+  for (std::size_t index = 0; index < sums.size(); ++index) {
+    weights()[index]->gradient.copy_(over_copies[index].total());
+  }
   return loss;
 }
 

@@ -14,14 +14,17 @@ constexpr int largest_named_degree = 64;
 void require_executed_sharding(const Plan& plan, const SessionOptions& options) {
   const Sharding sharding = plan.layout.data.sharding;
   if (sharding == Sharding::none) return;
-  if (sharding > Sharding::zero1) {
-    throw InputError(plan.name,
-                     "sharding " + sharding_names()[static_cast<std::size_t>(sharding)] + " is not executed yet",
-                     "plan with data: {sharding: zero1}, or none");
+  const std::string what = sharding == Sharding::zero1   ? "the optimizer's states"
+                           : sharding == Sharding::zero2 ? "gradients and the optimizer's states"
+                                                         : "weights, gradients and the optimizer's states";
+  const std::string shares = "its data-parallel ranks share out " + what + " (sharding " +
+                             sharding_names()[static_cast<std::size_t>(sharding)] + ")";
+  if (shards_weights(plan.layout) && plan.training.lora) {
+    throw InputError(plan.name, shares + ": with LoRA that is not executed yet",
+                     "plan with data: {sharding: zero1}, or without lora");
   }
   if (options.device == "cpu") return;
-  throw InputError(plan.name, "its data-parallel ranks share out the optimizer's states: so far on hosts alone",
-                   "--device cpu, or plan with data: {sharding: none}");
+  throw InputError(plan.name, shares + ": so far on hosts alone", "--device cpu, or plan with data: {sharding: none}");
 }
 
 // With a data or a tensor degree above 1.

@@ -274,16 +274,17 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
     }
     return std::move(shards).whole();
   };
+  const auto of_weights = shards_weights(plans_.front().plan.layout) ? Shards::Holds::part : Shards::Holds::all;
   if (options_.check) {
     all.checked.gradients = gather(gradients(first), Shards::Holds::part);
     if (plans_.front().plan.layout.tensor.degree > 1) {
-      all.checked.weights = gather(before);
+      all.checked.weights = gather(before, of_weights);
       all.checked.routing = gather(chosen_experts(first));
     }
     all.different_copy = std::exchange(different, "");
   }
   if (options_.gathers_weights) {
-    all.weights = gather(merged_weights(first, plans_.front().plan.training));
+    all.weights = gather(merged_weights(first, plans_.front().plan.training), of_weights);
     if (!different.empty()) throw RunError("", different);
   }
   return all;

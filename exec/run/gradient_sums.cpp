@@ -8,14 +8,15 @@
 namespace plumb::exec {
 
 GradientSums::GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport,
-                           const RankStages& stages, Device& device, const std::vector<int>& data_group)
+                           const RankStages& stages, Device& device)
     : transport_(transport),
       stages_(stages),
       device_(device),
-      data_group_(data_group),
+      group_(shard_group(plan.layout, transport.world().rank())),
+      copies_(replicate_group(plan.layout, transport.world().rank())),
       shards_(state_shards(plan.layout) > 1) {
-  if (plan.software.data_overlap && data_group.size() > 1) {
-    overlapped_.emplace(plan, actions, transport.world(), device, data_group);
+  if (plan.software.data_overlap && group_.size() > 1 && !reduces_in_actions(plan.layout)) {
+    overlapped_.emplace(plan, actions, transport.world(), device, group_);
   }
 }
 
@@ -39,6 +40,7 @@ void GradientSums::perform(const Action& action, Event& event, ActionMoments& mo
     sum(reduction.peer, {gradient.data, gradient.size}, deadline);
     event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
   }
+  if (reduction.peer < 0 && copies_.size() > 1) event.bytes += sum_over_copies(stages_.held(action.stage), deadline);
   if (on_device) moments.end = device_.compute().record();
 }
 
@@ -53,7 +55,7 @@ void GradientSums::take_overlapped(const Action& action, Event& event, ActionMom
 // Without a peer with the ranks that train the same stage on other data.
 void GradientSums::sum(int peer, std::span<float> values, Clock::time_point deadline) {
   if (peer < 0 && shards_) return sum_own_part(values, deadline);
-  if (peer < 0) return transport_.world().all_reduce(data_group_, values, deadline);
+  if (peer < 0) return transport_.world().all_reduce(group_, values, deadline);
   const int rank = transport_.rank();
   const std::array pair{std::min(rank, peer), std::max(rank, peer)};
   transport_.all_reduce(pair, values, deadline);
@@ -62,10 +64,19 @@ void GradientSums::sum(int peer, std::span<float> values, Clock::time_point dead
 void GradientSums::sum_own_part(std::span<float> values, Clock::time_point deadline) {
   Transport& world = transport_.world();
   const std::vector<std::span<std::byte>> parts =
-      equal_parts(std::as_writable_bytes(values), data_group_.size(), sizeof(float));
+      equal_parts(std::as_writable_bytes(values), group_.size(), sizeof(float));
   const std::vector<std::span<const std::byte>> given(parts.begin(), parts.end());
-  Collectives(world).reduce_scatter(data_group_, given, parts[position_in(data_group_, world.rank())],
-                                    ElementType::fp32, deadline);
+  Collectives(world).reduce_scatter(group_, given, parts[position_in(group_, world.rank())], ElementType::fp32,
+                                    deadline);
+}
+
+Bytes GradientSums::sum_over_copies(Stage& stage, Clock::time_point deadline) {
+  Bytes summed;
+  for (const DeviceFloats& part : stage.own_gradients()) {
+    transport_.world().all_reduce(copies_, {part.data, part.size}, deadline);
+    summed += Bytes{static_cast<std::int64_t>(part.size_bytes())};
+  }
+  return summed;
 }
 
 void GradientSums::add_tied_of_this_rank() {

@@ -18,9 +18,9 @@ namespace plumb::exec {
 // Behind the backward or, over other data and where the plan's software says so, beside the last one of each stage.
 class GradientSums {
  public:
-  // `actions`: the rank's list. `data_group`: ranks of the layout. All must outlive this.
+  // `actions`: the rank's list. All must outlive this.
   GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport, const RankStages& stages,
-               Device& device, const std::vector<int>& data_group);
+               Device& device);
 
   void begin_step();
 
@@ -36,8 +36,9 @@ class GradientSums {
     if (overlapped_) overlapped_->progress();
   }
 
-  // REDUCE_TIED or REDUCE_GRAD: fills in `event` all but its end, and of an asynchronous device `moments`. Throws as
-  // Transport::all_reduce or Collectives::reduce_scatter.
+  // REDUCE_TIED or REDUCE_GRAD (of HSDP over the ranks of a copy, then of the own part over the copies): fills in
+  // `event` all but its end, and of an asynchronous device `moments`. Throws as Transport::all_reduce or
+  // Collectives::reduce_scatter.
   void perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
 
   // Both of a table whose ends stand on this rank: once a step, before they are summed with another rank's, or applied.
@@ -47,11 +48,15 @@ class GradientSums {
   void take_overlapped(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
   void sum(int peer, std::span<float> values, Clock::time_point deadline);
   void sum_own_part(std::span<float> values, Clock::time_point deadline);
+  [[nodiscard]] Bytes sum_over_copies(Stage& stage, Clock::time_point deadline);
 
   LaneTransport& transport_;
   const RankStages& stages_;
   Device& device_;
-  const std::vector<int>& data_group_;
+  // Of the layout's ranks: those whose gradients are summed, all of the data axis, or where there are several copies of
+  // the states one copy's; and those that have the same part in all copies.
+  std::vector<int> group_;
+  std::vector<int> copies_;
   bool shards_;                                    // of the states: each rank needs its part of a sum
   std::optional<OverlappedReduction> overlapped_;  // where the software reduces beside the backward
   bool tied_added_ = false;

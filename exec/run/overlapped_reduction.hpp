@@ -20,7 +20,8 @@ namespace plumb::exec {
 // state beforehand (exec/stage/tensor/action_calls.hpp).
 class OverlappedReduction {
  public:
-  // `actions`: the rank's list. `data_group`: ranks of `world`, which must outlive this, as `device`.
+  // `actions`: the rank's list. `data_group`: ranks of `world` that sum (where there are several copies of the states,
+  // one copy's); that must outlive this, as `device`.
   OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world, Device& device,
                       std::vector<int> data_group);
 

@@ -52,11 +52,12 @@ class RankRun {
         world_rank_(transport.rank()),
         tensor_group_(group(plan.layout, world_rank_, MeshAxis::tensor)),
         data_group_(group(plan.layout, world_rank_, MeshAxis::data)),
+        shard_group_(shard_group(plan.layout, world_rank_)),
         stages_(lowered, rank_, stages),
         actions_(lowered.actions.at(static_cast<std::size_t>(rank_))),
         message_bytes_(message_bytes(plan.costs)),
         waiting_time_(serial_time(plan)),
-        sums_(plan, actions_, transport_, stages_, device_, data_group_) {
+        sums_(plan, actions_, transport_, stages_, device_) {
     const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
     // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
     if (!asynchronous_ && options.memory.moved) {
@@ -199,8 +200,8 @@ class RankRun {
         sums_.perform(action, event, moments, deadline(start, waiting_time_));
         if (asynchronous_) here() = moments;
       } else if (action.kind == ActionKind::unshard) {
-        event.bytes =
-            gather_weights(stages_.held(action.stage), transport_.world(), data_group_, deadline(start, waiting_time_));
+        event.bytes = gather_weights(stages_.held(action.stage), transport_.world(), shard_group_,
+                                     deadline(start, waiting_time_));
       } else {
         compute(action);
       }
@@ -313,7 +314,9 @@ class RankRun {
 
   [[nodiscard]] Seconds predicted(const Action& action) const {
     const bool computes = is_compute(action.kind) || action.kind == ActionKind::optimizer_step;
-    if (!computes || plan_.layout.tensor.degree > 1) return waiting_time_;  // ranks of a tensor group wait in all
+    const bool meet =
+        plan_.layout.tensor.degree > 1 || gathers_in_actions(plan_.layout) || reduces_in_actions(plan_.layout);
+    if (!computes || meet) return waiting_time_;
     const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(action.stage)];
     return action.kind == ActionKind::optimizer_step ? cost.optimizer : microbatch_time(cost, false);
   }
@@ -346,6 +349,7 @@ class RankRun {
   int world_rank_;
   std::vector<int> tensor_group_;  // of the layout's ranks, as the next
   std::vector<int> data_group_;
+  std::vector<int> shard_group_;
   RankStages stages_;
   const std::vector<Action>& actions_;
   std::vector<Bytes> message_bytes_;                               // of each slice, or of all

@@ -1,4 +1,4 @@
-// UNSHARD: a stage's weights, of which each data-parallel rank has updated its part, on all of them.
+// UNSHARD: a stage's weights, of which each data-parallel rank has updated or keeps its part, on all of them.
 #pragma once
 
 #include <span>

@@ -48,6 +48,7 @@ struct Shape {
   std::vector<Bytes> boundary_bytes = {};  // of each slice, or of all
   std::size_t tied_values = 0;
   std::size_t gradient_values = 0;  // to be summed over replicas
+  std::size_t own_values = 0;       // and of these the own part over the copies of HSDP
   std::size_t weight_bytes = 0;     // to be gathered from them, where they share out the states
   std::size_t element_bytes = 1;
   std::vector<BlockGradients> gradients = {};  // in the order of the backward
@@ -69,6 +70,7 @@ class EmulatedStage : public Stage {
         backward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
         tied_(shape.tied_values),
         gradient_(shape.gradient_values),
+        own_(shape.own_values),
         weights_(shape.weight_bytes) {}
 
   // In an overlapped pair of this microbatch's forward, or backward, it takes `share` of its time alone.
@@ -146,6 +148,8 @@ class EmulatedStage : public Stage {
   }
 
   DeviceFloats tied_gradient() override { return {tied_.data(), tied_.size()}; }
+
+  std::vector<DeviceFloats> own_gradients() override { return {{own_.data(), own_.size()}}; }
 
   std::vector<StoredWeight> stored_weights() override { return {{weights_, shape_.element_bytes}}; }
 
@@ -228,6 +232,7 @@ class EmulatedStage : public Stage {
   std::vector<double> backward_shares_;
   std::vector<float> tied_;
   std::vector<float> gradient_;
+  std::vector<float> own_;
   std::vector<std::byte> weights_;
   std::size_t reported_ = 0;  // of these, from the first on
   std::function<void(DeviceFloats)> complete_;
@@ -267,6 +272,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .boundary_bytes = message_bytes(plan.costs),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,
           .gradient_values = sums ? values_of(reduced_bytes(cost)) : 0,
+          .own_values = values_of(cost.data_moves.replicated),
           .weight_bytes = static_cast<std::size_t>(cost.gathered_bytes.value),
           .element_bytes = static_cast<std::size_t>(element_bytes(plan.training.precision)),
           .gradients = beside ? gradients[index] : std::vector<BlockGradients>(),

@@ -13,6 +13,7 @@
 #include "exec/device/blas.hpp"
 #include "exec/host/memory.hpp"
 #include "exec/stage/modules/lora.hpp"
+#include "exec/stage/sharding/shard_group.hpp"
 #include "exec/stage/supported.hpp"
 #include "exec/stage/tensor/stream_tensor_group.hpp"
 #include "exec/stage/torch_stage.hpp"
@@ -78,6 +79,17 @@ TensorGroupPtr tensor_group(const Plan& plan, int rank, const StageOptions& opti
   return c10::make_intrusive<TensorGroup>(std::make_shared<Collectives>(*options.transport), std::move(place));
 }
 
+// Null where nothing is shared out within actions.
+std::shared_ptr<ShardGroup> sharding_group(const Plan& plan, int rank, const StageOptions& options) {
+  if (!gathers_in_actions(plan.layout) && !reduces_in_actions(plan.layout)) return nullptr;
+  if (options.transport == nullptr) {
+    throw RunError("rank " + std::to_string(rank), "shares out its stages without a transport");
+  }
+  return std::make_shared<ShardGroup>(*options.transport, ShardGroup::Place{.ranks = shard_group(plan.layout, rank),
+                                                                            .beside = plan.software.data_overlap,
+                                                                            .patience = options.patience});
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
@@ -85,13 +97,16 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
   const Schedule& schedule = plan.schedule;
   const int place = lane_of(plan.layout, rank).pipeline_rank;
   const TensorGroupPtr group = tensor_group(plan, rank, options);
+  const std::shared_ptr<ShardGroup> shards = sharding_group(plan, rank, options);
+  const auto part = position_in(shard_group(plan.layout, rank), rank);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < stages(schedule); ++stage) {
       if (rank_in_replica(schedule, replica, stage) != place) continue;
       TorchStageSettings settings = stage_settings(plan, stage, c10::Device(options.device));
       settings.share.index = data_replica(plan.layout, rank);
-      settings.states.index = state_shards(plan.layout) > 1 ? settings.share.index : 0;
+      settings.states.index = settings.states.count > 1 ? static_cast<int>(part) : 0;
+      settings.sharding.group = shards;
       settings.group = group;
       settings.logs_routing = options.logs_routing;
       made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(std::move(settings), corpus);
@@ -131,7 +146,11 @@ WeightPtr find(const std::vector<WeightPtr>& weights, const std::string& name) {
 NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
   NamedGradients named;
   for (const TorchStage* stage : torch_stages(stages)) {
-    for (const WeightPtr& weight : stage->trained_weights()) put(named, weight->name, weight->gradient);
+    const StateShard& states = stage->settings().states;
+    for (const WeightPtr& weight : stage->trained_weights()) {
+      const bool shared_out = weight->own_gradient.defined();
+      put(named, weight->name, shared_out ? weight->own_gradient : part_of(weight->gradient, states));
+    }
   }
   return named;
 }
@@ -145,7 +164,8 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
       const WeightPtr b = find(stage->weights(), owner + ".lora_b.weight");
       const bool adapted = a && b && training.lora && weight->name.ends_with(".weight");
       const double scale = adapted ? scale_of(*training.lora) : 1;
-      put(named, weight->name, adapted ? merged(weight->value, a->value, b->value, scale) : weight->value);
+      const at::Tensor& value = weight->own_value.defined() ? weight->own_value : weight->value;
+      put(named, weight->name, adapted ? merged(value, a->value, b->value, scale) : value);
     }
   }
   return named;

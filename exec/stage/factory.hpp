@@ -20,7 +20,8 @@ struct StageOptions {
   std::filesystem::path data;  // text to train on; empty: texts that every Debian has
   bool deterministic = false;  // only operations whose result does not depend on timing
   std::string device = "cpu";  // as Device::name says
-  // Of all ranks, for stages that a tensor group shares out: it must outlive them. How long these wait for each other.
+  // Of all ranks, for stages that a tensor group shares out, or data-parallel ranks: it must outlive them. How long
+  // these wait for each other.
   Transport* transport = nullptr;
   Device* streams = nullptr;  // on whose streams these move what they share; null: from host to host
   Seconds patience{60};
@@ -47,12 +48,14 @@ void count_memory_as(int rank);
 // layer or file, for layer kinds that are not executed and data shorter than one sequence.
 [[nodiscard]] std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options);
 
-// By global name, fp32, of the step that ended last; a tied table has one entry. Only for stages of make_stages.
+// By global name, fp32, of the step that ended last; a tied table has one entry. Where ranks share out the optimizer's
+// states, the rank's part of each. Only for stages of make_stages.
 using NamedGradients = std::map<std::string, std::vector<float>>;
 [[nodiscard]] NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages);
 
-// Weights as they stand, by global name, fp32; where LoRA has put an adapter beside a matrix, under the matrix's name
-// their sum (W + alpha / rank · B · A), and A and B under their own. Only for stages of make_stages.
+// Weights as they stand, by global name, fp32, or where ranks share these out the rank's part of each; where LoRA has
+// put an adapter beside a matrix, under the matrix's name their sum (W + alpha / rank · B · A), and A and B under their
+// own. Only for stages of make_stages.
 [[nodiscard]] NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
                                             const Training& training);
 

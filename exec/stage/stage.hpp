@@ -39,6 +39,9 @@ struct DeviceFloats {
 // computed one after the other (exec/stage/primitives/expert_rows.hpp). What a rank receives there may be held until W
 // or B of its microbatch has been put on the stream: longer costs memory beside what was planned
 // (common/graph/receive_slots.hpp).
+//
+// Where data-parallel ranks share out weights or gradients, F, R, I, B and W may move them (exec/stage/sharding): all
+// ranks that do so go through the same actions in the same order.
 class Stage {
  public:
   Stage() = default;
@@ -79,15 +82,20 @@ class Stage {
   // stages have of it.
   virtual void report_gradients(std::function<void(DeviceFloats)> /*complete*/) {}
 
-  // fp32 main gradients of all weights but those reported in this step, in a fixed order: to be summed over the
-  // replicas of the stage.
+  // fp32 main gradients of all weights but those reported in this step, and those that were summed for each microbatch
+  // (exec/stage/sharding), in a fixed order: to be summed over the replicas of the stage.
   [[nodiscard]] virtual std::vector<DeviceFloats> gradients() = 0;
 
   // fp32 gradient of a tied embedding's copy on this stage, to be summed over both; empty if not tied.
   [[nodiscard]] virtual DeviceFloats tied_gradient() = 0;
 
+  // Where ranks share out the optimizer's states (StateShard): this one's parts of all main gradients, in a fixed
+  // order.
+  [[nodiscard]] virtual std::vector<DeviceFloats> own_gradients() { return {}; }
+
   // Weights that are trained, in a fixed order: where ranks share out the optimizer's states each updates its part of
-  // each (StateShard), and takes the others' behind that.
+  // each, and takes the others' behind that. Where they share out the weights, too, this makes them whole, with the own
+  // part in place, until the next optimizer_step; none where each action gathers its own.
   struct StoredWeight {
     std::span<std::byte> bytes = {};
     std::size_t element_bytes = 1;

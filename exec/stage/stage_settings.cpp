@@ -45,7 +45,10 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
           .update_every = plan.schedule.update_every,
           .versions = versions_of_stage(plan.schedule, stage),
           .share = {.index = 0, .count = plan.layout.data.degree},
-          .states = {.index = 0, .count = state_shards(plan.layout)}};
+          .states = {.index = 0, .count = state_shards(plan.layout)},
+          .sharding = {.weights = shards_weights(plan.layout),
+                       .by_block = gathers_in_actions(plan.layout),
+                       .gradients = reduces_in_actions(plan.layout)}};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/plan/plan.hpp"
@@ -11,6 +12,16 @@
 #include "exec/stage/tensor/tensor_group.hpp"
 
 namespace plumb::exec {
+
+class ShardGroup;  // exec/stage/sharding/shard_group.hpp
+
+// What data-parallel ranks share out beside the optimizer's states.
+struct DataSharding {
+  bool weights = false;
+  bool by_block = false;   // weights are gathered for each block in each action; else once a step, for all of it
+  bool gradients = false;  // and reduced behind W of each microbatch
+  std::shared_ptr<ShardGroup> group = {};  // null if neither is within actions
+};
 
 struct TorchStageSettings {
   Model model;
@@ -26,7 +37,8 @@ struct TorchStageSettings {
   int update_every = 0;                     // microbatches per optimizer step; 0: one step at the end
   std::vector<std::int32_t> versions = {};  // with several updates: of the weights that each microbatch uses
   BatchShare share = {};
-  StateShard states = {};     // of the optimizer, that this rank has
+  StateShard states = {};  // of the optimizer, that this rank has
+  DataSharding sharding = {};
   bool logs_routing = false;  // of its experts, of the step that ended last
   TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
 };

@@ -25,29 +25,31 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
     blocks_.push_back(
         std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics, settings_.group));
-  }
-  if (settings_.model.tied_embeddings && is_first()) {
-    tied_embedding_ = blocks_.front()->weights().front();
-  }
-  for (const auto& block : blocks_) {
-    const bool is_head = is_last() && block == blocks_.back();
-    for (const WeightPtr& weight : block->weights()) {
-      if (settings_.model.tied_embeddings && is_head && weight->name == "embedding.weight") {
-        tied_head_ = weight;
-        if (tied_embedding_) {  // one table, two gradients
-          tied_head_->value = tied_embedding_->value;
-          continue;
-        }
-      }
-      weights_.push_back(weight);
-      std::vector<int> summands = block->summands(*weight);
-      if (weight->is_trained() && !summands.empty()) partial_.push_back({weight, std::move(summands)});
-    }
+    add_weights_of_last_block();
   }
   trained_ = trained(weights_);
   if (settings_.numerics.compute != at::kDouble) {
     optimizer_ = std::make_unique<WeightOptimizer>(trained_, settings_.training, settings_.states);
   }
+}
+
+// What is shared out goes at once, so that the stage is never there as a whole.
+void TorchStage::add_weights_of_last_block() {
+  const Block& block = *blocks_.back();
+  const bool tied = settings_.model.tied_embeddings;
+  const bool is_head = is_last() && static_cast<int>(blocks_.size()) == settings_.blocks.last - settings_.blocks.first;
+  if (tied && is_first() && blocks_.size() == 1) tied_embedding_ = block.weights().front();
+  for (const WeightPtr& weight : block.weights()) {
+    if (tied && is_head && weight->name == "embedding.weight") {
+      tied_head_ = weight;
+      if (tied_embedding_) continue;  // one table, two gradients
+    }
+    weights_.push_back(weight);
+    std::vector<int> summands = block.summands(*weight);
+    if (weight->is_trained() && !summands.empty()) partial_.push_back({weight, std::move(summands)});
+  }
+  share_out(block);
+  if (tied_embedding_ && tied_head_) share_table();
 }
 
 bool TorchStage::is_last() const { return settings_.blocks.last == head_block(settings_.model) + 1; }
@@ -92,7 +94,9 @@ void TorchStage::zero_gradients() {
   tied_summed_ = false;
   partial_summed_ = false;
   reported_.clear();
-  for (const WeightPtr& weight : trained_) weight->gradient.zero_();
+  for (const WeightPtr& weight : trained_) {
+    (weight->own_gradient.defined() ? weight->own_gradient : weight->gradient).zero_();
+  }
   if (tied_head_ && tied_head_->is_trained()) tied_head_->gradient.zero_();
 }
 
@@ -109,7 +113,7 @@ void TorchStage::use_version(std::int32_t version) {
   for (std::size_t index = 0; index < weights_.size(); ++index) {
     weights_[index]->value = found->second.values[index];
   }
-  if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
+  if (tied_embedding_ && tied_head_) share_table();
 }
 
 Slice TorchStage::slice_of(int microbatch) const {
@@ -170,8 +174,11 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
             .lists_kept = settings_.evicts,
             .slice = slice_of(microbatch)};
   if (is_last()) pass.targets = targets_of(microbatch);
+  BlockGathers weights = gathers(Way::down);
   for (const auto& block : blocks_) {
+    weights.enter();
     input = block->forward(std::move(input), pass, keep);
+    weights.leave();
   }
   return input;
 }
@@ -223,13 +230,15 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
   at::Tensor gradient =
       is_last() ? at::full({}, share, of_loss) : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
+  BlockGathers weights = gathers(Way::up);
+  BlockReductions sums = reductions();
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    weights.enter();
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
-    if (with_weights) {
-      (*block)->weight_gradient(microbatch);
-      report(**block);
-    }
+    weights.leave();  // W reads none
+    if (with_weights) run_weight_gradient(**block, microbatch, sums);
   }
+  sums.finish();
   if (with_weights) complete_ = nullptr;
   if (settings_.update_every > 0) {
     const std::int32_t version = settings_.versions[static_cast<std::size_t>(microbatch)];
@@ -279,10 +288,9 @@ int TorchStage::microbatches_of_update(int microbatch) const {
 }
 
 void TorchStage::weight_gradient(int microbatch) {
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
-    (*block)->weight_gradient(microbatch);
-    report(**block);
-  }
+  BlockReductions sums = reductions();
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) run_weight_gradient(**block, microbatch, sums);
+  sums.finish();
   complete_ = nullptr;
 }
 
@@ -292,6 +300,7 @@ void TorchStage::optimizer_step() {
   if (!optimizer_) {
     throw RunError("stage " + std::to_string(settings_.stage), "fp64 stages are references and have no optimizer");
   }
+  if (settings_.sharding.weights) let_go_of_weights();
   if (settings_.update_every == 0) return optimizer_->step();
   use_version(newest_);
   optimizer_->step(versions_.at(newest_).uses_left > 0);
@@ -299,7 +308,7 @@ void TorchStage::optimizer_step() {
   ++newest_;
   Version& made = versions_[newest_];
   for (const WeightPtr& weight : weights_) made.values.push_back(weight->value);
-  if (tied_embedding_ && tied_head_) tied_head_->value = tied_embedding_->value;
+  if (tied_embedding_ && tied_head_) share_table();
   const bool last = newest_ * settings_.update_every >= settings_.microbatches;
   if (!last) zero_gradients();
 }

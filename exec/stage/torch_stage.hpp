@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "exec/data/data.hpp"
 #include "exec/stage/modules/block.hpp"
 #include "exec/stage/primitives/weight_optimizer.hpp"
+#include "exec/stage/sharding/block_passes.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/stage/stage_settings.hpp"
 
@@ -37,6 +39,7 @@ class TorchStage final : public Stage {
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
+  [[nodiscard]] std::vector<DeviceFloats> own_gradients() override;
   [[nodiscard]] std::vector<StoredWeight> stored_weights() override;
   void optimizer_step() override;
   void end_step() override;
@@ -45,6 +48,9 @@ class TorchStage final : public Stage {
   // The weights of this stage, a table that embedding and head share once; and those of them that are trained.
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return weights_; }
   [[nodiscard]] const std::vector<WeightPtr>& trained_weights() const { return trained_; }
+  // Those that are trained of all blocks whose gradients are complete only once a step, with what others have of them:
+  // a table's on each end.
+  [[nodiscard]] std::vector<WeightPtr> completed_later() const;
   // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
   // second call does nothing.
   void sum_tied_gradients();
@@ -60,6 +66,14 @@ class TorchStage final : public Stage {
  private:
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
+  void add_weights_of_last_block();
+  void share_out(const Block& block);
+  void share_table();
+  void let_go_of_weights();
+  enum class Way : std::uint8_t { down, up };
+  [[nodiscard]] BlockGathers gathers(Way way) const;
+  [[nodiscard]] BlockReductions reductions() const;
+  void run_weight_gradient(Block& block, int microbatch, BlockReductions& reductions);
   [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
   [[nodiscard]] Payload go_back(int microbatch, Payload output_gradient, bool with_weights);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape(int microbatch) const;

@@ -19,6 +19,15 @@ bool TorchStage::completes_later(const WeightPtr& weight) const {
          std::ranges::any_of(partial_, [&](const Partial& partial) { return partial.weight == weight; });
 }
 
+std::vector<WeightPtr> TorchStage::completed_later() const {
+  std::vector<WeightPtr> all;
+  for (const auto& block : blocks_) {
+    std::ranges::copy_if(block->weights(), std::back_inserter(all),
+                         [&](const WeightPtr& weight) { return weight->is_trained() && completes_later(weight); });
+  }
+  return all;
+}
+
 void TorchStage::report(const Block& block) {
   if (!complete_) return;
   for (const WeightPtr& weight : block.weights()) {
@@ -33,16 +42,7 @@ std::vector<DeviceFloats> TorchStage::gradients() {
   sum_partial_gradients();
   std::vector<DeviceFloats> all;
   for (const WeightPtr& weight : trained_) {
-    if (!reported_.contains(weight.get())) all.push_back(floats_of(weight->gradient));
-  }
-  return all;
-}
-
-std::vector<Stage::StoredWeight> TorchStage::stored_weights() {
-  std::vector<StoredWeight> all;
-  for (const WeightPtr& weight : trained_) {
-    auto* const data = static_cast<std::byte*>(weight->value.mutable_data_ptr());
-    all.push_back({{data, weight->value.nbytes()}, static_cast<std::size_t>(weight->value.element_size())});
+    if (weight->gradient.defined() && !reported_.contains(weight.get())) all.push_back(floats_of(weight->gradient));
   }
   return all;
 }

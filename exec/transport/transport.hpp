@@ -21,8 +21,9 @@ class ReceiveArena;     // exec/transport/receive_arena.hpp
 
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. The others go
 // from host to host whatever messages move on. `control`: no payload; in one order with barriers and gathers, between
-// steps. `collective`: what exec/transport/collectives sends; `sums`: what SumsBeside sends back there.
-enum class Channel : std::uint8_t { forward, backward, control, collective, sums };
+// steps. `collective`: what exec/transport/collectives sends; `sums`: what SumsBeside sends back there; `gathers`: what
+// GathersBeside sends.
+enum class Channel : std::uint8_t { forward, backward, control, collective, sums, gathers };
 
 [[nodiscard]] constexpr bool between_hosts(Channel channel) { return channel >= Channel::control; }
 
@@ -83,7 +84,8 @@ class Transport : public CountsGroups {
   [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
 
   // Element-wise sum over `group` (ascending ranks, this one among them), in place: the same bits on every rank. fp32
-  // only. Added in the order of the group, as in exec/transport/collectives/collectives.hpp; NCCL has one of its own.
+  // only. Added as in exec/transport/collectives/sum.hpp; NCCL has an order of its own, ranks that share a device that
+  // of the group.
   virtual void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) = 0;
 
   // All ranks leave together.

@@ -17,6 +17,7 @@ struct TinyPlan {
   bool tied = false;
   std::string more_of_training = "";  // ", lora: {rank: 2}"
   int data = 1;                       // pipelines of `ranks` side by side; microbatches are those of each
+  std::string more_of_data = "";      // ", sharding: fsdp"
 };
 
 inline Plan tiny_plan(const TinyPlan& wanted) {
@@ -34,9 +35,9 @@ inline Plan tiny_plan(const TinyPlan& wanted) {
           wanted.more_of_training +
           "}\n"
           "layout: {pipeline: " +
-          std::to_string(wanted.ranks) + ", data: {degree: " + std::to_string(wanted.data) + "}}\n" +
-          "schedule: {name: " + wanted.schedule + (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") +
-          "}\nsplit: uniform\n");
+          std::to_string(wanted.ranks) + ", data: {degree: " + std::to_string(wanted.data) + wanted.more_of_data +
+          "}}\n" + "schedule: {name: " + wanted.schedule +
+          (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") + "}\nsplit: uniform\n");
   const Scenario scenario = read_scenario(path);
   return make_plan(scenario,
                    {.microbatch = 1, .schedule = scenario.schedules.front(), .split = scenario.splits.front()});

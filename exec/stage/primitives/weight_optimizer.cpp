@@ -6,8 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "exec/transport/collectives/collectives.hpp"
-
 namespace plumb::exec {
 
 void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
@@ -25,7 +23,7 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
     : training_(training), shard_(shard) {
   for (WeightPtr& weight : weights) {
     State state{.weight = std::move(weight), .master = {}, .first_moment = {}, .second_moment = {}};
-    const at::Tensor mine = own(state.weight->value);
+    const at::Tensor mine = value(state);
     state.master = is_wide(state) ? mine : mine.to(at::kFloat);
     if (training.optimizer == Optimizer::adam) {
       state.first_moment = at::zeros_like(state.master);
@@ -36,12 +34,17 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
 }
 
 at::Tensor WeightOptimizer::own(const at::Tensor& whole) const {
-  if (shard_.count == 1) return whole;
-  const auto elements = static_cast<std::size_t>(whole.numel());
-  const auto parts = static_cast<std::size_t>(shard_.count);
-  const auto part = static_cast<std::size_t>(shard_.index);
-  return whole.view(-1).narrow(0, static_cast<std::int64_t>(begin_of_part(elements, parts, part)),
-                               static_cast<std::int64_t>(elements_of_part(elements, parts, part)));
+  return shard_.count == 1 ? whole : part_of(whole, shard_);
+}
+
+at::Tensor WeightOptimizer::value(const State& state) const {
+  const Weight& weight = *state.weight;
+  return weight.own_value.defined() ? weight.own_value : own(weight.value);
+}
+
+at::Tensor WeightOptimizer::gradient(const State& state) const {
+  const Weight& weight = *state.weight;
+  return weight.own_gradient.defined() ? weight.own_gradient : own(weight.gradient);
 }
 
 void WeightOptimizer::step(bool keep_old) {
@@ -55,10 +58,10 @@ void WeightOptimizer::step(bool keep_old) {
     }
     if (state.master.numel() == 0) continue;  // fewer elements than ranks
     states.push_back({.master = state.master,
-                      .gradient = own(state.weight->gradient),
+                      .gradient = gradient(state),
                       .first_moment = state.first_moment,
                       .second_moment = state.second_moment,
-                      .copy = is_wide(state) ? at::Tensor() : own(state.weight->value)});
+                      .copy = is_wide(state) ? at::Tensor() : value(state)});
   }
   if (states.empty()) return;
   if (training_.optimizer == Optimizer::adam) {

@@ -18,13 +18,6 @@ namespace plumb::exec {
 void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
                 const at::Tensor& first_moment, const at::Tensor& second_moment);
 
-// Which part of each weight a rank updates, of ranks that share out the optimizer's states: of its elements in their
-// order one of `count` parts, as equal_parts in exec/transport/collectives cuts them.
-struct StateShard {
-  int index = 0;
-  int count = 1;
-};
-
 class WeightOptimizer {
  public:
   // States are made for the shard alone.
@@ -43,8 +36,11 @@ class WeightOptimizer {
     at::Tensor second_moment;
   };
 
+  // Of the shard: the rank's own part, where it has no more.
   [[nodiscard]] at::Tensor own(const at::Tensor& whole) const;
-  [[nodiscard]] static bool is_wide(const State& state) { return state.weight->value.scalar_type() == at::kFloat; }
+  [[nodiscard]] at::Tensor value(const State& state) const;
+  [[nodiscard]] at::Tensor gradient(const State& state) const;
+  [[nodiscard]] bool is_wide(const State& state) const { return value(state).scalar_type() == at::kFloat; }
 
   void subtract(const AdamWState& state) const;  // SGD
 

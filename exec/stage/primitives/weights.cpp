@@ -10,6 +10,7 @@
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
+#include "exec/transport/collectives/collectives.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -52,6 +53,15 @@ at::Tensor initial_value(const Parameter& parameter, std::uint64_t seed) {
     return value.normal_(0.0, 1.0 / std::sqrt(static_cast<double>(parameter.shape[1])), generator);
   }
   return value.normal_(0.0, 0.02, generator);
+}
+
+at::Tensor part_of(const at::Tensor& whole, const StateShard& shard) {
+  if (shard.count == 1) return whole.view(-1);
+  const auto elements = static_cast<std::size_t>(whole.numel());
+  const auto parts = static_cast<std::size_t>(shard.count);
+  const auto part = static_cast<std::size_t>(shard.index);
+  return whole.view(-1).narrow(0, static_cast<std::int64_t>(begin_of_part(elements, parts, part)),
+                               static_cast<std::int64_t>(elements_of_part(elements, parts, part)));
 }
 
 std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -27,13 +28,27 @@ struct Numerics {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+// Which part of each weight is a rank's, of ranks that share out the optimizer's states, and gradients and weights with
+// them: of its elements in their order one of `count` parts, as equal_parts in exec/transport/collectives cuts them.
+struct StateShard {
+  int index = 0;
+  int count = 1;
+};
+// Flat, over the same memory. Precondition: contiguous.
+[[nodiscard]] at::Tensor part_of(const at::Tensor& whole, const StateShard& shard);
+
 // Reference-counted by LibTorch, because autograd nodes hold it.
 struct Weight final : torch::CustomClassHolder {
   std::string name;  // global, of common/model/parameters.hpp
   at::Tensor value;
   at::Tensor gradient;  // sum over the step's microbatches; undefined if the weight is frozen
+  // This rank's parts of what is shared out (exec/stage/sharding), flat; undefined of what is not. The whole of it
+  // above is then there only while it is gathered, or made.
+  at::Tensor own_value;
+  at::Tensor own_gradient;
+  std::vector<std::int64_t> shape;  // of the whole, where any is
 
-  [[nodiscard]] bool is_trained() const { return gradient.defined(); }
+  [[nodiscard]] bool is_trained() const { return gradient.defined() || own_gradient.defined(); }
 };
 using WeightPtr = c10::intrusive_ptr<Weight>;
 

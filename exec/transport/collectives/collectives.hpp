@@ -41,7 +41,7 @@ template <class Byte>
 // for it, and a rank of several groups makes its calls in an order that all members of these see alike. Groups that
 // share no rank do not wait for each other.
 //
-// An element's sum depends on its values and on the order of the group alone (collectives/sum.hpp): not on the length
+// An element's sum depends on its values and their places in the group alone (collectives/sum.hpp): not on the length
 // of the buffer that it is in or how that is cut, and it has the same bits on every rank, whichever collective makes
 // it. `received` below: payload bytes of this rank, where n is what the whole has and P the ranks of the group (a
 // ring's bytes: Thakur, Rabenseifner and Gropp 2005).

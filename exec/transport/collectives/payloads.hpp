@@ -29,7 +29,7 @@ inline void add_received(std::span<const std::byte> own, std::size_t position, c
   std::vector<const std::byte*> parts;
   for (const Payload& payload : received) parts.push_back(payload.data);
   parts[position] = own.data();
-  add_in_order(parts, type, sum);
+  add_in_pairs(parts, type, sum);
 }
 
 }  // namespace plumb::exec

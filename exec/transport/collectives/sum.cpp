@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "kernels/device/numbers.hpp"
@@ -12,7 +15,7 @@
 namespace plumb::exec {
 namespace {
 
-constexpr std::size_t block = 1024;  // elements that are added at once: their sums stay in the nearest cache
+constexpr std::size_t block = 1024;  // elements that are added at once: all sums of them stay in the nearest cache
 
 float widened(std::uint16_t bits) { return kernels::from_bf16_bits(bits); }
 float widened(float value) { return value; }
@@ -22,22 +25,55 @@ void narrow(float sum, std::uint16_t& into) { into = kernels::bf16_bits(sum); }
 void narrow(float sum, float& into) { into = sum; }
 void narrow(double sum, double& into) { into = sum; }
 
+// Sums of so many parts each, the largest first: as a binary counter has its ones (Higham 1993, "pairwise
+// summation"), so that no more of them are kept than a number of parts has digits.
+template <class Added>
+class PairwiseSums {
+ public:
+  explicit PairwiseSums(std::size_t parts) : levels_(static_cast<std::size_t>(std::bit_width(parts))) {}
+
+  // Where the next part's values go; `joined` then adds what has a neighbour of its size.
+  [[nodiscard]] std::array<Added, block>& next() { return levels_[used_]; }
+  void joined(std::size_t count) {
+    sizes_[used_++] = 1;
+    while (used_ > 1 && sizes_[used_ - 2] == sizes_[used_ - 1]) join(count);
+  }
+  // The odd ones out, the last first. Afterwards there is nothing in it.
+  [[nodiscard]] const std::array<Added, block>& all(std::size_t count) {
+    while (used_ > 1) join(count);
+    used_ = 0;
+    return levels_[0];
+  }
+
+ private:
+  void join(std::size_t count) {
+    --used_;
+    for (std::size_t i = 0; i < count; ++i) levels_[used_ - 1][i] += levels_[used_][i];
+    sizes_[used_ - 1] += sizes_[used_];
+  }
+
+  std::vector<std::array<Added, block>> levels_;
+  std::array<std::size_t, std::numeric_limits<std::size_t>::digits> sizes_{};
+  std::size_t used_ = 0;
+};
+
 // `Stored`: as elements stand in memory, which need not be aligned to them. `Added`: in what they are added.
 template <class Stored, class Added>
 void add(std::span<const std::byte* const> parts, std::span<std::byte> sum) {
-  std::array<Stored, block> part;
-  std::array<Added, block> total;
-  for (std::size_t at = 0; at < sum.size(); at += sizeof part) {
-    const std::size_t bytes = std::min(sizeof part, sum.size() - at);
+  std::array<Stored, block> values;
+  PairwiseSums<Added> sums(parts.size());
+  for (std::size_t at = 0; at < sum.size(); at += sizeof values) {
+    const std::size_t bytes = std::min(sizeof values, sum.size() - at);
     const std::size_t count = bytes / sizeof(Stored);
-    std::memcpy(part.data(), parts.front() + at, bytes);
-    for (std::size_t i = 0; i < count; ++i) total[i] = widened(part[i]);
-    for (const std::byte* const other : parts.subspan(1)) {
-      std::memcpy(part.data(), other + at, bytes);
-      for (std::size_t i = 0; i < count; ++i) total[i] += widened(part[i]);
+    for (const std::byte* const part : parts) {
+      std::memcpy(values.data(), part + at, bytes);
+      std::array<Added, block>& wide = sums.next();
+      for (std::size_t i = 0; i < count; ++i) wide[i] = widened(values[i]);
+      sums.joined(count);
     }
-    for (std::size_t i = 0; i < count; ++i) narrow(total[i], part[i]);
-    std::memcpy(sum.data() + at, part.data(), bytes);
+    const std::array<Added, block>& total = sums.all(count);
+    for (std::size_t i = 0; i < count; ++i) narrow(total[i], values[i]);
+    std::memcpy(sum.data() + at, values.data(), bytes);
   }
 }
 
@@ -53,7 +89,7 @@ void require_addable(std::size_t bytes, ElementType type) {
   }
 }
 
-void add_in_order(std::span<const std::byte* const> parts, ElementType type, std::span<std::byte> sum) {
+void add_in_pairs(std::span<const std::byte* const> parts, ElementType type, std::span<std::byte> sum) {
   if (sum.empty()) return;
   if (parts.size() == 1) {  // rounding would make a signalling NaN of bf16 a quiet one
     std::memmove(sum.data(), parts.front(), sum.size());

@@ -39,6 +39,8 @@ QueueKind kind_of(Channel channel) {
       return QueueKind::collective;
     case Channel::sums:
       return QueueKind::sums;
+    case Channel::gathers:
+      return QueueKind::gathers;
   }
   return QueueKind::control;
 }

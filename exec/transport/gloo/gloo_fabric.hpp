@@ -15,7 +15,7 @@
 
 namespace plumb::exec {
 
-enum class QueueKind : int { forward, backward, control, parcel, collective, sums };
+enum class QueueKind : int { forward, backward, control, parcel, collective, sums, gathers };
 
 // Gloo matches by tag and neither compares sizes nor survives a message larger than its buffer. So a receiver first
 // grants what it expects, and the sender sends only what was granted: expected at the start of a step, all messages of

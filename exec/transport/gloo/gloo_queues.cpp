@@ -20,7 +20,7 @@ constexpr std::uint64_t buffers_ahead = 2;  // messages of a queue that may arri
 bool goes_by_link(std::int64_t bytes) { return bytes <= static_cast<std::int64_t>(small_message); }
 
 const char* name(QueueKind kind) {
-  constexpr std::array names{"forward", "backward", "control", "eviction", "collective", "sums"};
+  constexpr std::array names{"forward", "backward", "control", "eviction", "collective", "sums", "gathers"};
   return names[static_cast<std::size_t>(kind)];
 }
 

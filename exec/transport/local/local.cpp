@@ -73,6 +73,8 @@ const char* name(Channel channel) {
       return "collective";
     case Channel::sums:
       return "sums";
+    case Channel::gathers:
+      return "gathers";
   }
   return "";
 }

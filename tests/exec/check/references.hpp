@@ -20,7 +20,9 @@ struct SeenByOneDevice {
   int slices = 0;
   std::vector<std::int64_t> slice_tokens;
   int replicas = 0;
-  int shares = 0;  // of the batch
+  int shares = 0;                // of the batch
+  int shares_of_copy = 0;        // whose gradients are summed first
+  bool each_microbatch = false;  // and of each microbatch
   std::size_t steps = 0;
   // Of a run with tensor groups, whose last step begins with its own weights and goes to its own experts.
   bool divided = false;
@@ -34,17 +36,20 @@ inline CheckResult check_against_shared_reference(const Plan& plan, const Traine
   if (plan.schedule.update_every > 0) return check_against_reference(plan, {}, run);
   constexpr std::size_t most_kept = 16;
   static std::deque<std::pair<SeenByOneDevice, Reference>> made;
-  SeenByOneDevice seen{.model = plan.model,
-                       .training = plan.training,
-                       .microbatches = plan.schedule.microbatches,
-                       .slices = plan.schedule.slices,
-                       .slice_tokens = plan.schedule.slice_tokens,
-                       .replicas = replicas(plan.schedule),
-                       .shares = plan.layout.data.degree,
-                       .steps = run.losses.size(),
-                       .divided = plan.layout.tensor.degree > 1,
-                       .weights = run.weights,
-                       .routing = run.routing};
+  SeenByOneDevice seen{
+      .model = plan.model,
+      .training = plan.training,
+      .microbatches = plan.schedule.microbatches,
+      .slices = plan.schedule.slices,
+      .slice_tokens = plan.schedule.slice_tokens,
+      .replicas = replicas(plan.schedule),
+      .shares = plan.layout.data.degree,
+      .shares_of_copy = state_shards(plan.layout) == 1 ? plan.layout.data.degree : state_shards(plan.layout),
+      .each_microbatch = reduces_in_actions(plan.layout),
+      .steps = run.losses.size(),
+      .divided = plan.layout.tensor.degree > 1,
+      .weights = run.weights,
+      .routing = run.routing};
   const auto same =
       std::ranges::find(made, seen, [](const auto& each) -> const SeenByOneDevice& { return each.first; });
   if (same != made.end()) return same->second.compare(run);

@@ -37,16 +37,22 @@ TEST_CASE("pipelines and plain data parallelism are executed, and what else ther
   CHECK_THAT(refusal(plan, nccl), ContainsSubstring("dp2") && ContainsSubstring("share one device") &&
                                       ContainsSubstring("--transport nccl"));
 
-  for (const Sharding sharding : {Sharding::zero2, Sharding::zero3, Sharding::fsdp, Sharding::hsdp}) {
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3, Sharding::fsdp, Sharding::hsdp}) {
     Plan sharded = plan;
     sharded.layout.data.sharding = sharding;
-    CHECK_THAT(refusal(sharded), ContainsSubstring(sharding_names()[static_cast<std::size_t>(sharding)]) &&
-                                     ContainsSubstring("data: {sharding: zero1}"));
+    if (sharding == Sharding::hsdp) sharded.layout.data.shard = 2;
+    CHECK(refusal(sharded).empty());
+    const std::string name = "(sharding " + sharding_names()[static_cast<std::size_t>(sharding)] + ")";
+    CHECK_THAT(refusal(sharded, nccl),
+               ContainsSubstring(name) && ContainsSubstring("on hosts alone") && ContainsSubstring("--device cpu"));
+    sharded.training.lora = Lora{.rank = 2};
+    if (!shards_weights(sharded.layout)) {
+      CHECK(refusal(sharded).empty());
+    } else {
+      CHECK_THAT(refusal(sharded), ContainsSubstring(name) && ContainsSubstring("with LoRA") &&
+                                       ContainsSubstring("data: {sharding: zero1}"));
+    }
   }
-  Plan zero1 = plan;
-  zero1.layout.data.sharding = Sharding::zero1;
-  CHECK(refusal(zero1).empty());
-  CHECK_THAT(refusal(zero1, nccl), ContainsSubstring("on hosts alone") && ContainsSubstring("--device cpu"));
   Plan by_stage = plan;
   by_stage.layout.stage_data = {2, 1};
   CHECK_THAT(refusal(by_stage), ContainsSubstring("all stages have one data degree"));

@@ -9,45 +9,19 @@
 #include "exec/check/check.hpp"
 #include "exec/commands/faults.hpp"
 #include "exec/commands/gradients_text.hpp"
-#include "exec/commands/rank_work.hpp"
 #include "exec/commands/session_arguments.hpp"
-#include "exec/device/host_device.hpp"
-#include "exec/launch/launch.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/check/references.hpp"
+#include "tests/exec/commands/sessions.hpp"
 #include "tests/exec/tiny_plan.hpp"
-#include "tests/exec/transport/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
+using test::train_session;
 
 namespace {
 
-// Ranks from `ranks_here` on are on another host, as far as they know.
-SessionLogs train(const TransportKind& kind, const std::vector<PreparedPlan>& plans, const SessionOptions& options,
-                  int ranks_here = 1 << 20) {
-  const int ranks = ranks_of(plans.front());
-  RankWork work(plans, options);
-  Watchdog watchdog(ranks, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
-  SessionLogs logs;
-  run_on_threads(kind.make(ranks), [&](Transport& transport) {
-    const auto device = make_host_device();
-    HostIdentity host;
-    if (transport.rank() >= ranks_here) host.clock += " of another host";
-    SessionLogs mine = work.run(transport, *device, watchdog, host);
-    if (transport.rank() == 0) logs = std::move(mine);
-  });
-  return logs;
-}
-
-SessionOptions two_checked_steps(const TransportKind& kind) {
-  SessionOptions options;
-  options.steps = 2;
-  options.warm_up = 0;
-  options.transport = kind.name;
-  options.check = true;
-  return options;
-}
+SessionOptions two_checked_steps(const TransportKind& kind) { return test::checked_steps(kind, 2); }
 
 std::vector<double> losses(const SessionLogs& logs, const PreparedPlan& prepared) {
   return losses_of(prepared, logs.ranks.front());
@@ -91,7 +65,7 @@ TEST_CASE("every schedule on every transport trains to the single device's bits"
   const Plan plan = tiny_plan({.ranks = ranks, .schedule = schedule, .tied = ranks == 2});
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   const SessionOptions options = two_checked_steps(kind);
-  const SessionLogs logs = train(kind, plans, options);
+  const SessionLogs logs = train_session(kind, plans, options);
   const CheckResult check =
       test::check_against_shared_reference(plan, losses(logs, plans.front()), logs.checked.gradients);
   INFO(check.problem);
@@ -111,7 +85,7 @@ TEST_CASE("data-parallel pipelines on every transport pass the check, with equal
   const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
   SessionOptions options = two_checked_steps(kind);
   options.gathers_weights = true;
-  const SessionLogs logs = train(kind, plans, options);
+  const SessionLogs logs = train_session(kind, plans, options);
   CHECK(logs.different_copy.empty());
   REQUIRE(logs.ranks.front().size() == static_cast<std::size_t>(ranks * data));
   const CheckResult check =
@@ -159,7 +133,7 @@ TEST_CASE("ranks that share out the optimizer's states train to the bits of thos
     SessionOptions options = two_checked_steps(kind);
     options.steps = 3;  // ten of the optimizer alone: test_weight_optimizer
     options.gathers_weights = true;
-    const auto run = [&](const Plan& of) { return train(kind, {{of, lowered_schedule(of)}}, options); };
+    const auto run = [&](const Plan& of) { return train_session(kind, {{of, lowered_schedule(of)}}, options); };
     const SessionLogs whole = run(plan);
     const SessionLogs parts = run(sharded);
     CHECK(parts.different_copy.empty());
@@ -179,6 +153,44 @@ TEST_CASE("ranks that share out the optimizer's states train to the bits of thos
   }
 }
 
+TEST_CASE("what ranks receive and hold is what is predicted, whatever they share out") {
+  const std::string sharding =
+      GENERATE("zero2", "zero3", "fsdp, reshard_after_forward: false", "fsdp, reshard_after_forward: true",
+               "{kind: hsdp, shard: 2, replicate: 2}", "fsdp, reshard_after_forward: true, reduce: each_microbatch");
+  const auto [pipeline, data, schedule] =
+      GENERATE(table<int, int, const char*>({{1, 4, "1f1b"}, {2, 2, "zb-h1"}, {2, 2, "interleaved-1f1b"}}));
+  const bool overlap = GENERATE(false, true);
+  if (data == 2 && sharding.starts_with("{")) return;
+  CAPTURE(sharding, pipeline, schedule, overlap);
+  Plan plan = tiny_plan({.ranks = pipeline,
+                         .microbatches = 2 * pipeline,
+                         .schedule = schedule,
+                         .tied = true,
+                         .data = data,
+                         .more_of_data = ", sharding: " + sharding});
+  plan.software.data_overlap = overlap;
+  plan.costs = predicted_costs(plan);
+  const PreparedPlan prepared{plan, lowered_schedule(plan)};
+  const TransportKind kind = transport_kinds().front();
+  SessionOptions options = two_checked_steps(kind);
+  options.check = false;
+  const SessionLogs logs = train_session(kind, {prepared}, options);
+  const Timeline predicted = predict_by_path(plan);
+  const Timeline measured = merge_logs(plan, prepared.lowered, logs.ranks.front(), "test");
+  std::vector<Bytes> received(static_cast<std::size_t>(pipeline));
+  for (const RankLog& log : logs.ranks.front()) {
+    const auto stage = static_cast<std::size_t>(lane_of(plan.layout, log.rank).pipeline_rank);
+    received[stage] += measured.ranks[static_cast<std::size_t>(log.rank)].by_axis->data;
+    INFO("rank " << log.rank << ": predicted " << predicted.ranks[stage].peak_bytes.value << ", measured "
+                 << log.steps.back().peak_bytes.value);
+    CHECK(log.steps.back().peak_bytes / predicted.ranks[stage].peak_bytes == Approx(1.0).margin(0.05));
+  }
+  for (std::size_t stage = 0; stage < received.size(); ++stage) {
+    CAPTURE(stage);
+    CHECK(received[stage] == data * predicted.ranks[stage].by_axis->data);  // each the mean
+  }
+}
+
 // Of a ring: 2(P−1)/P of what is summed. A tied table is summed once where one stage has it, twice where two have it.
 TEST_CASE("what a rank receives is told by axes: of its tensor group, of its copies, and along its pipeline") {
   const auto [pipeline, tied] = GENERATE(table<int, bool>({{2, false}, {1, true}, {2, true}}));
@@ -194,7 +206,7 @@ TEST_CASE("what a rank receives is told by axes: of its tensor group, of its cop
     INFO(kind.name);
     SessionOptions options = two_checked_steps(kind);
     options.check = false;
-    const SessionLogs logs = train(kind, plans, options);
+    const SessionLogs logs = train_session(kind, plans, options);
     const std::vector<StageMoves> moves = tensor_moves(plan, {});
     const Timeline measured = merge_logs(plan, plans.front().lowered, logs.ranks.front(), "test");
     const Timeline predicted = predict_by_path(plan);
@@ -229,13 +241,13 @@ TEST_CASE("ranks of two replicas whose copies differ are told by rank and tensor
   std::erase_if(unsummed.actions.front(), [](const Action& a) { return a.kind == ActionKind::reduce_gradient; });
   const std::vector<PreparedPlan> plans{{plan, unsummed}};
   const TransportKind kind = transport_kinds().front();
-  const SessionLogs logs = train(kind, plans, two_checked_steps(kind));
+  const SessionLogs logs = train_session(kind, plans, two_checked_steps(kind));
   CHECK_THAT(logs.different_copy, ContainsSubstring("rank 1: its copy of ") && ContainsSubstring(" differs from"));
   CHECK_FALSE(check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients).passed);
   SessionOptions exporting = two_checked_steps(kind);
   exporting.check = false;
   exporting.gathers_weights = true;
-  CHECK_THROWS_WITH(train(kind, plans, exporting), ContainsSubstring("rank 1: its copy of "));
+  CHECK_THROWS_WITH(train_session(kind, plans, exporting), ContainsSubstring("rank 1: its copy of "));
 }
 
 TEST_CASE("ranks on two hosts train to the same bits, and their times say within how much they agree") {
@@ -244,13 +256,13 @@ TEST_CASE("ranks on two hosts train to the same bits, and their times say within
     const Plan plan = tiny_plan({.ranks = 4, .schedule = "1f1b"});
     const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
     const SessionOptions options = two_checked_steps(kind);
-    const SessionLogs logs = train(kind, plans, options, 2);
+    const SessionLogs logs = train_session(kind, plans, options, 2);
     CHECK(
         test::check_against_shared_reference(plan, losses(logs, plans.front()), logs.checked.gradients).bitwise_equal);
     CHECK(logs.clock_uncertainty > Seconds{0});
     CHECK(logs.clock_uncertainty < Seconds{0.05});
     CHECK(logs.clock_warnings.empty());
-    CHECK(train(kind, plans, options).clock_uncertainty == Seconds{0});
+    CHECK(train_session(kind, plans, options).clock_uncertainty == Seconds{0});
   }
 }
 
@@ -264,10 +276,10 @@ TEST_CASE("a wrong schedule is refused before it runs, and where forced, the che
   options.warm_up = 0;
   options.check = true;
   if (fault == "dropped-weight-gradient") {
-    CHECK_THROWS_WITH(train(transport_kinds().front(), plans, options), ContainsSubstring("after step 1"));
+    CHECK_THROWS_WITH(train_session(transport_kinds().front(), plans, options), ContainsSubstring("after step 1"));
     return;
   }
-  const SessionLogs logs = train(transport_kinds().front(), plans, options);
+  const SessionLogs logs = train_session(transport_kinds().front(), plans, options);
   const CheckResult check = check_against_reference(plan, {}, losses(logs, plans.front()), logs.checked.gradients);
   CHECK_FALSE(check.passed);
   CHECK_FALSE(check.problem.empty());

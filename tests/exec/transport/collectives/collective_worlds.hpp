@@ -68,6 +68,21 @@ std::vector<std::vector<Element>> random_values(int ranks, std::size_t count, un
   return values;
 }
 
+// Neighbours are added, then the neighbours of these sums, until there is one; an odd one out goes on as it is.
+template <class Element>
+std::vector<Element> pairwise_sum(std::vector<std::vector<Element>> values) {
+  while (values.size() > 1) {
+    std::vector<std::vector<Element>> sums;
+    for (std::size_t first = 0; first < values.size(); first += 2) {
+      sums.push_back(values[first]);
+      if (first + 1 == values.size()) continue;
+      for (std::size_t i = 0; i < sums.back().size(); ++i) sums.back()[i] += values[first + 1][i];
+    }
+    values = std::move(sums);
+  }
+  return values.front();
+}
+
 // Whole numbers: their products and sums are exact.
 inline std::vector<std::vector<double>> whole_numbers(int ranks, std::size_t count, unsigned seed) {
   std::mt19937 random(seed);

@@ -20,15 +20,6 @@ WorldKind each_world() { return world_kinds()[GENERATE(range(std::size_t{0}, wor
 
 Clock::time_point soon() { return in_seconds(600); }
 
-// What one rank after the other has, added.
-std::vector<float> serial_sum(const std::vector<std::vector<float>>& values) {
-  std::vector<float> sum = values.front();
-  for (std::size_t rank = 1; rank < values.size(); ++rank) {
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[rank][i];
-  }
-  return sum;
-}
-
 // Elements of part i of `parts`, by the rule of equal_parts written out anew.
 std::vector<std::size_t> even_counts(std::size_t count, std::size_t parts) {
   std::vector<std::size_t> counts(parts);
@@ -76,14 +67,14 @@ ByRank mapped(const std::vector<std::unique_ptr<Transport>>& transports, const M
 
 }  // namespace
 
-TEST_CASE("sums are those of one rank after the other, bit for bit, on every rank") {
+TEST_CASE("sums are those of neighbours, then of their sums, bit for bit, on every rank") {
   const WorldKind world = each_world();
   const auto ranks = static_cast<std::size_t>(world.ranks);
   const std::vector<int> group = all_ranks(world.ranks);
   const auto transports = world.kind.make(world.ranks);
   for (const std::size_t count : element_counts()) {
     const auto values = random_values<float>(world.ranks, count, static_cast<unsigned>(count));
-    const std::vector<float> expected = serial_sum(values);
+    const std::vector<float> expected = pairwise_sum(values);
     auto everywhere = values;
     auto at_root = values;
     std::vector<float> parts(count);
@@ -103,7 +94,7 @@ TEST_CASE("sums are those of one rank after the other, bit for bit, on every ran
   }
 }
 
-TEST_CASE("bf16 and fp64 are added in the order of the group too") {
+TEST_CASE("bf16 and fp64 are added in the same pairs") {
   const WorldKind world = each_world();
   const std::vector<int> group = all_ranks(world.ranks);
   const auto transports = world.kind.make(world.ranks);
@@ -120,10 +111,7 @@ TEST_CASE("bf16 and fp64 are added in the order of the group too") {
     collectives.all_reduce(group, bytes(sums[rank]), ElementType::fp64, soon());
     collectives.all_reduce(group, bytes(narrow[rank]), ElementType::bf16, soon());
   });
-  std::vector<double> expected = wide.front();
-  for (std::size_t rank = 1; rank < wide.size(); ++rank) {
-    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += wide[rank][i];
-  }
+  const std::vector<double> expected = pairwise_sum(wide);
   for (std::size_t rank = 0; rank < wide.size(); ++rank) {
     CHECK(sums[rank] == expected);
     CHECK(narrow[rank] == narrow_sum);
@@ -259,7 +247,7 @@ TEST_CASE("sums of large buffers, which are added block by block, are the same b
   for (const std::size_t count : {alone, alone + 1, 3 * alone + 7}) {
     const auto transports = world.kind.make(world.ranks);  // which counts all that it brings
     const auto values = random_values<float>(world.ranks, count, 9);
-    const std::vector<float> expected = serial_sum(values);
+    const std::vector<float> expected = pairwise_sum(values);
     auto sums = values;
     std::vector<std::int64_t> counted(ranks);
     on_ranks(transports, [&](Collectives& collectives, std::size_t rank) {

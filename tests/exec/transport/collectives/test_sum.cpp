@@ -33,25 +33,45 @@ std::vector<Element> sum_of(const std::vector<std::vector<Element>>& values, Ele
   std::vector<const std::byte*> parts;
   for (const auto& part : values) parts.push_back(const_bytes(part).data());
   std::vector<Element> sum(values.front().size());
-  add_in_order(parts, type, bytes(sum));
+  add_in_pairs(parts, type, bytes(sum));
   return sum;
 }
 
 }  // namespace
 
-TEST_CASE("a sum is added in the order of its parts, bit for bit, whatever the count") {
+TEST_CASE("a sum is added in pairs of neighbours, bit for bit, whatever the count") {
   const std::size_t count = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{1023}, std::size_t{1024},
                                      std::size_t{1025}, std::size_t{5000});
-  const auto narrow = random_values<float>(5, count, 1);
+  const auto narrow = random_values<float>(7, count, 1);
   const auto wide = random_values<double>(5, count, 2);
   std::vector<float> narrow_sum(count);
   std::vector<double> wide_sum(count);
   for (std::size_t i = 0; i < count; ++i) {
-    narrow_sum[i] = (((narrow[0][i] + narrow[1][i]) + narrow[2][i]) + narrow[3][i]) + narrow[4][i];
-    wide_sum[i] = (((wide[0][i] + wide[1][i]) + wide[2][i]) + wide[3][i]) + wide[4][i];
+    narrow_sum[i] = ((narrow[0][i] + narrow[1][i]) + (narrow[2][i] + narrow[3][i])) +
+                    ((narrow[4][i] + narrow[5][i]) + narrow[6][i]);
+    wide_sum[i] = ((wide[0][i] + wide[1][i]) + (wide[2][i] + wide[3][i])) + wide[4][i];
   }
   CHECK(sum_of(narrow, ElementType::fp32) == narrow_sum);
   CHECK(sum_of(wide, ElementType::fp64) == wide_sum);
+}
+
+TEST_CASE("a sum of many parts has the bits of the sum of sums of 2, 4 or 8 neighbours each") {
+  for (const int parts : {2, 3, 5, 8, 11, 16, 24}) {
+    const auto values = random_values<float>(parts, 300, static_cast<unsigned>(parts));
+    const std::vector<float> expected = sum_of(values, ElementType::fp32);
+    CHECK(expected == pairwise_sum(values));
+    for (const std::size_t together : {2, 4, 8}) {
+      std::vector<std::vector<float>> sums;
+      for (std::size_t first = 0; first < values.size(); first += together) {
+        const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
+        const auto end =
+            first + together < values.size() ? begin + static_cast<std::ptrdiff_t>(together) : values.end();
+        sums.push_back(sum_of(std::vector<std::vector<float>>(begin, end), ElementType::fp32));
+      }
+      CAPTURE(parts, together);
+      CHECK(sum_of(sums, ElementType::fp32) == expected);
+    }
+  }
 }
 
 TEST_CASE("bf16 is added in fp32 and rounded once, to the nearest, ties to even") {
@@ -63,9 +83,8 @@ TEST_CASE("bf16 is added in fp32 and rounded once, to the nearest, ties to even"
   }
   std::vector<std::uint16_t> expected(count);
   for (std::size_t i = 0; i < count; ++i) {
-    float sum = from_bf16(parts[0][i]);
-    for (std::size_t rank = 1; rank < 4; ++rank) sum += from_bf16(parts[rank][i]);
-    expected[i] = nearest_bf16(sum);
+    expected[i] = nearest_bf16((from_bf16(parts[0][i]) + from_bf16(parts[1][i])) +
+                               (from_bf16(parts[2][i]) + from_bf16(parts[3][i])));
   }
   CHECK(sum_of(parts, ElementType::bf16) == expected);
   // 1 + 2⁻⁸ lies half way between 1 and the next bf16, 1 + 2⁻⁷; rounded after each addition, 2⁻⁸ would be lost twice.
@@ -89,7 +108,7 @@ TEST_CASE("a sum may be one of its parts, and parts need not be aligned") {
   std::ranges::copy(const_bytes(values[1]), shifted.begin());
   const std::array<const std::byte*, 3> parts{const_bytes(values[0]).data(), shifted.data(),
                                               const_bytes(values[2]).data()};
-  add_in_order(parts, ElementType::fp32, shifted);
+  add_in_pairs(parts, ElementType::fp32, shifted);
   const std::vector<float> expected = sum_of(values, ElementType::fp32);
   CHECK(std::ranges::equal(shifted, const_bytes(expected)));
 }

@@ -1,0 +1,49 @@
+// Goes through a stage's blocks in one action: the weights of each are gathered, the gradients of each reduced.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "exec/stage/sharding/shard_group.hpp"
+
+namespace plumb::exec {
+
+// Weights that ranks share out, of F, R or I (arXiv 2304.11277, sections 3.2 and 3.3): each block's are whole between
+// `enter` and `leave`, while those of the next one are on their way where the group moves beside what is computed.
+class BlockGathers {
+ public:
+  using Weights = std::vector<WeightPtr>;
+
+  // `blocks`: in the order in which the action comes to them. Without a group there is nothing to gather.
+  BlockGathers(ShardGroup* group, std::vector<const Weights*> blocks) : group_(group), blocks_(std::move(blocks)) {}
+
+  // Both throw as ShardGroup does.
+  void enter();
+  void leave();
+
+ private:
+  ShardGroup* group_;
+  std::vector<const Weights*> blocks_;
+  std::size_t started_ = 0;
+  std::size_t left_ = 0;
+};
+
+// Gradients that ranks share out, of W or B (ZeRO, arXiv 1910.02054, section 5.2): those of a block are whole from
+// `make` on; `reduce` sums them over the group, adds the own part to the step's, and lets go of the whole. Where the
+// group moves beside what is computed that ends with the next block's, or with `finish`.
+class BlockReductions {
+ public:
+  // Without a group there is nothing to reduce. Of weights whose gradients are not shared out it does nothing.
+  explicit BlockReductions(ShardGroup* group) : group_(group) {}
+
+  void make(const std::vector<WeightPtr>& weights);
+  void reduce(const std::vector<WeightPtr>& weights);  // throws as ShardGroup does, as the next
+  void finish();
+
+ private:
+  ShardGroup* group_;
+  std::vector<WeightPtr> under_way_;
+};
+
+}  // namespace plumb::exec

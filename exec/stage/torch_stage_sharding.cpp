@@ -1,0 +1,76 @@
+// What of a stage data-parallel ranks share out, and when this one has all of it.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "exec/stage/sharding/shared_out.hpp"
+#include "exec/stage/torch_stage.hpp"
+
+namespace plumb::exec {
+
+// Gradients that are completed later stay whole.
+void TorchStage::share_out(const Block& block) {
+  for (const WeightPtr& weight : block.weights()) {
+    const bool second = weight == tied_head_ && tied_embedding_;  // of one table, which is shared out already
+    if (settings_.sharding.weights && !second) share_out_value(*weight, settings_.states);
+    const bool complete = weight->is_trained() && !completes_later(weight);
+    if (settings_.sharding.gradients && complete) share_out_gradient(*weight, settings_.states);
+  }
+}
+
+// Of the head, where the embedding's is.
+void TorchStage::share_table() {
+  tied_head_->value = tied_embedding_->value;
+  tied_head_->own_value = tied_embedding_->own_value;
+  tied_head_->shape = tied_embedding_->shape;
+}
+
+BlockGathers TorchStage::gathers(Way way) const {
+  std::vector<const BlockGathers::Weights*> blocks;
+  if (settings_.sharding.by_block) {
+    for (const auto& block : blocks_) blocks.push_back(&block->weights());
+    if (way == Way::up) std::ranges::reverse(blocks);
+  }
+  return {settings_.sharding.by_block ? settings_.sharding.group.get() : nullptr, std::move(blocks)};
+}
+
+BlockReductions TorchStage::reductions() const {
+  return BlockReductions(settings_.sharding.gradients ? settings_.sharding.group.get() : nullptr);
+}
+
+void TorchStage::run_weight_gradient(Block& block, int microbatch, BlockReductions& reductions) {
+  reductions.make(block.weights());
+  block.weight_gradient(microbatch);
+  reductions.reduce(block.weights());
+  report(block);
+}
+
+std::vector<DeviceFloats> TorchStage::own_gradients() {
+  std::vector<DeviceFloats> all;
+  for (const WeightPtr& weight : trained_) {
+    const at::Tensor own =
+        weight->own_gradient.defined() ? weight->own_gradient : part_of(weight->gradient, settings_.states);
+    all.push_back({.data = own.mutable_data_ptr<float>(), .size = static_cast<std::size_t>(own.numel())});
+  }
+  return all;
+}
+
+std::vector<Stage::StoredWeight> TorchStage::stored_weights() {
+  if (settings_.sharding.by_block) return {};
+  std::vector<StoredWeight> all;
+  for (const WeightPtr& weight : trained_) {
+    if (settings_.sharding.weights) make_whole(*weight, settings_.states);
+    auto* const data = static_cast<std::byte*>(weight->value.mutable_data_ptr());
+    all.push_back({{data, weight->value.nbytes()}, static_cast<std::size_t>(weight->value.element_size())});
+  }
+  if (tied_embedding_ && tied_head_) share_table();
+  return all;
+}
+
+void TorchStage::let_go_of_weights() {
+  for (const auto& block : blocks_) {
+    for (const WeightPtr& weight : block->weights()) let_go(*weight);
+  }
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,268 @@
+// What data-parallel ranks share out: the bits of those that share nothing, and what each then receives and holds.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "exec/stage/primitives/block_parameters.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
+#include "tests/exec/commands/sessions.hpp"
+#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/training_plan.hpp"
+#include "tests/exec/transport/transports.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using test::Wanted;
+
+namespace {
+
+struct Rule {
+  Sharding sharding;
+  bool by_block = false;  // gathers weights in each action
+  bool each_microbatch = false;
+  bool beside = true;
+  int shard = 1;  // of hsdp
+};
+
+Plan sharded(Plan plan, const Rule& rule) {
+  DataLayout& data = plan.layout.data;
+  data.sharding = rule.sharding;
+  data.reshard_after_forward = rule.by_block;
+  data.reduces_each_microbatch = rule.each_microbatch;
+  data.shard = rule.shard;
+  data.replicate = rule.sharding == Sharding::hsdp ? data.degree / rule.shard : 1;
+  plan.software.data_overlap = rule.beside;
+  plan.software.data_bucket = {.bytes = {5000}};
+  return plan;
+}
+
+std::string text(const Plan& plan) {
+  const DataLayout& data = plan.layout.data;
+  return plan.name + ", " + describe(plan.layout) + (data.reshard_after_forward ? ", by block" : "") +
+         (data.reduces_each_microbatch ? ", each microbatch" : "");
+}
+
+struct Outcome {
+  SessionLogs logs;
+  std::vector<double> losses;
+};
+
+Outcome train(const Plan& plan, int steps, const TransportKind& kind = transport_kinds().front()) {
+  const PreparedPlan prepared{plan, lowered_schedule(plan)};
+  SessionOptions options = test::checked_steps(kind, steps);
+  options.gathers_weights = true;
+  Outcome made{.logs = test::train_session(kind, {prepared}, options), .losses = {}};
+  made.losses = losses_of(prepared, made.logs.ranks.front());
+  return made;
+}
+
+void require_same_bits(const Outcome& one, const Outcome& other) {
+  CHECK(one.logs.different_copy.empty());
+  CHECK(one.losses == other.losses);
+  CHECK(one.logs.weights == other.logs.weights);
+  CHECK(one.logs.checked.gradients == other.logs.checked.gradients);
+}
+
+void require_passed(const Plan& plan, const Outcome& run) {
+  Trained trained = run.logs.checked;
+  trained.losses = run.losses;
+  const CheckResult result = test::check_against_shared_reference(plan, trained);
+  INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ")");
+  CHECK(result.passed);
+  CHECK(run.logs.different_copy.empty());
+}
+
+constexpr std::array once_a_step{Rule{Sharding::zero1},
+                                 Rule{Sharding::zero2, false, false, false},
+                                 Rule{Sharding::zero3, true},
+                                 Rule{Sharding::fsdp},
+                                 Rule{Sharding::fsdp, true, false, false},
+                                 Rule{Sharding::hsdp, true, false, true, 2},
+                                 Rule{Sharding::hsdp, false, false, false, 2}};
+
+constexpr std::array each_microbatch{Rule{Sharding::zero2, false, true}, Rule{Sharding::zero3, true, true, false},
+                                     Rule{Sharding::fsdp, true, true}, Rule{Sharding::fsdp, false, true}};
+
+// Parts of a weight, by the rule written out anew: element i is of part i % n, but in order.
+std::int64_t own_elements(std::int64_t elements, int ranks, int position) {
+  return elements / ranks + (position < elements % ranks ? 1 : 0);
+}
+
+std::int64_t elements_of(const Parameter& parameter) {
+  return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{1}, std::multiplies());
+}
+
+// Of fp32 weights.
+std::int64_t bytes_of_block(const Plan& plan, int block) {
+  std::int64_t bytes = 0;
+  for (const Parameter& parameter : block_parameters(plan.model, block)) bytes += 4 * elements_of(parameter);
+  return bytes;
+}
+
+std::int64_t whole_bytes(const Plan& plan) {
+  std::int64_t bytes = 0;
+  for (int block = 0; block <= head_block(plan.model); ++block) bytes += bytes_of_block(plan, block);
+  return bytes;
+}
+
+std::int64_t largest_block(const Plan& plan) {
+  std::int64_t bytes = 0;
+  for (int block = 0; block <= head_block(plan.model); ++block) bytes = std::max(bytes, bytes_of_block(plan, block));
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("ten steps have the same bits however data-parallel ranks share out states, gradients and weights") {
+  // With a table that both ends share, and weights that four ranks do not divide.
+  const ElementType precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  const Model model = precision == ElementType::fp32 ? test::gpt2(1, true) : test::llama(2);
+  const Plan plan = test::training_plan({.model = model, .microbatches = 2, .precision = precision, .data = 4});
+  const Outcome alike = train(plan, 10);
+  for (const Rule& rule : once_a_step) {
+    const Plan parts = sharded(plan, rule);
+    INFO(text(parts));
+    require_same_bits(train(parts, 10), alike);
+  }
+  const Outcome one = train(sharded(plan, each_microbatch.front()), 10);
+  require_passed(sharded(plan, each_microbatch.front()), one);
+  for (std::size_t i = 1; i < each_microbatch.size(); ++i) {
+    const Plan parts = sharded(plan, each_microbatch[i]);
+    INFO(text(parts));
+    require_same_bits(train(parts, 10), one);
+  }
+  const Plan copies = sharded(plan, {Sharding::hsdp, true, true, true, 2});
+  require_passed(copies, train(copies, 3));
+}
+
+TEST_CASE("ranks of a pipeline's stages share them out on every transport") {
+  const std::string schedule = GENERATE("1f1b", "zb-h1");
+  const Plan plan = test::training_plan({.model = test::gpt2(2, true), .schedule = schedule, .ranks = 2, .data = 2});
+  const Outcome alike = train(plan, 2);
+  require_passed(plan, alike);
+  for (const Rule& rule : {Rule{Sharding::zero1}, Rule{Sharding::fsdp}, Rule{Sharding::fsdp, true}}) {
+    INFO(text(sharded(plan, rule)));
+    require_same_bits(train(sharded(plan, rule), 2), alike);
+  }
+  for (const Rule& rule : {Rule{Sharding::zero2, false, true}, Rule{Sharding::fsdp, true, true}}) {
+    const Plan parts = sharded(plan, rule);
+    INFO(text(parts));
+    const Outcome run = train(parts, 2);
+    require_passed(parts, run);
+    require_same_bits(train(parts, 2, transport_kinds().back()), run);
+  }
+}
+
+TEST_CASE("tensor groups in pipelines whose stages are shared out train like those that are not") {
+  Wanted wanted{.model = test::llama(2), .schedule = "zb-h1", .ranks = 2, .microbatches = 2, .data = 2, .tensor = 2};
+  wanted.sequence_parallel = GENERATE(false, true);
+  const Plan plan = test::training_plan(wanted);
+  const Outcome alike = train(plan, 2);
+  for (const Rule& rule : {Rule{Sharding::fsdp}, Rule{Sharding::zero3, true}}) {
+    INFO(text(sharded(plan, rule)));
+    require_same_bits(train(sharded(plan, rule), 2), alike);
+  }
+  const Plan parts = sharded(plan, {Sharding::fsdp, true, true});
+  require_passed(parts, train(parts, 2));
+}
+
+TEST_CASE("what is made again, slices, experts and images are gathered and reduced, too") {
+  std::vector<Wanted> all{{.model = test::hybrid(), .microbatches = 2, .recompute = true, .data = 2},
+                          {.model = test::vit(1), .microbatches = 2, .data = 2}};
+  all.push_back(
+      {.model = test::llama(2), .schedule = "seq-1f1b", .ranks = 2, .microbatches = 2, .slices = 2, .data = 2});
+  for (const Wanted& wanted : all) {
+    Plan plan = test::training_plan(wanted);
+    if (wanted.model.vision) plan.training.recompute.mode = RecomputeMode::selective;
+    for (const Rule& rule : {Rule{Sharding::zero3, true}, Rule{Sharding::fsdp, true, true}}) {
+      const Plan parts = sharded(plan, rule);
+      INFO(text(parts));
+      require_passed(parts, train(parts, 2));
+    }
+  }
+}
+
+// Of each weight all but the own part, in each F, R and B; of each gradient the own part from each other rank.
+TEST_CASE("a rank receives what the closed forms say, in bytes") {
+  constexpr int ranks = 4;
+  constexpr int microbatches = 3;
+  const Rule rule =
+      GENERATE(Rule{Sharding::none}, Rule{Sharding::zero1}, Rule{Sharding::zero2, false, true}, Rule{Sharding::fsdp},
+               Rule{Sharding::fsdp, true}, Rule{Sharding::fsdp, true, true}, Rule{Sharding::hsdp, true, true, true, 2});
+  const bool recompute = GENERATE(false, true);
+  const Plan plan =
+      sharded(test::training_plan(
+                  {.model = test::llama(1), .microbatches = microbatches, .recompute = recompute, .data = ranks}),
+              rule);
+  INFO(text(plan));
+  const Outcome run = train(plan, 1);
+  const int shards = rule.sharding == Sharding::none ? 1 : rule.sharding == Sharding::hsdp ? rule.shard : ranks;
+  const int copies = ranks / shards;
+  const std::int64_t gathers = rule.by_block                     ? (recompute ? 3 : 2) * microbatches
+                               : rule.sharding == Sharding::none ? 0
+                                                                 : 1;
+  const std::int64_t reductions = rule.each_microbatch ? microbatches : 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::int64_t expected = 0;
+    for (int block = 0; block <= head_block(plan.model); ++block) {
+      for (const Parameter& parameter : block_parameters(plan.model, block)) {
+        const std::int64_t all = elements_of(parameter);
+        const std::int64_t own = own_elements(all, shards, rank % shards);
+        expected += gathers * (all - own) + reductions * (shards - 1) * own;
+        // An all-reduce is a reduce-scatter and an all-gather.
+        const std::int64_t of_copy = own_elements(own, copies, rank / shards);
+        if (copies > 1) expected += (copies - 1) * of_copy + own - of_copy;
+      }
+    }
+    const RankStep& step = run.logs.ranks.front()[static_cast<std::size_t>(rank)].steps.front();
+    CAPTURE(rank);
+    CHECK(step.received_in_data == Bytes{expected * 4});
+    CHECK(step.received_bytes == step.received_in_data);
+  }
+}
+
+// Of weights, main gradients and Adam's moments, all fp32, as the rule has them. Beside that: as much as plain data
+// parallelism needs, and of sixteen layers the weights of two blocks, and of gradients that are summed for each
+// microbatch those of two. So nothing that is kept for I or W holds weights on, either.
+TEST_CASE("a rank holds its parts, and two blocks of the rest while an action runs") {
+  const bool each = GENERATE(false, true);
+  constexpr int ranks = 4;
+  const Plan plan = test::training_plan({.model = test::llama(16), .microbatches = 2, .data = ranks});
+  const Outcome plain = train(plan, 2);
+  const Outcome parts = train(sharded(plan, {Sharding::fsdp, true, each}), 2);
+  const std::int64_t all = whole_bytes(plan);
+  const std::int64_t largest = largest_block(plan);
+  const std::int64_t tables = 16 * 2 * 32 * (8 / 2) * 4;  // of rotary positions: cosines and sines of half a head
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    CAPTURE(rank, each);
+    const RankStep& of_plain = plain.logs.ranks.front()[rank].steps.back();
+    const RankStep& of_parts = parts.logs.ranks.front()[rank].steps.back();
+    const std::int64_t own = (each ? 4 : 3) * all / ranks + (each ? 0 : all);
+    CHECK(of_plain.held.back().value == 4 * all + tables);
+    CHECK(of_parts.held.back().value == own + tables);  // four divides all weights
+    const std::int64_t beside = of_parts.peak_bytes.value - own - (of_plain.peak_bytes.value - 4 * all);
+    CHECK(beside > largest / 2);
+    CHECK(beside <= (each ? 4 : 2) * largest);
+  }
+}
+
+// Each block is drawn whole, weights and gradients, and cut at once.
+TEST_CASE("a stage that ranks share out is never there as a whole, not even when it is made") {
+  const Plan plan = sharded(test::training_plan({.model = test::llama(16), .data = 4}), {Sharding::fsdp, true, true});
+  const std::vector<std::unique_ptr<Transport>> transports = transport_kinds().front().make(4);
+  std::int64_t peak = 0;
+  std::int64_t held = 0;
+  std::thread([&] {
+    constexpr int account = 1000;  // nobody else's
+    begin_rank_thread(account);
+    StageOptions options;
+    options.transport = transports.front().get();
+    const auto stages = make_stages(plan, 0, options);
+    peak = peak_bytes(account).value;
+    held = held_bytes(account).value;
+  }).join();
+  CHECK(peak <= held + 4 * largest_block(plan));
+  CHECK(held < 2 * whole_bytes(plan));  // of 16 bytes a parameter a quarter is 4, and rotary tables
+}
