@@ -37,11 +37,16 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
 
 at::Tensor WeightOptimizer::own(const at::Tensor& whole) const {
   if (shard_.count == 1) return whole;
-  const auto elements = static_cast<std::size_t>(whole.numel());
+  const IndexRange mine = own_part(whole.numel());
+  return whole.view(-1).narrow(0, mine.begin, mine.end - mine.begin);
+}
+
+IndexRange WeightOptimizer::own_part(std::int64_t elements) const {
+  const auto all = static_cast<std::size_t>(elements);
   const auto parts = static_cast<std::size_t>(shard_.count);
   const auto part = static_cast<std::size_t>(shard_.index);
-  return whole.view(-1).narrow(0, static_cast<std::int64_t>(begin_of_part(elements, parts, part)),
-                               static_cast<std::int64_t>(elements_of_part(elements, parts, part)));
+  const auto begin = static_cast<std::int64_t>(begin_of_part(all, parts, part));
+  return {begin, begin + static_cast<std::int64_t>(elements_of_part(all, parts, part))};
 }
 
 void WeightOptimizer::step(bool keep_old) {
