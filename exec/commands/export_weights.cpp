@@ -8,6 +8,7 @@
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
 #include "common/model/lora.hpp"
+#include "exec/stage/primitives/block_parameters.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -48,18 +49,6 @@ std::string with_number(std::string place, std::int64_t number) {
   return at == std::string::npos ? place : place.replace(at, 2, std::to_string(number));
 }
 
-std::vector<Parameter> all_parameters(const Model& model, const std::optional<Lora>& lora) {
-  std::vector<Parameter> all;
-  const auto add = [&](std::vector<Parameter> block) {
-    for (Parameter& parameter : with_adapters(std::move(block), lora)) all.push_back(std::move(parameter));
-  };
-  add(embedding_parameters(model));
-  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) add(layer_parameters(model, layer));
-  add(final_norm_parameters(model));
-  add(head_parameters(model));
-  return all;
-}
-
 const std::vector<float>& values_of(const NamedGradients& weights, const std::string& name) {
   const auto found = weights.find(name);
   if (found == weights.end()) throw RunError("export", "no rank has " + name);
@@ -72,7 +61,7 @@ struct AdapterName {
   std::string matrix;  // "attention.q"
   std::string which;   // "lora_A"
 };
-AdapterName parse(const std::string& name) {
+AdapterName adapter_name_of(const std::string& name) {
   const bool a = name.ends_with(".lora_a.weight");
   if (!a && !name.ends_with(".lora_b.weight")) return {};
   const std::size_t dot = name.find('.', name.find('.') + 1) + 1;
@@ -105,7 +94,7 @@ std::vector<NamedTensor> adapter_tensors(const Plan& plan, const NamedGradients&
   require_lora(plan);
   std::vector<NamedTensor> tensors;
   for (const Parameter& parameter : all_parameters(plan.model, plan.training.lora)) {
-    const AdapterName name = parse(parameter.name);
+    const AdapterName name = adapter_name_of(parameter.name);
     if (name.matrix.empty()) continue;
     const std::vector<float>& values = values_of(weights, parameter.name);
     const bool of_experts = parameter.shape.size() == 3;
@@ -126,7 +115,7 @@ std::string adapter_config(const Plan& plan) {
   require_lora(plan);
   std::set<std::string> modules;  // the last part of each place
   for (const Parameter& parameter : all_parameters(plan.model, plan.training.lora)) {
-    const AdapterName name = parse(parameter.name);
+    const AdapterName name = adapter_name_of(parameter.name);
     if (name.matrix.empty()) continue;
     const std::string place = place_of(name);
     modules.insert(place.substr(place.rfind('.') + 1));

@@ -11,6 +11,7 @@
 
 #include "common/base/units.hpp"
 #include "common/schedule/schedule.hpp"
+#include "exec/stage/state_part.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -101,6 +102,12 @@ class Stage {
     std::size_t element_bytes = 1;
   };
   [[nodiscard]] virtual std::vector<StoredWeight> stored_weights() { return {}; }
+
+  // What checkpoints have of its weights and states, in a fixed order; asked for between steps. And how many optimizer
+  // steps it has made, which AdamW counts.
+  [[nodiscard]] virtual std::vector<StatePart> state_parts() { return {}; }
+  [[nodiscard]] virtual std::int64_t updates() const { return 0; }
+  virtual void resume_updates(std::int64_t /*made*/) {}
 
   // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights
   // that microbatches under way still use are kept for them.

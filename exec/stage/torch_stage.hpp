@@ -41,6 +41,9 @@ class TorchStage final : public Stage {
   [[nodiscard]] DeviceFloats tied_gradient() override;
   [[nodiscard]] std::vector<DeviceFloats> own_gradients() override;
   [[nodiscard]] std::vector<StoredWeight> stored_weights() override;
+  [[nodiscard]] std::vector<StatePart> state_parts() override;
+  [[nodiscard]] std::int64_t updates() const override { return optimizer_ ? optimizer_->steps() : 0; }
+  void resume_updates(std::int64_t made) override;
   void optimizer_step() override;
   void end_step() override;
   [[nodiscard]] double loss() const override;

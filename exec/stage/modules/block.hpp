@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/model/model.hpp"
+#include "common/placement/index_ranges.hpp"
 #include "common/scenario/scenario.hpp"
 #include "exec/stage/modules/kept_tensors.hpp"
 #include "exec/stage/modules/module.hpp"
@@ -41,6 +42,10 @@ class Block {
   // Division::summands of a weight.
   [[nodiscard]] std::vector<int> summands(const Weight& weight) const {
     return divided_ ? divided_->of.summands(weight.name) : std::vector<int>{};
+  }
+  // Which elements of the whole weight this rank holds.
+  [[nodiscard]] IndexRanges owned(const Weight& weight) const {
+    return divided_ ? divided_->of.owned(weight.name) : IndexRanges{{0, weight.elements()}};
   }
 
  private:

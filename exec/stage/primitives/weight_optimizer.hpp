@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/placement/placement.hpp"
 #include "common/scenario/scenario.hpp"
 #include "exec/stage/primitives/optimizer.hpp"
 #include "exec/stage/primitives/primitives.hpp"
@@ -28,14 +29,18 @@ class WeightOptimizer {
   // shard.
   void step(bool keep_old = false);
 
- private:
   struct State {
     WeightPtr weight;
     at::Tensor master;  // of the shard; the weight's own elements if that is fp32
     at::Tensor first_moment;
     at::Tensor second_moment;
   };
+  // In the order of the weights, for checkpoints; a step may give them other tensors. And how many steps were made.
+  [[nodiscard]] const std::vector<State>& states() const { return states_; }
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  void resume(std::int64_t steps) { steps_ = steps; }
 
+ private:
   // Of the shard: the rank's own part, where it has no more.
   [[nodiscard]] at::Tensor own(const at::Tensor& whole) const;
   [[nodiscard]] at::Tensor value(const State& state) const;

@@ -55,13 +55,25 @@ at::Tensor initial_value(const Parameter& parameter, std::uint64_t seed) {
   return value.normal_(0.0, 0.02, generator);
 }
 
-at::Tensor part_of(const at::Tensor& whole, const StateShard& shard) {
-  if (shard.count == 1) return whole.view(-1);
-  const auto elements = static_cast<std::size_t>(whole.numel());
+IndexRange range_of_part(std::int64_t elements, const StateShard& shard) {
+  const auto all = static_cast<std::size_t>(elements);
   const auto parts = static_cast<std::size_t>(shard.count);
   const auto part = static_cast<std::size_t>(shard.index);
-  return whole.view(-1).narrow(0, static_cast<std::int64_t>(begin_of_part(elements, parts, part)),
-                               static_cast<std::int64_t>(elements_of_part(elements, parts, part)));
+  const auto begin = static_cast<std::int64_t>(begin_of_part(all, parts, part));
+  return {begin, begin + static_cast<std::int64_t>(elements_of_part(all, parts, part))};
+}
+
+at::Tensor part_of(const at::Tensor& whole, const StateShard& shard) {
+  if (shard.count == 1) return whole.view(-1);
+  const IndexRange range = range_of_part(whole.numel(), shard);
+  return whole.view(-1).narrow(0, range.begin, range.end - range.begin);
+}
+
+std::int64_t Weight::elements() const {
+  if (value.defined()) return value.numel();
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product *= size;
+  return product;
 }
 
 std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/model/parameters.hpp"
+#include "common/placement/placement.hpp"
 
 namespace plumb::exec {
 
@@ -34,6 +35,7 @@ struct StateShard {
   int index = 0;
   int count = 1;
 };
+[[nodiscard]] IndexRange range_of_part(std::int64_t elements, const StateShard& shard);
 // Flat, over the same memory. Precondition: contiguous.
 [[nodiscard]] at::Tensor part_of(const at::Tensor& whole, const StateShard& shard);
 
@@ -48,6 +50,9 @@ struct Weight final : torch::CustomClassHolder {
   at::Tensor own_gradient;
   std::vector<std::int64_t> shape;  // of the whole, where any is
 
+  [[nodiscard]] std::int64_t elements() const;  // of the whole
+  // What this rank has of the value between steps.
+  [[nodiscard]] const at::Tensor& kept() const { return own_value.defined() ? own_value : value; }
   [[nodiscard]] bool is_trained() const { return gradient.defined() || own_gradient.defined(); }
 };
 using WeightPtr = c10::intrusive_ptr<Weight>;

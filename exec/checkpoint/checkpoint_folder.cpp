@@ -1,0 +1,203 @@
+#include "exec/checkpoint/checkpoint_folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/base/document/json.hpp"
+#include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
+#include "common/base/files.hpp"
+#include "common/model/files/model_json.hpp"
+#include "common/plan/parts_json.hpp"
+
+namespace plumb::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view begin_of_name = "step-";
+constexpr std::string_view partial = ".partial";
+constexpr std::string_view removed = ".removed";
+constexpr std::size_t fewest_digits = 6;
+constexpr std::uintmax_t largest_index = std::uintmax_t{1} << 30;
+
+void remove_whole(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw RunError(path.string(), "could not be removed: " + error.message());
+}
+
+std::string text_of(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+void require_same_tensors(const Checkpoint& checkpoint, const CheckpointIndex& wanted) {
+  const auto fail = [&](const std::string& name, const std::string& problem) {
+    throw InputError(checkpoint.folder.string(), fmt::format("is of another model: {} {}", excerpt(name), problem),
+                     "resume it with a plan of the model that it is of");
+  };
+  const auto& there = checkpoint.index.tensors;
+  for (const auto& [name, tensor] : wanted.tensors) {
+    const auto found = there.find(name);
+    if (found == there.end()) fail(name, "is not in it");
+    if (found->second.shape != tensor.shape) {
+      fail(name,
+           fmt::format("has the shape {} in it, {} in the plan", text_of(found->second.shape), text_of(tensor.shape)));
+    }
+    if (found->second.frozen != tensor.frozen) {
+      fail(name, fmt::format("is {} in it, {} in the plan", found->second.frozen ? "frozen" : "trained",
+                             tensor.frozen ? "frozen" : "trained"));
+    }
+  }
+  for (const auto& [name, tensor] : there) {
+    if (!wanted.tensors.contains(name)) fail(name, "is in it, and not in the plan");
+  }
+}
+
+// The first thing that differs, as "layers[3].mixer.window is 128 in it, 64 in the plan"; empty: nothing does.
+std::string difference(const Json& there, const Json& wanted, const std::string& path) {
+  if (there == wanted) return "";
+  const auto named = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  if (there.is_object() && wanted.is_object()) {
+    for (const auto& [key, value] : wanted.items()) {
+      if (!there.contains(key)) return named(key) + " is not in it";
+      if (const std::string found = difference(there.at(key), value, named(key)); !found.empty()) return found;
+    }
+    for (const auto& [key, value] : there.items()) {
+      if (!wanted.contains(key)) return named(key) + " is in it, and not in the plan";
+    }
+  }
+  if (there.is_array() && wanted.is_array() && there.size() == wanted.size()) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const std::string found = difference(there[i], wanted[i], fmt::format("{}[{}]", path, i));
+      if (!found.empty()) return found;
+    }
+  }
+  return fmt::format("{} is {} in it, {} in the plan", path, excerpt(to_line(there)), excerpt(to_line(wanted)));
+}
+
+// Shapes do not tell everything: windows, heads, what is normalised.
+void require_same_arithmetic(const Checkpoint& checkpoint, const Plan& plan) {
+  Json there = to_json(checkpoint.index.model);
+  Json wanted = to_json(plan.model);
+  there.erase("name");
+  wanted.erase("name");
+  if (const std::string found = difference(there, wanted, "model"); !found.empty()) {
+    throw InputError(checkpoint.folder.string(), "is of another model: " + found,
+                     "resume it with a plan of the model that it is of");
+  }
+  const Training& training = checkpoint.index.training;
+  if (training.lora != plan.training.lora) {
+    throw InputError(
+        checkpoint.folder.string(),
+        fmt::format("is of another LoRA: {} in it, {} in the plan", training.lora ? describe(*training.lora) : "none",
+                    plan.training.lora ? describe(*plan.training.lora) : "none"));
+  }
+  if (training.optimizer == plan.training.optimizer) return;
+  const auto name = [](Optimizer optimizer) { return optimizer_names()[static_cast<std::size_t>(optimizer)]; };
+  throw InputError(checkpoint.folder.string(),
+                   fmt::format("has the states of another optimizer: {} in it, {} in the plan",
+                               name(training.optimizer), name(plan.training.optimizer)),
+                   "plan with training: {optimizer: " + name(training.optimizer) + "}");
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:0{}}", begin_of_name, step, fewest_digits); }
+
+std::optional<std::int64_t> step_of_checkpoint(std::string_view name) {
+  if (!name.starts_with(begin_of_name)) return std::nullopt;
+  const std::string_view digits = name.substr(begin_of_name.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  if (!whole || step < 0 || checkpoint_name(step) != name) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+std::string rank_file_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+fs::path partial_folder(const fs::path& folder, std::int64_t step) {
+  return folder / (checkpoint_name(step) + std::string(partial));
+}
+
+CheckpointFolder look_into(const fs::path& folder) {
+  CheckpointFolder found;
+  std::error_code error;
+  if (!fs::exists(folder, error)) return found;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code none;
+    for (const std::string_view ending : {partial, removed}) {
+      if (!name.ends_with(ending)) continue;
+      const std::string_view before = std::string_view(name).substr(0, name.size() - ending.size());
+      if (step_of_checkpoint(before)) found.leftovers.push_back(name);
+    }
+    const auto step = step_of_checkpoint(name);
+    if (step && fs::is_regular_file(entry->path() / index_name, none)) found.steps.push_back(*step);
+  }
+  if (error) throw InputError(folder.string(), "cannot be read as a folder of checkpoints: " + error.message());
+  std::ranges::sort(found.steps);
+  std::ranges::sort(found.leftovers);
+  return found;
+}
+
+void remove_leftovers(const fs::path& folder, const CheckpointFolder& found) {
+  for (const std::string& name : found.leftovers) remove_whole(folder / name);
+}
+
+void keep_newest(const fs::path& folder, std::int64_t keep) {
+  if (keep == 0) return;
+  const CheckpointFolder found = look_into(folder);
+  const auto all = static_cast<std::int64_t>(found.steps.size());
+  for (std::int64_t i = 0; i < all - keep; ++i) {
+    const fs::path old = folder / checkpoint_name(found.steps[static_cast<std::size_t>(i)]);
+    const fs::path aside = old.string() + std::string(removed);
+    std::error_code error;
+    fs::rename(old, aside, error);
+    if (error) throw RunError(old.string(), "could not be removed: " + error.message());
+    remove_whole(aside);
+  }
+}
+
+std::optional<Checkpoint> find_checkpoint(const fs::path& from) {
+  fs::path folder = from;
+  std::error_code none;
+  if (!fs::is_regular_file(folder / index_name, none)) {
+    const CheckpointFolder found = look_into(from);
+    if (found.steps.empty()) return std::nullopt;
+    folder = from / checkpoint_name(found.steps.back());
+  }
+  const fs::path index = folder / index_name;
+  if (fs::file_size(index, none) > largest_index && !none) throw InputError(index.string(), "is larger than any index");
+  return Checkpoint{.folder = folder, .index = parse_index(read_file(index), index.string())};
+}
+
+std::vector<std::string> require_fits(const Checkpoint& checkpoint, const Plan& plan, const std::string& data_digest) {
+  require_same_tensors(checkpoint, index_of(plan, data_digest));
+  require_same_arithmetic(checkpoint, plan);
+  require_whole(checkpoint.index, (checkpoint.folder / index_name).string());
+  std::vector<std::string> otherwise;
+  const auto say = [&](const std::string& what, const auto& before, const auto& now, const std::string& effect) {
+    if (before != now) otherwise.push_back(fmt::format("{} was {}, and is {}: {}", what, before, now, effect));
+  };
+  const Training& before = checkpoint.index.training;
+  const Training& now = plan.training;
+  const std::int64_t step = checkpoint.index.step;
+  say("training.seed", before.seed, now.seed, "the weights are the checkpoint's");
+  say("training.global_batch", before.global_batch, now.global_batch,
+      fmt::format("the data go on at sequence {}, which was {}", step * now.global_batch, checkpoint.index.sequences));
+  say("training.sequence", before.sequence, now.sequence, "the data go on elsewhere in the text");
+  say("training.precision", name_of(before.precision), name_of(now.precision), "the bits will differ");
+  say("training.learning_rate", before.learning_rate, now.learning_rate, "the new one counts from here on");
+  if (checkpoint.index.data_digest != data_digest) {
+    otherwise.emplace_back("the text to train on is another: it goes on at the same sequence");
+  }
+  return otherwise;
+}
+
+}  // namespace plumb::exec

@@ -1,0 +1,55 @@
+// A folder of checkpoints: each is a folder of its own that appears whole, and what is not whole is never taken.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "exec/checkpoint/checkpoint_index.hpp"
+
+namespace plumb::exec {
+
+inline constexpr const char* index_name = "index.json";
+
+// "step-000010", and back; none for any other name.
+[[nodiscard]] std::string checkpoint_name(std::int64_t step);
+[[nodiscard]] std::optional<std::int64_t> step_of_checkpoint(std::string_view name);
+// "rank-00003.safetensors".
+[[nodiscard]] std::string rank_file_name(int rank);
+// While it is written: "step-000010.partial" beside its place.
+[[nodiscard]] std::filesystem::path partial_folder(const std::filesystem::path& folder, std::int64_t step);
+
+// What a folder has: checkpoints by step, ascending, and what runs have left that were ended while they wrote or
+// removed one. A folder that is not there has nothing. Throws InputError if it is no folder or cannot be read.
+struct CheckpointFolder {
+  std::vector<std::int64_t> steps = {};
+  std::vector<std::string> leftovers = {};
+};
+[[nodiscard]] CheckpointFolder look_into(const std::filesystem::path& folder);
+
+// Removes them.
+void remove_leftovers(const std::filesystem::path& folder, const CheckpointFolder& found);
+
+// All behind the `keep` newest ones; 0 keeps all. Each is renamed first, so that none is ever there in part.
+void keep_newest(const std::filesystem::path& folder, std::int64_t keep);
+
+// A checkpoint that can be read, and what of its run was otherwise.
+struct Checkpoint {
+  std::filesystem::path folder = {};
+  CheckpointIndex index = {};
+};
+
+// `from`: a checkpoint's folder, or a folder of checkpoints, of which the newest counts; its index, checked. None: it
+// is a folder without checkpoints, or not there. Throws InputError as parse_index.
+[[nodiscard]] std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& from);
+
+// Throws InputError that names what differs, if the checkpoint is of another model or optimizer; and as require_whole.
+// Returns what else is otherwise, a line each: the run goes on all the same.
+[[nodiscard]] std::vector<std::string> require_fits(const Checkpoint& checkpoint, const Plan& plan,
+                                                    const std::string& data_digest);
+
+}  // namespace plumb::exec

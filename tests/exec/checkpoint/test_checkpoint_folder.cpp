@@ -1,0 +1,109 @@
+// Folders of checkpoints: only whole ones count, leftovers are known, old ones go.
+#include "exec/checkpoint/checkpoint_folder.hpp"
+
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "common/base/files.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/checkpoint/made_up_run.hpp"
+#include "tests/exec/temporary_folder.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using namespace plumb::exec::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void save_here(const fs::path& folder, const std::vector<std::int64_t>& steps, std::int64_t keep = 0) {
+  const CheckpointIndex index = index_of(small_plan(), "");
+  save_run(1, index, all_of, drawn_states(index), folder, steps, keep);
+}
+
+}  // namespace
+
+TEST_CASE("names of checkpoints sort by step, and only such names are theirs") {
+  CHECK(checkpoint_name(10) == "step-000010");
+  CHECK(checkpoint_name(12'345'678) == "step-12345678");
+  for (const std::int64_t step : {0, 7, 999'999, 1'000'000, 123'456'789}) {
+    CHECK(step_of_checkpoint(checkpoint_name(step)) == step);
+  }
+  for (const char* const other : {"step-", "step-10", "step-0000010", "step-00001x", "step--00001",
+                                  "step-000010.partial", "step-99999999999999999999", "checkpoint", ""}) {
+    CHECK_FALSE(step_of_checkpoint(other));
+  }
+}
+
+TEST_CASE("half-written checkpoints are never taken, and their leftovers are known and removed") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  CHECK_FALSE(find_checkpoint(in));
+  CHECK(look_into(in).steps.empty());
+  save_here(in, {3, 7});
+  // As runs leave it that are killed while they write, before or behind the index, and while they remove one.
+  fs::create_directory(in / "step-000009.partial");
+  write_file(in / "step-000009.partial/rank-00000.safetensors", "half");
+  fs::copy(in / "step-000007", in / "step-000011.partial");
+  fs::create_directory(in / "step-000001.removed");
+  fs::create_directory(in / "step-000013");  // no index
+  fs::create_directory(in / "mine.partial");
+  const CheckpointFolder found = look_into(in);
+  CHECK(found.steps == std::vector<std::int64_t>{3, 7});
+  CHECK(found.leftovers ==
+        std::vector<std::string>{"step-000001.removed", "step-000009.partial", "step-000011.partial"});
+  REQUIRE(find_checkpoint(in));
+  CHECK(find_checkpoint(in)->index.step == 7);
+  CHECK(find_checkpoint(in / "step-000003")->index.step == 3);
+  remove_leftovers(in, found);
+  CHECK(look_into(in).leftovers.empty());
+  CHECK(fs::exists(in / "mine.partial"));
+  CHECK_THROWS_AS(find_checkpoint(folder.write("file", "text")), InputError);
+}
+
+TEST_CASE("the newest are kept, and what cannot be written leaves the ones before it as they are") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  save_here(in, {1, 2, 3, 4}, 2);
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{3, 4});
+  // Something stands where the checkpoint is to be.
+  fs::create_directory(in / "step-000005");
+  write_file(in / "step-000005/notes", "mine");
+  CHECK_THROWS_WITH(save_here(in, {5}), ContainsSubstring("step-000005") && ContainsSubstring("could not be renamed"));
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{3, 4});
+  CHECK(look_into(in).leftovers.empty());
+  CHECK(fs::exists(in / "step-000005/notes"));
+  write_file(folder / "blocked", "a file");
+  CHECK_THROWS_AS(save_here(folder / "blocked", {1}), RunError);
+}
+
+// A limit of the system's on the size of files stands for a disk without room: what is written fails half-way.
+TEST_CASE("ranks that cannot write theirs end with the system's reason, and the checkpoint before it stays") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  const CheckpointIndex index = index_of(small_plan(), "");
+  const States states = drawn_states(index);
+  const Holding halves = [](int rank, const std::string&, std::int64_t elements) {
+    return rank == 0 ? IndexRanges{{0, elements / 2}} : IndexRanges{{elements / 2, elements}};
+  };
+  save_run(2, index, halves, states, in, {1});
+  struct rlimit before = {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  auto* const handler = ::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {.rlim_cur = 10'000, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string said;
+  try {
+    save_run(2, index, halves, states, in, {2});
+  } catch (const RunError& error) {
+    said = error.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  CHECK_THAT(said, ContainsSubstring("safetensors: could not be written: File too large"));
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1});
+  CHECK(find_checkpoint(in)->index.step == 1);
+  save_run(2, index, halves, states, in, {2});
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1, 2});
+}
