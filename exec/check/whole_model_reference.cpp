@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <limits>
 #include <span>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "exec/check/microbatch_sums.hpp"
 #include "exec/check/pairwise_tensors.hpp"
 #include "exec/check/replayed_routing.hpp"
+#include "exec/stage/primitives/optimizer.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -60,8 +62,20 @@ std::vector<double> WholeModelReference::train(const Trained& run) {
     }
     if (step + 1 == steps_) take_over(run);
     losses.push_back(train_step(static_cast<std::int64_t>(step)));
+    clip();
   }
   return losses;
+}
+
+void WholeModelReference::clip() {
+  const double limit = plan_.training.gradient_clipping;
+  if (limit == 0) return;
+  ExactSquares squares;
+  reference_.add_squares(squares);
+  const double scale = clipping_scale(std::sqrt(squares.sum()), limit);
+  if (scale == 1) return;
+  reference_.scale_gradients(scale);
+  if (second_) second_->scale_gradients(scale);
 }
 
 std::string WholeModelReference::problem() const {
@@ -102,6 +116,11 @@ void WholeModelReference::make_exact() {
   run_step(exact, static_cast<std::int64_t>(steps_) - 1, all_);
   exact.sum_tied_gradients();
   exact_ = exact.trained_weights();
+  const double limit = plan_.training.gradient_clipping;
+  if (limit == 0) return;
+  double squares = 0;
+  for (const WeightPtr& weight : exact_) squares += weight->gradient.square().sum().item<double>();
+  exact.scale_gradients(clipping_scale(std::sqrt(squares), limit));
 }
 
 // The run's weights and experts of its last step. Of its only one the weights must be those that the seed gives.

@@ -47,6 +47,7 @@ class WholeModelReference {
   void make_exact();
   void take_over(const Trained& run);
   double train_step(std::int64_t step);
+  void clip();
   double run_by_shares(std::int64_t step);
 
   const Plan& plan_;

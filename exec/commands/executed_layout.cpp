@@ -120,6 +120,10 @@ void require_executed_tensor(const Plan& plan) {
 }  // namespace
 
 void require_executed_layout(const Plan& plan, const SessionOptions& options) {
+  if (plan.training.gradient_clipping > 0 && options.device != "cpu") {
+    throw InputError(plan.name, "its gradients are clipped by their norm: so far on hosts alone",
+                     "--device cpu, or plan with training: {gradient_clipping: 0}");
+  }
   const Layout& layout = plan.layout;
   for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;

@@ -49,6 +49,9 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
   for (std::size_t i = 0; i < run.losses.size(); ++i) {
     json[i < run.warm_up.size() ? "warm_up_loss" : "loss"].push_back(run.losses[i]);
   }
+  for (std::size_t i = 0; i < run.gradient_norms.size(); ++i) {
+    json[i < run.warm_up.size() ? "warm_up_gradient_norm" : "gradient_norm"].push_back(run.gradient_norms[i]);
+  }
   for (std::size_t rank = 0; rank < run.timeline.ranks.size(); ++rank) {
     const RankSummary& summary = run.timeline.ranks[rank];
     ordered_json entry{{"rank", rank}};
@@ -88,7 +91,9 @@ std::string blamed_for_lost_loss(const Training& training) {
 }
 
 std::string loss_text(const PlanRun& run, std::size_t step) {
-  return run.losses.empty() ? "" : fmt::format("loss {:.6f}", run.losses[step]);
+  if (run.losses.empty()) return "";
+  const std::string loss = fmt::format("loss {:.6f}", run.losses[step]);
+  return run.gradient_norms.empty() ? loss : loss + fmt::format(", gradient norm {:.4g}", run.gradient_norms[step]);
 }
 
 Table rank_table(const PlanRun& run, const SessionOptions& options) {

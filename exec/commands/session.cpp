@@ -244,6 +244,9 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);
   if (!options.emulate) run.losses = losses_of(prepared, logs);
+  if (!options.emulate && prepared.plan.training.gradient_clipping > 0) {
+    for (const RankStep& step : logs.front().steps) run.gradient_norms.push_back(step.gradient_norm);
+  }
   if (options.fault.empty()) {
     run.replay_error_fraction = replay(graph_of(run.timeline), median_step(run.timeline)).error_fraction;
   }

@@ -41,9 +41,10 @@ struct PlanRun {
   Plan plan;
   Timeline timeline;  // of the measured steps
   std::vector<Seconds> warm_up;
-  std::vector<ArenaUse> arenas = {};  // by rank; none on the host
-  std::vector<double> losses;         // of all steps, the warm-up first; empty when emulated
-  double replay_error_fraction = 0;   // of the median step
+  std::vector<ArenaUse> arenas = {};        // by rank; none on the host
+  std::vector<double> losses;               // of all steps, the warm-up first; empty when emulated
+  std::vector<double> gradient_norms = {};  // likewise, before they were clipped; empty where they are not
+  double replay_error_fraction = 0;         // of the median step
   std::optional<CheckResult> check;
   NamedGradients weights;                        // merged_weights of all ranks, if gathered
   std::vector<std::string> clock_warnings = {};  // a line for each host whose clock jumped

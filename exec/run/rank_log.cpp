@@ -209,6 +209,7 @@ std::string to_text(const RankLog& log) {
                      {"received_in_tensor", step.received_in_tensor.value},
                      {"received_in_data", step.received_in_data.value},
                      {"loss", step.loss},
+                     {"gradient_norm", step.gradient_norm},
                      {"held", std::move(held)},
                      {"events", std::move(events)}});
   }
@@ -234,7 +235,11 @@ RankLog parse_rank_log(std::string_view text) {
       read.received_in_tensor = {step.at("received_in_tensor").get<std::int64_t>()};
       read.received_in_data = {step.at("received_in_data").get<std::int64_t>()};
       // JSON has no NaN: a loss that diverged comes as null.
-      read.loss = step.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : step["loss"].get<double>();
+      const auto number = [&](const char* key) {
+        return step.at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : step[key].get<double>();
+      };
+      read.loss = number("loss");
+      read.gradient_norm = number("gradient_norm");
       for (const json& bytes : step.at("held")) read.held.push_back({bytes.get<std::int64_t>()});
       for (const json& event : step.at("events")) {
         read.events.push_back({.action = parse_action(event.at(0).get<std::string>()),

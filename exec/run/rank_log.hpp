@@ -21,6 +21,7 @@ struct RankStep {
   Bytes received_in_tensor = {};  // of these, by collectives of the tensor group and of ranks in it,
   Bytes received_in_data = {};    // and of the ranks that train the same stage on other data
   double loss = 0;                // on the rank of the last stage
+  double gradient_norm = 0;       // of the whole gradient before it is clipped, on every rank; 0: it is not
   std::vector<Bytes> held = {};   // by the rank when each of the events was done; empty: not measured
   bool operator==(const RankStep&) const = default;
 };

@@ -13,6 +13,7 @@
 #include "exec/device/torch_error.hpp"
 #include "exec/run/boundary_values.hpp"
 #include "exec/run/evictions.hpp"
+#include "exec/run/gradient_clipping.hpp"
 #include "exec/run/gradient_sums.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
@@ -96,9 +97,8 @@ class RankRun {
     sums_.begin_step();
     step_ = {};
     step_.events.reserve(actions_.size());
-    const Bytes received_before = transport_.received_bytes();
-    const Bytes in_tensor_before = received_in(tensor_group_);
-    const Bytes in_data_before = received_in(data_group_);
+    const Traffic before = received();
+    told_ = {};
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
       if (stage) stage->begin_step(number);
@@ -121,9 +121,10 @@ class RankRun {
     }
     if (asynchronous_) await_device();
     end_step();
-    step_.received_bytes = transport_.received_bytes() - received_before;
-    step_.received_in_tensor = received_in(tensor_group_) - in_tensor_before;
-    step_.received_in_data = received_in(data_group_) - in_data_before;
+    const Traffic now = received();
+    step_.received_bytes = now.all - before.all - told_.all;
+    step_.received_in_tensor = now.in_tensor - before.in_tensor - told_.in_tensor;
+    step_.received_in_data = now.in_data - before.in_data - told_.in_data;
     for (Event& event : step_.events) {
       event.rank = world_rank_;
       if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);
@@ -131,8 +132,17 @@ class RankRun {
     return std::move(step_);
   }
 
-  [[nodiscard]] Bytes received_in(const std::vector<int>& group) {
-    return bytes_within(group, transport_.world().received_in_groups());
+  // Since the start.
+  struct Traffic {
+    Bytes all = {};
+    Bytes in_tensor = {};
+    Bytes in_data = {};
+  };
+  [[nodiscard]] Traffic received() {
+    const GroupBytes& in_groups = transport_.world().received_in_groups();
+    return {.all = transport_.received_bytes(),
+            .in_tensor = bytes_within(tensor_group_, in_groups),
+            .in_data = bytes_within(data_group_, in_groups)};
   }
 
   void end_step() {
@@ -202,6 +212,8 @@ class RankRun {
       } else if (action.kind == ActionKind::unshard) {
         event.bytes = gather_weights(stages_.held(action.stage), transport_.world(), shard_group_,
                                      deadline(start, waiting_time_));
+      } else if (action.kind == ActionKind::clip_gradients) {
+        clip(deadline(start, waiting_time_));
       } else {
         compute(action);
       }
@@ -210,6 +222,18 @@ class RankRun {
     step_.events.push_back(event);
     if (options_.memory.held) step_.held.push_back(options_.memory.held(world_rank_));
     if (evictions_) evictions_->take_arrived();
+  }
+
+  // What ranks tell each other of the norm is no payload.
+  void clip(Clock::time_point until) {
+    const Traffic before = received();
+    sums_.add_tied_of_this_rank();
+    step_.gradient_norm =
+        clip_gradients(stages_, lowered_, plan_.training.gradient_clipping, transport_.world(), until);
+    const Traffic now = received();
+    told_.all += now.all - before.all;
+    told_.in_tensor += now.in_tensor - before.in_tensor;
+    told_.in_data += now.in_data - before.in_data;
   }
 
   // Waits, as if at the place of the action that receives it, for what `action` needs.
@@ -358,6 +382,7 @@ class RankRun {
 
   Position position_;
   RankStep step_;
+  Traffic told_ = {};    // in this step, of the gradient's norm
   StepMoments moments_;  // on an asynchronous device
   BoundaryValues values_;
   GradientSums sums_;

@@ -11,6 +11,7 @@
 
 #include "common/base/units.hpp"
 #include "common/schedule/schedule.hpp"
+#include "exec/stage/primitives/exact_squares.hpp"
 #include "exec/stage/state_part.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -108,6 +109,11 @@ class Stage {
   [[nodiscard]] virtual std::vector<StatePart> state_parts() { return {}; }
   [[nodiscard]] virtual std::int64_t updates() const { return 0; }
   virtual void resume_updates(std::int64_t /*made*/) {}
+
+  // Where gradients are clipped, when those of the step are complete: the squares of this rank's own elements, of
+  // copies of one rank alone. And scales all that the next optimizer_step takes.
+  virtual void add_squares(ExactSquares& /*sum*/) {}
+  virtual void scale_gradients(double /*scale*/) {}
 
   // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights
   // that microbatches under way still use are kept for them.

@@ -48,6 +48,7 @@ void TorchStage::add_weights_of_last_block() {
     std::vector<int> summands = block.summands(*weight);
     if (weight->is_trained() && !summands.empty()) partial_.push_back({weight, std::move(summands)});
   }
+  find_copies(block, settings_.blocks.first + static_cast<int>(blocks_.size()) - 1);
   share_out(block);
   if (tied_embedding_ && tied_head_) share_table();
 }

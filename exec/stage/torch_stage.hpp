@@ -44,6 +44,8 @@ class TorchStage final : public Stage {
   [[nodiscard]] std::vector<StatePart> state_parts() override;
   [[nodiscard]] std::int64_t updates() const override { return optimizer_ ? optimizer_->steps() : 0; }
   void resume_updates(std::int64_t made) override;
+  void add_squares(ExactSquares& sum) override;
+  void scale_gradients(double scale) override;
   void optimizer_step() override;
   void end_step() override;
   [[nodiscard]] double loss() const override;
@@ -73,6 +75,7 @@ class TorchStage final : public Stage {
   void share_out(const Block& block);
   void share_table();
   void let_go_of_weights();
+  void find_copies(const Block& block, int number);
   enum class Way : std::uint8_t { down, up };
   [[nodiscard]] BlockGathers gathers(Way way) const;
   [[nodiscard]] BlockReductions reductions() const;
@@ -106,8 +109,9 @@ class TorchStage final : public Stage {
     WeightPtr weight;
     std::vector<int> summands;  // positions in the tensor group
   };
-  std::vector<Partial> partial_;  // of these, whose gradients are summed over ranks of the tensor group
-  WeightPtr tied_embedding_;      // each null unless its block stands here and the model is tied
+  std::vector<Partial> partial_;    // of these, whose gradients are summed over ranks of the tensor group
+  std::set<const Weight*> copies_;  // that a lower rank of the tensor group holds alike, where gradients are clipped
+  WeightPtr tied_embedding_;        // each null unless its block stands here and the model is tied
   WeightPtr tied_head_;
   std::unique_ptr<WeightOptimizer> optimizer_;  // of trained_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R

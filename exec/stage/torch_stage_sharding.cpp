@@ -48,8 +48,7 @@ void TorchStage::run_weight_gradient(Block& block, int microbatch, BlockReductio
 std::vector<DeviceFloats> TorchStage::own_gradients() {
   std::vector<DeviceFloats> all;
   for (const WeightPtr& weight : trained_) {
-    const at::Tensor own =
-        weight->own_gradient.defined() ? weight->own_gradient : part_of(weight->gradient, settings_.states);
+    const at::Tensor own = own_gradient_of(*weight, settings_.states);
     all.push_back({.data = own.mutable_data_ptr<float>(), .size = static_cast<std::size_t>(own.numel())});
   }
   return all;

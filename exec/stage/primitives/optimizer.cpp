@@ -5,6 +5,12 @@
 
 namespace plumb::exec {
 
+double clipping_scale(double norm, double limit) {
+  constexpr double least = 1e-6;
+  const double scale = limit / (norm + least);
+  return scale > 1 ? 1 : scale;
+}
+
 void sgd_step(std::span<float> weight, std::span<const float> gradient, double rate) {
   const auto step = static_cast<float>(rate);
   for (std::size_t i = 0; i < weight.size(); ++i) {

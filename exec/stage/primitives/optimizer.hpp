@@ -6,6 +6,10 @@
 
 namespace plumb::exec {
 
+// What a gradient of this norm is multiplied by: limit / (norm + 1e-6), at most 1, as clip_grad_norm_ of PyTorch has
+// it; NaN of a norm that is no number.
+[[nodiscard]] double clipping_scale(double norm, double limit);
+
 // weight ← weight − rate · gradient.
 void sgd_step(std::span<float> weight, std::span<const float> gradient, double rate);
 

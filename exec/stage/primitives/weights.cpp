@@ -76,6 +76,10 @@ std::int64_t Weight::elements() const {
   return product;
 }
 
+at::Tensor own_gradient_of(const Weight& weight, const StateShard& shard) {
+  return weight.own_gradient.defined() ? weight.own_gradient : part_of(weight.gradient, shard);
+}
+
 std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights) {
   std::vector<WeightPtr> found;
   for (const WeightPtr& weight : weights) {

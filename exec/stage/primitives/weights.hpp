@@ -76,6 +76,9 @@ class WeightQueue final : public torch::CustomClassHolder {
 };
 using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
 
+// The rank's part of a trained weight's main gradient, flat.
+[[nodiscard]] at::Tensor own_gradient_of(const Weight& weight, const StateShard& shard);
+
 // Those that are trained, in their order.
 [[nodiscard]] std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights);
 

@@ -102,4 +102,17 @@ Layer Division::local(Layer layer) const {
   return layer;
 }
 
+std::set<std::string> copies_of_lower_ranks(const Model& model, int block, const TensorLayout& tensor,
+                                            const Training& training, int position) {
+  const Division own(model, block, tensor, training, position);
+  std::set<std::string> copies;
+  for (int lower = 0; lower < position; ++lower) {
+    const Division other(model, block, tensor, training, lower);
+    for (const std::string& name : own.names()) {
+      if (other.owned(name) == own.owned(name)) copies.insert(name);
+    }
+  }
+  return copies;
+}
+
 }  // namespace plumb::exec

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +44,9 @@ class Division {
   std::map<std::string, PlacedWeight> weights_;  // by global name
   int position_;
 };
+
+// The weights of a block of which a rank before `position` in the tensor group holds the very same elements.
+[[nodiscard]] std::set<std::string> copies_of_lower_ranks(const Model& model, int block, const TensorLayout& tensor,
+                                                          const Training& training, int position);
 
 }  // namespace plumb::exec
