@@ -11,6 +11,7 @@
 #include "common/cost/gradient_buckets.hpp"
 #include "common/graph/exchange_steps.hpp"
 #include "common/graph/unfolded_nodes.hpp"
+#include "common/graph/unfolded_parts.hpp"
 #include "common/layout/message_shares.hpp"
 
 namespace plumb {
@@ -70,10 +71,7 @@ class Unfolder {
   }
 
  private:
-  struct Group {
-    std::vector<int> ranks;
-    std::int32_t id = 0;  // in the graph's groups
-  };
+  using Group = UnfoldedGroup;
 
   [[nodiscard]] int coordinate(int rank, MeshAxis axis) const {
     return coordinates(layout_, rank).at(static_cast<std::size_t>(axis));
@@ -146,11 +144,20 @@ class Unfolder {
 
   void add_action(NodeId id) {
     const Node& node = folded_.nodes[id];
+    const auto at = static_cast<std::size_t>(node.rank);
+    const StageParts& stage = of_stage(node.action);
+    const bool again = node.action.kind == ActionKind::recompute;
+    const auto blocks = stage.blocks.find(again ? ActionKind::forward : node.action.kind);
+    if (blocks != stage.blocks.end() && node.duration.value > 0) {
+      const double factor = factor_of(node.duration, time_of(blocks->second, details_.collectives));
+      result_.copies[id] = parts_.add_blocks(node, {tensor_groups_[at], shard_groups_[at]}, blocks->second, factor);
+      return;
+    }
     const std::vector<ActionPart>& parts = parts_of(node.action);
     if (layout_.tensor.degree > 1 && !parts.empty() && node.duration.value > 0) {
       const double factor = factor_of(node.duration, time_of(parts, details_.collectives));
-      for (const Group& group : tensor_groups_[static_cast<std::size_t>(node.rank)]) {
-        add_parts(id, group, parts, factor);
+      for (const Group& group : tensor_groups_[at]) {
+        for (const NodeCopy& copy : parts_.add_parts(node, group, parts, factor)) result_.copies[id].push_back(copy);
       }
       return;
     }
@@ -294,56 +301,6 @@ class Unfolder {
     }
   }
 
-  // What the next part of a group waits for: of each rank what it computed last, and the collective of all.
-  struct Front {
-    std::vector<NodeId> computed;
-    NodeId collective = no_node;
-  };
-
-  static std::vector<NodeId> waited_for(const Front& front) {
-    std::vector<NodeId> nodes;
-    std::ranges::copy_if(front.computed, std::back_inserter(nodes), [](NodeId node) { return node != no_node; });
-    if (front.collective != no_node) nodes.push_back(front.collective);
-    return nodes;
-  }
-
-  // A node for each rank of the group.
-  Front add_computing(const Node& folded, const Group& group, const Front& front, Seconds time) {
-    Front next;
-    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-      const NodeId id = nodes_.emit(
-          {.kind = folded.kind, .action = folded.action, .rank = group.ranks[i], .bytes = {}, .duration = time});
-      if (!front.computed.empty()) nodes_.edge(front.computed[i], id);
-      nodes_.edge(front.collective, id);
-      next.computed.push_back(id);
-    }
-    return next;
-  }
-
-  void add_parts(NodeId id, const Group& group, const std::vector<ActionPart>& parts, double factor) {
-    const Node& node = folded_.nodes[id];
-    Front front;
-    std::vector<NodeId> begin;
-    const auto compute = [&](Seconds time) {
-      front = add_computing(node, group, front, time * factor);
-      if (begin.empty()) begin = front.computed;
-    };
-    // Each rank's detail begins and ends with a node of its own.
-    if (parts.front().beside || parts.front().compute.value == 0) compute({});
-    for (const ActionPart& part : parts) {
-      const Front before = front;
-      if (part.compute.value > 0) compute(part.compute);
-      if (part.collective < 0) continue;
-      const Front& waits = part.beside ? before : front;
-      const NodeId end =
-          nodes_.add_collective(node, group.id, details_.collectives.at(part.collective), factor, waited_for(waits));
-      if (!part.beside || part.compute.value == 0) front.computed.assign(group.ranks.size(), no_node);
-      front.collective = end;
-    }
-    if (parts.back().collective >= 0) compute({});
-    for (std::size_t i = 0; i < group.ranks.size(); ++i) add_copy(id, group.ranks[i], begin[i], front.computed[i]);
-  }
-
   // On each rank what it takes part in of one node, before what it does of the next one; each edge once, also of two
   // nodes that share two ranks.
   void join(NodeId from, NodeId to) {
@@ -368,6 +325,7 @@ class Unfolder {
   const UnfoldingDetails& details_;
   UnfoldedGraph result_;
   UnfoldedNodes nodes_{result_.graph};
+  UnfoldedParts parts_{nodes_, result_.graph, details_.collectives};
   std::vector<std::vector<int>> ranks_of_;  // by pipeline rank, ascending
   std::vector<std::vector<Group>> tensor_groups_;
   std::vector<std::vector<Group>> shard_groups_;  // of the data axis, of HSDP of each copy
@@ -378,6 +336,24 @@ class Unfolder {
 };
 
 }  // namespace
+
+Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table) {
+  const std::vector<BlockParts>& all = blocks.blocks;
+  Seconds time;
+  if (!blocks.beside) {
+    for (const BlockParts& block : all) {
+      time += time_of(block.gathering) + time_of(block.parts, table) + time_of(block.reducing);
+    }
+    return time;
+  }
+  time = time_of(all.front().gathering) + time_of(all.back().reducing);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Seconds next = i + 1 < all.size() ? time_of(all[i + 1].gathering) : Seconds{};
+    const Seconds before = i > 0 ? time_of(all[i - 1].reducing) : Seconds{};
+    time += std::max(time_of(all[i].parts, table), next + before);
+  }
+  return time;
+}
 
 UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
                      const UnfoldingDetails& details) {

@@ -1,6 +1,7 @@
 // The graph of all ranks of a layout, from that of one rank per pipeline stage.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "common/graph/evaluate.hpp"
@@ -10,6 +11,21 @@
 
 namespace plumb {
 
+// A block of an action whose data-parallel ranks move something for it: computing with the collectives of its tensor
+// group, before it its weights' gathering, behind it its gradients' reducing (without phases: nothing moves).
+struct BlockParts {
+  std::vector<ActionPart> parts = {};
+  CollectivePlan gathering = {};
+  CollectivePlan reducing = {};
+};
+// In the order in which the action goes through them.
+struct ActionBlocks {
+  std::vector<BlockParts> blocks = {};
+  bool beside = false;  // moves go beside the computing of the neighbours, else one after the other with it
+};
+// How long it takes.
+[[nodiscard]] Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table);
+
 // What the actions of one stage do, by kind; an empty list: they only compute.
 struct StageParts {
   std::vector<ActionPart> forward = {};  // and R
@@ -17,6 +33,8 @@ struct StageParts {
   std::vector<ActionPart> weight_gradient = {};
   std::vector<ActionPart> backward = {};
   std::vector<ActionPart> optimizer = {};
+  // In the place of the first four where actions move weights or gradients themselves.
+  std::map<ActionKind, ActionBlocks> blocks = {};
   // Of its gradients over the data-parallel ranks, of HSDP those of one copy, one after the other; and then over HSDP's
   // copies.
   std::vector<CollectivePlan> reduction = {};

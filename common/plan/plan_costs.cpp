@@ -140,6 +140,10 @@ std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario)
                         splits_backward(plan.schedule));
 }
 
+std::vector<ComputeCost> blocks_as_split(const Plan& plan) {
+  return as_split(plan, plan_blocks(plan, scenario_of(plan)));
+}
+
 PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;

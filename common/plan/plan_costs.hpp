@@ -36,6 +36,10 @@ namespace plumb {
 // the table of a tied head where it stands. Errors as `block_costs`.
 [[nodiscard]] std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario);
 
+// The same by the plan's split, of a plan with predicted costs: where some layers of a stage are redone inside their
+// backward, these too.
+[[nodiscard]] std::vector<ComputeCost> blocks_as_split(const Plan& plan);
+
 // Of each pipeline rank the blocks of plan_blocks with its own share of a microbatch: of data degrees by stage. Throws
 // InputError where the shares are not whole.
 using RankBlocks = std::vector<std::vector<ComputeCost>>;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +40,88 @@ StageParts parts_of_stage(const Plan& plan, const StagePrograms& programs, int s
   if (cost.tensor_gradient_bytes > Bytes{}) {
     const std::int32_t sum = table.index(Collective::all_reduce, static_cast<double>(cost.tensor_gradient_bytes.value));
     all.optimizer = {{.collective = sum}, {.compute = cost.optimizer - time_of(table.at(sum))}};
+  }
+  return all;
+}
+
+// Of one stage the computing of each block of an action, in the order of the action, in parts that add up to `times`.
+class BlockComputing {
+ public:
+  // `programs`: null where no tensor group shares a block out.
+  BlockComputing(const StagePrograms* programs, int stage, CollectiveTable& table)
+      : programs_(programs), stage_(stage), table_(table) {}
+
+  [[nodiscard]] std::vector<std::vector<ActionPart>> parts(ActionKind kind, const std::vector<Seconds>& times) const {
+    std::vector<std::vector<ActionPart>> all(times.size());
+    if (programs_ == nullptr) {
+      for (std::size_t n = 0; n < times.size(); ++n) all[n] = {{.compute = times[n]}};
+      return all;
+    }
+    std::size_t block = 0;
+    for (const BlockPass& pass : programs_->passes(stage_, kind)) {
+      append_parts(all.at(block), action_parts(pass.program->steps, pass.phases, table_));
+      // A forward that is redone stands before its block's backward.
+      const bool redone = kind != ActionKind::forward && pass.phases == std::vector{Phase::forward};
+      if (!redone) ++block;
+    }
+    for (std::size_t n = 0; n < times.size(); ++n) {
+      const bool computes = std::ranges::any_of(all[n], [](const ActionPart& part) { return part.compute.value > 0; });
+      if (!computes) all[n].push_back({.compute = times[n] - time_of(all[n], table_)});
+      if (computes) stretch(all[n], times[n] - time_of(all[n], table_));
+    }
+    return all;
+  }
+
+ private:
+  const StagePrograms* programs_;
+  int stage_;
+  CollectiveTable& table_;
+};
+
+// What of a block's time an action of this kind computes, its own gathering and reducing left out.
+Seconds computing_of(const ComputeCost& block, ActionKind kind, int slice) {
+  const ActionTimes times = times_of(block, slice);
+  const DataWaits& waits = block.data_moves.waits;
+  switch (kind) {
+    case ActionKind::input_gradient:
+      return times.input_gradient - waits.input_gradient;
+    case ActionKind::weight_gradient:
+      return times.weight_gradient - waits.weight_gradient;
+    case ActionKind::backward:
+      return backward_time(times) - waits.backward;
+    default:
+      return times.forward - waits.forward;
+  }
+}
+
+// By kind of action, of a stage of these blocks.
+std::map<ActionKind, ActionBlocks> action_blocks(const Plan& plan, std::span<const ComputeCost> blocks, int slice,
+                                                 const BlockComputing& computing) {
+  const Machine& machine = plan.cluster.machine;
+  const GroupPlacement shards = reduction_placement(plan, 0);
+  const auto moved = [&](Collective kind, Bytes bytes) {
+    if (bytes == Bytes{}) return CollectivePlan{};
+    return fastest_collective(machine, kind, static_cast<double>(bytes.value), shards);
+  };
+  std::map<ActionKind, ActionBlocks> all;
+  for (const ActionKind kind :
+       {ActionKind::forward, ActionKind::input_gradient, ActionKind::weight_gradient, ActionKind::backward}) {
+    std::vector<const ComputeCost*> order;
+    for (const ComputeCost& block : blocks) order.push_back(&block);
+    if (kind != ActionKind::forward) std::ranges::reverse(order);
+    std::vector<Seconds> times;
+    for (const ComputeCost* block : order) times.push_back(computing_of(*block, kind, slice));
+    const std::vector<std::vector<ActionPart>> parts = computing.parts(kind, times);
+    ActionBlocks& action = all[kind];
+    action.beside = plan.software.data_overlap;
+    for (std::size_t n = 0; n < order.size(); ++n) {
+      const DataMoves& moves = order[n]->data_moves;
+      const bool gathers = kind != ActionKind::weight_gradient;
+      const bool reduces = kind == ActionKind::weight_gradient || kind == ActionKind::backward;
+      action.blocks.push_back({.parts = parts[n],
+                               .gathering = moved(Collective::all_gather, gathers ? moves.gathered : Bytes{}),
+                               .reducing = moved(Collective::reduce_scatter, reduces ? moves.reduced : Bytes{})});
+    }
   }
   return all;
 }
@@ -82,20 +166,16 @@ Plan as_unfolded(const Plan& plan, std::string_view engine) {
 
 }  // namespace
 
-// What the collectives of data-parallel ranks inside of actions share ports with is not built yet.
-static void require_unfoldable(const Layout& layout) {
-  if (!gathers_in_actions(layout) && !reduces_in_actions(layout)) return;
-  const std::string name = sharding_names()[static_cast<std::size_t>(layout.data.sharding)];
-  const bool weights = gathers_in_actions(layout);
+// Of a profile, which is not in a plan, nothing is known of blocks.
+static void require_known_blocks(const Plan& plan) {
+  if (!has_measured_costs(plan) || (!gathers_in_actions(plan.layout) && !reduces_in_actions(plan.layout))) return;
   throw InputError("layout",
-                   "sharding " + name + (weights ? " with reshard_after_forward" : " that reduces each microbatch") +
-                       " is simulated with folded ranks alone yet",
-                   std::string("leave --unfold out, or data: {") + (weights ? "reshard_after_forward: false, " : "") +
-                       "reduce: last_microbatch}");
+                   "--unfold of measured costs cannot be where actions gather weights or reduce gradients themselves",
+                   "leave --unfold out, or data: {reshard_after_forward: false, reduce: last_microbatch}");
 }
 
 UnfoldingDetails unfolding_details(const Plan& plan) {
-  require_unfoldable(plan.layout);
+  require_known_blocks(plan);
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
                                                           tensor_placement(plan.layout, plan.cluster)),
@@ -106,9 +186,16 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
   if (divides) {
     for (const Slice& slice : slices_of(plan)) programs.emplace_back(plan, slice);
   }
+  const bool in_actions = gathers_in_actions(plan.layout) || reduces_in_actions(plan.layout);
+  const std::vector<ComputeCost> blocks = in_actions ? blocks_as_split(plan) : std::vector<ComputeCost>{};
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     for (int slice = 0; slice < details.slices; ++slice) {
       StageParts parts;
+      if (in_actions) {
+        const StagePrograms* own = programs.empty() ? nullptr : &programs[static_cast<std::size_t>(slice)];
+        parts.blocks = action_blocks(plan, stage_blocks(blocks, plan.split, stage), slice,
+                                     BlockComputing(own, stage, details.collectives));
+      }
       if (!programs.empty()) {
         parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
       }

@@ -1,5 +1,6 @@
 // `plumb plan` over open layouts from outside: its table and keys, its refusals, and the same bytes each time.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "common/base/files.hpp"
@@ -88,6 +89,33 @@ TEST_CASE("plan over open layouts writes the same bytes with one thread and thre
   const Json simulated = json_of(run_plumb(folder, "simulate " + one + " --json"));
   CHECK(simulated["iteration_s"] == all["candidates"][0]["iteration_s"]);
   CHECK(json_of(run_plumb(folder, "simulate " + file + " --json"))["iteration_s"] == simulated["iteration_s"]);
+}
+
+TEST_CASE(
+    "plan weighs what data-parallel ranks share out, and shows the memory of each; simulate tells what it moves") {
+  const Folder folder;
+  const std::string file = folder.file(
+      "sharing.yaml",
+      "model: models/gpt2.yaml\ncluster: {machine: dgx-a100, nodes: 2}\nsoftware: {like: plumb, data_overlap: true}\n"
+      "training: {sequence: 1024, global_batch: 32, microbatch: 2, precision: bf16}\nsplit: uniform\nschedule: 1f1b\n"
+      "layout: {pipeline: 1, data: {degree: 16, sharding: auto}}\n");
+  std::map<std::string, std::int64_t> peaks;
+  const Json planned = json_of(run_plumb(folder, "plan " + file + " --json --no-prune --no-bound --top 9"));
+  for (const Json& row : planned["candidates"]) peaks[row["layout"]] = row["peak_bytes"].get<std::int64_t>();
+  REQUIRE(peaks.size() == 5);
+  CHECK(peaks["dp16·zero1"] < peaks["dp16"]);
+  CHECK(peaks["dp16·zero2"] < peaks["dp16·zero1"]);
+  CHECK(peaks["dp16·fsdp"] < peaks["dp16·hsdp8x2"]);
+  const std::string fsdp = folder.file("fsdp.yaml", replaced(plumb::read_file(file), "auto", "fsdp"));
+  CHECK_THAT(run_plumb(folder, "simulate " + fsdp).out,
+             ContainsSubstring("weights gathered in each action, gradients reduced each microbatch") &&
+                 ContainsSubstring("not hidden"));
+  const Json folded = json_of(run_plumb(folder, "simulate " + fsdp + " --json"));
+  const Json unfolded = json_of(run_plumb(folder, "simulate " + fsdp + " --unfold --json"));
+  CHECK(folded["ranks"][0]["traffic"]["data_time_s"].get<double>() > 0);
+  CHECK(unfolded["ranks"].size() == 16);
+  CHECK(unfolded["ranks"][9]["traffic"]["data_bytes"] == folded["ranks"][0]["traffic"]["data_bytes"]);
+  CHECK(unfolded["iteration_s"].get<double>() == Approx(folded["iteration_s"].get<double>()).epsilon(1e-6));
 }
 
 TEST_CASE("how published planners would cut the best plan, as a gain over them") {

@@ -53,6 +53,18 @@ TEST_CASE("ranks of one stage that share NICs and uplinks have what their folded
   }
 }
 
+TEST_CASE("weights that actions gather, and gradients that they reduce, are flows beside computing, folded or not") {
+  for (const char* sharding : {"fsdp", "zero2", "{kind: hsdp, shard: 8}", "fsdp, reshard_after_forward: false"}) {
+    for (const bool overlap : {false, true}) {
+      LayoutCase c{.nodes = 2, .pipeline = 1, .data = 16, .batch = 2, .sharding = sharding};
+      c.software = overlap ? "{like: plumb, data_overlap: true}" : "{like: plumb, data_overlap: false}";
+      INFO(sharding << " " << overlap);
+      const Plan plan = plan_of(c);
+      CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));
+    }
+  }
+}
+
 TEST_CASE("a reduction of all devices over two machines takes what its NICs or switches pass, folded or not") {
   for (const std::string& machine : {std::string("dgx-a100"), std::string("dgx-a100-4nic"), unfolded_pcie_box}) {
     const Plan plan = plan_of({.machine = machine, .nodes = 2, .pipeline = 1, .tensor = 1, .data = 16, .batch = 1});

@@ -239,9 +239,36 @@ TEST_CASE("folded and unfolded ranks of plans that gather once a step take the s
       CHECK(evaluate(unfolded_graph(plan, folded).graph).makespan.value == Approx(step.value).epsilon(1e-9));
     }
   }
-  const Plan resharded = plan_of(sharded("fsdp", 4));
-  CHECK_THROWS_WITH(unfolding_details(resharded),
-                    ContainsSubstring("sharding fsdp with reshard_after_forward is simulated with folded ranks alone"));
+}
+
+// Moves of data-parallel ranks beside the blocks of all tensor groups: the sum of maxima is the longest path of that.
+TEST_CASE("folded and unfolded ranks of plans whose actions gather and reduce take the same time") {
+  for (const std::string& sharding : {"fsdp" + at_use, hybrid + at_use, std::string("zero2"),
+                                      std::string("zero3, reshard_after_forward: true, reduce: last_microbatch")}) {
+    for (const std::string schedule : {"1f1b", "zb-h1"}) {
+      for (const int tensor : {1, 2}) {
+        for (const std::string recompute : {"none", "full"}) {
+          CAPTURE(sharding, schedule, tensor, recompute);
+          LayoutCase c = sharded(sharding, 4, 2, schedule);
+          c.tensor = tensor;
+          c.sequence_parallel = tensor > 1;
+          c.recompute = recompute;
+          const bool exposed = recompute == "full" && tensor == 2;
+          c.software = exposed ? "{like: plumb, data_overlap: false, recompute_unit: layer}"
+                               : "{like: plumb, data_overlap: true}";
+          const Plan plan = plan_of(c);
+          const ScheduleGraph folded = build_graph(lowered_schedule(plan), plan.costs);
+          const Seconds step = evaluate(folded).makespan;
+          const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
+          CHECK(evaluate(unfolded.graph).makespan.value == Approx(step.value).epsilon(1e-9));
+          const auto moves = [](const Node& node) {
+            return node.kind == NodeKind::collective && is_compute(node.action.kind) && node.bytes > Bytes{};
+          };
+          CHECK(std::ranges::any_of(unfolded.graph.nodes, moves));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("plans of every sharding are read back as they were, and may not be edited into what they are not") {

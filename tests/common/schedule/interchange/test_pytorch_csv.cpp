@@ -145,6 +145,20 @@ TEST_CASE("messages are written in an order that PyTorch, which has no tags, doe
   CHECK_THROWS_WITH(to_pytorch_csv(own, comms), ContainsSubstring("in one order"));
 }
 
+TEST_CASE("weights that a stage gathers before its first F are PyTorch's UNSHARD") {
+  const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
+  const Schedule lowered = lower(schedule, {.optimizer = false, .gathering = WeightGathering::before_forward});
+  REQUIRE(validate(lowered).empty());
+  const std::string text = to_pytorch_csv(lowered, {.form = CsvForm::compute_comms});
+  CHECK(text.starts_with("0UNSHARD,0F0,0SEND_F0,0F1,"));
+  CHECK_THAT(text, ContainsSubstring("\n1UNSHARD,1RECV_F0,1F0,"));
+  CHECK(without_messages(parse_pytorch_csv(text, "x.csv")).actions == schedule.actions);
+  // Without a step nothing has been updated that a gathering behind an F would be of.
+  Schedule late = lowered;
+  std::swap(late.actions[0][0], late.actions[0][1]);
+  CHECK_FALSE(validate(late).empty());
+}
+
 TEST_CASE("UNSHARD and RESHARD of data-parallel ranks are read over") {
   const CsvReading reading = read_pytorch_csv("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n", "x.csv");
   CHECK(to_text(reading.schedule.actions[0]) == "0F0 0B0");

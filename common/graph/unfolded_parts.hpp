@@ -1,0 +1,65 @@
+// The actions of an unfolded graph in detail: what a group's ranks compute, and the collectives between and beside it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "common/graph/exchange_steps.hpp"
+#include "common/graph/unfold.hpp"
+#include "common/graph/unfolded_nodes.hpp"
+#include "common/program/program_parts.hpp"
+
+namespace plumb {
+
+struct UnfoldedGroup {
+  std::vector<int> ranks;  // ascending
+  std::int32_t id = 0;     // in the graph's groups
+};
+
+// Of the ranks of one stage: those that share a block out, and those that share one copy of its weights.
+struct StageRanks {
+  const std::vector<UnfoldedGroup>& tensor;
+  const std::vector<UnfoldedGroup>& shards;
+};
+
+class UnfoldedParts {
+ public:
+  UnfoldedParts(UnfoldedNodes& nodes, const ScheduleGraph& graph, const CollectiveTable& collectives)
+      : nodes_(nodes), graph_(graph), collectives_(collectives) {}
+
+  // Of one tensor group, each part `factor` times as long. Each rank's detail begins and ends with a node of its own.
+  [[nodiscard]] std::vector<NodeCopy> add_parts(const Node& folded, const UnfoldedGroup& group,
+                                                std::span<const ActionPart> parts, double factor);
+
+  // Of all ranks of a stage, block by block, as common/cost/moves_in_sequence.hpp says.
+  [[nodiscard]] std::vector<NodeCopy> add_blocks(const Node& folded, const StageRanks& ranks,
+                                                 const ActionBlocks& blocks, double factor);
+
+ private:
+  // What the next part of a group waits for: of each rank what it computed last, and the collective of all.
+  struct Front {
+    std::vector<NodeId> computed;
+    NodeId collective = no_node;
+  };
+  using OfRank = std::map<int, std::vector<NodeId>>;  // what a rank waits for
+
+  [[nodiscard]] Front add_computing(const Node& folded, const UnfoldedGroup& group, const Front& front, Seconds time);
+  [[nodiscard]] Front add_part(const Node& folded, const UnfoldedGroup& group, const Front& front,
+                               const ActionPart& part, double factor);
+  // A node on each rank behind what it waits for, in whose place it stands then.
+  void join(const Node& folded, OfRank& waits);
+  // In each group of those that share a copy, behind what its ranks wait for; in its place then. Nothing of an empty
+  // one.
+  void move(const Node& folded, const StageRanks& ranks, const CollectivePlan& plan, double factor, OfRank& waits);
+  // A block's computing behind one node of each rank.
+  [[nodiscard]] OfRank compute(const Node& folded, const StageRanks& ranks, std::span<const ActionPart> parts,
+                               double factor, const OfRank& begin);
+
+  UnfoldedNodes& nodes_;
+  const ScheduleGraph& graph_;
+  const CollectiveTable& collectives_;
+};
+
+}  // namespace plumb
