@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/plan/plan.hpp"
@@ -11,6 +12,8 @@
 #include "exec/stage/tensor/tensor_group.hpp"
 
 namespace plumb::exec {
+
+class PretrainedWeights;  // exec/data/pretrained_weights.hpp
 
 struct TorchStageSettings {
   Model model;
@@ -29,6 +32,7 @@ struct TorchStageSettings {
   StateShard states = {};     // of the optimizer, that this rank has
   bool logs_routing = false;  // of its experts, of the step that ended last
   TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
+  std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
 };
 
 [[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);

@@ -22,4 +22,16 @@ std::vector<Parameter> block_parameters(const Model& model, int block) {
   return parameters;
 }
 
+std::vector<Parameter> all_parameters(const Model& model, const std::optional<Lora>& lora) {
+  std::vector<Parameter> all;
+  const auto add = [&](std::vector<Parameter> block) {
+    for (Parameter& parameter : with_adapters(std::move(block), lora)) all.push_back(std::move(parameter));
+  };
+  add(embedding_parameters(model));
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) add(layer_parameters(model, layer));
+  add(final_norm_parameters(model));
+  add(head_parameters(model));
+  return all;
+}
+
 }  // namespace plumb::exec
