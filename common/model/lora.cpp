@@ -226,6 +226,10 @@ std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const st
   return all;
 }
 
+bool is_adapter(std::string_view parameter) {
+  return parameter.ends_with(".lora_a.weight") || parameter.ends_with(".lora_b.weight");
+}
+
 bool gradient_goes_below(const Model& model, const std::optional<Lora>& lora, std::size_t block) {
   if (!lora) return block > 0;
   const std::size_t layers = std::min(block == 0 ? 0 : block - 1, model.layers.size());

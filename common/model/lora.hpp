@@ -63,6 +63,9 @@ struct Lora {
 // "layers.3.attention.q.lora_a.weight", "….lora_b.weight". Without `lora` as they are.
 [[nodiscard]] std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const std::optional<Lora>& lora);
 
+// Whether it is A or B of an adapter.
+[[nodiscard]] bool is_adapter(std::string_view parameter);
+
 // Whether some block before this one (0: embedding, 1…n: layers, n+1: head) has an adapter: only then its backward goes
 // on to its input.
 [[nodiscard]] bool gradient_goes_below(const Model& model, const std::optional<Lora>& lora, std::size_t block);

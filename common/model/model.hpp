@@ -23,6 +23,36 @@ struct Vision {
 
 [[nodiscard]] std::int64_t tokens(const Vision& vision);
 
+// Rotary positions that turn slower, so that longer sequences fit. Alone, `factor` is that of all frequencies (linear,
+// arXiv 2306.15595); with the others as Llama 3 has it: what turns once in fewer than original_positions /
+// high_frequency tokens stays, what needs more than original_positions / low_frequency is slowed by `factor`, and what
+// lies between them by a mean.
+struct RopeScaling {
+  double factor = 1;
+  std::optional<double> low_frequency = {};
+  std::optional<double> high_frequency = {};
+  std::optional<std::int64_t> original_positions = {};
+  bool operator==(const RopeScaling&) const = default;
+};
+
+// What no shape tells and yet decides the values. None: as all models are computed that do not say it (the functions
+// below), so a number that is the usual one stands here as none.
+struct Arithmetic {
+  std::optional<double> norm_epsilon = {};  // of all norms
+  std::optional<double> rope_theta = {};    // the base of rotary frequencies
+  std::optional<RopeScaling> rope_scaling = {};
+  bool raw_expert_shares = false;  // chosen experts' probabilities as they are (norm_topk_prob: false), else sum 1
+  bool operator==(const Arithmetic&) const = default;
+};
+
+// The Hugging Face config.json that a model was read from: which names its tensors have in a checkpoint, and what goes
+// out with trained weights.
+struct HuggingFaceConfig {
+  std::string model_type = {};
+  std::string text = {};  // JSON on one line
+  bool operator==(const HuggingFaceConfig&) const = default;
+};
+
 struct Model {
   std::string name = {};
   std::int64_t vocabulary = 0;  // 0 with `vision`
@@ -35,10 +65,23 @@ struct Model {
   bool head_bias = false;
   std::int64_t mtp_modules = 0;  // multi-token prediction: each one decoder layer like the last, on the last stage
   std::optional<Vision> vision = {};
+  Arithmetic arithmetic = {};
+  std::optional<HuggingFaceConfig> hugging_face = {};  // none: from a block
   bool operator==(const Model&) const = default;
 };
 
 // The sequence that counts and costs assume when none is given: ViT's own, else min(max_positions, 4096), else 4096.
 [[nodiscard]] std::int64_t default_sequence(const Model& model);
+
+inline constexpr double usual_rms_epsilon = 1e-6;
+inline constexpr double usual_layer_norm_epsilon = 1e-5;
+inline constexpr double usual_rope_theta = 10000;  // arXiv 2104.09864, section 3.2.2
+
+[[nodiscard]] constexpr double usual_epsilon(NormKind kind) {
+  return kind == NormKind::rmsnorm ? usual_rms_epsilon : usual_layer_norm_epsilon;
+}
+[[nodiscard]] constexpr double norm_epsilon(const Model& model, NormKind kind) {
+  return model.arithmetic.norm_epsilon.value_or(usual_epsilon(kind));
+}
 
 }  // namespace plumb

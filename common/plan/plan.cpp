@@ -61,7 +61,7 @@ Schedule lowered_schedule(const Plan& plan) {
 
 std::string plan_digest(const Plan& plan) {
   Json shapes = to_json(plan.model);
-  shapes.erase("name");
+  for (const char* const key : {"name", "hugging_face"}) shapes.erase(key);
   std::string text = to_line(shapes) + to_line(to_json(plan.training)) + to_line(to_json(plan.layout));
   for (const int layers : plan.split.layers) text += " " + std::to_string(layers);
   Json schedule = to_json(plan.schedule);

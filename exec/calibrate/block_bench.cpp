@@ -177,7 +177,8 @@ BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> c
   TensorGroupPtr group;
   if (tensor.degree > 1) group = c10::make_intrusive<LoneTensorGroup>(tensor);
   for (const int block : state.numbers) {
-    state.blocks.push_back(std::make_unique<Block>(state.model, block, state.training, state.numerics, group));
+    state.blocks.push_back(
+        std::make_unique<Block>(state.model, block, state.training, state.numerics, BlockSources{.group = group}));
     state.optimizers.push_back(
         std::make_unique<WeightOptimizer>(trained(state.blocks.back()->weights()), state.training));
   }

@@ -84,11 +84,10 @@ Reference::Reference(const Plan& plan, const std::shared_ptr<const Corpus>& corp
   compute_on_one_thread();
   const c10::Device place(device);
   if (plan.schedule.update_every > 0) {
-    state_->updates = std::make_unique<UpdatesReference>(state_->plan, state_->corpus, place);
+    state_->updates = std::make_unique<UpdatesReference>(state_->plan, state_->corpus, place, like.start);
     state_->losses = state_->updates->train(like.losses.size(), watch);
   } else {
-    state_->whole =
-        std::make_unique<WholeModelReference>(state_->plan, state_->corpus, place, like.losses.size(), watch);
+    state_->whole = std::make_unique<WholeModelReference>(state_->plan, state_->corpus, place, like, watch);
     state_->losses = state_->whole->train(like);
   }
 }

@@ -34,6 +34,7 @@ struct Trained {
   NamedGradients weights = {};  // before the last one; empty: those that the single device has come to
   NamedGradients routing = {};  // of the last one, by routing_name; empty: the single device's own
   int warm_up = 0;              // how many of its steps were it: named so
+  std::shared_ptr<const PretrainedWeights> start = {};  // the weights that it began with; null: those of the seed
 };
 
 // Compares losses (of each step) and gradients (of the last step) with those of the single device: bitwise, and if they

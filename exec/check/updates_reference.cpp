@@ -5,10 +5,13 @@
 
 namespace plumb::exec {
 
-UpdatesReference::UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device)
+UpdatesReference::UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device,
+                                   const std::shared_ptr<const PretrainedWeights>& start)
     : schedule_(plan.schedule) {
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    stages_.push_back(std::make_unique<TorchStage>(stage_settings(plan, stage, device), corpus));
+    TorchStageSettings settings = stage_settings(plan, stage, device);
+    settings.weights = start;
+    stages_.push_back(std::make_unique<TorchStage>(std::move(settings), corpus));
   }
 }
 

@@ -14,7 +14,9 @@ namespace plumb::exec {
 // By their rule alone: microbatch after microbatch through all stages on one device.
 class UpdatesReference {
  public:
-  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device);
+  // `start` as Trained has it.
+  UpdatesReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device,
+                   const std::shared_ptr<const PretrainedWeights>& start = {});
 
   // Losses of each step.
   std::vector<double> train(std::size_t steps, const CheckWatch& watch);

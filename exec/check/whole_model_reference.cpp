@@ -37,20 +37,26 @@ double epsilon_of(ElementType precision) {
 }
 
 WholeModelReference::WholeModelReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus,
-                                         c10::Device device, std::size_t steps, const CheckWatch& watch)
+                                         c10::Device device, const Trained& like, const CheckWatch& watch)
     : plan_(plan),
       corpus_(corpus),
       device_(device),
       all_{.end = plan.schedule.microbatches * plan.layout.data.degree, .slices = plan.schedule.slices},
-      progress_((static_cast<std::int64_t>(steps) + 1) * all_.end, watch),  // and one step in fp64
-      steps_(steps),
-      reference_(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus) {
+      progress_((static_cast<std::int64_t>(like.losses.size()) + 1) * all_.end, watch),  // and one step in fp64
+      steps_(like.losses.size()),
+      start_(like.start),
+      reference_(settings(plan.training.precision), corpus) {
   reference_.log_routing(&routing_);
   if (replicas(plan.schedule) == 2) {
-    second_ =
-        std::make_unique<TorchStage>(whole_model_settings(plan, numerics_of(plan.training.precision, device)), corpus);
+    second_ = std::make_unique<TorchStage>(settings(plan.training.precision), corpus);
     second_->log_routing(&routing_);
   }
+}
+
+TorchStageSettings WholeModelReference::settings(ElementType precision) const {
+  TorchStageSettings made = whole_model_settings(plan_, numerics_of(precision, device_));
+  made.weights = start_;
+  return made;
 }
 
 std::vector<double> WholeModelReference::train(const Trained& run) {
@@ -106,7 +112,7 @@ ErrorRatios WholeModelReference::error_ratios(const NamedGradients& gradients) {
 
 // With the reference's weights and routing.
 void WholeModelReference::make_exact() {
-  TorchStage exact(whole_model_settings(plan_, numerics_of(ElementType::fp64, device_)), corpus_);
+  TorchStage exact(settings(ElementType::fp64), corpus_);
   for (std::size_t index = 0; index < exact.weights().size(); ++index) {
     exact.weights()[index]->value.copy_(reference_.weights()[index]->value);
   }

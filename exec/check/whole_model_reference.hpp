@@ -21,8 +21,9 @@ namespace plumb::exec {
 // Of plans with one update a step; `plan` and `corpus` outlive it.
 class WholeModelReference {
  public:
+  // For a run of as many steps and of the same start as `like`.
   WholeModelReference(const Plan& plan, const std::shared_ptr<const Corpus>& corpus, c10::Device device,
-                      std::size_t steps, const CheckWatch& watch);
+                      const Trained& like, const CheckWatch& watch);
 
   // For all steps, up to and without the last optimizer step; losses of each step.
   std::vector<double> train(const Trained& run);
@@ -43,6 +44,7 @@ class WholeModelReference {
     int stride = 1;
   };
 
+  [[nodiscard]] TorchStageSettings settings(ElementType precision) const;
   void run_step(TorchStage& stage, std::int64_t step, const Microbatches& of);
   void make_exact();
   void take_over(const Trained& run);
@@ -56,6 +58,7 @@ class WholeModelReference {
   Microbatches all_;
   CheckProgress progress_;  // from before the model is made
   std::size_t steps_;
+  std::shared_ptr<const PretrainedWeights> start_;
   bool takes_routing_ = false;  // from the run
   RoutingLog routing_;
   double routing_gap_ = 0;

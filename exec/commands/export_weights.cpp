@@ -7,6 +7,8 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/model/files/checkpoint_names.hpp"
+#include "common/model/files/config_json.hpp"
 #include "common/model/lora.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 
@@ -15,38 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Places in transformers' models, by plumb's names; of experts the number goes into "{}".
-const std::map<std::string, std::string, std::less<>>& places() {
-  static const std::map<std::string, std::string, std::less<>> map = {
-      {"attention.q", "self_attn.q_proj"},
-      {"attention.k", "self_attn.k_proj"},
-      {"attention.v", "self_attn.v_proj"},
-      {"attention.out", "self_attn.o_proj"},
-      {"attention.gate", "self_attn.g_proj"},
-      {"linear.q", "linear_attn.q_proj"},
-      {"linear.k", "linear_attn.k_proj"},
-      {"linear.v", "linear_attn.v_proj"},
-      {"linear.z", "linear_attn.z_proj"},
-      {"linear.beta", "linear_attn.b_proj"},
-      {"linear.decay", "linear_attn.a_proj"},
-      {"linear.out", "linear_attn.out_proj"},
-      {"mlp.gate", "mlp.gate_proj"},
-      {"mlp.up", "mlp.up_proj"},
-      {"mlp.down", "mlp.down_proj"},
-      {"mlp.router", "mlp.gate"},
-      {"mlp.shared.gate", "mlp.shared_expert.gate_proj"},
-      {"mlp.shared.up", "mlp.shared_expert.up_proj"},
-      {"mlp.shared.down", "mlp.shared_expert.down_proj"},
-      {"mlp.shared_gate", "mlp.shared_expert_gate"},
-      {"mlp.experts.gate", "mlp.experts.{}.gate_proj"},
-      {"mlp.experts.up", "mlp.experts.{}.up_proj"},
-      {"mlp.experts.down", "mlp.experts.{}.down_proj"}};
-  return map;
-}
-
-std::string with_number(std::string place, std::int64_t number) {
-  const std::size_t at = place.find("{}");
-  return at == std::string::npos ? place : place.replace(at, 2, std::to_string(number));
+std::size_t elements_in(const std::vector<std::int64_t>& shape) {
+  std::size_t product = 1;
+  for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
+  return product;
 }
 
 const std::vector<float>& values_of(const NamedGradients& weights, const std::string& name) {
@@ -57,21 +31,20 @@ const std::vector<float>& values_of(const NamedGradients& weights, const std::st
 
 // "layers.3.attention.q.lora_a.weight" in its parts; empty where it is no adapter.
 struct AdapterName {
-  std::string layer;   // "layers.3."
-  std::string matrix;  // "attention.q"
+  std::string matrix;  // "layers.3.attention.q"
   std::string which;   // "lora_A"
 };
-AdapterName adapter_name_of(const std::string& name) {
-  const bool a = name.ends_with(".lora_a.weight");
-  if (!a && !name.ends_with(".lora_b.weight")) return {};
-  const std::size_t dot = name.find('.', name.find('.') + 1) + 1;
-  const std::size_t end = name.rfind(a ? ".lora_a" : ".lora_b");
-  return {.layer = name.substr(0, dot), .matrix = name.substr(dot, end - dot), .which = a ? "lora_A" : "lora_B"};
+AdapterName adapter_name(const std::string& name) {
+  if (!is_adapter(name)) return {};
+  const std::size_t end = name.rfind(".lora_");
+  return {.matrix = name.substr(0, end), .which = name.ends_with(".lora_a.weight") ? "lora_A" : "lora_B"};
 }
 
-std::string place_of(const AdapterName& name) {
-  const auto found = places().find(name.matrix);
-  return found == places().end() ? name.matrix : found->second;
+std::string module_of(const Plan& plan, const AdapterName& name, std::int64_t expert) {
+  if (const auto module = adapter_module(plan.model, name.matrix, expert)) return *module;
+  throw InputError("--export-adapters",
+                   "PEFT has one adapter for the matrix of which " + name.matrix + " is a part, and plumb one for each",
+                   "--export writes them merged in; or leave query, key and value out of training.lora.targets");
 }
 
 void require_lora(const Plan& plan) {
@@ -90,20 +63,51 @@ std::vector<NamedTensor> model_tensors(const Plan& plan, const NamedGradients& w
   return tensors;
 }
 
+std::vector<NamedTensor> checkpoint_tensors(const Plan& plan, const NamedGradients& weights) {
+  std::map<std::string, NamedTensor> made;
+  for (const Parameter& parameter : all_parameters(plan.model, std::nullopt)) {
+    const std::vector<float>& values = values_of(weights, parameter.name);
+    for (const CheckpointPiece& piece : checkpoint_pieces(plan.model, parameter)) {
+      NamedTensor& tensor = made[piece.tensor];
+      if (tensor.name.empty()) {
+        tensor = {.name = piece.tensor, .shape = piece.shape, .values = std::vector<float>(elements_in(piece.shape))};
+      }
+      for (std::int64_t row = 0; row < piece.rows; ++row) {
+        for (std::int64_t column = 0; column < piece.columns; ++column) {
+          const std::int64_t to = piece.offset + row * piece.row_step + column * piece.column_step;
+          tensor.values[static_cast<std::size_t>(to)] =
+              values[static_cast<std::size_t>(piece.first + row * piece.columns + column)];
+        }
+      }
+    }
+  }
+  std::vector<NamedTensor> tensors;
+  for (auto& [name, tensor] : made) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
+std::string checkpoint_config(const Plan& plan) {
+  if (!plan.model.hugging_face) throw RunError("export", "the model was read from no config.json");
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(plan.model.hugging_face->text);
+  // transformers 5 reads both keys and writes the first, 4 the second.
+  const char* const key = config.contains("dtype") ? "dtype" : "torch_dtype";
+  config[key] = plan.training.precision == ElementType::bf16 ? "bfloat16" : "float32";
+  return config.dump(2) + "\n";
+}
+
 std::vector<NamedTensor> adapter_tensors(const Plan& plan, const NamedGradients& weights) {
   require_lora(plan);
   std::vector<NamedTensor> tensors;
   for (const Parameter& parameter : all_parameters(plan.model, plan.training.lora)) {
-    const AdapterName name = adapter_name_of(parameter.name);
+    const AdapterName name = adapter_name(parameter.name);
     if (name.matrix.empty()) continue;
     const std::vector<float>& values = values_of(weights, parameter.name);
     const bool of_experts = parameter.shape.size() == 3;
-    const std::int64_t count = of_experts ? parameter.shape.front() : 1;
+    const std::int64_t experts = of_experts ? parameter.shape.front() : 1;
     const std::vector<std::int64_t> shape(parameter.shape.end() - 2, parameter.shape.end());
     const std::int64_t each = shape[0] * shape[1];
-    for (std::int64_t number = 0; number < count; ++number) {
-      tensors.push_back({.name = "base_model.model.model." + name.layer + with_number(place_of(name), number) + "." +
-                                 name.which + ".weight",
+    for (std::int64_t number = 0; number < experts; ++number) {
+      tensors.push_back({.name = "base_model.model." + module_of(plan, name, number) + "." + name.which + ".weight",
                          .shape = shape,
                          .values = {values.begin() + number * each, values.begin() + (number + 1) * each}});
     }
@@ -115,18 +119,53 @@ std::string adapter_config(const Plan& plan) {
   require_lora(plan);
   std::set<std::string> modules;  // the last part of each place
   for (const Parameter& parameter : all_parameters(plan.model, plan.training.lora)) {
-    const AdapterName name = adapter_name_of(parameter.name);
+    const AdapterName name = adapter_name(parameter.name);
     if (name.matrix.empty()) continue;
-    const std::string place = place_of(name);
+    const std::string place = module_of(plan, name, 0);
     modules.insert(place.substr(place.rfind('.') + 1));
   }
   const Lora& lora = *plan.training.lora;
-  const nlohmann::ordered_json config{
+  nlohmann::ordered_json config{
       {"peft_type", "LORA"},    {"task_type", "CAUSAL_LM"}, {"base_model_name_or_path", plan.model.name},
       {"inference_mode", true}, {"r", lora.rank},           {"lora_alpha", lora.alpha},
       {"lora_dropout", 0.0},    {"bias", "none"},           {"target_modules", modules}};
+  if (has_transposed_matrices(plan.model)) config["fan_in_fan_out"] = true;
   return config.dump(2) + "\n";
 }
+
+namespace {
+
+bool is_folder(const std::string& path) {
+  std::error_code none;
+  return fs::is_directory(path, none);
+}
+
+bool has_checkpoint_names(const Plan& plan, const Exports& exports) {
+  if (exports.names != ExportNames::as_model) return exports.names == ExportNames::hugging_face;
+  return plan.model.hugging_face.has_value();
+}
+
+fs::path model_file(const Exports& exports) {
+  return is_folder(exports.model) ? fs::path(exports.model) / "model.safetensors" : fs::path(exports.model);
+}
+
+// Beside the weights where they have a folder: what transformers needs to make the model.
+std::optional<fs::path> config_file(const Plan& plan, const Exports& exports) {
+  if (!is_folder(exports.model) || !has_checkpoint_names(plan, exports)) return std::nullopt;
+  return fs::path(exports.model) / "config.json";
+}
+
+// What they mean elsewhere is what was trained here.
+void require_checkpoint_names(const Plan& plan) {
+  try {
+    (void)checkpoint_prefix(plan.model);
+    require_computed(*plan.model.hugging_face, "config.json of model " + plan.model.name);
+  } catch (const InputError& error) {
+    throw InputError("--export", error.what(), "--export-names plumb writes them under plumb's own names");
+  }
+}
+
+}  // namespace
 
 void require_exportable(const Plan& plan, const Exports& exports, const std::vector<std::string>& inputs,
                         const std::string& timeline) {
@@ -137,9 +176,13 @@ void require_exportable(const Plan& plan, const Exports& exports, const std::vec
     if (outputs.insert(fs::weakly_canonical(file)).second) return;
     throw InputError(file.string(), "is written twice: -o, --export and --export-adapters name it", "name another");
   };
-  if (!exports.model.empty()) add(exports.model);
+  if (!exports.model.empty()) {
+    add(model_file(exports));
+    if (has_checkpoint_names(plan, exports)) require_checkpoint_names(plan);
+    if (const auto config = config_file(plan, exports)) add(*config);
+  }
   if (exports.adapters_folder.empty()) return;
-  require_lora(plan);
+  (void)adapter_config(plan);  // throws what it cannot name
   if (!fs::is_directory(exports.adapters_folder)) {
     throw InputError("--export-adapters", "there is no folder '" + exports.adapters_folder + "'",
                      "mkdir " + exports.adapters_folder);
@@ -153,7 +196,10 @@ void write_exports(const Plan& plan, const NamedGradients& weights, const Export
   const ElementType type = plan.training.precision;
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   if (!exports.model.empty()) {
-    write_file(exports.model, to_safetensors(model_tensors(plan, weights), type, metadata));
+    const bool renamed = has_checkpoint_names(plan, exports);
+    std::vector<NamedTensor> tensors = renamed ? checkpoint_tensors(plan, weights) : model_tensors(plan, weights);
+    write_file(model_file(exports), to_safetensors(std::move(tensors), type, metadata));
+    if (const auto config = config_file(plan, exports)) write_file(*config, checkpoint_config(plan));
   }
   if (exports.adapters_folder.empty()) return;
   const fs::path folder = exports.adapters_folder;

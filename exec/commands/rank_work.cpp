@@ -17,6 +17,7 @@
 #include "exec/check/shards.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/data/data.hpp"
+#include "exec/data/pretrained_weights.hpp"
 #include "exec/device/torch_error.hpp"
 #include "exec/launch/clock_exchange.hpp"
 #include "exec/run/patience.hpp"
@@ -300,11 +301,11 @@ std::string RankWork::data_digest() const {
 
 // Ranks may have been started with different files, or on hosts that have different ones.
 void RankWork::require_same_plans(Transport& transport) const {
-  const std::string options =
-      fmt::format("--steps {} --warm-up {}{}{}{}{} --device {}", options_.steps, options_.warm_up,
-                  options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
-                  options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
-                  options_.device);
+  const std::string options = fmt::format(
+      "--steps {} --warm-up {}{}{}{}{}{} --device {}", options_.steps, options_.warm_up,
+      options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
+      options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
+      options_.stage.weights ? " --weights (tensors " + options_.stage.weights->digest() + ")" : "", options_.device);
   std::string mine = options + "\n" + data_digest() + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";

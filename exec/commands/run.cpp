@@ -15,6 +15,7 @@
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
 #include "exec/commands/session_arguments.hpp"
+#include "exec/data/pretrained_weights.hpp"
 #include "exec/run/step_name.hpp"
 
 namespace plumb::exec {
@@ -26,7 +27,9 @@ struct RunArguments {
   SessionArguments session;
   std::string plan;
   std::string output;
+  std::string weights;
   Exports exports;
+  std::string export_names;  // empty: as the model
   bool json = false;
 };
 
@@ -172,10 +175,17 @@ void require_plan(const std::string& path) {
                    fmt::format("put it into a scenario's `schedule: {{file: {}}}`, and plan that: plumb plan", path));
 }
 
+Exports exports_of(const RunArguments& arguments) {
+  Exports exports = arguments.exports;
+  if (arguments.export_names == "plumb") exports.names = ExportNames::plumb;
+  if (arguments.export_names == "hugging-face") exports.names = ExportNames::hugging_face;
+  return exports;
+}
+
 // What was measured is printed before files are written: a full disk does not lose it.
 void report(const SessionResult& result, const RunArguments& arguments, const SessionOptions& options) {
   const PlanRun& run = result.runs.front();
-  const Exports& exports = arguments.exports;
+  const Exports exports = exports_of(arguments);
   if (arguments.json) {
     std::cout << to_json(run, options).dump(2) << std::endl;
   } else {
@@ -207,15 +217,21 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
   SessionOptions options = session_options(arguments.session);
-  const Exports& exports = arguments.exports;
+  const Exports exports = exports_of(arguments);
   options.tells_steps = !arguments.json;
   options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
   const bool writes = writes_files(environment_variable);
   if (writes && !arguments.output.empty()) {
     require_writable(arguments.output, {arguments.plan, arguments.session.data});
   }
-  const Plan plan = read_plan(arguments.plan);
-  if (writes) require_exportable(plan, exports, {arguments.plan, arguments.session.data}, arguments.output);
+  Plan plan = read_plan(arguments.plan);
+  std::vector<std::string> inputs{arguments.plan, arguments.session.data};
+  if (!arguments.weights.empty()) {
+    plan.model = model_in_checkpoint(plan.model, arguments.weights);
+    options.stage.weights = std::make_shared<const PretrainedWeights>(arguments.weights, plan.model);
+    for (std::string& file : options.stage.weights->files()) inputs.push_back(std::move(file));
+  }
+  if (writes) require_exportable(plan, exports, inputs, arguments.output);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
   report(result, arguments, options);
@@ -234,8 +250,17 @@ void add_run(CLI::App& app, Command& chosen) {
   SessionOptions& options = arguments->session.options;
   command.add_flag("--check", options.check,
                    "Compare losses and gradients with a single device; status 1 if they differ");
+  command.add_option(
+      "--weights", arguments->weights,
+      "Begin with these: a Hugging Face checkpoint's folder, its model.safetensors, or what --export wrote");
   command.add_option("--export", arguments->exports.model,
-                     "After the last step: all weights, adapters merged in, as safetensors");
+                     "After the last step: all weights, adapters merged in, as safetensors: a file, or a folder that "
+                     "gets a config.json, too");
+  command
+      .add_option("--export-names", arguments->export_names,
+                  "Names of the exported tensors (default: Hugging Face's where the model was read from a config.json, "
+                  "else plumb's)")
+      ->check(CLI::IsMember({"plumb", "hugging-face"}));
   command.add_option("--export-adapters", arguments->exports.adapters_folder,
                      "After the last step: LoRA's adapters as PEFT reads them, into this folder");
   command.add_flag("--json", arguments->json, "One JSON object on standard output");

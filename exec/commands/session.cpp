@@ -72,6 +72,9 @@ void require_supported(const Plan& plan, const SessionOptions& options) {
   if (options.emulate && options.gathers_weights) {
     throw InputError("--export", "there are no weights when compute is emulated", "leave out --emulate");
   }
+  if (options.emulate && options.stage.weights) {
+    throw InputError("--weights", "nothing is computed with them when compute is emulated", "leave out --emulate");
+  }
   if (options.emulate && options.check) {
     throw InputError("--check", "has nothing to compare when compute is emulated", "leave out --emulate");
   }
@@ -266,6 +269,7 @@ void check_run(const SessionOptions& options, SessionLogs& logs, const SignalWat
   stage.device = logs.device;
   logs.checked.losses = run.losses;
   logs.checked.warm_up = options.warm_up;
+  logs.checked.start = options.stage.weights;
   try {
     run.check = check_against_reference(run.plan, stage, logs.checked, {.stop = signals.stop()});
   } catch (const plumb::Stopped&) {

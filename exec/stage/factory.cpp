@@ -109,6 +109,7 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
       settings.sharding.group = shards;
       settings.group = group;
       settings.logs_routing = options.logs_routing;
+      settings.weights = options.weights;
       made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(std::move(settings), corpus);
     }
   }

@@ -14,7 +14,8 @@
 
 namespace plumb::exec {
 
-class Device;  // exec/device/device.hpp
+class Device;             // exec/device/device.hpp
+class PretrainedWeights;  // exec/data/pretrained_weights.hpp
 
 struct StageOptions {
   std::filesystem::path data;  // text to train on; empty: texts that every Debian has
@@ -26,6 +27,7 @@ struct StageOptions {
   Device* streams = nullptr;  // on whose streams these move what they share; null: from host to host
   Seconds patience{60};
   bool logs_routing = false;
+  std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
 };
 
 // On a thread whose results must be those of the ranks by bits: one intra-op thread, as each rank has. A thread that

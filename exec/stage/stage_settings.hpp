@@ -13,7 +13,8 @@
 
 namespace plumb::exec {
 
-class ShardGroup;  // exec/stage/sharding/shard_group.hpp
+class PretrainedWeights;  // exec/data/pretrained_weights.hpp
+class ShardGroup;         // exec/stage/sharding/shard_group.hpp
 
 // What data-parallel ranks share out beside the optimizer's states.
 struct DataSharding {
@@ -41,6 +42,7 @@ struct TorchStageSettings {
   DataSharding sharding = {};
   bool logs_routing = false;  // of its experts, of the step that ended last
   TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
+  std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
 };
 
 [[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);

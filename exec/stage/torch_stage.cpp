@@ -23,8 +23,8 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
       corpus_(std::move(corpus)) {
   if (settings_.logs_routing) routing_ = &own_routing_;
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
-    blocks_.push_back(
-        std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics, settings_.group));
+    blocks_.push_back(std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics,
+                                              BlockSources{.group = settings_.group, .weights = settings_.weights}));
     add_weights_of_last_block();
   }
   trained_ = trained(weights_);

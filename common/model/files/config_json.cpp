@@ -1,5 +1,8 @@
 #include "common/model/files/config_json.hpp"
 
+#include "common/base/document/json.hpp"
+#include "common/base/files.hpp"
+#include "common/model/files/config_arithmetic.hpp"
 #include "common/model/files/config_layers.hpp"
 #include "common/model/model_limits.hpp"
 
@@ -46,6 +49,7 @@ Model read_config_json(const YamlValue& file) {
   model.layers = read_layers(fields, family, model.hidden);
   model.final_norm = family.norm;
   model.positions = family.positions;
+  model.arithmetic = read_arithmetic(fields, family);
   const Names position_names = {"n_positions", "max_position_embeddings"};
   model.max_positions = fields.optional_integer(position_names, 1, limits::positions).value_or(0);
   model.mtp_modules =
@@ -91,8 +95,29 @@ std::vector<std::string> config_remarks(const YamlValue& file) {
   return remarks;
 }
 
+namespace {
+
+// None for what YAML takes and JSON does not: it is handed to nobody. A multimodal file has the outer type, whose names
+// are other ones than those of the language model inside.
+std::optional<HuggingFaceConfig> as_handed_on(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  const std::string usual = json.contains("text_config") ? "multimodal" : "llama";
+  return HuggingFaceConfig{.model_type = json.value("model_type", usual), .text = to_line(json)};
+}
+
+}  // namespace
+
+void require_computed(const HuggingFaceConfig& config, const std::string& where) {
+  ConfigFields fields(YamlValue::parse(config.text, where));
+  const ModelFamily family = read_family(fields);
+  require_computed_as_written(fields, family);
+}
+
 Model read_config_json(const std::filesystem::path& path) {
-  Model model = read_config_json(YamlValue::load(path));
+  const std::string text = read_file(path);
+  Model model = read_config_json(YamlValue::parse(text, path.string()));
+  model.hugging_face = as_handed_on(text);
   const std::string stem = path.stem().string();
   const std::string suffix = ".config";
   const std::string folder = std::filesystem::absolute(path).parent_path().filename().string();

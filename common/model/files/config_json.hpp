@@ -20,4 +20,9 @@ namespace plumb {
 // it: a sentence each, of a file that was read.
 [[nodiscard]] std::vector<std::string> config_remarks(const YamlValue& file);
 
+// Throws InputError where it asks for something that is planned and yet not computed (positions by YaRN, softcapping,
+// quantised weights, …), or leaves out a number of which transformers' default is another than plumb's: a model that
+// was trained with it would be another one here. `where` is what errors name.
+void require_computed(const HuggingFaceConfig& config, const std::string& where);
+
 }  // namespace plumb

@@ -119,6 +119,31 @@ static void fields(Archive& archive, Vision& x) {
   archive("classes", x.classes);
 }
 
+template <class Archive>
+static void fields(Archive& archive, RopeScaling& x) {
+  archive("factor", x.factor);
+  archive("low_frequency", x.low_frequency);
+  archive("high_frequency", x.high_frequency);
+  archive("original_positions", x.original_positions);
+}
+
+template <class Archive>
+static void fields(Archive& archive, HuggingFaceConfig& x) {
+  archive("model_type", x.model_type);
+  archive("text", x.text);
+}
+
+// Only where it differs from the usual: files of models that say nothing of it have no such key.
+template <class Archive>
+static void arithmetic_fields(Archive& archive, Arithmetic& x) {
+  archive("norm_epsilon", x.norm_epsilon);
+  archive("rope_theta", x.rope_theta);
+  archive("rope_scaling", x.rope_scaling);
+  std::optional<bool> raw = x.raw_expert_shares ? std::optional(true) : std::nullopt;
+  archive("raw_expert_shares", raw);
+  x.raw_expert_shares = raw.value_or(false);
+}
+
 // The names of a variant's alternatives, in its order.
 static std::vector<std::string> alternative_names(const Mixer&) {
   return {"none", "softmax", "latent", "gated_delta", "channel_gated_delta", "lightning", "mamba", "mamba2"};
@@ -146,6 +171,8 @@ static void fields(Archive& archive, Model& x) {
   archive("head_bias", x.head_bias);
   archive("mtp_modules", x.mtp_modules);
   archive("vision", x.vision);
+  arithmetic_fields(archive, x.arithmetic);
+  archive("hugging_face", x.hugging_face);
   archive("layers", x.layers);
 }
 
@@ -158,16 +185,21 @@ struct SizeLimit {
 
 // As generous as common/model/model_limits.hpp; other sizes (heads, dimensions of heads, experts, kernels) have the
 // last.
-constexpr std::array<SizeLimit, 7> size_limits = {{{"hidden", limits::hidden},
+constexpr std::array<SizeLimit, 8> size_limits = {{{"hidden", limits::hidden},
                                                    {"width", limits::width},
                                                    {"shared_width", limits::width* limits::shared_experts},
                                                    {"inner", limits::hidden* limits::expand},
                                                    {"vocabulary", limits::vocabulary},
                                                    {"max_positions", limits::positions},
+                                                   {"original_positions", limits::positions},
                                                    {"window", limits::positions}}};
 constexpr std::int64_t usual_limit = limits::head_dim;
 constexpr std::array<std::string_view, 5> keys_that_may_be_zero = {"vocabulary", "max_positions", "mtp_modules",
                                                                    "shared_width", "norms"};
+
+// Not sizes: any number above 0.
+constexpr std::array<std::string_view, 5> real_keys = {"norm_epsilon", "rope_theta", "factor", "low_frequency",
+                                                       "high_frequency"};
 
 std::int64_t largest(std::string_view key) {
   const auto* found =
@@ -179,7 +211,7 @@ bool is_among(std::span<const std::string_view> keys, std::string_view key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-// Before fields are read: every number below is a size.
+// Before fields are read: every other number below is a size.
 void require_sizes(const JsonValue& json) {
   if (json.raw().is_array()) {
     for (std::size_t i = 0; i < json.size(); ++i) require_sizes(json[i]);
@@ -187,6 +219,10 @@ void require_sizes(const JsonValue& json) {
     for (const auto& [key, value] : json.raw().items()) {
       if (value.is_structured()) require_sizes(json.at(key));
       if (!value.is_number()) continue;
+      if (is_among(real_keys, key)) {
+        if (json.at(key).number() <= 0) json.at(key).fail("must be above 0");
+        continue;
+      }
       (void)json.at(key).integer(is_among(keys_that_may_be_zero, key) ? 0 : 1, largest(key));
     }
   }

@@ -12,7 +12,22 @@
 namespace plumb::exec {
 namespace {
 
-constexpr double rope_base = 10000.0;  // arXiv 2104.09864, section 3.2.2
+// Radians that each pair turns per token.
+at::Tensor frequencies(const Arithmetic& arithmetic, std::int64_t size) {
+  const double theta = arithmetic.rope_theta.value_or(usual_rope_theta);
+  const at::Tensor usual = at::exp(at::arange(0, size, 2, at::TensorOptions().dtype(at::kDouble)) *
+                                   (-std::log(theta) / static_cast<double>(size)));
+  if (!arithmetic.rope_scaling) return usual;
+  const RopeScaling& scaling = *arithmetic.rope_scaling;
+  const at::Tensor slow = usual / scaling.factor;
+  if (!scaling.low_frequency) return slow;
+  const double low = *scaling.low_frequency;
+  const double high = *scaling.high_frequency;
+  // 0 where the wave is longer than original_positions / low, 1 where it is shorter than original_positions / high.
+  const at::Tensor turns = usual * (static_cast<double>(*scaling.original_positions) / (2 * M_PI));
+  const at::Tensor share = ((turns - low) / (high - low)).clamp(0, 1);
+  return slow * (1 - share) + usual * share;
+}
 
 // Undefined: no rotation.
 RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& attention) {
@@ -22,8 +37,7 @@ RotaryTables rope_tables(const ModuleContext& context, const SoftmaxAttention& a
   const Rotary rotary = attention.rotary.value_or(Rotary{.dim = attention.head_dim});
   const std::int64_t size = rotary.dim;
   const auto wide = at::TensorOptions().dtype(at::kDouble);
-  const at::Tensor frequency =
-      at::exp(at::arange(0, size, 2, wide) * (-std::log(rope_base) / static_cast<double>(size)));
+  const at::Tensor frequency = frequencies(context.model.arithmetic, size);
   const at::Tensor angle = at::outer(at::arange(context.sequence, wide), frequency);
   const auto type = wide_type(context.numerics.compute);
   const auto table = [&](const at::Tensor& values) { return values.to(type).to(context.numerics.device); };
@@ -73,10 +87,12 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   const std::int64_t window = std::min(attention.window.value_or(context.sequence), context.sequence);
   const Sight sight{.causal = attention.causal || window < context.sequence, .window = window};
 
-  const auto prepared = [rope, size](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
+  const double epsilon = norm_epsilon(context.model, NormKind::rmsnorm);
+
+  const auto prepared = [rope, size, epsilon](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
     at::Tensor heads = x.view({x.size(0), x.size(1), -1, size});
     if (norm) {
-      heads = rms_norm(heads, norm, pass.queue);
+      heads = rms_norm(heads, norm, pass.queue, epsilon);
     }
     return rope.cosine.defined() ? rotate(heads, rope.narrowed(pass.slice.first_token, x.size(1))) : heads;
   };

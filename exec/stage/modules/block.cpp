@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/model/lora.hpp"
+#include "exec/data/pretrained_weights.hpp"
 #include "exec/stage/modules/lora.hpp"
 
 namespace plumb::exec {
@@ -69,6 +70,21 @@ Cut cut_of(const Divided* divided) {
   };
 }
 
+// Of a file each rank reads its own part. Adapters are drawn: a checkpoint has none.
+GivenValues given_of(const Divided* divided, const std::shared_ptr<const PretrainedWeights>& weights) {
+  if (!weights) return {};
+  return [divided, weights](const Parameter& parameter) -> at::Tensor {
+    if (is_adapter(parameter.name)) return {};
+    const std::vector<std::int64_t> shape = divided == nullptr ? parameter.shape : divided->of.local_shape(parameter);
+    const std::vector<IndexRange> ranges = divided == nullptr
+                                               ? std::vector<IndexRange>{{.begin = 0, .end = elements(parameter)}}
+                                               : divided->of.owned(parameter.name);
+    at::Tensor part = at::empty(shape, at::kFloat);
+    weights->read(parameter, ranges, {part.mutable_data_ptr<float>(), static_cast<std::size_t>(part.numel())});
+    return part;
+  };
+}
+
 // A view of something larger keeps that alive: where no graph needs it, only the view's own part is kept.
 Carried leaves(const Carried& carried, bool graph_needs_them) {
   Carried made;
@@ -81,10 +97,11 @@ Carried leaves(const Carried& carried, bool graph_needs_them) {
 
 }  // namespace
 
-Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group)
-    : divided_(divided_block(model, block, training, std::move(group))),
+Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics,
+             const BlockSources& sources)
+    : divided_(divided_block(model, block, training, sources.group)),
       store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics,
-             cut_of(divided_.get())),
+             cut_of(divided_.get()), given_of(divided_.get(), sources.weights)),
       module_(make_module(model, block, training, store_, numerics, divided_.get())),
       has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block))),
       has_backward_(has_input_gradient_ ||

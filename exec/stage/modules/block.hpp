@@ -16,6 +16,14 @@
 
 namespace plumb::exec {
 
+class PretrainedWeights;  // exec/data/pretrained_weights.hpp
+
+// Where a block's weights come from, and whose they are.
+struct BlockSources {
+  TensorGroupPtr group = {};                              // null: the block is whole
+  std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
+};
+
 // Every block is an autograd graph of its own, so that a stage is exactly the sequence of its blocks: the same bits and
 // the same memory wherever the split falls.
 class Block {
@@ -23,7 +31,8 @@ class Block {
   // `block` counts as in common/split: 0 the embedding, 1…n the layers, n+1 the head.
   // Of the training count sequence, seed, LoRA and selective recompute; where the ranks of a tensor group share the
   // block out, its microbatch.
-  Block(const Model& model, int block, const Training& training, const Numerics& numerics, TensorGroupPtr group = {});
+  Block(const Model& model, int block, const Training& training, const Numerics& numerics,
+        const BlockSources& sources = {});
 
   // F. With `keep` false nothing is remembered but what slices carry on: a recompute will follow. Slices of a
   // sequence come in ascending order here, and in descending order in I.

@@ -42,6 +42,7 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
   const Module out = make_leaving_linear(context, "linear.out", hidden, values);
   const auto type = wide_type(context.numerics.compute);
   const std::int64_t repeats = delta.value_heads / delta.key_heads;
+  const double epsilon = norm_epsilon(context.model, NormKind::rmsnorm);
 
   // [batch, time, heads · size] to [batch, value heads, time, size] in fp32; a key head serves several value heads.
   const auto by_head = [=](const at::Tensor& x, std::int64_t heads) {
@@ -81,7 +82,7 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
       *pass.carried = {state, unmixed.narrow(1, unmixed.size(1) - reach, reach)};
     }
     const at::Tensor z = gate(x, pass).view(y.sizes());
-    const at::Tensor gated = swiglu(z, rms_norm(y, norm, pass.queue));
+    const at::Tensor gated = swiglu(z, rms_norm(y, norm, pass.queue, epsilon));
     return out(gated.reshape({x.size(0), x.size(1), values}), pass);
   };
 }

@@ -105,20 +105,21 @@ ExpertModule make_expert_linear(const ModuleContext& context, const std::string&
 Norm make_norm(const ModuleContext& context, const std::string& name, NormKind kind) {
   const std::int64_t hidden = context.model.hidden;
   const WeightPtr weight = weight_of(context, name, {hidden});
+  const double epsilon = norm_epsilon(context.model, kind);
   if (kind == NormKind::rmsnorm) {
-    return {.of = [=](const at::Tensor& x, const Pass& pass) { return rms_norm(x, weight, pass.queue); },
+    return {.of = [=](const at::Tensor& x, const Pass& pass) { return rms_norm(x, weight, pass.queue, epsilon); },
             .of_sum =
                 [=](const at::Tensor& x, const at::Tensor& beside, const Pass& pass) {
-                  NormOfSum made = sum_rms_norm(x, beside, weight, pass.queue);
+                  NormOfSum made = sum_rms_norm(x, beside, weight, pass.queue, epsilon);
                   return std::pair(std::move(made.sum), std::move(made.normal));
                 }};
   }
   const WeightPtr bias = context.weights.take(context.prefix + name + ".bias", {hidden});
-  return {.of = [=](const at::Tensor& x, const Pass& pass) { return layer_norm(x, weight, bias, pass.queue); },
+  return {.of = [=](const at::Tensor& x, const Pass& pass) { return layer_norm(x, weight, bias, pass.queue, epsilon); },
           .of_sum =
               [=](const at::Tensor& x, const at::Tensor& beside, const Pass& pass) {
                 at::Tensor sum = x + beside;
-                at::Tensor normal = layer_norm(sum, weight, bias, pass.queue);
+                at::Tensor normal = layer_norm(sum, weight, bias, pass.queue, epsilon);
                 return std::pair(std::move(sum), std::move(normal));
               }};
 }

@@ -74,6 +74,7 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
   const CrossingPtr exit = exit_of(context.divided, "mlp.combine");
   const auto type = wide_type(context.numerics.compute);
   const std::int64_t layer = context.layer;
+  const bool raw_shares = context.model.arithmetic.raw_expert_shares;
 
   return [=](const at::Tensor& input, const Pass& pass) {
     const Pass inside = entered(input, pass, entry);
@@ -81,7 +82,7 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
     const at::Tensor probability = entered_probability(at::softmax(scores, -1, type), input, choice_entry);
     const at::Tensor chosen = choose(probability, moe, layer, pass);
     at::Tensor share = probability.gather(1, chosen);
-    share = share / share.sum(-1, true);
+    if (!raw_shares) share = share / share.sum(-1, true);
 
     const at::Tensor x = inside.gathered.reshape({-1, hidden});
     const DispatchPtr plan = dispatched(x, chosen, moe.experts);

@@ -88,9 +88,6 @@ struct ExpertLinear : Function<ExpertLinear> {
   }
 };
 
-constexpr double rms_epsilon = 1e-6;
-constexpr double layer_norm_epsilon = 1e-5;
-
 // With what stands beside it, what comes to h from there; without, an undefined one.
 at::Tensor backward_of_norm(AutogradContext* context, const at::Tensor& dy, const at::Tensor& dh) {
   const variable_list saved = context->get_saved_variables();
@@ -109,8 +106,8 @@ at::Tensor backward_of_norm(AutogradContext* context, const at::Tensor& dy, cons
 
 struct RmsNorm : Function<RmsNorm> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight,
-                          const WeightQueuePtr& queue) {
-    const NormForward made = primitives_for(x).rms_norm(x, {}, weight->value, rms_epsilon);
+                          const WeightQueuePtr& queue, double epsilon) {
+    const NormForward made = primitives_for(x).rms_norm(x, {}, weight->value, epsilon);
     context->save_for_backward({x, made.scale});
     keep(context, "weight", weight);
     keep(context, "queue", queue);
@@ -118,14 +115,14 @@ struct RmsNorm : Function<RmsNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
-    return {backward_of_norm(context, output_gradients[0], {}), Variable(), Variable()};
+    return {backward_of_norm(context, output_gradients[0], {}), Variable(), Variable(), Variable()};
   }
 };
 
 struct SumRmsNorm : Function<SumRmsNorm> {
   static variable_list forward(AutogradContext* context, const Variable& x, const Variable& beside,
-                               const WeightPtr& weight, const WeightQueuePtr& queue) {
-    const NormForward made = primitives_for(x).rms_norm(x, beside, weight->value, rms_epsilon);
+                               const WeightPtr& weight, const WeightQueuePtr& queue, double epsilon) {
+    const NormForward made = primitives_for(x).rms_norm(x, beside, weight->value, epsilon);
     context->save_for_backward({made.h, made.scale});
     keep(context, "weight", weight);
     keep(context, "queue", queue);
@@ -134,15 +131,15 @@ struct SumRmsNorm : Function<SumRmsNorm> {
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const at::Tensor dx = backward_of_norm(context, output_gradients[1], output_gradients[0]);
-    return {dx, dx, Variable(), Variable()};
+    return {dx, dx, Variable(), Variable(), Variable()};
   }
 };
 
 // Layer normalisation (arXiv 1607.06450).
 struct LayerNorm : Function<LayerNorm> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
-                          const WeightQueuePtr& queue) {
-    auto [y, mean, scale] = at::native_layer_norm(x, {x.size(-1)}, weight->value, bias->value, layer_norm_epsilon);
+                          const WeightQueuePtr& queue, double epsilon) {
+    auto [y, mean, scale] = at::native_layer_norm(x, {x.size(-1)}, weight->value, bias->value, epsilon);
     context->save_for_backward({x, mean, scale});
     keep(context, "weight", weight);
     keep(context, "bias", bias);
@@ -160,7 +157,7 @@ struct LayerNorm : Function<LayerNorm> {
         {true, weight->is_trained(), bias->is_trained()});
     push_part(queue, weight, dweight);
     push_part(queue, bias, dbias);
-    return {dx, Variable(), Variable(), Variable()};
+    return {dx, Variable(), Variable(), Variable(), Variable()};
   }
 };
 
@@ -278,19 +275,19 @@ at::Tensor expert_linear(const at::Tensor& x, const WeightPtr& weight, const Exp
   return ExpertLinear::apply(x, weight, rows, queue);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue) {
-  return RmsNorm::apply(x, weight, queue);
+at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue, double epsilon) {
+  return RmsNorm::apply(x, weight, queue, epsilon);
 }
 
 NormOfSum sum_rms_norm(const at::Tensor& x, const at::Tensor& beside, const WeightPtr& weight,
-                       const WeightQueuePtr& queue) {
-  variable_list made = SumRmsNorm::apply(x, beside, weight, queue);
+                       const WeightQueuePtr& queue, double epsilon) {
+  variable_list made = SumRmsNorm::apply(x, beside, weight, queue, epsilon);
   return {.sum = std::move(made[0]), .normal = std::move(made[1])};
 }
 
-at::Tensor layer_norm(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
-                      const WeightQueuePtr& queue) {
-  return LayerNorm::apply(x, weight, bias, queue);
+at::Tensor layer_norm(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias, const WeightQueuePtr& queue,
+                      double epsilon) {
+  return LayerNorm::apply(x, weight, bias, queue, epsilon);
 }
 
 at::Tensor causal_convolution(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue) {

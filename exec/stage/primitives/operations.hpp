@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "common/model/model.hpp"
 #include "exec/stage/primitives/expert_rows.hpp"
 #include "exec/stage/primitives/kept_part.hpp"
 #include "exec/stage/primitives/weights.hpp"
@@ -23,16 +24,17 @@ namespace plumb::exec {
 
 // Norms over the last dimension, statistics in fp32. The gradient of a vector is reduced in I, since keeping its
 // operands until W would cost more memory than the matmuls' own; W adds it.
-[[nodiscard]] at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue);
+[[nodiscard]] at::Tensor rms_norm(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue,
+                                  double epsilon = usual_rms_epsilon);
 // Of x + beside, which it gives as well.
 struct NormOfSum {
   at::Tensor sum;
   at::Tensor normal;
 };
 [[nodiscard]] NormOfSum sum_rms_norm(const at::Tensor& x, const at::Tensor& beside, const WeightPtr& weight,
-                                     const WeightQueuePtr& queue);
+                                     const WeightQueuePtr& queue, double epsilon = usual_rms_epsilon);
 [[nodiscard]] at::Tensor layer_norm(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
-                                    const WeightQueuePtr& queue);
+                                    const WeightQueuePtr& queue, double epsilon = usual_layer_norm_epsilon);
 
 // Depthwise causal convolution over time: x [batch, time, channels], weight [channels, kernel].
 [[nodiscard]] at::Tensor causal_convolution(const at::Tensor& x, const WeightPtr& weight, const WeightQueuePtr& queue);

@@ -107,14 +107,17 @@ at::Tensor anchor_of(const Weight& weight, bool trained) {
 }
 
 WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics,
-                         const Cut& cut) {
+                         const Cut& cut, const GivenValues& given) {
   const c10::NoGradGuard no_grad;
   for (const Parameter& parameter : parameters) {
     auto weight = c10::make_intrusive<Weight>();
     weight->name = parameter.name;
     // Drawn on the host: the same values on every device.
-    const at::Tensor whole = initial_value(parameter, seed);
-    const at::Tensor mine = cut ? cut(parameter, whole) : whole;
+    at::Tensor mine = given ? given(parameter) : at::Tensor();
+    if (!mine.defined()) {
+      const at::Tensor whole = initial_value(parameter, seed);
+      mine = cut ? cut(parameter, whole) : whole;
+    }
     weight->value = mine.to(numerics.rounding).to(numerics.compute).to(numerics.device);
     if (!parameter.frozen) {
       weight->gradient = at::zeros(mine.sizes(), at::TensorOptions().dtype(numerics.gradient).device(numerics.device));

@@ -98,11 +98,15 @@ void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, 
 // The part of a whole value that a rank holds; empty: all of it.
 using Cut = std::function<at::Tensor(const Parameter& parameter, const at::Tensor& whole)>;
 
+// The part of a parameter's first value that a rank holds, fp32 on the host, from elsewhere than the seed; undefined:
+// it is drawn.
+using GivenValues = std::function<at::Tensor(const Parameter& parameter)>;
+
 // The weights of some blocks by name. A module takes each one by name and shape; none may be left over.
 class WeightStore {
  public:
   WeightStore(const std::vector<Parameter>& parameters, std::uint64_t seed, const Numerics& numerics,
-              const Cut& cut = {});
+              const Cut& cut = {}, const GivenValues& given = {});
 
   [[nodiscard]] WeightPtr take(const std::string& name, at::IntArrayRef shape);
   // Of any shape; null if the list has none of this name.
