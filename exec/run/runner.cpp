@@ -121,10 +121,10 @@ class RankRun {
     }
     if (asynchronous_) await_device();
     end_step();
-    const Traffic now = received();
-    step_.received_bytes = now.all - before.all - told_.all;
-    step_.received_in_tensor = now.in_tensor - before.in_tensor - told_.in_tensor;
-    step_.received_in_data = now.in_data - before.in_data - told_.in_data;
+    const Traffic behind = received();
+    step_.received_bytes = behind.all - before.all - told_.all;
+    step_.received_in_tensor = behind.in_tensor - before.in_tensor - told_.in_tensor;
+    step_.received_in_data = behind.in_data - before.in_data - told_.in_data;
     for (Event& event : step_.events) {
       event.rank = world_rank_;
       if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);
