@@ -101,7 +101,8 @@ TEST_CASE(
       "layout: {pipeline: 1, data: {degree: 16, sharding: auto}}\n");
   std::map<std::string, std::int64_t> peaks;
   const Json planned = json_of(run_plumb(folder, "plan " + file + " --json --no-prune --no-bound --top 9"));
-  for (const Json& row : planned["candidates"]) peaks[row["layout"]] = row["peak_bytes"].get<std::int64_t>();
+  for (const Json& row : planned["candidates"])
+    peaks[row["layout"].get<std::string>()] = row["peak_bytes"].get<std::int64_t>();
   REQUIRE(peaks.size() == 5);
   CHECK(peaks["dp16·zero1"] < peaks["dp16"]);
   CHECK(peaks["dp16·zero2"] < peaks["dp16·zero1"]);
