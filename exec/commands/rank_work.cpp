@@ -15,6 +15,7 @@
 #include "common/base/text.hpp"
 #include "common/layout/lane.hpp"
 #include "exec/check/shards.hpp"
+#include "exec/commands/between_steps.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/data/data.hpp"
 #include "exec/data/pretrained_weights.hpp"
@@ -58,6 +59,16 @@ RankLaunches own_launches(const PreparedPlan& prepared, int rank, bool emulated)
   const std::size_t own = place(prepared, rank);
   return launches_of_rank(of_pipeline[own], lane_of(prepared.plan.layout, rank), prepared.lowered.actions[own],
                           calls_of_rank(prepared.plan, rank, emulated));
+}
+
+// What of it all ranks must have alike.
+std::string checkpoint_text(const CheckpointOptions& options) {
+  std::string text;
+  if (!options.folder.empty())
+    text += fmt::format(" --save --save-every {} --keep {}{}", options.every, options.keep,
+                        options.beside ? " --asynchronous-save" : "");
+  if (options.resume) text += fmt::format(" --resume {}", digest(to_json(options.resume->index)));
+  return text + (options.log.empty() ? "" : " --log");
 }
 
 // Line `number` of a text, from 0.
@@ -138,6 +149,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     arenas.emplace_back(device, planned ? prepared.slots[place(prepared, rank)] : ReceiveSlots{});
     logs.push_back({.rank = rank, .steps = {}, .arena_bytes = arenas.back().bytes()});
   }
+  BetweenSteps between(plans_.front(), options_, transport, stages.front());
   ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
                        Clock::now() + start_time);
   transport.barrier(Clock::now() + start_time);
@@ -158,12 +170,13 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   }
   Progress progress("steps");
   Clock::time_point told = Clock::now();
-  const int steps = options_.warm_up + options_.steps;
+  const std::int64_t steps = all_steps(options_);
+  const std::int64_t first = first_step(options_);
   NamedGradients before_last;
-  const int between_clocks = std::max(1, steps / clock_measurements);
-  for (run.first_step = 0; run.first_step < steps; ++run.first_step) {
+  const std::int64_t between_clocks = std::max<std::int64_t>(1, (steps - first) / clock_measurements);
+  for (run.first_step = first; run.first_step < steps; ++run.first_step) {
     const Clock::time_point begun = Clock::now();
-    if (run.first_step % between_clocks == 0) clocks.measure(Clock::now() + start_time);
+    if ((run.first_step - first) % between_clocks == 0) clocks.measure(Clock::now() + start_time);
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
@@ -187,12 +200,14 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       const std::int64_t measured = run.first_step + 1 - options_.warm_up;
       progress.update(std::max<std::int64_t>(measured, 0), options_.steps, measured < 0 ? "warm-up" : "");
     }
+    between.after(run.first_step, logs.front().steps.back(), seconds_of(now) - seconds_of(begun));
   }
 
   clocks.measure(Clock::now() + start_time);
 
   SessionLogs all = gathered(transport, clocks, logs, stages.front(), before_last);
   all.device = device.name();
+  all.checkpoints = between.saved();
   return all;
 }
 
@@ -210,6 +225,7 @@ void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
     const double loss = logs_[static_cast<std::size_t>(rank)].front().steps.back().loss;
     line += std::isnan(loss) ? ", loss nan" : fmt::format(", loss {:.6f}", loss);  // not "-nan"
   }
+  if (!options_.emulate) line += fmt::format(", learning rate {:g}", training.learning_rate);
   const double tokens = static_cast<double>(training.global_batch) * static_cast<double>(training.sequence);
   line += fmt::format(", {:.0f} tokens/s\n", tokens / took.value);
   std::cerr << line << std::flush;
@@ -233,7 +249,7 @@ SessionLogs RankWork::logs_so_far(const std::vector<std::string>& texts) const {
       steps = std::min(steps, all.ranks[plan].back().steps.size());
     }
   }
-  if (steps <= static_cast<std::size_t>(options_.warm_up)) return {};
+  if (steps <= static_cast<std::size_t>(warm_up_left(options_))) return {};
   for (std::vector<RankLog>& of_plan : all.ranks) {
     for (RankLog& log : of_plan) log.steps.resize(steps);
   }
@@ -305,7 +321,8 @@ void RankWork::require_same_plans(Transport& transport) const {
       "--steps {} --warm-up {}{}{}{}{}{} --device {}", options_.steps, options_.warm_up,
       options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
       options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
-      options_.stage.weights ? " --weights (tensors " + options_.stage.weights->digest() + ")" : "", options_.device);
+      options_.stage.weights ? " --weights (tensors " + options_.stage.weights->digest() + ")" : "", options_.device) +
+      checkpoint_text(options_.checkpoint);
   std::string mine = options + "\n" + data_digest() + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";

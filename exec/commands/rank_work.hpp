@@ -38,6 +38,7 @@ struct SessionLogs {
   Seconds clock_uncertainty = {};                // as Timeline has it
   std::vector<int> clock_of_rank = {};           // so too
   std::vector<std::string> clock_warnings = {};  // of ClockExchange
+  std::vector<std::string> checkpoints = {};     // folders of those that were saved
   std::string interrupted = {};                  // why it ended before its time, with the whole steps until then
 };
 

@@ -12,6 +12,7 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/trace/trace.hpp"
+#include "exec/commands/checkpoint_arguments.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
 #include "exec/commands/session_arguments.hpp"
@@ -30,10 +31,12 @@ struct RunArguments {
   std::string weights;
   Exports exports;
   std::string export_names;  // empty: as the model
+  CheckpointArguments checkpoint;
+  bool warm_up_given = false;
   bool json = false;
 };
 
-ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
+ordered_json to_json(const PlanRun& run, const SessionOptions& options, const std::vector<std::string>& checkpoints) {
   ordered_json json{{"plan", run.plan.name},
                     {"schedule", run.plan.schedule.name},
                     {"layout", describe(run.plan.layout)},
@@ -41,6 +44,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
                     {"calibrated_transport", run.plan.costs.transport},
                     {"device", options.device},
                     {"emulated", options.emulate},
+                    {"first_step", first_step(options)},
                     {"warm_up_s", ordered_json::array()},
                     {"warm_up_loss", ordered_json::array()},
                     {"step_s", ordered_json::array()},
@@ -68,6 +72,7 @@ ordered_json to_json(const PlanRun& run, const SessionOptions& options) {
     }
     json["ranks"].push_back(entry);
   }
+  if (!checkpoints.empty()) json["checkpoints"] = checkpoints;
   if (run.timeline.clock_uncertainty > Seconds{0}) {
     json["clock_uncertainty_s"] = run.timeline.clock_uncertainty.value;
     json["clock_warnings"] = run.clock_warnings;
@@ -125,6 +130,26 @@ std::string arena_lines(const PlanRun& run) {
   return lines;
 }
 
+// How users count a step: `index` of the run's, behind those of a checkpoint.
+std::string step_label(std::size_t index, const SessionOptions& options) {
+  return step_name(first_step(options) + static_cast<std::int64_t>(index), options.warm_up);
+}
+
+Table step_table(const PlanRun& run, const SessionOptions& options) {
+  Table steps{.header = {"step", "time", ""}, .rows = {}};
+  const std::int64_t first = first_step(options);
+  for (std::size_t i = 0; i < run.warm_up.size(); ++i) {
+    steps.rows.push_back({fmt::format("warm-up {}", first + static_cast<std::int64_t>(i) + 1), to_text(run.warm_up[i]),
+                          loss_text(run, i)});
+  }
+  const std::int64_t measured = first + static_cast<std::int64_t>(run.warm_up.size()) - options.warm_up;
+  for (std::size_t i = 0; i < run.timeline.steps.size(); ++i) {
+    steps.rows.push_back({std::to_string(measured + static_cast<std::int64_t>(i) + 1),
+                          to_text(run.timeline.steps[i].duration), loss_text(run, run.warm_up.size() + i)});
+  }
+  return steps;
+}
+
 void print(const PlanRun& run, const SessionOptions& options) {
   const Layout& layout = run.plan.layout;
   const bool lanes = ranks(layout) > layout.pipeline;
@@ -138,22 +163,14 @@ void print(const PlanRun& run, const SessionOptions& options) {
         "the plan's messages were calibrated over {}, and run over {} here: plumb-exec calibrate --transport {}\n",
         calibrated, options.transport, options.transport);
   }
-  Table steps{.header = {"step", "time", ""}, .rows = {}};
-  for (std::size_t i = 0; i < run.warm_up.size(); ++i) {
-    steps.rows.push_back({fmt::format("warm-up {}", i + 1), to_text(run.warm_up[i]), loss_text(run, i)});
-  }
-  for (std::size_t i = 0; i < run.timeline.steps.size(); ++i) {
-    steps.rows.push_back(
-        {std::to_string(i + 1), to_text(run.timeline.steps[i].duration), loss_text(run, run.warm_up.size() + i)});
-  }
-  std::cout << to_text(steps, colour_allowed(plumb::Stream::out)) << '\n';
+  std::cout << to_text(step_table(run, options), colour_allowed(plumb::Stream::out)) << '\n';
   std::cout << to_text(rank_table(run, options), colour_allowed(plumb::Stream::out)) << '\n' << arena_lines(run);
   std::cout << fmt::format("median step {}; its own durations, replayed on the graph, give {:+.2f}%\n",
                            to_text(median_step(run.timeline).duration), run.replay_error_fraction * 100);
   const auto lost =
       std::find_if(run.losses.begin(), run.losses.end(), [](double loss) { return !std::isfinite(loss); });
   if (lost != run.losses.end()) {
-    const std::string since = step_name(lost - run.losses.begin(), static_cast<int>(run.warm_up.size()));
+    const std::string since = step_label(static_cast<std::size_t>(lost - run.losses.begin()), options);
     std::cout << fmt::format("the loss is no number since {}: {}\n", since, blamed_for_lost_loss(run.plan.training));
   }
   std::cout << clock_lines(run);
@@ -187,7 +204,7 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
   const PlanRun& run = result.runs.front();
   const Exports exports = exports_of(arguments);
   if (arguments.json) {
-    std::cout << to_json(run, options).dump(2) << std::endl;
+    std::cout << to_json(run, options, result.checkpoints).dump(2) << std::endl;
   } else {
     print(run, options);
     std::cout << std::flush;
@@ -214,6 +231,15 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
   }
 }
 
+// Whoever starts ranks says what there is to say, not they again.
+CheckpointOptions checkpoint_options_of(const RunArguments& arguments, const Plan& plan, const SessionOptions& options,
+                                        bool writes) {
+  const std::optional<Membership> member = membership(environment_variable);
+  const bool said_already = member && member->launcher == "plumb-exec";
+  std::ostream none(nullptr);
+  return checkpoint_options(arguments.checkpoint, plan, options, writes, writes && !said_already ? std::cerr : none);
+}
+
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
   SessionOptions options = session_options(arguments.session);
@@ -224,6 +250,10 @@ ExitStatus run_command(const RunArguments& arguments) {
   if (writes && !arguments.output.empty()) {
     require_writable(arguments.output, {arguments.plan, arguments.session.data});
   }
+  if (writes && !arguments.checkpoint.log.empty()) {
+    require_writable(arguments.checkpoint.log, {arguments.plan, arguments.session.data, arguments.output});
+  }
+  if (is_training(arguments.checkpoint) && !arguments.warm_up_given) options.warm_up = 0;
   Plan plan = read_plan(arguments.plan);
   std::vector<std::string> inputs{arguments.plan, arguments.session.data};
   if (!arguments.weights.empty()) {
@@ -231,6 +261,7 @@ ExitStatus run_command(const RunArguments& arguments) {
     options.stage.weights = std::make_shared<const PretrainedWeights>(arguments.weights, plan.model);
     for (std::string& file : options.stage.weights->files()) inputs.push_back(std::move(file));
   }
+  options.checkpoint = checkpoint_options_of(arguments, plan, options, writes);
   if (writes) require_exportable(plan, exports, inputs, arguments.output);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
@@ -247,6 +278,7 @@ void add_run(CLI::App& app, Command& chosen) {
   command.add_option("PLAN", arguments->plan, "Written by `plumb plan`")->required();
   command.add_option("-o,--output", arguments->output, "Measured timeline, a Chrome trace");
   add_session_arguments(command, arguments->session);
+  add_checkpoint_arguments(command, arguments->checkpoint);
   SessionOptions& options = arguments->session.options;
   command.add_flag("--check", options.check,
                    "Compare losses and gradients with a single device; status 1 if they differ");
@@ -267,7 +299,10 @@ void add_run(CLI::App& app, Command& chosen) {
   // For tests and demonstrations.
   command.add_option("--inject", options.fault, "Put a fault into the schedule")->group("");
   command.add_flag("--force-unchecked", options.force_unchecked, "Run what the validator refuses")->group("");
-  command.callback([arguments, &chosen] { chosen = [arguments] { return run_command(*arguments); }; });
+  command.callback([arguments, &command, &chosen] {
+    arguments->warm_up_given = command.count("--warm-up") > 0;
+    chosen = [arguments] { return run_command(*arguments); };
+  });
 }
 
 }  // namespace plumb::exec

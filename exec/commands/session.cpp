@@ -228,7 +228,7 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
       fmt::format("plumb-exec {} {}{}", options.transport, options.device, options.emulate ? " emulated" : "");
   PlanRun run{.plan = prepared.plan,
               .timeline = merge_logs(prepared.plan, prepared.lowered, logs, producer,
-                                     static_cast<std::size_t>(options.warm_up)),
+                                     static_cast<std::size_t>(warm_up_left(options))),
               .warm_up = {},
               .arenas = {},
               .losses = {},
@@ -243,7 +243,7 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   if (options.emulate && prepared.plan.layout.tensor.degree > 1) {  // its group moves nothing then
     for (RankSummary& rank : run.timeline.ranks) rank.by_axis.reset();
   }
-  const auto measured = run.timeline.steps.begin() + options.warm_up;
+  const auto measured = run.timeline.steps.begin() + warm_up_left(options);
   for (auto step = run.timeline.steps.begin(); step != measured; ++step) run.warm_up.push_back(step->duration);
   run.timeline.steps.erase(run.timeline.steps.begin(), measured);
   if (!options.emulate) run.losses = losses_of(prepared, logs);
@@ -290,6 +290,7 @@ SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs l
   }
   result.runs.front().weights = std::move(logs.weights);
   result.interrupted = logs.interrupted;
+  result.checkpoints = std::move(logs.checkpoints);
   if (!logs.interrupted.empty()) {
     result.status = ExitStatus::run_failed;
   } else if (options.check) {
@@ -301,6 +302,18 @@ SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs l
 bool launched_by_plumb(const std::optional<Membership>& member) { return member && member->launcher == "plumb-exec"; }
 
 }  // namespace
+
+std::int64_t all_steps(const SessionOptions& options) {
+  return static_cast<std::int64_t>(options.warm_up) + options.steps;
+}
+
+std::int64_t first_step(const SessionOptions& options) {
+  return options.checkpoint.resume ? options.checkpoint.resume->index.step : 0;
+}
+
+int warm_up_left(const SessionOptions& options) {
+  return static_cast<int>(std::max<std::int64_t>(0, options.warm_up - first_step(options)));
+}
 
 std::string clock_lines(const PlanRun& run) {
   const Seconds within = run.timeline.clock_uncertainty;

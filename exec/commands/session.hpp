@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,9 +12,21 @@
 #include "common/plan/plan.hpp"
 #include "common/timeline/timeline.hpp"
 #include "exec/check/check.hpp"
+#include "exec/checkpoint/checkpoint_folder.hpp"
 #include "exec/stage/factory.hpp"
 
 namespace plumb::exec {
+
+// Of a training that is saved, resumed or logged.
+struct CheckpointOptions {
+  std::string folder = {};                             // of checkpoints; empty: none is saved
+  int every = 0;                                       // steps; 0: one after the last step alone
+  bool beside = false;                                 // the steps that follow
+  int keep = 0;                                        // the newest; 0: all
+  std::shared_ptr<const Checkpoint> resume = nullptr;  // null: it begins with its first step
+  std::string data_digest = {};                        // as CheckpointIndex has it
+  std::string log = {};                                // of StepLog; empty: none
+};
 
 struct SessionOptions {
   int steps = 5;                    // measured
@@ -25,11 +38,18 @@ struct SessionOptions {
   bool check = false;                              // of the first plan
   bool gathers_weights = false;                    // of the first plan, after the last step
   StageOptions stage = {};
-  Seconds deadline{60};          // of an action, at least
-  std::string fault = {};        // put into the schedule on purpose; empty: none
-  bool force_unchecked = false;  // run what the validator refuses
-  bool tells_steps = false;      // a line on standard error as they come: of one plan
+  Seconds deadline{60};               // of an action, at least
+  std::string fault = {};             // put into the schedule on purpose; empty: none
+  bool force_unchecked = false;       // run what the validator refuses
+  bool tells_steps = false;           // a line on standard error as they come: of one plan
+  CheckpointOptions checkpoint = {};  // of one plan
 };
+
+// The steps of the training, those before a resumed checkpoint too; how many these are; and how many steps of the
+// warm-up are behind it.
+[[nodiscard]] std::int64_t all_steps(const SessionOptions& options);
+[[nodiscard]] std::int64_t first_step(const SessionOptions& options);
+[[nodiscard]] int warm_up_left(const SessionOptions& options);
 
 // What a rank receives into on a device: planned before the run, and what went beside it although it was planned.
 struct ArenaUse {
@@ -58,8 +78,9 @@ struct PlanRun {
 struct SessionResult {
   ExitStatus status = ExitStatus::done;
   std::vector<PlanRun> runs;
-  std::string interrupted = {};        // why there are fewer steps than asked for, and no weights and no check
-  std::string check_interrupted = {};  // why there is all but the check; empty where the launcher says it
+  std::string interrupted = {};               // why there are fewer steps than asked for, and no weights and no check
+  std::vector<std::string> checkpoints = {};  // that were saved
+  std::string check_interrupted = {};         // why there is all but the check; empty where the launcher says it
 };
 
 // Throws InputError for what is refused, before any rank starts, and RunError naming rank and action.

@@ -1,0 +1,133 @@
+#include "exec/commands/checkpoint_arguments.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+
+#include "common/base/digest.hpp"
+#include "common/base/document/number_check.hpp"
+#include "common/base/error.hpp"
+#include "common/base/files.hpp"
+#include "exec/data/data.hpp"
+
+namespace plumb::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* newest_word = "latest";
+
+void require_together(const CheckpointArguments& arguments, const SessionOptions& options) {
+  const auto needs_save = [&](const char* option) {
+    if (arguments.save.empty())
+      throw InputError(option, "says nothing without a folder of checkpoints", "add --save DIR");
+  };
+  if (arguments.every > 0) needs_save("--save-every");
+  if (arguments.asynchronous) needs_save("--asynchronous-save");
+  if (arguments.keep > 0) needs_save("--keep");
+  if (arguments.resume == newest_word) needs_save("--resume latest");
+  if (options.emulate && is_training(arguments)) {
+    throw InputError(!arguments.save.empty()     ? "--save"
+                     : !arguments.resume.empty() ? "--resume"
+                                                 : "--log",
+                     "there are no weights and no loss when compute is emulated", "leave out --emulate");
+  }
+  if (options.check && !arguments.resume.empty()) {
+    throw InputError("--check",
+                     "compares with a single device that trains from the first step on, and --resume does not",
+                     "leave one of both out");
+  }
+}
+
+std::string data_digest(const Plan& plan, const SessionOptions& options) {
+  if (plan.model.vision) return "";
+  return digest(load_corpus(options.stage.data, plan.model, plan.training.sequence)->text());
+}
+
+std::shared_ptr<const Checkpoint> resumed(const CheckpointArguments& arguments, const Plan& plan,
+                                          const std::string& data, std::ostream& said) {
+  if (arguments.resume.empty()) return nullptr;
+  const bool newest = arguments.resume == newest_word;
+  const std::string& from = newest ? arguments.save : arguments.resume;
+  std::optional<Checkpoint> found = find_checkpoint(from);
+  if (!found && !newest) {
+    throw InputError(from, "has no checkpoint", "name one that --save has made, or a folder of them");
+  }
+  if (!found) {
+    said << fmt::format("{} has no checkpoint yet: the training begins with its first step\n", from);
+    return nullptr;
+  }
+  const std::vector<std::string> otherwise = require_fits(*found, plan, data);
+  said << fmt::format("resumes {}, of step {} ({}, {})\n", found->folder.string(), found->index.step,
+                      found->index.layout, found->index.schedule);
+  for (const std::string& line : otherwise) said << line << '\n';
+  return std::make_shared<const Checkpoint>(std::move(*found));
+}
+
+void prepare_folder(const fs::path& folder, std::int64_t first, std::ostream& said) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw InputError(folder.string(), "cannot be made: " + error.message());
+  const CheckpointFolder found = look_into(folder);
+  require_writable(folder / index_name);
+  if (!found.steps.empty() && found.steps.back() > first) {
+    throw InputError(
+        folder.string(),
+        fmt::format("has {} already, and this run begins behind step {}", checkpoint_name(found.steps.back()), first),
+        "--resume latest goes on from there; else name another folder");
+  }
+  remove_leftovers(folder, found);
+  for (const std::string& name : found.leftovers) {
+    said << fmt::format("removed {}, which a run has left that was ended\n", (folder / name).string());
+  }
+}
+
+}  // namespace
+
+bool is_training(const CheckpointArguments& arguments) {
+  return !arguments.save.empty() || !arguments.resume.empty() || !arguments.log.empty();
+}
+
+void add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments) {
+  constexpr std::int64_t most = 1'000'000'000;
+  command.add_option("--save", arguments.save,
+                     "Folder of checkpoints, one after the last step; steps then count from the training's first, and "
+                     "--warm-up is 0 unless given");
+  command.add_option("--save-every,--save-interval", arguments.every, "And one after every so many steps")
+      ->check(whole_number(1, most));
+  command.add_flag("--asynchronous-save,--async-save", arguments.asynchronous,
+                   "Write them beside the steps that follow, from a copy in memory of what each rank writes");
+  command.add_option("--keep", arguments.keep, "Checkpoints to keep, the newest (default: all)")
+      ->check(whole_number(1, most));
+  command.add_option("--resume,--load", arguments.resume,
+                     "Go on from a checkpoint, at this plan's layout: its folder, a folder of them (the newest), or "
+                     "`latest` in --save's, and with the first step if it has none; --steps are those of the whole "
+                     "training");
+  command.add_option("--log", arguments.log,
+                     "JSON lines: loss, learning rate and time of each step; a resumed run goes on with them");
+}
+
+CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const Plan& plan,
+                                     const SessionOptions& options, bool writes, std::ostream& said) {
+  require_together(arguments, options);
+  CheckpointOptions made{
+      .folder = arguments.save, .every = arguments.every, .beside = arguments.asynchronous, .keep = arguments.keep};
+  made.log = arguments.log;
+  if (arguments.save.empty() && arguments.resume.empty()) return made;
+  made.data_digest = data_digest(plan, options);
+  made.resume = resumed(arguments, plan, made.data_digest, said);
+  const std::int64_t first = made.resume ? made.resume->index.step : 0;
+  if (first >= all_steps(options)) {
+    throw InputError(
+        "--steps",
+        fmt::format("the checkpoint has {} steps already, and the training is to have {}", first, all_steps(options)),
+        fmt::format("--steps {} makes one more", first + 1 - options.warm_up));
+  }
+  if (writes && !arguments.save.empty()) prepare_folder(arguments.save, first, said);
+  return made;
+}
+
+}  // namespace plumb::exec

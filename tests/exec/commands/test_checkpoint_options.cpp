@@ -1,0 +1,124 @@
+// Options that save and resume, as a user meets them: what goes together, what is said, what is refused.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exec/checkpoint/checkpoint_folder.hpp"
+#include "exec/checkpoint/step_log.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/program_here.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+TEST_CASE("a training is saved, resumed in its folder and in another layout, and never written over") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = 4})));
+  const std::string other = folder.write("other.json", to_json(tiny_plan({.ranks = 1, .microbatches = 4})));
+  const std::string saved = folder / "saved";
+  const Ended first = run_here({"run", plan, "--steps", "3", "--save", saved, "--save-every", "2", "--json"});
+  INFO(first.err);
+  REQUIRE(first.status == 0);
+  CHECK(json::parse(first.out).at("checkpoints") ==
+        std::vector<std::string>{saved + "/step-000002", saved + "/step-000003"});
+  CHECK(json::parse(first.out).at("warm_up_s").empty());
+  CHECK(json::parse(first.out).at("loss").size() == 3);
+
+  const Ended again = run_here({"run", plan, "--steps", "5", "--save", saved});
+  CHECK(again.status == 2);
+  CHECK_THAT(again.err, ContainsSubstring("has step-000003 already, and this run begins behind step 0") &&
+                            ContainsSubstring("--resume latest"));
+  const Ended done = run_here({"run", plan, "--steps", "3", "--save", saved, "--resume", "latest"});
+  CHECK(done.status == 2);
+  CHECK_THAT(done.err, ContainsSubstring("has 3 steps already") && ContainsSubstring("--steps 4"));
+
+  const Ended whole = run_here({"run", plan, "--steps", "5", "--warm-up", "0", "--json"});
+  REQUIRE(whole.status == 0);
+  const json losses = json::parse(whole.out).at("loss");
+  const Ended elsewhere = run_here({"run", other, "--steps", "5", "--resume", saved, "--json"});
+  INFO(elsewhere.err);
+  REQUIRE(elsewhere.status == 0);
+  CHECK_THAT(elsewhere.err, ContainsSubstring("resumes " + saved + "/step-000003, of step 3 (pp2, 1f1b)"));
+  CHECK(json::parse(elsewhere.out).at("loss") == json{losses.at(3), losses.at(4)});
+  const Ended earlier = run_here({"run", plan, "--steps", "4", "--resume", saved + "/step-000002"});
+  INFO(earlier.err);
+  REQUIRE(earlier.status == 0);
+  CHECK_THAT(earlier.out,
+             ContainsSubstring("\n  3     ") && ContainsSubstring("\n  4     ") && !ContainsSubstring("\n  2     "));
+}
+
+TEST_CASE("checkpoints that are written beside the steps are those that are written between them") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  for (const char* const name : {"between", "beside"}) {
+    std::vector<std::string> words{"run", plan, "--steps", "5", "--save", folder / name, "--save-every", "2"};
+    if (std::string(name) == "beside") words.emplace_back("--asynchronous-save");
+    const Ended ended = run_here(words);
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    CHECK(look_into(folder / name).steps == std::vector<std::int64_t>{2, 4, 5});
+    CHECK(look_into(folder / name).leftovers.empty());
+  }
+  for (const char* const file : {"index.json", "rank-00000.safetensors", "rank-00001.safetensors"}) {
+    for (const char* const step : {"step-000002/", "step-000004/", "step-000005/"}) {
+      CHECK((read_file(folder / (std::string("between/") + step + file)) ==
+             read_file(folder / (std::string("beside/") + step + file))));
+    }
+  }
+}
+
+TEST_CASE("options that do not go together, and folders that cannot be, are refused in a line with status 2") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  const std::string file = folder.write("file", "text");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"--save-every", "2"}, "--save-every: says nothing without a folder"},
+      {{"--asynchronous-save"}, "--asynchronous-save: says nothing without a folder"},
+      {{"--keep", "2"}, "--keep: says nothing without a folder"},
+      {{"--resume", "latest"}, "--resume latest: says nothing without a folder"},
+      {{"--save", folder / "saved", "--save-every", "0"}, "--save-every"},
+      {{"--save", folder / "saved", "--emulate"}, "--save: there are no weights and no loss when compute is emulated"},
+      {{"--log", folder / "log", "--emulate"}, "--log: there are no weights and no loss"},
+      {{"--resume", folder / "saved", "--check"}, "--check: compares with a single device that trains from the first"},
+      {{"--resume", folder / "missing"}, "missing: has no checkpoint"},
+      {{"--resume", file}, "cannot be read as a folder of checkpoints"},
+      {{"--save", file + "/saved"}, "cannot be made"},
+      {{"--save", "/proc/saved"}, "cannot be made"},
+      {{"--log", folder / "missing/log"}, "cannot be written: its folder does not exist"},
+      {{"--log", plan}, "is read and would be written over"}};
+  for (const auto& [more, problem] : cases) {
+    std::vector<std::string> words{"run", plan, "--steps", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run_here(words);
+    CAPTURE(ended.err);
+    CHECK(ended.status == 2);
+    CHECK(ended.out.empty());
+    CHECK_THAT(ended.err, ContainsSubstring(problem));
+  }
+  CHECK_FALSE(fs::exists(folder / "saved"));
+}
+
+TEST_CASE("a log of steps goes on behind its checkpoint: later lines and a half one go") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "log.jsonl";
+  const auto line = [](std::int64_t step, double loss) {
+    return to_json_line(
+        {.step = step, .loss = loss, .learning_rate = 0.5, .sequences = 4 * step, .seconds = {2}, .tokens = 10});
+  };
+  CHECK(line(3, 1.5) ==
+        "{\"step\":3,\"loss\":1.5,\"learning_rate\":0.5,\"sequences\":12,\"step_s\":2.0,\"tokens_per_s\":5.0}\n");
+  CHECK_THAT(line(3, std::nan("")), ContainsSubstring("\"loss\":null"));
+  write_file(file, line(1, 5) + line(2, 4) + line(3, 3) + "{\"step\":4,\"lo");
+  {
+    StepLog log(file, 2);
+    log.add({.step = 3, .loss = 2.5, .learning_rate = 0.5, .sequences = 12, .seconds = {2}, .tokens = 10});
+    CHECK(read_file(file) == line(1, 5) + line(2, 4) + line(3, 2.5));
+  }
+  write_file(file, line(1, 5) + "text\n" + line(2, 4));
+  CHECK_THROWS_WITH(StepLog(file, 2), ContainsSubstring("log.jsonl:2: is no line of a log of steps"));
+  CHECK_NOTHROW(StepLog(file, 0));
+  CHECK(read_file(file).empty());
+}

@@ -1,0 +1,114 @@
+// Trainings that are killed: they go on from the last whole checkpoint, as if nothing had been.
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "exec/checkpoint/checkpoint_folder.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/running_program.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+// By step, as the log of steps has them; each step once, in their order.
+std::vector<double> logged_losses(const std::string& file) {
+  std::vector<double> losses;
+  std::istringstream lines(content(file));
+  for (std::string line; std::getline(lines, line);) {
+    const json parsed = json::parse(line);
+    losses.push_back(parsed.at("loss").get<double>());
+    CHECK(parsed.at("step") == losses.size());
+    CHECK(parsed.at("learning_rate") == 1e-3);
+  }
+  return losses;
+}
+
+std::vector<double> uninterrupted_losses(const TemporaryFolder& folder, const std::string& plan, std::int64_t steps) {
+  const Ended ended = run(folder, {"run", plan, "--steps", std::to_string(steps), "--log", folder / "whole.jsonl"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  return logged_losses(folder / "whole.jsonl");
+}
+
+}  // namespace
+
+TEST_CASE("a training of which a rank is killed resumes from its last checkpoint with the losses of one that was not") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.data = 2})));
+  const fs::path saved = folder / "saved";
+  std::vector<std::string> words{"run",    plan, "--save", saved.string(),       "--save-every", "2",
+                                 "--keep", "2",  "--log",  folder / "log.jsonl", "--resume",     "latest"};
+  const auto of_steps = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  Running killed(folder, of_steps({"--transport", "gloo", "--steps", "100000"}));
+  wait_until([&] { return !look_into(saved).steps.empty() && look_into(saved).steps.back() >= 6; });
+  const pid_t victim = killed.rank_process(1);
+  REQUIRE(victim != 0);
+  ::kill(victim, SIGKILL);
+  const Ended ended = killed.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("has no checkpoint yet: the training begins with its first step"));
+  const std::vector<std::int64_t> there = look_into(saved).steps;
+  REQUIRE_FALSE(there.empty());
+  CHECK(there.size() <= 3);  // the third while the first is removed
+  const std::int64_t steps = there.back() + 3;
+  const Ended resumed = run(folder, of_steps({"--steps", std::to_string(steps), "--json"}));
+  INFO(resumed.err);
+  REQUIRE(resumed.status == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("resumes " + (saved / checkpoint_name(there.back())).string()));
+  const json answer = json::parse(resumed.out);
+  CHECK(answer.at("first_step") == there.back());
+  CHECK(answer.at("loss").size() == 3);
+  CHECK(look_into(saved).steps.back() == steps);
+  CHECK(look_into(saved).steps.size() == 2);
+  CHECK(look_into(saved).leftovers.empty());
+  const std::vector<double> losses = logged_losses(folder / "log.jsonl");
+  CHECK(losses == uninterrupted_losses(folder, plan, steps));
+  CHECK(answer.at("loss").back() == losses.back());
+}
+
+TEST_CASE("a training that is killed while it saves takes the checkpoint before, and says what it removed") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  const fs::path saved = folder / "saved";
+  const std::vector<std::string> words{"run", plan, "--save", saved.string(), "--log", folder / "log.jsonl"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  Running killed(folder, with({"--save-every", "1", "--steps", "100000"}));
+  wait_until([&] { return look_into(saved).steps.size() >= 2; });
+  // Stopped first, so that it surely is in the middle of one.
+  wait_until([&] {
+    if (look_into(saved).leftovers.empty()) return false;
+    ::kill(killed.pid(), SIGSTOP);
+    wait_until(
+        [&] { return content("/proc/" + std::to_string(killed.pid()) + "/stat").find(") T ") != std::string::npos; });
+    if (!look_into(saved).leftovers.empty()) return true;
+    ::kill(killed.pid(), SIGCONT);
+    return false;
+  });
+  ::kill(killed.pid(), SIGKILL);
+  CHECK(killed.wait().status == 128 + SIGKILL);
+  const CheckpointFolder there = look_into(saved);
+  REQUIRE(there.leftovers.size() == 1);
+  const std::int64_t last = there.steps.back();
+  CHECK(there.leftovers.front() == checkpoint_name(last + 1) + ".partial");
+  const Ended resumed = run(folder, with({"--resume", "latest", "--steps", std::to_string(last + 2)}));
+  INFO(resumed.err);
+  REQUIRE(resumed.status == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("removed " + (saved / there.leftovers.front()).string()) &&
+                              ContainsSubstring("resumes " + (saved / checkpoint_name(last)).string()));
+  CHECK(look_into(saved).leftovers.empty());
+  CHECK(look_into(saved).steps.back() == last + 2);
+  CHECK(logged_losses(folder / "log.jsonl") == uninterrupted_losses(folder, plan, last + 2));
+}
