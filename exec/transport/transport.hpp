@@ -84,8 +84,7 @@ class Transport : public CountsGroups {
   [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
 
   // Element-wise sum over `group` (ascending ranks, this one among them), in place: the same bits on every rank. fp32
-  // only. Added as in exec/transport/collectives/sum.hpp; NCCL has an order of its own, ranks that share a device that
-  // of the group.
+  // only. Added as in exec/transport/collectives/sum.hpp; NCCL and ranks that share a device have orders of their own.
   virtual void all_reduce(std::span<const int> group, std::span<float> values, Clock::time_point deadline) = 0;
 
   // All ranks leave together.
