@@ -61,6 +61,7 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
     machine.devices = one_of<int>({2, 4, 8});
     machine.outside.bandwidth.value = {one_of<double>({1e8, 1e9, 2e10})};
     machine.device.memory.value = {std::int64_t{number(40, 400)} << 20};
+    scenario.training.gradient_clipping = number(0, 3) == 0 ? 1 : 0;
     return scenario;
   }
 
