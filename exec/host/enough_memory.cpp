@@ -112,7 +112,7 @@ Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<i
     Bytes beside_of_plan;
     for (const int rank : ranks) {
       const RankMemory& of = memory.at(static_cast<std::size_t>(lane_of(plan->layout, rank).pipeline_rank));
-      const Bytes own = states_held(of);
+      const Bytes own = of.parameter_bytes + of.gradient_bytes + of.optimizer_bytes;
       states += own;
       beside_of_plan += of.peak_bytes - own;
     }
