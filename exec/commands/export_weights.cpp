@@ -67,7 +67,7 @@ std::vector<NamedTensor> checkpoint_tensors(const Plan& plan, const NamedGradien
   std::map<std::string, NamedTensor> made;
   for (const Parameter& parameter : all_parameters(plan.model, std::nullopt)) {
     const std::vector<float>& values = values_of(weights, parameter.name);
-    for (const CheckpointPiece& piece : checkpoint_pieces(plan.model, parameter)) {
+    for (const TensorPiece& piece : checkpoint_pieces(plan.model, parameter)) {
       NamedTensor& tensor = made[piece.tensor];
       if (tensor.name.empty()) {
         tensor = {.name = piece.tensor, .shape = piece.shape, .values = std::vector<float>(elements_in(piece.shape))};

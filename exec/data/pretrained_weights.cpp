@@ -61,7 +61,7 @@ void require_same(const Model& plan, const Model& checkpoint, const fs::path& co
                    "plan with model: " + config.string());
 }
 
-CheckpointPiece own_piece(const Parameter& parameter) {
+TensorPiece own_piece(const Parameter& parameter) {
   return {.tensor = parameter.name,
           .shape = parameter.shape,
           .rows = 1,
@@ -79,7 +79,7 @@ struct Wanted {
 
 // Of each range what lies in the piece: elements [begin, end) counted in it, to where in the list.
 template <class Take>
-void for_each_part(const CheckpointPiece& piece, const Wanted& wanted, const Take& take) {
+void for_each_part(const TensorPiece& piece, const Wanted& wanted, const Take& take) {
   for (std::size_t i = 0; i < wanted.ranges.size(); ++i) {
     const IndexRange& range = wanted.ranges[i];
     const std::int64_t begin = std::max(range.begin, piece.first);
@@ -91,7 +91,7 @@ void for_each_part(const CheckpointPiece& piece, const Wanted& wanted, const Tak
 // Rows behind each other in a column of the file: of every column the rows between the first and the last that any
 // range wants are read at once.
 template <class Read>
-void take_transposed(const CheckpointPiece& piece, const Wanted& wanted, std::span<float> values, const Read& read) {
+void take_transposed(const TensorPiece& piece, const Wanted& wanted, std::span<float> values, const Read& read) {
   std::vector<float> run;
   for (std::int64_t column = 0; column < piece.columns; ++column) {
     const auto row_from = [&](std::int64_t element) {
@@ -117,7 +117,7 @@ void take_transposed(const CheckpointPiece& piece, const Wanted& wanted, std::sp
 }
 
 template <class Read>
-void take(const CheckpointPiece& piece, const Wanted& wanted, std::span<float> values, const Read& read) {
+void take(const TensorPiece& piece, const Wanted& wanted, std::span<float> values, const Read& read) {
   const bool in_order = piece.column_step == 1 && (piece.rows == 1 || piece.row_step == piece.columns);
   if (!in_order && piece.row_step != 1) {
     throw RunError("tensor " + piece.tensor, "lies in neither order of its elements");
@@ -202,16 +202,16 @@ std::string PretrainedWeights::name_here(const std::string& tensor) const {
   return tensor.starts_with(left_out_prefix_) ? tensor.substr(left_out_prefix_.size()) : tensor;
 }
 
-std::vector<CheckpointPiece> PretrainedWeights::pieces(const Parameter& parameter) const {
+std::vector<TensorPiece> PretrainedWeights::pieces(const Parameter& parameter) const {
   if (own_names_) return {own_piece(parameter)};
-  std::vector<CheckpointPiece> all = checkpoint_pieces(model_, parameter);
-  for (CheckpointPiece& piece : all) piece.tensor = name_here(piece.tensor);
+  std::vector<TensorPiece> all = checkpoint_pieces(model_, parameter);
+  for (TensorPiece& piece : all) piece.tensor = name_here(piece.tensor);
   return all;
 }
 
 void PretrainedWeights::require_all_there(const std::vector<Parameter>& parameters) const {
   for (const Parameter& parameter : parameters) {
-    for (const CheckpointPiece& piece : pieces(parameter)) {
+    for (const TensorPiece& piece : pieces(parameter)) {
       const auto found = tensors_.find(piece.tensor);
       if (found == tensors_.end()) {
         throw InputError(
@@ -232,7 +232,7 @@ void PretrainedWeights::require_all_there(const std::vector<Parameter>& paramete
 void PretrainedWeights::require_no_others(const std::vector<Parameter>& parameters) const {
   std::set<std::string> known;
   for (const Parameter& parameter : parameters) {
-    for (const CheckpointPiece& piece : pieces(parameter)) known.insert(piece.tensor);
+    for (const TensorPiece& piece : pieces(parameter)) known.insert(piece.tensor);
   }
   for (const auto& [name, place] : tensors_) {
     if (known.contains(name) || (!own_names_ && is_beside_parameters(model_, name))) continue;
@@ -254,7 +254,7 @@ void PretrainedWeights::read(const Parameter& parameter, std::span<const IndexRa
     throw RunError("parameter " + parameter.name,
                    "room for " + std::to_string(values.size()) + " values of " + std::to_string(count));
   }
-  for (const CheckpointPiece& piece : pieces(parameter)) {
+  for (const TensorPiece& piece : pieces(parameter)) {
     const Place& place = tensors_.at(piece.tensor);
     take(piece, wanted, values,
          [&](std::int64_t first, std::span<float> out) { place.file->read(*place.tensor, first, out); });

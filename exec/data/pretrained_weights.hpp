@@ -48,7 +48,7 @@ class PretrainedWeights {
   void open(const std::filesystem::path& path);
   void open_index(const std::filesystem::path& path);
   void add(const std::filesystem::path& path);
-  [[nodiscard]] std::vector<CheckpointPiece> pieces(const Parameter& parameter) const;
+  [[nodiscard]] std::vector<TensorPiece> pieces(const Parameter& parameter) const;
   void require_all_there(const std::vector<Parameter>& parameters) const;
   void require_no_others(const std::vector<Parameter>& parameters) const;
   [[nodiscard]] std::string name_here(const std::string& tensor) const;

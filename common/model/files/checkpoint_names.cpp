@@ -189,7 +189,7 @@ std::string module_of(const FamilyNames& names, const TensorPlace& place, const 
   return prefix + (of.layer.empty() ? "" : names.layers + of.layer + ".") + with_number(place.name, expert);
 }
 
-CheckpointPiece matrix_piece(const TensorPlace& place, bool transposed, std::int64_t rows, std::int64_t columns) {
+TensorPiece matrix_piece(const TensorPlace& place, bool transposed, std::int64_t rows, std::int64_t columns) {
   const std::int64_t all = place.parts * rows;
   if (transposed) {
     return {.shape = {columns, all},
@@ -206,7 +206,7 @@ CheckpointPiece matrix_piece(const TensorPlace& place, bool transposed, std::int
           .row_step = columns};
 }
 
-CheckpointPiece vector_piece(const TensorPlace& place, std::int64_t size) {
+TensorPiece vector_piece(const TensorPlace& place, std::int64_t size) {
   return {.shape = {place.parts * size}, .rows = size, .offset = place.part * size};
 }
 
@@ -229,7 +229,7 @@ const std::vector<std::string>& checkpoint_families() {
   return all;
 }
 
-std::vector<CheckpointPiece> checkpoint_pieces(const Model& model, const Parameter& parameter) {
+std::vector<TensorPiece> checkpoint_pieces(const Model& model, const Parameter& parameter) {
   const FamilyNames& names = names_of(model);
   const NameParts of = parts_of(parameter.name);
   const auto found = names.places.find(of.owner);
@@ -244,10 +244,9 @@ std::vector<CheckpointPiece> checkpoint_pieces(const Model& model, const Paramet
   const std::int64_t experts = shape.size() == 3 ? shape[0] : 1;
   // Conv1D alone is transposed: neither tables of embeddings nor an untied head.
   const bool transposed = names.transposed && is_matmul(parameter.role) && !of.layer.empty();
-  std::vector<CheckpointPiece> pieces;
+  std::vector<TensorPiece> pieces;
   for (std::int64_t expert = 0; expert < experts; ++expert) {
-    CheckpointPiece piece =
-        shape.size() == 1 ? vector_piece(place, rows) : matrix_piece(place, transposed, rows, columns);
+    TensorPiece piece = shape.size() == 1 ? vector_piece(place, rows) : matrix_piece(place, transposed, rows, columns);
     piece.tensor = module_of(names, place, of, expert) + of.ending;
     piece.first = expert * rows * columns;
     if (model.vision) {

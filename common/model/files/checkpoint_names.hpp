@@ -14,7 +14,7 @@ namespace plumb {
 
 // `rows` · `columns` elements of a parameter from its element `first` on, row by row, in one tensor: element (row,
 // column) is the tensor's element offset + row · row_step + column · column_step, both counted in the order of memory.
-struct CheckpointPiece {
+struct TensorPiece {
   std::string tensor = {};
   std::vector<std::int64_t> shape = {};  // of the whole tensor
   std::int64_t first = 0;
@@ -23,7 +23,7 @@ struct CheckpointPiece {
   std::int64_t offset = 0;
   std::int64_t row_step = 1;
   std::int64_t column_step = 1;
-  bool operator==(const CheckpointPiece&) const = default;
+  bool operator==(const TensorPiece&) const = default;
 };
 
 // Values of `model_type` whose names are known, ascending. They are those of transformers' modules (each family's
@@ -33,7 +33,7 @@ struct CheckpointPiece {
 
 // Pieces that make up the parameter, in its order. Throws InputError where the model was read from no config.json, or
 // from one of a family that is not among checkpoint_families, and RunError for a parameter that the family has not.
-[[nodiscard]] std::vector<CheckpointPiece> checkpoint_pieces(const Model& model, const Parameter& parameter);
+[[nodiscard]] std::vector<TensorPiece> checkpoint_pieces(const Model& model, const Parameter& parameter);
 
 // What stands before all names but the head's: a checkpoint of the model without a head leaves it out.
 [[nodiscard]] std::string checkpoint_prefix(const Model& model);

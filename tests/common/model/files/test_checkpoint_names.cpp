@@ -66,7 +66,7 @@ std::map<std::string, std::vector<int>> times_named(const Model& model) {
   std::map<std::string, std::vector<int>> named;
   for (const Parameter& parameter : parameters_of(model)) {
     std::int64_t next = 0;
-    for (const CheckpointPiece& piece : checkpoint_pieces(model, parameter)) {
+    for (const TensorPiece& piece : checkpoint_pieces(model, parameter)) {
       REQUIRE(piece.first == next);
       next += piece.rows * piece.columns;
       std::vector<int>& elements_of = named[piece.tensor];
@@ -116,7 +116,7 @@ TEST_CASE("names and shapes are those that transformers has written") {
     const Model model = read_config_json(fs::path(checkpoints + name + "/config.json"));
     Shapes expected;
     for (const Parameter& parameter : parameters_of(model)) {
-      for (const CheckpointPiece& piece : checkpoint_pieces(model, parameter)) {
+      for (const TensorPiece& piece : checkpoint_pieces(model, parameter)) {
         const auto [there, is_new] = expected.emplace(piece.tensor, piece.shape);
         CHECK((is_new || there->second == piece.shape));
       }
@@ -147,16 +147,16 @@ TEST_CASE("every element of every tensor belongs to one parameter") {
 TEST_CASE("GPT-2's q, k and v are columns of one transposed matrix") {
   const Model model = released("gpt2");
   const std::int64_t hidden = model.hidden;
-  const std::vector<CheckpointPiece> key =
+  const std::vector<TensorPiece> key =
       checkpoint_pieces(model, {.name = "layers.7.attention.k.weight", .shape = {hidden, hidden}});
-  CHECK(key == std::vector<CheckpointPiece>{{.tensor = "transformer.h.7.attn.c_attn.weight",
-                                             .shape = {hidden, 3 * hidden},
-                                             .rows = hidden,
-                                             .columns = hidden,
-                                             .offset = hidden,
-                                             .row_step = 1,
-                                             .column_step = 3 * hidden}});
-  const std::vector<CheckpointPiece> bias =
+  CHECK(key == std::vector<TensorPiece>{{.tensor = "transformer.h.7.attn.c_attn.weight",
+                                         .shape = {hidden, 3 * hidden},
+                                         .rows = hidden,
+                                         .columns = hidden,
+                                         .offset = hidden,
+                                         .row_step = 1,
+                                         .column_step = 3 * hidden}});
+  const std::vector<TensorPiece> bias =
       checkpoint_pieces(model, {.name = "layers.7.attention.v.bias", .shape = {hidden}, .role = ParameterRole::vector});
   REQUIRE(bias.size() == 1);
   CHECK(bias[0].tensor == "transformer.h.7.attn.c_attn.bias");

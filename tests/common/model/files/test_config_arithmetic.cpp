@@ -14,9 +14,9 @@ using nlohmann::json;
 
 namespace {
 
-const json llama = {{"model_type", "llama"},    {"hidden_act", "silu"},          {"vocab_size", 100},
-                    {"hidden_size", 64},        {"intermediate_size", 96},       {"num_hidden_layers", 2},
-                    {"num_attention_heads", 4}, {"max_position_embeddings", 128}};
+const json small_llama = {{"model_type", "llama"},    {"hidden_act", "silu"},          {"vocab_size", 100},
+                          {"hidden_size", 64},        {"intermediate_size", 96},       {"num_hidden_layers", 2},
+                          {"num_attention_heads", 4}, {"max_position_embeddings", 128}};
 
 json with(json config, const json& more) {
   config.update(more);
@@ -27,7 +27,7 @@ Arithmetic arithmetic(const json& config) {
   return read_config_json(YamlValue::parse(config.dump(1), "config.json")).arithmetic;
 }
 
-std::string error_of(const json& config) {
+std::string reading_error(const json& config) {
   try {
     (void)arithmetic(config);
   } catch (const InputError& error) {
@@ -49,15 +49,16 @@ std::string refusal(const json& config) {
 }  // namespace
 
 TEST_CASE("the usual numbers are none, others are as written") {
-  CHECK(arithmetic(llama) == Arithmetic{});
-  CHECK(arithmetic(with(llama, {{"rms_norm_eps", 1e-6}, {"rope_theta", 10000.0}})) == Arithmetic{});
-  CHECK(arithmetic(with(llama, {{"rms_norm_eps", 1e-5}, {"rope_theta", 500000}})) ==
+  CHECK(arithmetic(small_llama) == Arithmetic{});
+  CHECK(arithmetic(with(small_llama, {{"rms_norm_eps", 1e-6}, {"rope_theta", 10000.0}})) == Arithmetic{});
+  CHECK(arithmetic(with(small_llama, {{"rms_norm_eps", 1e-5}, {"rope_theta", 500000}})) ==
         Arithmetic{.norm_epsilon = 1e-5, .rope_theta = 500000});
   const json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 100}, {"n_embd", 64},  {"n_layer", 2},
                      {"n_head", 4},          {"n_positions", 16}, {"n_inner", 32}, {"layer_norm_epsilon", 1e-5}};
   CHECK(arithmetic(gpt2) == Arithmetic{});
   CHECK(arithmetic(with(gpt2, {{"layer_norm_epsilon", 1e-6}})).norm_epsilon == 1e-6);
-  const json experts = with(llama, {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}});
+  const json experts =
+      with(small_llama, {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}});
   CHECK_FALSE(arithmetic(with(experts, {{"norm_topk_prob", true}})).raw_expert_shares);
   CHECK(arithmetic(with(experts, {{"norm_topk_prob", false}})).raw_expert_shares);
 }
@@ -71,33 +72,33 @@ TEST_CASE("rotary positions in the words of transformers 4 and 5") {
                       {"low_freq_factor", 1.0},
                       {"high_freq_factor", 4.0},
                       {"original_max_position_embeddings", 8192}};
-  CHECK(arithmetic(with(llama, {{"rope_theta", 500000.0}, {"rope_scaling", bands}})) == expected);
-  CHECK(arithmetic(with(llama, {{"rope_parameters", with(bands, {{"rope_theta", 500000.0}})}})) == expected);
-  CHECK(arithmetic(with(llama, {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}})).rope_scaling ==
+  CHECK(arithmetic(with(small_llama, {{"rope_theta", 500000.0}, {"rope_scaling", bands}})) == expected);
+  CHECK(arithmetic(with(small_llama, {{"rope_parameters", with(bands, {{"rope_theta", 500000.0}})}})) == expected);
+  CHECK(arithmetic(with(small_llama, {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}})).rope_scaling ==
         RopeScaling{.factor = 2});
-  CHECK(arithmetic(with(llama, {{"rope_scaling", nullptr}})) == Arithmetic{});
-  CHECK(arithmetic(with(llama, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}})) == Arithmetic{});
+  CHECK(arithmetic(with(small_llama, {{"rope_scaling", nullptr}})) == Arithmetic{});
+  CHECK(arithmetic(with(small_llama, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}})) == Arithmetic{});
   json gap = bands;
   gap.erase("low_freq_factor");
-  CHECK_THAT(error_of(with(llama, {{"rope_scaling", gap}})), ContainsSubstring("low_freq_factor"));
-  CHECK_THAT(error_of(with(llama, {{"rope_scaling", with(bands, {{"high_freq_factor", 1.0}})}})),
+  CHECK_THAT(reading_error(with(small_llama, {{"rope_scaling", gap}})), ContainsSubstring("low_freq_factor"));
+  CHECK_THAT(reading_error(with(small_llama, {{"rope_scaling", with(bands, {{"high_freq_factor", 1.0}})}})),
              ContainsSubstring("must be above low_freq_factor"));
-  CHECK_THAT(error_of(with(llama, {{"rms_norm_eps", -1}})), ContainsSubstring("rms_norm_eps"));
-  CHECK_THAT(error_of(with(llama, {{"rope_theta", 0}})), ContainsSubstring("rope_theta"));
+  CHECK_THAT(reading_error(with(small_llama, {{"rms_norm_eps", -1}})), ContainsSubstring("rms_norm_eps"));
+  CHECK_THAT(reading_error(with(small_llama, {{"rope_theta", 0}})), ContainsSubstring("rope_theta"));
 }
 
 TEST_CASE("a plan has them, and a plan without them is as before") {
   const auto written = [](const json& config) {
     return to_json(read_config_json(YamlValue::parse(config.dump(1), "config.json")));
   };
-  const Json usual = written(llama);
+  const Json usual = written(small_llama);
   for (const char* const key : {"norm_epsilon", "rope_theta", "rope_scaling", "raw_expert_shares", "hugging_face"}) {
     CHECK_FALSE(usual.contains(key));
   }
   const json unusual =
-      with(llama, {{"rms_norm_eps", 1e-5},
-                   {"norm_topk_prob", false},
-                   {"rope_parameters", {{"rope_type", "linear"}, {"factor", 1.5}, {"rope_theta", 300.5}}}});
+      with(small_llama, {{"rms_norm_eps", 1e-5},
+                         {"norm_topk_prob", false},
+                         {"rope_parameters", {{"rope_type", "linear"}, {"factor", 1.5}, {"rope_theta", 300.5}}}});
   Json made = written(unusual);
   const Model model = model_from_json(JsonValue(made, "plan.json"));
   CHECK(model == read_config_json(YamlValue::parse(unusual.dump(1), "config.json")));
@@ -110,16 +111,16 @@ TEST_CASE("a profile holds for every arithmetic of its shapes") {
   const auto read = [](const json& config) {
     return read_config_json(YamlValue::parse(config.dump(1), "config.json"));
   };
-  Model other = read(with(llama, {{"rms_norm_eps", 1e-5}, {"rope_theta", 500000}}));
+  Model other = read(with(small_llama, {{"rms_norm_eps", 1e-5}, {"rope_theta", 500000}}));
   other.hugging_face = HuggingFaceConfig{.model_type = "llama", .text = "{}"};
-  CHECK(model_digest(other) == model_digest(read(llama)));
-  CHECK(model_digest(read(with(llama, {{"intermediate_size", 97}}))) != model_digest(read(llama)));
+  CHECK(model_digest(other) == model_digest(read(small_llama)));
+  CHECK(model_digest(read(with(small_llama, {{"intermediate_size", 97}}))) != model_digest(read(small_llama)));
 }
 
 TEST_CASE("what is not computed as transformers does is refused by its field") {
-  const json whole = with(llama, {{"rms_norm_eps", 1e-5}});
+  const json whole = with(small_llama, {{"rms_norm_eps", 1e-5}});
   CHECK(refusal(whole) == "no error");
-  CHECK_THAT(refusal(llama), ContainsSubstring("'rms_norm_eps' or 'norm_eps' is missing"));
+  CHECK_THAT(refusal(small_llama), ContainsSubstring("'rms_norm_eps' or 'norm_eps' is missing"));
   CHECK_THAT(refusal(with(whole, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}})),
              ContainsSubstring("positions of the type 'yarn' are not computed"));
   CHECK_THAT(refusal(with(whole, {{"quantization_config", {{"bits", 4}}}})),
