@@ -16,7 +16,7 @@ using namespace plumb::testing;
 
 namespace {
 
-constexpr Tokens microbatch{.sequences = 4, .sequence = 64};
+constexpr Tokens four_sequences{.sequences = 4, .sequence = 64};
 
 std::vector<Operation> operations_of(const Model& model, std::size_t block) {
   const OperationContext context{.sequence = 64};
@@ -52,7 +52,7 @@ TEST_CASE("every operation has a site of its name and kind", "[placement]") {
     for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
       if (is_repeated(model, block)) continue;
       std::map<std::string, OperationKind> sites;
-      for (const Site& site : block_sites(model, block, microbatch)) {
+      for (const Site& site : block_sites(model, block, four_sequences)) {
         INFO(model.name << " " << block << " " << site.name);
         CHECK(sites.emplace(site.name, site.kind).second);
       }
@@ -70,7 +70,7 @@ TEST_CASE("the weights of a block's sites are its parameters, and as large", "[p
     for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
       if (is_repeated(model, block)) continue;
       std::map<std::string, std::int64_t> weights;
-      for (const Site& site : block_sites(model, block, microbatch)) {
+      for (const Site& site : block_sites(model, block, four_sequences)) {
         for (const NamedShape& weight : site.weights) {
           if (!is_borrowed(model, weight.name)) weights[weight.name] = elements(weight.shape);
         }
@@ -92,7 +92,7 @@ TEST_CASE("what a site reads has been made before, or comes into the block", "[p
       if (is_repeated(model, block)) continue;
       std::set<std::string> made;
       std::set<std::string> read;
-      const std::vector<Site> sites = block_sites(model, block, microbatch);
+      const std::vector<Site> sites = block_sites(model, block, four_sequences);
       for (const Site& site : sites) {
         for (const SiteInput& input : site.inputs) {
           INFO(model.name << ", block " << block << ", " << site.name << " reads " << input.value.name);
@@ -120,7 +120,7 @@ TEST_CASE("every layout places every model whose shapes it divides, without a mo
       for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
         if (model.vision && block > model.layers.size()) continue;  // 1000 classes
         if (is_repeated(model, block)) continue;
-        const std::vector<Site> sites = block_sites(model, block, microbatch);
+        const std::vector<Site> sites = block_sites(model, block, four_sequences);
         INFO(model.name << ", block " << block);
         if (has_place(tensor, model, block)) {
           CHECK_NOTHROW(place_block(mesh, layout_table(mesh, tensor, sites), sites));
