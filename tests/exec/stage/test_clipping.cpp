@@ -29,7 +29,7 @@ Plan clipped(const Wanted& wanted, double limit = far_below) {
   return plan;
 }
 
-Clipped train(const Plan& plan, int steps, const TransportKind& kind = transport_kinds().front()) {
+Clipped train_clipped(const Plan& plan, int steps, const TransportKind& kind = transport_kinds().front()) {
   const PreparedPlan prepared{plan, lowered_schedule(plan)};
   SessionOptions options = test::checked_steps(kind, steps);
   options.gathers_weights = true;
@@ -62,10 +62,10 @@ CheckResult checked(const Plan& plan, const Clipped& run) {
 
 TEST_CASE("a longer gradient is scaled down to the limit, a shorter one stays as it is") {
   const Wanted wanted{.model = test::gpt2(2, true), .schedule = "zb-h1", .ranks = 2, .microbatches = 2};
-  const Clipped never = train(clipped(wanted, 0), 1);
+  const Clipped never = train_clipped(clipped(wanted, 0), 1);
   const double norm = norm_of(never.logs.checked.gradients);
   REQUIRE(norm > far_below);
-  const Clipped longer = train(clipped(wanted), 1);
+  const Clipped longer = train_clipped(clipped(wanted), 1);
   CHECK(longer.norms.front() == Approx(norm).epsilon(1e-12));
   const float scale = static_cast<float>(far_below / (norm + 1e-6));
   for (const auto& [name, values] : never.logs.checked.gradients) {
@@ -73,7 +73,7 @@ TEST_CASE("a longer gradient is scaled down to the limit, a shorter one stays as
     REQUIRE(scaled.size() == values.size());
     for (std::size_t i = 0; i < values.size(); ++i) REQUIRE(scaled[i] == values[i] * scale);
   }
-  const Clipped shorter = train(clipped(wanted, 2 * norm), 1);
+  const Clipped shorter = train_clipped(clipped(wanted, 2 * norm), 1);
   CHECK(shorter.norms == longer.norms);
   CHECK(shorter.logs.checked.gradients == never.logs.checked.gradients);
   CHECK(norm_of(longer.logs.checked.gradients) == Approx(far_below).epsilon(1e-4));
@@ -86,20 +86,21 @@ TEST_CASE("clipped pipelines train with the bits of one device") {
                              .ranks = 2,
                              .chunks = schedule == "interleaved-1f1b" ? 2 : 1});
   CAPTURE(schedule);
-  const Clipped run = train(plan, 3);
+  const Clipped run = train_clipped(plan, 3);
   const CheckResult result = checked(plan, run);
   INFO(result.problem);
   CHECK(result.bitwise_equal);
-  CHECK(run.losses[2] !=
-        train(clipped({.model = test::gpt2(4, true), .schedule = schedule, .ranks = 2, .chunks = plan.schedule.chunks},
-                      0),
-              3)
-            .losses[2]);
+  CHECK(
+      run.losses[2] !=
+      train_clipped(
+          clipped({.model = test::gpt2(4, true), .schedule = schedule, .ranks = 2, .chunks = plan.schedule.chunks}, 0),
+          3)
+          .losses[2]);
 }
 
 TEST_CASE("clipping has the same bits however data-parallel ranks share out states, gradients and weights") {
   const Plan plain = clipped({.model = test::gpt2(2, true), .ranks = 2, .microbatches = 2, .data = 4});
-  const Clipped alike = train(plain, 3);
+  const Clipped alike = train_clipped(plain, 3);
   CHECK(checked(plain, alike).passed);
   for (const Sharding sharding : {Sharding::zero1, Sharding::fsdp, Sharding::hsdp}) {
     Plan plan = plain;
@@ -107,14 +108,14 @@ TEST_CASE("clipping has the same bits however data-parallel ranks share out stat
     if (sharding == Sharding::hsdp) plan.layout.data.shard = plan.layout.data.replicate = 2;
     plan.layout.data.reshard_after_forward = sharding == Sharding::hsdp;
     INFO(describe(plan.layout));
-    const Clipped run = train(plan, 3);
+    const Clipped run = train_clipped(plan, 3);
     CHECK(run.norms == alike.norms);
     CHECK(run.losses == alike.losses);
     CHECK(run.logs.weights == alike.logs.weights);
     // What ranks tell each other of the norm is no payload.
     plan.training.gradient_clipping = 0;
     CHECK(run.logs.ranks.front()[0].steps[0].received_bytes ==
-          train(plan, 1).logs.ranks.front()[0].steps[0].received_bytes);
+          train_clipped(plan, 1).logs.ranks.front()[0].steps[0].received_bytes);
   }
 }
 
@@ -123,26 +124,26 @@ TEST_CASE("clipping has the same bits however data-parallel ranks share out stat
 TEST_CASE("what ranks of a tensor group hold alike counts once") {
   for (const Model& model : {test::gpt2(2, true), test::llama(2)}) {
     Wanted wanted{.model = model, .microbatches = 2};
-    const double norm = train(clipped(wanted), 1).norms.front();
+    const double norm = train_clipped(clipped(wanted), 1).norms.front();
     wanted.ranks = 2;
     wanted.tensor = 2;
     for (const bool sequence_parallel : {false, true}) {
       wanted.sequence_parallel = sequence_parallel;
       const Plan plan = clipped(wanted);
       INFO(plan.name << (sequence_parallel ? ", sequence-parallel" : ""));
-      const Clipped run = train(plan, 2);
+      const Clipped run = train_clipped(plan, 2);
       CHECK(run.norms.front() == Approx(norm).epsilon(1e-5));
       CHECK(checked(plan, run).passed);
     }
   }
   Model one_head = test::llama(1);
   std::get<SoftmaxAttention>(one_head.layers.front().mixer).kv_heads = 1;
-  const double norm = train(clipped({.model = one_head, .microbatches = 2}), 1).norms.front();
-  const Clipped run = train(clipped({.model = one_head, .microbatches = 2, .tensor = 2}), 1);
+  const double norm = train_clipped(clipped({.model = one_head, .microbatches = 2}), 1).norms.front();
+  const Clipped run = train_clipped(clipped({.model = one_head, .microbatches = 2, .tensor = 2}), 1);
   CHECK(run.norms.front() == Approx(norm).epsilon(1e-5));
 }
 
 TEST_CASE("processes' messages carry the same norm") {
   const Plan plan = clipped({.model = test::llama(2), .ranks = 2, .microbatches = 2, .data = 2});
-  CHECK(train(plan, 2, transport_kinds().back()).norms == train(plan, 2).norms);
+  CHECK(train_clipped(plan, 2, transport_kinds().back()).norms == train_clipped(plan, 2).norms);
 }

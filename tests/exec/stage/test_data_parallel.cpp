@@ -36,7 +36,7 @@ void require_passed(const Plan& plan, const test::TrainingRun& run) {
   require_equal_copies(run.weights);
 }
 
-struct Shape {
+struct MeshDegrees {
   const char* schedule;
   int ranks;
   int data;
@@ -44,10 +44,11 @@ struct Shape {
 };
 // One rank works off one microbatch after the other: two say what more would. Of two ranks the shapes of two
 // microbatches are held against the same device as one rank's; longer ones are those of the cases below.
-constexpr std::array shapes{Shape{"1f1b", 1, 2, 2}, Shape{"zb-h1", 1, 2, 2}, Shape{"1f1b", 1, 4, 2},
-                            Shape{"1f1b", 2, 2, 2}, Shape{"zb-h1", 2, 2, 2}, Shape{"interleaved-1f1b", 2, 2}};
+constexpr std::array shapes{MeshDegrees{"1f1b", 1, 2, 2},  MeshDegrees{"zb-h1", 1, 2, 2},
+                            MeshDegrees{"1f1b", 1, 4, 2},  MeshDegrees{"1f1b", 2, 2, 2},
+                            MeshDegrees{"zb-h1", 2, 2, 2}, MeshDegrees{"interleaved-1f1b", 2, 2}};
 
-Plan plan_of(const Model& model, const Shape& shape, ElementType precision) {
+Plan plan_of(const Model& model, const MeshDegrees& shape, ElementType precision) {
   return test::training_plan({.model = model,
                               .schedule = shape.schedule,
                               .ranks = shape.ranks,
@@ -61,7 +62,7 @@ Plan plan_of(const Model& model, const Shape& shape, ElementType precision) {
 
 TEST_CASE("data-parallel pipelines train like one device, in both precisions, over both transports") {
   const test::Family family = GENERATE(from_range(test::families));
-  for (const Shape& shape : shapes) {
+  for (const MeshDegrees& shape : shapes) {
     for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
       const Plan plan = plan_of(family(test::fewest_layers(shape.schedule)), shape, precision);
       INFO(plan.name << ", " << describe(plan.layout));

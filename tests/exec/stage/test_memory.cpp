@@ -17,7 +17,7 @@ namespace {
 
 constexpr int first = 901;  // ranks that no other test uses
 constexpr int second = 902;
-constexpr std::int64_t size = 1 << 20;
+constexpr std::int64_t mebibyte = 1 << 20;
 
 void on_rank(int rank, const std::function<void()>& work) {
   std::thread([&] {
@@ -30,19 +30,19 @@ void on_rank(int rank, const std::function<void()>& work) {
 
 TEST_CASE("A buffer counts for its rank until it is handed over, then for the other") {
   at::Tensor tensor;
-  on_rank(first, [&] { tensor = at::empty({size}, at::kByte); });
-  CHECK(current_memory(first).value == size);
+  on_rank(first, [&] { tensor = at::empty({mebibyte}, at::kByte); });
+  CHECK(current_memory(first).value == mebibyte);
   CHECK(current_memory(second).value == 0);
   move_memory(static_cast<const std::byte*>(tensor.const_data_ptr()), second);
   CHECK(current_memory(first).value == 0);
-  CHECK(current_memory(second).value == size);
-  CHECK(peak_memory(first).value == size);
+  CHECK(current_memory(second).value == mebibyte);
+  CHECK(peak_memory(first).value == mebibyte);
   reset_peak_memory(first);
   CHECK(peak_memory(first).value == 0);
   on_rank(first, [&] { tensor.reset(); });  // freed on the thread of the rank that no longer has it
   CHECK(current_memory(first).value == 0);
   CHECK(current_memory(second).value == 0);
-  CHECK(peak_memory(second).value == size);
+  CHECK(peak_memory(second).value == mebibyte);
   reset_peak_memory(second);
 }
 
@@ -50,24 +50,24 @@ TEST_CASE("The peak is the worst moment since the last reset") {
   on_rank(first, [&] {
     reset_peak_memory(first);
     {
-      const at::Tensor a = at::empty({size}, at::kByte);
-      const at::Tensor b = at::empty({2 * size}, at::kByte);
+      const at::Tensor a = at::empty({mebibyte}, at::kByte);
+      const at::Tensor b = at::empty({2 * mebibyte}, at::kByte);
     }
-    const at::Tensor c = at::empty({size}, at::kByte);
-    CHECK(peak_memory(first).value == 3 * size);
+    const at::Tensor c = at::empty({mebibyte}, at::kByte);
+    CHECK(peak_memory(first).value == 3 * mebibyte);
     reset_peak_memory(first);
-    CHECK(peak_memory(first).value == size);
+    CHECK(peak_memory(first).value == mebibyte);
   });
   CHECK(current_memory(first).value == 0);
 }
 
 TEST_CASE("Buffers of receives count, foreign pointers do not") {
   on_rank(first, [&] {
-    Payload payload = allocate_payload(static_cast<std::size_t>(size));
-    CHECK(payload.size == static_cast<std::size_t>(size));
-    CHECK(current_memory(first).value == size);
+    Payload payload = allocate_payload(static_cast<std::size_t>(mebibyte));
+    CHECK(payload.size == static_cast<std::size_t>(mebibyte));
+    CHECK(current_memory(first).value == mebibyte);
     memory_moved(payload.data + 1, second);
-    CHECK(current_memory(first).value == size);
+    CHECK(current_memory(first).value == mebibyte);
     payload = {};
     CHECK(current_memory(first).value == 0);
   });
