@@ -176,20 +176,20 @@ class GraphBuilder {
     edges_.reserve(2 * graph_.nodes.size());
     std::int32_t position = 0;
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
-      NodeId previous = no_node;       // that occupied the rank
-      NodeId reduction = no_node;      // that the rank's next optimizer step waits for
-      NodeId gathering = no_node;      // of weights, the last, that nothing behind it has waited for
-      std::vector<NodeId> reductions;  // all of them
+      NodeId previous = no_node;   // that occupied the rank
+      NodeId reduction = no_node;  // that the rank's next optimizer step waits for
+      NodeId gathering = no_node;  // of weights, the last, that nothing behind it has waited for
       for (const Action& action : schedule_.actions[rank]) {
         const NodeId node = node_at_[static_cast<std::size_t>(position++)];
         if (is_reduction(action.kind)) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");
           if (previous != no_node) add_edge(previous, node);
+          // Before a CLIP reductions follow each other; else STEP stands between them.
+          if (clip_ != no_node && reduction != no_node) add_edge(reduction, node);
           reduction = node;
-          reductions.push_back(node);
         } else if (action.kind == ActionKind::clip_gradients) {
           if (previous != no_node) add_edge(previous, node);
-          for (const NodeId each : reductions) add_edge(each, node);
+          if (reduction != no_node) add_edge(reduction, node);
           reduction = node;
         } else if (action.kind == ActionKind::unshard) {
           if (previous != no_node) add_edge(previous, node);

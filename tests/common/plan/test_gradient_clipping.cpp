@@ -67,30 +67,31 @@ TEST_CASE("every rank clips once, behind its reductions and before its steps") {
   }
 }
 
-// The longest path by hand: the last gradient of all ranks, the norm, the longest of the ranks' steps.
+// The longest path by hand: the last gradient of all ranks and their reductions, one after the other, the norm, the
+// longest of the ranks' steps.
 TEST_CASE("no rank steps before the last gradient of all, and all know the norm at once") {
-  const auto is_before = [](ActionKind kind) {
-    return kind != ActionKind::optimizer_step && kind != ActionKind::clip_gradients;
-  };
   for (const std::string schedule : {"1f1b", "zb-h1", "{name: interleaved-1f1b, chunks: 2}"}) {
     for (const int data : {1, 2}) {
       CAPTURE(schedule, data);
       const Plan plan = plan_of(clipped(schedule, 4, data));
-      const Timeline clips = predict_by_path(plan);
-      const Timeline never = predict_by_path(without_clipping(plan));
+      const Timeline timeline = predict_by_path(plan);
+      const StepTimeline& step = timeline.steps.front();
+      const std::map<int, Seconds> computed = last_ends(step, is_compute);
       Seconds last;
-      for (const auto& [rank, end] : last_ends(never.steps.front(), is_before)) last = std::max(last, end);
       Seconds longest;
       for (int rank = 0; rank < 4; ++rank) {
         Seconds steps;
+        Seconds reductions;
         for (const int stage : stages_of_rank(plan.schedule, rank)) {
-          steps += plan.costs.stages[static_cast<std::size_t>(stage)].optimizer;
+          const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+          steps += cost.optimizer;
+          reductions += cost.gradient_reduction;
         }
+        last = std::max(last, computed.at(rank) + reductions);
         longest = std::max(longest, steps);
       }
-      CHECK(clips.steps.front().duration.value ==
-            Approx((last + plan.costs.gradient_clipping + longest).value).epsilon(1e-12));
-      const auto ends = last_ends(clips.steps.front(), [](ActionKind k) { return k == ActionKind::clip_gradients; });
+      CHECK(step.duration.value == Approx((last + plan.costs.gradient_clipping + longest).value).epsilon(1e-12));
+      const auto ends = last_ends(step, [](ActionKind kind) { return kind == ActionKind::clip_gradients; });
       REQUIRE(ends.size() == 4);
       for (const auto& [rank, end] : ends) {
         CHECK(end.value == Approx((last + plan.costs.gradient_clipping).value).epsilon(1e-12));
