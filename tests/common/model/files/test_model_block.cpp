@@ -150,8 +150,10 @@ TEST_CASE("the models that plumb ships equal the released configurations") {
   for (const std::string name :
        {"gpt2", "gpt-j-6b", "llama-3-8b", "mixtral-8x7b", "qwen3-next-80b-a3b", "deepseek-v3", "vit-b-16"}) {
     INFO(name);
-    CHECK(read_model(source / "scenarios/models" / (name + ".yaml")) ==
-          read_model(source / "tests/data/models" / (name + ".config.json")));
+    Model released = read_model(source / "tests/data/models" / (name + ".config.json"));
+    CHECK(released.hugging_face);
+    released.hugging_face.reset();  // which a block has none of
+    CHECK(read_model(source / "scenarios/models" / (name + ".yaml")) == released);
   }
 }
 
