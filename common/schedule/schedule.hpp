@@ -91,22 +91,17 @@ struct Schedule {
   return own == (eviction.kind == ActionKind::evict);
 }
 
-// Whether any rank has an action of this kind.
+// Whether any rank has an action of this kind; whether any sends activations to a partner for a while (EVICT, LOAD).
 [[nodiscard]] bool has_action(const Schedule& schedule, ActionKind kind);
-
-// Whether any rank sends activations to a partner for a while (EVICT, LOAD).
 [[nodiscard]] bool evicts(const Schedule& schedule);
 
-// The stages that a rank holds, in both replicas, ascending.
+// The stages that a rank holds, in both replicas, ascending; and its CLIP, if it holds any.
 [[nodiscard]] std::vector<int> stages_of_rank(const Schedule& schedule, int rank);
-
-// The CLIP of a rank that holds a stage.
 [[nodiscard]] Action clip_of(const Schedule& schedule, int rank);
 
-// How many stages a rank holds of one replica, at least 1: its share of a microbatch is so many chunks.
+// How many stages a rank holds of one replica, at least 1: its share of a microbatch is so many chunks; and the most
+// that any rank holds, which is what `chunks` is.
 [[nodiscard]] int chunks_of_rank(const Schedule& schedule, int rank);
-
-// The largest of them: what `chunks` is.
 [[nodiscard]] int most_chunks_of_rank(const Schedule& schedule);
 
 // True if two ranks hold the first and the last stage, so that a tied embedding's gradients are summed by messages.

@@ -255,7 +255,7 @@ TEST_CASE("every number of the arithmetic counts in the loss") {
         }) > 1);
 }
 
-TEST_CASE("adapters beside a checkpoint begin at it; its own modules name them") {
+TEST_CASE("adapters beside a checkpoint begin at it, and its own modules name them") {
   const TemporaryFolder folder;
   const json expected = expected_of("llama");
   const std::string plan = folder.write(

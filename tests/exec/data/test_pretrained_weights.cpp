@@ -174,7 +174,7 @@ TEST_CASE("an index that does not hold is refused by its tensor or file") {
   CHECK_THAT(refusal(folder / "", model), ContainsSubstring("weight_map"));
 }
 
-TEST_CASE("a checkpoint of the model without its head has no prefix; buffers are passed over") {
+TEST_CASE("a checkpoint of the model without its head has no prefix, and buffers are passed over") {
   const std::string error = refusal_of_edited([](std::vector<NamedTensor>& tensors) {
     for (NamedTensor& each : tensors) each.name = each.name.substr(std::string("transformer.").size());
     tensors.push_back({"h.0.attn.bias", {1, 1, 2, 2}, {1, 0, 1, 1}});
