@@ -317,11 +317,12 @@ std::string RankWork::data_digest() const {
 
 // Ranks may have been started with different files, or on hosts that have different ones.
 void RankWork::require_same_plans(Transport& transport) const {
-  const std::string options = fmt::format(
-      "--steps {} --warm-up {}{}{}{}{}{} --device {}", options_.steps, options_.warm_up,
-      options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
-      options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
-      options_.stage.weights ? " --weights (tensors " + options_.stage.weights->digest() + ")" : "", options_.device) +
+  const std::string options =
+      fmt::format("--steps {} --warm-up {}{}{}{}{}{} --device {}", options_.steps, options_.warm_up,
+                  options_.emulate ? " --emulate" : "", options_.check ? " --check" : "",
+                  options_.stage.deterministic ? " --deterministic" : "", options_.gathers_weights ? " --export" : "",
+                  options_.stage.weights ? " --weights (tensors " + options_.stage.weights->digest() + ")" : "",
+                  options_.device) +
       checkpoint_text(options_.checkpoint);
   std::string mine = options + "\n" + data_digest() + "\n";  // a line each, then one of each plan
   for (const PreparedPlan& prepared : plans_) {
