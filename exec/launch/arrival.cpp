@@ -89,14 +89,21 @@ void require_same_start(const std::string& mine, const Membership& member, const
   std::vector<int> missing(static_cast<std::size_t>(member.size));
   for (int rank = 0; rank < member.size; ++rank) missing[static_cast<std::size_t>(rank)] = rank;
   std::vector<std::string> texts(missing.size());
-  while (true) {
+  const auto all_are_there = [&] {
     std::erase_if(missing, [&](int rank) {
       const std::optional<std::string> text = rendezvous.find(key_of(rank));
       if (text) texts[static_cast<std::size_t>(rank)] = *text;
       return text.has_value();
     });
-    if (missing.empty()) break;
-    poll();
+    return missing.empty();
+  };
+  while (!all_are_there()) {
+    try {
+      poll();
+    } catch (const Error&) {
+      if (all_are_there()) break;  // another rank has seen the difference first, and ended
+      throw;
+    }
     if (Clock::now() > deadline) {
       throw RunError("start",
                      fmt::format("{} of {} {} not come within {:g} s", ranks_text(missing), member.size,

@@ -57,6 +57,16 @@ TEST_CASE("what others have ended with ends the wait") {
       ContainsSubstring("interrupted"));
 }
 
+TEST_CASE("a difference that another rank has seen first, and ended with, is this one's to tell, too") {
+  Board board;
+  const auto others_come_and_end = [&] {
+    for (int rank = 1; rank < 4; ++rank) board.rendezvous().put("here/" + std::to_string(rank), "--device cuda");
+    throw RunError("", "rank 1: has ended");
+  };
+  CHECK_THROWS_AS(require_same_start("--device cpu", of_four(0), board.rendezvous(), others_come_and_end, {20}),
+                  InputError);
+}
+
 TEST_CASE("rank 0 has come when somebody listens at its port") {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
