@@ -144,8 +144,7 @@ struct SlicePart {
 [[nodiscard]] ComputeCost part_of(ComputeCost whole, const SlicePart& part);
 
 // Blocks after one another, as one: times and kept bytes add up, with what moves_in_sequence.hpp says. Workspaces are
-// the worst moment of the sequence: F goes forward over the blocks while earlier ones' kept bytes stay, I and W
-// backward.
+// the worst moment of it: F goes forward over the blocks while earlier ones' kept bytes stay, I and W backward.
 [[nodiscard]] ComputeCost in_sequence(const std::vector<ComputeCost>& blocks);
 
 }  // namespace plumb

@@ -45,10 +45,11 @@ TEST_CASE("the largest, the least and numbers that are none have their sums") {
   CHECK(of(largest).sum() == Approx(3 * largest_float() * largest_float()).epsilon(1e-15));
   const std::vector<float> least(4, std::numeric_limits<float>::denorm_min());
   CHECK(of(least).sum() == std::ldexp(4.0, -298));
-  // A half unit in the last place and the least square below it: up, not to even.
-  const std::vector<float> near_half{1.0F, std::ldexp(1.0F, -27), std::ldexp(1.0F, -140)};
-  CHECK(of(near_half).sum() == 1.0);
-  const std::vector<float> above_half{1.0F, std::ldexp(std::sqrt(2.0F), -27), std::ldexp(1.0F, -140)};
+  // Half a unit in the last place goes to even, and with the least bit below it up.
+  const float quarter = std::ldexp(1.0F, -27);  // of a unit, squared
+  const std::vector<float> half{1.0F, quarter, quarter};
+  CHECK(of(half).sum() == 1.0);
+  const std::vector<float> above_half{1.0F, quarter, quarter, std::ldexp(1.0F, -140)};
   CHECK(of(above_half).sum() == 1.0 + std::numeric_limits<double>::epsilon());
   CHECK(of({}).sum() == 0);
   for (const float none : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
