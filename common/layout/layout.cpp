@@ -214,7 +214,7 @@ bool reduces_in_actions(const Layout& layout) {
 }
 
 std::vector<int> shard_group(const Layout& layout, int rank) {
-  const std::vector<int> all = group(layout, rank, MeshAxis::data);
+  std::vector<int> all = group(layout, rank, MeshAxis::data);
   if (layout.data.sharding != Sharding::hsdp) return all;
   const auto position = std::ranges::find(all, rank) - all.begin();
   const auto first = all.begin() + position / layout.data.shard * layout.data.shard;
