@@ -8,6 +8,7 @@
 #include "common/layout/layout_json.hpp"
 #include "common/layout/planned.hpp"
 #include "common/model/files/model_json.hpp"
+#include "common/plan/gradient_clipping.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -211,6 +212,11 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     require_sharding_possible(plan);
   } catch (const InputError& error) {
     file.at("layout").fail(error.problem(), error.hint());
+  }
+  try {
+    require_clipping_possible(plan);
+  } catch (const InputError& error) {
+    file.at("training").at("gradient_clipping").fail(error.problem(), error.hint());
   }
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));

@@ -11,6 +11,7 @@
 #include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
+#include "tests/common/plan/plan_files.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -152,4 +153,13 @@ TEST_CASE("lists that clip elsewhere, twice or not at all are found") {
 TEST_CASE("gradients are not clipped where weights are updated within a step") {
   CHECK_THROWS_WITH(plan_of(clipped("pipedream", 2, 1)),
                     ContainsSubstring("gradients are clipped once a step") && ContainsSubstring("pipedream"));
+}
+
+TEST_CASE("a plan may not be edited into one that clips where weights are updated within a step") {
+  const auto clip = [](Plan& plan) { plan.training.gradient_clipping = 1; };
+  CHECK_THAT(message_after(plan_of(LayoutCase{.schedule = "pipedream"}), clip),
+             ContainsSubstring("plan.json:") && ContainsSubstring("training.gradient_clipping: ") &&
+                 ContainsSubstring("schedule pipedream updates weights within it") &&
+                 ContainsSubstring("hint: gradient_clipping: 0, or schedule: 1f1b"));
+  CHECK(message_after(plan_of(LayoutCase{}), clip) == "no error");
 }
