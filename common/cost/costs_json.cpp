@@ -1,7 +1,6 @@
 #include "common/cost/costs_json.hpp"
 
 #include <cmath>
-#include <optional>
 
 #include "common/base/document/json_fields.hpp"
 
@@ -17,23 +16,6 @@ static void fields(Archive& archive, ActionTimes& x) {
   archive("hidden_in_backward_s", x.hidden_in_backward);
 }
 
-// A key that only some costs have.
-template <class Archive, class T>
-static void optional_list(Archive& archive, const char* key, std::vector<T>& x) {
-  std::optional<std::vector<T>> list;
-  if (!x.empty()) list = x;
-  archive(key, list);
-  if (list) x = *list;
-}
-
-template <class Archive, class T>
-static void optional_amount(Archive& archive, const char* key, T& x) {
-  std::optional<T> amount;
-  if (x > T{}) amount = x;
-  archive(key, amount);
-  if (amount) x = *amount;
-}
-
 template <class Archive>
 static void fields(Archive& archive, SliceBytes& x) {
   archive("kept_bytes", x.kept);
@@ -42,8 +24,8 @@ static void fields(Archive& archive, SliceBytes& x) {
   archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
   archive("backward_workspace_bytes", x.backward_workspace);
-  optional_amount(archive, "gradients_taken_bytes", x.gradients_taken);
-  optional_amount(archive, "gradients_left_bytes", x.gradients_left);
+  archive.unless_usual("gradients_taken_bytes", x.gradients_taken);
+  archive.unless_usual("gradients_left_bytes", x.gradients_left);
 }
 
 template <class Archive>
@@ -87,16 +69,13 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("backward_workspace_bytes", x.backward_workspace_bytes);
   // Keys that only stages have whose gradients tensor parallelism adds up, that hold a tied table twice, or whose
   // states are shared out.
-  optional_amount(archive, "tensor_gradient_bytes", x.tensor_gradient_bytes);
-  optional_amount(archive, "second_gradient_bytes", x.second_gradient_bytes);
-  optional_amount(archive, "gathered_bytes", x.gathered_bytes);
-  optional_amount(archive, "weight_gathering_s", x.weight_gathering);
-  optional_list(archive, "slices", x.slices);
-  optional_list(archive, "slice_bytes", x.slice_bytes);
-  std::optional<DataMoves> moves;
-  if (x.data_moves != DataMoves{}) moves = x.data_moves;
-  archive("data_moves", moves);
-  x.data_moves = moves.value_or(DataMoves{});
+  archive.unless_usual("tensor_gradient_bytes", x.tensor_gradient_bytes);
+  archive.unless_usual("second_gradient_bytes", x.second_gradient_bytes);
+  archive.unless_usual("gathered_bytes", x.gathered_bytes);
+  archive.unless_usual("weight_gathering_s", x.weight_gathering);
+  archive.unless_usual("slices", x.slices);
+  archive.unless_usual("slice_bytes", x.slice_bytes);
+  archive.unless_usual("data_moves", x.data_moves);
 }
 
 template <class Archive>
@@ -136,18 +115,15 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive("shared", x.shared);
   archive("ranks_per_machine", x.ranks_per_machine);
   archive("cores_per_machine", x.cores_per_machine);
-  std::optional<int> cores_per_rank;  // a key of plans that fold ranks on cores alone
-  if (x.cores_per_rank != 1) cores_per_rank = x.cores_per_rank;
-  archive("cores_per_rank", cores_per_rank);
-  x.cores_per_rank = cores_per_rank.value_or(1);
+  archive.unless_usual("cores_per_rank", x.cores_per_rank, 1);  // more: of plans that fold ranks on cores
   archive("exchange", x.exchange);
   archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
   archive("provenance", x.provenance);
   archive("transport", x.transport);
-  optional_list(archive, "boundaries", x.boundaries);
-  optional_list(archive, "slice_tokens", x.slice_tokens);
-  optional_list(archive, "slice_gathering_s", x.slice_gathering);
-  optional_amount(archive, "gradient_clipping_s", x.gradient_clipping);
+  archive.unless_usual("boundaries", x.boundaries);
+  archive.unless_usual("slice_tokens", x.slice_tokens);
+  archive.unless_usual("slice_gathering_s", x.slice_gathering);
+  archive.unless_usual("gradient_clipping_s", x.gradient_clipping);
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }

@@ -17,23 +17,14 @@ static void fields(Archive& archive, TensorLayout& x) {
   archive("asynchronous", x.asynchronous);
 }
 
-// A key that only such plans have.
-template <class Archive>
-static void only_where_true(Archive& archive, const char* key, bool& value) {
-  std::optional<bool> there;
-  if (value) there = true;
-  archive(key, there);
-  value = there.value_or(false);
-}
-
 template <class Archive>
 static void fields(Archive& archive, DataLayout& x) {
   archive("degree", x.degree);
   archive("sharding", x.sharding);
   archive("shard", x.shard);
   archive("replicate", x.replicate);
-  only_where_true(archive, "reshard_after_forward", x.reshard_after_forward);
-  only_where_true(archive, "reduces_each_microbatch", x.reduces_each_microbatch);
+  archive.unless_usual("reshard_after_forward", x.reshard_after_forward);
+  archive.unless_usual("reduces_each_microbatch", x.reduces_each_microbatch);
 }
 
 template <class Archive>
@@ -44,10 +35,7 @@ static void fields(Archive& archive, Layout& x) {
   archive("data", x.data);
   archive("context", x.context);
   archive("expert", x.expert);
-  std::optional<std::vector<int>> by_stage;  // a key that only such plans have
-  if (has_stage_data(x)) by_stage = x.stage_data;
-  archive("data_by_stage", by_stage);
-  if (by_stage) x.stage_data = *by_stage;
+  archive.unless_usual("data_by_stage", x.stage_data);
 }
 
 Json to_json(const Layout& layout) { return write_fields(layout); }

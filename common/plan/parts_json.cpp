@@ -101,10 +101,7 @@ static void fields(Archive& archive, Training& x) {
   archive("recompute", x.recompute);
   archive("optimizer", x.optimizer);
   archive("learning_rate", x.learning_rate);
-  std::optional<double> clipping;  // a key of plans that clip alone
-  if (x.gradient_clipping > 0) clipping = x.gradient_clipping;
-  archive("gradient_clipping", clipping);
-  x.gradient_clipping = clipping.value_or(0);
+  archive.unless_usual("gradient_clipping", x.gradient_clipping);
   archive("seed", x.seed);
   archive("lora", x.lora);
 }
@@ -132,10 +129,7 @@ static void fields(Archive& archive, Software& x) {
   archive("tensor_overlap", x.tensor_overlap);
   archive("scattered_messages", x.scattered_messages);
   archive("data_overlap", x.data_overlap);
-  std::optional<GradientBucket> bucket;  // a key that only software has which says more than the default
-  if (x.data_bucket != GradientBucket{}) bucket = x.data_bucket;
-  archive("data_bucket", bucket);
-  if (bucket) x.data_bucket = *bucket;
+  archive.unless_usual("data_bucket", x.data_bucket);
   archive("optimizer_bytes", x.optimizer_bytes);
   archive("gradients", x.gradients);
   archive("exchange", x.exchange);

@@ -51,8 +51,6 @@ template <class T, std::size_t Size>
 [[nodiscard]] Json write(const std::array<T, Size>& values) {
   return write(std::vector<T>(values.begin(), values.end()));
 }
-template <class... Alternatives>
-[[nodiscard]] Json write(const std::variant<Alternatives...>& variant);
 template <class T>
 [[nodiscard]] Json write(const T& value) {
   if constexpr (JsonEnum<T>) {
@@ -97,8 +95,6 @@ void read(const JsonValue& json, T& value) {
   if (!found) json.fail("has the unknown value '" + json.text() + "'", did_you_mean(json.text(), names));
   value = static_cast<T>(*found);
 }
-template <class... Alternatives>
-void read(const JsonValue& json, std::variant<Alternatives...>& variant);
 
 }  // namespace json_detail
 
@@ -112,6 +108,11 @@ class JsonWriter {
   template <class T>
   void operator()(const char* key, const std::optional<T>& value) {
     if (value) object[key] = write_fields<T>(*value);
+  }
+  // A key that is there only where its value is not the usual one, which the reader takes where there is none.
+  template <class T>
+  void unless_usual(const char* key, const T& value, const std::type_identity_t<T>& usual = {}) {
+    if (value != usual) (*this)(key, value);
   }
   Json object = Json::object();
 };
@@ -131,16 +132,20 @@ class JsonReader {
   template <class T>
   void operator()(const char* key, std::optional<T>& value) {
     keys_.emplace_back(key);
-    const std::optional<JsonValue> found = json_.find(key);
-    if (found) value = read_fields<T>(*found);
+    if (const std::optional<JsonValue> found = json_.find(key)) value = read_fields<T>(*found);
+  }
+  template <class T>
+  void unless_usual(const char* key, T& value, const std::type_identity_t<T>& usual = {}) {
+    std::optional<T> found;
+    (*this)(key, found);
+    value = found.value_or(usual);
   }
 
   // Throws InputError for a key that was not asked for, or else for one that is missing: a slip in a key is both, and
   // the first tells more.
   void finish() const {
     for (const auto& [key, value] : json_.raw().items()) {
-      if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) continue;
-      json_.fail_unknown_key(key, keys_);
+      if (std::ranges::find(keys_, key) == keys_.end()) json_.fail_unknown_key(key, keys_);
     }
     if (!missing_.empty()) static_cast<void>(json_.at(missing_));
   }
@@ -164,16 +169,11 @@ void fields_of_alternative(Archive& archive, Alternative& alternative) {
 }
 
 template <class... Alternatives>
-Json write(const std::variant<Alternatives...>& variant) {
+[[nodiscard]] Json write(const std::variant<Alternatives...>& variant) {
   JsonWriter writer;
   writer("kind", alternative_names(variant).at(variant.index()));
   std::visit([&](auto alternative) { fields_of_alternative(writer, alternative); }, variant);
   return std::move(writer.object);
-}
-
-template <class Variant, std::size_t... Index>
-void read_alternative(JsonReader& reader, Variant& variant, std::size_t chosen, std::index_sequence<Index...>) {
-  ((chosen == Index ? fields_of_alternative(reader, variant.template emplace<Index>()) : void()), ...);
 }
 
 template <class... Alternatives>
@@ -182,10 +182,12 @@ void read(const JsonValue& json, std::variant<Alternatives...>& variant) {
   std::string kind = json.at("kind").text();
   JsonReader reader(json);
   reader("kind", kind);
-  const auto found = std::find(names.begin(), names.end(), kind);
-  if (found == names.end()) json.fail("has the unknown kind '" + kind + "'", did_you_mean(kind, names));
-  read_alternative(reader, variant, static_cast<std::size_t>(found - names.begin()),
-                   std::index_sequence_for<Alternatives...>());
+  const auto chosen = static_cast<std::size_t>(std::ranges::find(names, kind) - names.begin());
+  if (chosen == names.size()) json.fail("has the unknown kind '" + kind + "'", did_you_mean(kind, names));
+  const auto read_chosen = [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    ((chosen == Index ? fields_of_alternative(reader, variant.template emplace<Index>()) : void()), ...);
+  };
+  read_chosen(std::index_sequence_for<Alternatives...>());
   reader.finish();
 }
 

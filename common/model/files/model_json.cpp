@@ -139,9 +139,7 @@ static void arithmetic_fields(Archive& archive, Arithmetic& x) {
   archive("norm_epsilon", x.norm_epsilon);
   archive("rope_theta", x.rope_theta);
   archive("rope_scaling", x.rope_scaling);
-  std::optional<bool> raw = x.raw_expert_shares ? std::optional(true) : std::nullopt;
-  archive("raw_expert_shares", raw);
-  x.raw_expert_shares = raw.value_or(false);
+  archive.unless_usual("raw_expert_shares", x.raw_expert_shares);
 }
 
 // The names of a variant's alternatives, in its order.
