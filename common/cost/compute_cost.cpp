@@ -68,15 +68,6 @@ SliceBytes own_bytes(const ComputeCost& cost) {
           {}};
 }
 
-void set_bytes(ComputeCost& cost, const SliceBytes& bytes) {
-  cost.kept_bytes = bytes.kept;
-  cost.kept_for_weight_bytes = bytes.kept_for_weight;
-  cost.forward_workspace_bytes = bytes.forward_workspace;
-  cost.input_gradient_workspace_bytes = bytes.input_gradient_workspace;
-  cost.weight_gradient_workspace_bytes = bytes.weight_gradient_workspace;
-  cost.backward_workspace_bytes = bytes.backward_workspace;
-}
-
 // Means of what is kept, the largest of workspaces.
 SliceBytes together(const std::vector<SliceBytes>& slices) {
   SliceBytes sum;
@@ -174,6 +165,15 @@ ActionTimes times_of(const ComputeCost& cost, int microbatch) {
 SliceBytes bytes_of(const ComputeCost& cost, int microbatch) {
   if (cost.slice_bytes.empty() || microbatch < 0) return own_bytes(cost);
   return of_slice(cost.slice_bytes, microbatch);
+}
+
+void set_bytes(ComputeCost& cost, const SliceBytes& bytes) {
+  cost.kept_bytes = bytes.kept;
+  cost.kept_for_weight_bytes = bytes.kept_for_weight;
+  cost.forward_workspace_bytes = bytes.forward_workspace;
+  cost.input_gradient_workspace_bytes = bytes.input_gradient_workspace;
+  cost.weight_gradient_workspace_bytes = bytes.weight_gradient_workspace;
+  cost.backward_workspace_bytes = bytes.backward_workspace;
 }
 
 namespace {

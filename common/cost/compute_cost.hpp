@@ -63,8 +63,7 @@ struct ComputeCost {
   Bytes gathered_bytes = {};  // of these, what is gathered then
   Bytes gradient_bytes = {};
   Bytes tensor_gradient_bytes = {};  // of these, what ranks of a tensor group have summands of: added up once per step
-  Bytes second_gradient_bytes =
-      {};  // of these, a tied table's second gradient, which the rank adds to the first itself
+  Bytes second_gradient_bytes = {};  // of these, a tied table's second gradient, which the rank adds to the first
   Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
   Bytes kept_bytes = {};             // after F, until I
@@ -101,6 +100,7 @@ struct ComputeCost {
 [[nodiscard]] ActionTimes times_of(const ComputeCost& cost, int microbatch);
 
 [[nodiscard]] SliceBytes bytes_of(const ComputeCost& cost, int microbatch);
+void set_bytes(ComputeCost& cost, const SliceBytes& bytes);  // of its actions without a number
 
 // As if each slice needed as much as the one that needs most of it, or least; where they are alike, the cost itself.
 // The most is kept with all gradients that later slices made, the least with none.

@@ -86,17 +86,22 @@ void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks) {
   sum.data_moves.waits += mean;
 }
 
+void add_moved(SliceBytes& bytes, const MovedBytes& moved) {
+  const Bytes of_backward = backward_workspace(bytes) + moved.input_gradient + moved.weight_gradient;
+  bytes.forward_workspace += moved.forward;
+  bytes.input_gradient_workspace += moved.input_gradient;
+  bytes.weight_gradient_workspace += moved.weight_gradient;
+  bytes.backward_workspace = of_backward;
+}
+
+MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block) {
+  return {.forward = of_neighbour(blocks, block + 1, &DataMoves::gathered),
+          .input_gradient = of_neighbour(blocks, block - 1, &DataMoves::gathered),
+          .weight_gradient = of_neighbour(blocks, block + 1, &DataMoves::reduced)};
+}
+
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks) {
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const Bytes next = of_neighbour(blocks, i + 1, &DataMoves::gathered);
-    const Bytes before = of_neighbour(blocks, i - 1, &DataMoves::gathered);
-    const Bytes behind = of_neighbour(blocks, i + 1, &DataMoves::reduced);
-    const Bytes of_backward = backward_workspace(bytes[i]) + before + behind;
-    bytes[i].forward_workspace += next;
-    bytes[i].input_gradient_workspace += before;
-    bytes[i].weight_gradient_workspace += behind;
-    bytes[i].backward_workspace = of_backward;
-  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) add_moved(bytes[i], moved_for_neighbours(blocks, i));
 }
 
 }  // namespace plumb

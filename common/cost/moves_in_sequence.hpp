@@ -18,8 +18,19 @@ namespace plumb {
 // where what lies outside is 0. `sum`: of these blocks, with their own times alone, also of each slice.
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
 
-// While a block computes, the next one's weights come, and the gradients of the one before are reduced. `bytes`: of the
-// blocks.
+// What a block's actions need beside what they compute with: weights that are gathered, gradients that are reduced. B
+// needs what I and W need.
+struct MovedBytes {
+  Bytes forward = {};
+  Bytes input_gradient = {};
+  Bytes weight_gradient = {};
+};
+void add_moved(SliceBytes& bytes, const MovedBytes& moved);
+
+// While a block computes, the next one's weights come, and the gradients of the one before are reduced: both in the
+// order in which the action goes through the blocks.
+[[nodiscard]] MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block);
+// `bytes`: of the blocks.
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks);
 
 }  // namespace plumb

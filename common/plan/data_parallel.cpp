@@ -4,6 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/moves_in_sequence.hpp"
 #include "common/placement/weight_rule.hpp"
 #include "common/schedule/schedule.hpp"
 
@@ -23,15 +24,6 @@ Layout with_two_data_axes(Layout layout) {
 }
 
 bool has_copies(const Layout& layout) { return layout.data.sharding == Sharding::hsdp && state_shards(layout) > 1; }
-
-// In all that a block's actions need while they run.
-void add_own(SliceBytes& bytes, const DataMoves& moves) {
-  const Bytes of_backward = backward_workspace(bytes) + moves.gathered + moves.reduced;
-  bytes.forward_workspace += moves.gathered;
-  bytes.input_gradient_workspace += moves.gathered;
-  bytes.weight_gradient_workspace += moves.reduced;
-  bytes.backward_workspace = of_backward;
-}
 
 template <class Times>
 void add_exposed(Times& times, const DataMoves& moves) {
@@ -74,12 +66,11 @@ ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const G
     for (ActionTimes& slice : block.slices) add_exposed(slice, moves);
     moves.waits = {moves.gathering, moves.gathering, moves.reducing, moves.gathering + moves.reducing};
   }
-  for (SliceBytes& slice : block.slice_bytes) add_own(slice, moves);
-  const Bytes of_backward = backward_workspace(block) + moves.gathered + moves.reduced;
-  block.forward_workspace_bytes += moves.gathered;
-  block.input_gradient_workspace_bytes += moves.gathered;
-  block.weight_gradient_workspace_bytes += moves.reduced;
-  block.backward_workspace_bytes = of_backward;
+  const MovedBytes own{.forward = moves.gathered, .input_gradient = moves.gathered, .weight_gradient = moves.reduced};
+  for (SliceBytes& slice : block.slice_bytes) add_moved(slice, own);
+  SliceBytes bytes = bytes_of(block, no_microbatch);
+  add_moved(bytes, own);
+  set_bytes(block, bytes);
   return block;
 }
 

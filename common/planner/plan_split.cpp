@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/cost/moves_in_sequence.hpp"
 #include "common/cost/stage_workspace.hpp"
 #include "common/graph/memory.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -142,16 +143,14 @@ SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blo
 
 namespace {
 
-// As common/cost/moves_in_sequence.hpp has it, as if every neighbour were of the same stage.
+// As if every neighbour were of the same stage.
 void add_neighbours(std::vector<BlockWorkspace>& workspaces, const std::vector<ComputeCost>& blocks, bool splits) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (!blocks[i].data_moves.beside) continue;
-    const bool last = i + 1 == blocks.size();
-    const Bytes before = i == 0 ? Bytes{} : blocks[i - 1].data_moves.gathered;
-    const Bytes reduced = last ? Bytes{} : blocks[i + 1].data_moves.reduced;
-    workspaces[i].forward += last ? Bytes{} : blocks[i + 1].data_moves.gathered;
-    workspaces[i].input_gradient += before + (splits ? Bytes{} : reduced);
-    workspaces[i].weight_gradient += splits ? reduced : Bytes{};
+    const MovedBytes moved = moved_for_neighbours(blocks, i);
+    workspaces[i].forward += moved.forward;
+    workspaces[i].input_gradient += moved.input_gradient + (splits ? Bytes{} : moved.weight_gradient);
+    workspaces[i].weight_gradient += splits ? moved.weight_gradient : Bytes{};
   }
 }
 
