@@ -16,9 +16,9 @@ std::string_view without_layer_prefix(std::string_view name) {
   return name.substr(name.find('.', of_layers.size()) + 1);
 }
 
-std::int64_t elements(const Parameter& parameter) {
+std::int64_t elements_of_shape(const std::vector<std::int64_t>& shape) {
   std::int64_t product = 1;
-  for (const std::int64_t extent : parameter.shape) product *= extent;
+  for (const std::int64_t extent : shape) product *= extent;
   return product;
 }
 

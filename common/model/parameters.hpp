@@ -32,7 +32,9 @@ struct Parameter {
 [[nodiscard]] std::string layer_prefix(std::size_t index);
 [[nodiscard]] std::string_view without_layer_prefix(std::string_view name);
 
-[[nodiscard]] std::int64_t elements(const Parameter& parameter);
+// Of a tensor: the product of its extents, 1 where it has none.
+[[nodiscard]] std::int64_t elements_of_shape(const std::vector<std::int64_t>& shape);
+[[nodiscard]] inline std::int64_t elements(const Parameter& parameter) { return elements_of_shape(parameter.shape); }
 // Of these, the ones that a token meets: all, or those of top_k experts of `mlp`.
 [[nodiscard]] std::int64_t active_elements(const Parameter& parameter, const Mlp& mlp);
 [[nodiscard]] constexpr bool is_matmul(ParameterRole role) {

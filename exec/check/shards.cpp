@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <numeric>
 
 #include "common/base/error.hpp"
 #include "common/model/lora.hpp"
+#include "common/placement/index_ranges.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/transport/collectives/collectives.hpp"
@@ -16,10 +15,6 @@ namespace {
 
 bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-std::int64_t elements_of(const Parameter& parameter) {
-  return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{1}, std::multiplies());
-}
-
 }  // namespace
 
 Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(plan.layout.tensor.degree)) {
@@ -27,7 +22,7 @@ Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(
   for (int block = 0; block < blocks; ++block) {
     if (parts_.size() == 1) {
       for (const Parameter& parameter : with_adapters(block_parameters(plan.model, block), plan.training.lora)) {
-        const std::int64_t all = elements_of(parameter);
+        const std::int64_t all = elements(parameter);
         parts_.front()[parameter.name] = {.of = all, .ranges = {{0, all}}};
       }
       continue;
@@ -53,8 +48,7 @@ std::string Shards::add(int rank, const NamedGradients& mine, Holds holds) {
     const auto known = parts.find(name);
     const auto size = static_cast<std::int64_t>(values.size());
     const Part part = known == parts.end() ? Part{.of = size, .ranges = {{0, size}}} : known->second;
-    std::size_t owned = 0;
-    for (const IndexRange& range : part.ranges) owned += static_cast<std::size_t>(range.end - range.begin);
+    const auto owned = static_cast<std::size_t>(elements(part.ranges));
     Whole& whole = found_[name];
     if (whole.values.empty()) {
       whole.values.resize(static_cast<std::size_t>(part.of));

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/model/files/model_json.hpp"
+#include "common/model/parameters.hpp"
 #include "common/plan/parts_json.hpp"
 #include "exec/checkpoint/crc32c.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
@@ -163,12 +164,6 @@ std::map<std::string, CheckpointTensor> tensors_from(const JsonValue& value) {
   return tensors;
 }
 
-std::int64_t elements(const CheckpointTensor& tensor) {
-  std::int64_t all = 1;
-  for (const std::int64_t extent : tensor.shape) all *= extent;
-  return all;
-}
-
 }  // namespace
 
 std::int64_t elements(const CheckpointPiece& piece) {
@@ -201,7 +196,7 @@ void require_whole(const CheckpointIndex& index, const std::string& file) {
   const PiecePlaces places = places_of_pieces(index);
   std::size_t expected = 0;
   for (const auto& [name, tensor] : index.tensors) {
-    const std::int64_t size = elements(tensor);
+    const std::int64_t size = elements_of_shape(tensor.shape);
     for (const StateKind kind : kinds_of(tensor, index.training.optimizer)) {
       const std::string what = fmt::format("{} of {}", name_of(kind), excerpt(name));
       ++expected;

@@ -15,6 +15,7 @@
 #include "common/base/document/json.hpp"
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/model/parameters.hpp"
 #include "exec/checkpoint/crc32c.hpp"
 #include "exec/checkpoint/write_shares.hpp"
 #include "exec/data/safetensors.hpp"
@@ -107,10 +108,6 @@ std::vector<IndexRanges> shares_of(const Holdings& holdings, const std::string& 
     held.push_back(found == of_rank.end() ? IndexRanges{} : found->second);
   }
   return write_shares(held, least_share, turn);
-}
-
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 // Of elements `begin` to `end` of what is written.
@@ -221,7 +218,7 @@ void CheckpointSaver::share_out(const std::vector<std::unique_ptr<Stage>>& stage
     std::vector<IndexRanges> shares = shares_of(holdings, weight, turn++);
     std::int64_t written = 0;
     for (const IndexRanges& share : shares) written += elements(share);
-    const std::int64_t whole = product(tensor.shape);
+    const std::int64_t whole = elements_of_shape(tensor.shape);
     if (written != whole) {
       throw RunError("checkpoint", fmt::format("the ranks hold {} of the {} elements of {}", written, whole, weight));
     }
@@ -234,7 +231,7 @@ void CheckpointSaver::share_out(const std::vector<std::unique_ptr<Stage>>& stage
     const std::vector<std::int64_t>& whole = index_.tensors.at(part.weight).shape;
     const std::int64_t count = elements(share);
     parts_.push_back({.part = std::move(part),
-                      .shape = count == product(whole) ? whole : std::vector<std::int64_t>{count},
+                      .shape = count == elements_of_shape(whole) ? whole : std::vector<std::int64_t>{count},
                       .ranges = share,
                       .stretches = std::move(stretches)});
   }

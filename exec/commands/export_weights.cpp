@@ -10,18 +10,13 @@
 #include "common/model/files/checkpoint_names.hpp"
 #include "common/model/files/config_json.hpp"
 #include "common/model/lora.hpp"
+#include "common/model/parameters.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 
 namespace plumb::exec {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::size_t elements_in(const std::vector<std::int64_t>& shape) {
-  std::size_t product = 1;
-  for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
-  return product;
-}
 
 const std::vector<float>& values_of(const NamedGradients& weights, const std::string& name) {
   const auto found = weights.find(name);
@@ -70,7 +65,8 @@ std::vector<NamedTensor> checkpoint_tensors(const Plan& plan, const NamedGradien
     for (const TensorPiece& piece : checkpoint_pieces(plan.model, parameter)) {
       NamedTensor& tensor = made[piece.tensor];
       if (tensor.name.empty()) {
-        tensor = {.name = piece.tensor, .shape = piece.shape, .values = std::vector<float>(elements_in(piece.shape))};
+        const auto count = static_cast<std::size_t>(elements_of_shape(piece.shape));
+        tensor = {.name = piece.tensor, .shape = piece.shape, .values = std::vector<float>(count)};
       }
       for (std::int64_t row = 0; row < piece.rows; ++row) {
         for (std::int64_t column = 0; column < piece.columns; ++column) {

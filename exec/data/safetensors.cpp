@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/model/parameters.hpp"
 #include "kernels/device/numbers.hpp"
 
 namespace plumb::exec {
@@ -18,12 +19,6 @@ namespace {
 
 void put(std::string& text, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
-std::int64_t count(const std::vector<std::int64_t>& shape) {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : shape) product *= extent;
-  return product;
 }
 
 }  // namespace
@@ -35,7 +30,7 @@ std::string safetensors_head(const std::vector<TensorHead>& tensors,
   std::int64_t end = 0;
   for (const TensorHead& tensor : tensors) {
     const std::int64_t begin = end;
-    end += count(tensor.shape) * element_bytes(tensor.type);
+    end += elements_of_shape(tensor.shape) * element_bytes(tensor.type);
     header[tensor.name] = {{"dtype", tensor.type == ElementType::bf16 ? "BF16" : "F32"},
                            {"shape", tensor.shape},
                            {"data_offsets", {begin, end}}};
@@ -62,7 +57,7 @@ std::string to_safetensors(std::vector<NamedTensor> tensors, ElementType type,
   std::vector<TensorHead> heads;
   std::size_t values = 0;
   for (const NamedTensor& tensor : tensors) {
-    const auto expected = static_cast<std::size_t>(count(tensor.shape));
+    const auto expected = static_cast<std::size_t>(elements_of_shape(tensor.shape));
     if (expected != tensor.values.size()) {
       throw RunError(tensor.name,
                      "has " + std::to_string(tensor.values.size()) + " values, its shape " + std::to_string(expected));
@@ -88,7 +83,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const std::vect
   if (file_ < 0) throw InputError(path_.string(), std::string("cannot be written: ") + std::strerror(errno));
   const std::string head = safetensors_head(tensors, metadata);
   whole_ = static_cast<std::int64_t>(head.size());
-  for (const TensorHead& tensor : tensors) whole_ += count(tensor.shape) * element_bytes(tensor.type);
+  for (const TensorHead& tensor : tensors) whole_ += elements_of_shape(tensor.shape) * element_bytes(tensor.type);
   try {
     write(std::as_bytes(std::span(head)));
   } catch (const Error&) {

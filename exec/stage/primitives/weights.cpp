@@ -69,12 +69,7 @@ at::Tensor part_of(const at::Tensor& whole, const StateShard& shard) {
   return whole.view(-1).narrow(0, range.begin, range.end - range.begin);
 }
 
-std::int64_t Weight::elements() const {
-  if (value.defined()) return value.numel();
-  std::int64_t product = 1;
-  for (const std::int64_t size : shape) product *= size;
-  return product;
-}
+std::int64_t Weight::elements() const { return value.defined() ? value.numel() : elements_of_shape(shape); }
 
 at::Tensor own_gradient_of(const Weight& weight, const StateShard& shard) {
   return weight.own_gradient.defined() ? weight.own_gradient : part_of(weight.gradient, shard);

@@ -10,6 +10,7 @@
 #include "common/cost/gradient_buckets.hpp"
 #include "common/layout/lane.hpp"
 #include "common/model/lora.hpp"
+#include "common/model/parameters.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/reductions.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
@@ -51,7 +52,7 @@ struct BlockCalls {
 // A main gradient that is complete when W of its block has ended, as this rank holds it.
 struct CompleteGradient {
   std::string name;
-  std::size_t elements = 1;
+  std::size_t elements = 0;
 };
 
 // In the order in which TorchStage reports them: none that is added up with another stage's or tensor rank's first.
@@ -63,10 +64,8 @@ std::vector<CompleteGradient> complete_gradients(const Plan& plan, int block, co
   for (const Parameter& parameter : with_adapters(block_parameters(model, block), plan.training.lora)) {
     const bool summed_first = division != nullptr && !division->summands(parameter.name).empty();
     if (parameter.frozen || parameter.name == table || summed_first) continue;
-    CompleteGradient gradient{.name = parameter.name};
     const auto shape = division == nullptr ? parameter.shape : division->local_shape(parameter);
-    for (const std::int64_t size : shape) gradient.elements *= static_cast<std::size_t>(size);
-    all.push_back(std::move(gradient));
+    all.push_back({.name = parameter.name, .elements = static_cast<std::size_t>(elements_of_shape(shape))});
   }
   return all;
 }
@@ -166,8 +165,9 @@ class Calls {
     for (const Parameter& parameter : block_parameters(plan_.model, block)) {
       const std::vector<int> summands = division.summands(parameter.name);
       if (summands.empty()) continue;
-      GroupCall call{.of = tensor_, .count = 1, .what = "sum of the gradient of " + parameter.name};
-      for (const std::int64_t size : division.local_shape(parameter)) call.count *= static_cast<std::size_t>(size);
+      GroupCall call{.of = tensor_,
+                     .count = static_cast<std::size_t>(elements_of_shape(division.local_shape(parameter))),
+                     .what = "sum of the gradient of " + parameter.name};
       if (summands.size() < tensor_.ranks.size()) {
         call.of = {.use = CommunicatorUse::tensor_part, .ranks = {}};
         for (const int at : summands) call.of.ranks.push_back(tensor_.ranks.at(static_cast<std::size_t>(at)));
