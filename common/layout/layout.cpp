@@ -260,7 +260,7 @@ std::string describe(const Layout& layout) {
       text += std::to_string(degree(layout, axis));
     }
   }
-  if (state_shards(layout) > 1) text += "·" + sharding_names()[static_cast<std::size_t>(layout.data.sharding)];
+  if (state_shards(layout) > 1) text += "·" + name_of(layout.data.sharding);
   if (state_shards(layout) > 1 && layout.data.sharding == Sharding::hsdp) {
     text += std::to_string(layout.data.shard) + "x" + std::to_string(layout.data.replicate);
   }

@@ -2,13 +2,13 @@
 
 #include <string>
 
-#include "common/base/error.hpp"
-
 namespace plumb {
+
+const std::string& name_of(Sharding sharding) { return sharding_names().at(static_cast<std::size_t>(sharding)); }
 
 void require_consistent_sharding(const Layout& layout) {
   const DataLayout& data = layout.data;
-  const std::string name = sharding_names().at(static_cast<std::size_t>(data.sharding));
+  const std::string& name = name_of(data.sharding);
   const auto fail = [](const std::string& problem) { throw InputError("layout", problem); };
   if (data.reshard_after_forward && !may_reshard(data.sharding)) {
     fail("sharding " + name + " keeps whole weights: reshard_after_forward is of zero3, fsdp and hsdp");
@@ -26,6 +26,15 @@ void require_consistent_sharding(const Layout& layout) {
          " is of a data degree of " + std::to_string(std::int64_t{data.shard} * data.replicate) + ", not of " +
          std::to_string(data.degree));
   }
+}
+
+InputError cannot_be_planned(Sharding sharding, const std::string& with, const std::string& hint) {
+  return {"layout", "sharding " + name_of(sharding) + " cannot be planned yet with " + with, hint};
+}
+
+InputError cannot_be_planned_by_stage(Sharding sharding) {
+  return cannot_be_planned(sharding, "stages of different data degrees",
+                           "data: {degree: …} without by_stage, or sharding: none");
 }
 
 std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked) {

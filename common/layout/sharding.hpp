@@ -4,9 +4,13 @@
 #include <optional>
 #include <string>
 
+#include "common/base/error.hpp"
 #include "common/layout/layout.hpp"
 
 namespace plumb {
+
+// Of sharding_names.
+[[nodiscard]] const std::string& name_of(Sharding sharding);
 
 // Whether the rule shares out the weights, so that actions may gather them for themselves; and the gradients, so that
 // they may be reduced for each microbatch.
@@ -16,6 +20,11 @@ namespace plumb {
 // Throws InputError unless a flag is set only where the rule has it, `shard` and `replicate` are those of hsdp alone
 // and multiply to the data degree.
 void require_consistent_sharding(const Layout& layout);
+
+// How planning refuses a rule: "layout: sharding zero1 cannot be planned yet with WITH"; and with data degrees by
+// stage.
+[[nodiscard]] InputError cannot_be_planned(Sharding sharding, const std::string& with, const std::string& hint);
+[[nodiscard]] InputError cannot_be_planned_by_stage(Sharding sharding);
 
 // What is said of it; none: nothing.
 struct ShardingAsked {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/cost/moves_in_sequence.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/placement/weight_rule.hpp"
 #include "common/schedule/schedule.hpp"
 
@@ -123,18 +123,15 @@ bool reduces_beside_backward(const Plan& plan, int stage) {
 
 void require_sharding_possible(const Plan& plan) {
   if (state_shards(plan.layout) == 1) return;
-  const auto refuse = [&](const std::string& what, const std::string& hint) {
-    throw InputError("layout",
-                     "sharding " + sharding_names()[static_cast<std::size_t>(plan.layout.data.sharding)] +
-                         " cannot be planned yet with " + what,
-                     hint);
-  };
-  if (has_stage_data(plan.layout)) refuse("stages of different data degrees", "data: {degree: …} without by_stage");
+  const Sharding sharding = plan.layout.data.sharding;
+  if (has_stage_data(plan.layout)) throw cannot_be_planned_by_stage(sharding);
   if (replicas(plan.schedule) > 1) {
-    refuse("a schedule that trains two replicas: " + plan.schedule.name, "schedule: zb-h1, or sharding: none");
+    throw cannot_be_planned(sharding, "a schedule that trains two replicas: " + plan.schedule.name,
+                            "schedule: zb-h1, or sharding: none");
   }
   if (plan.schedule.update_every > 0) {
-    refuse("a schedule that updates weights within a step: " + plan.schedule.name, "schedule: 1f1b, or sharding: none");
+    throw cannot_be_planned(sharding, "a schedule that updates weights within a step: " + plan.schedule.name,
+                            "schedule: 1f1b, or sharding: none");
   }
 }
 

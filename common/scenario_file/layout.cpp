@@ -126,9 +126,8 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
 }
 
 [[noreturn]] void refuse_stage_data(const YamlValue& by_stage, Sharding sharding) {
-  by_stage.fail("sharding " + sharding_names()[static_cast<std::size_t>(sharding)] +
-                    " cannot be planned yet with stages of different data degrees",
-                "data: {degree: …} without by_stage, or sharding: none");
+  const InputError refusal = cannot_be_planned_by_stage(sharding);
+  by_stage.fail(refusal.problem(), refusal.hint());
 }
 
 void read_data(const YamlValue& block, LayoutBlock& result) {

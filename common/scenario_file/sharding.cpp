@@ -8,8 +8,6 @@
 namespace plumb {
 namespace {
 
-std::string kind_name(Sharding kind) { return sharding_names().at(static_cast<std::size_t>(kind)); }
-
 // A name, or the number of DeepSpeed's stage.
 Sharding read_kind(const YamlValue& value) {
   const bool number = value.is_scalar() && !value.is_text() && !value.is_null();
@@ -25,8 +23,8 @@ void read_copies(const YamlValue& value, ShardingBlock& block) {
     const auto given = value.find(key);
     if (!given) continue;
     if (block.kind != Sharding::hsdp) {
-      given->fail("shard and replicate are degrees of hsdp: " + kind_name(block.kind) + " shares out over all ranks",
-                  "kind: hsdp, or sharding: " + kind_name(block.kind));
+      given->fail("shard and replicate are degrees of hsdp: " + name_of(block.kind) + " shares out over all ranks",
+                  "kind: hsdp, or sharding: " + name_of(block.kind));
     }
     *degree = static_cast<int>(given->integer(1, most_cluster_ranks));
   }
@@ -54,7 +52,7 @@ bool read_reduce(const YamlValue& value) { return value.choice({"last_microbatch
 
 std::string names_of(const std::vector<ShardingBlock>& rules) {
   std::string names;
-  for (const ShardingBlock& rule : rules) names += (names.empty() ? "" : ", ") + kind_name(rule.kind);
+  for (const ShardingBlock& rule : rules) names += (names.empty() ? "" : ", ") + name_of(rule.kind);
   return names;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <variant>
 
+#include "common/layout/sharding.hpp"
 #include "exec/stage/supported.hpp"
 
 namespace plumb::exec {
@@ -17,8 +18,7 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
   const std::string what = sharding == Sharding::zero1   ? "the optimizer's states"
                            : sharding == Sharding::zero2 ? "gradients and the optimizer's states"
                                                          : "weights, gradients and the optimizer's states";
-  const std::string shares = "its data-parallel ranks share out " + what + " (sharding " +
-                             sharding_names()[static_cast<std::size_t>(sharding)] + ")";
+  const std::string shares = "its data-parallel ranks share out " + what + " (sharding " + name_of(sharding) + ")";
   if (shards_weights(plan.layout) && plan.training.lora) {
     throw InputError(plan.name, shares + ": with LoRA that is not executed yet",
                      "plan with data: {sharding: zero1}, or without lora");

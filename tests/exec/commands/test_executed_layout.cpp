@@ -1,6 +1,7 @@
 #include "exec/commands/executed_layout.hpp"
 
 #include "common/base/error.hpp"
+#include "common/layout/sharding.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/tiny_plan.hpp"
@@ -42,7 +43,7 @@ TEST_CASE("pipelines and plain data parallelism are executed, and what else ther
     sharded.layout.data.sharding = sharding;
     if (sharding == Sharding::hsdp) sharded.layout.data.shard = 2;
     CHECK(refusal(sharded).empty());
-    const std::string name = "(sharding " + sharding_names()[static_cast<std::size_t>(sharding)] + ")";
+    const std::string name = "(sharding " + name_of(sharding) + ")";
     CHECK_THAT(refusal(sharded, nccl),
                ContainsSubstring(name) && ContainsSubstring("on hosts alone") && ContainsSubstring("--device cpu"));
     sharded.training.lora = Lora{.rank = 2};
