@@ -149,8 +149,7 @@ NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
   for (const TorchStage* stage : torch_stages(stages)) {
     const StateShard& states = stage->settings().states;
     for (const WeightPtr& weight : stage->trained_weights()) {
-      const bool shared_out = weight->own_gradient.defined();
-      put(named, weight->name, shared_out ? weight->own_gradient : part_of(weight->gradient, states));
+      put(named, weight->name, own_gradient_of(*weight, states));
     }
   }
   return named;
@@ -165,8 +164,7 @@ NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
       const WeightPtr b = find(stage->weights(), owner + ".lora_b.weight");
       const bool adapted = a && b && training.lora && weight->name.ends_with(".weight");
       const double scale = adapted ? scale_of(*training.lora) : 1;
-      const at::Tensor& value = weight->own_value.defined() ? weight->own_value : weight->value;
-      put(named, weight->name, adapted ? merged(value, a->value, b->value, scale) : value);
+      put(named, weight->name, adapted ? merged(weight->kept(), a->value, b->value, scale) : weight->kept());
     }
   }
   return named;

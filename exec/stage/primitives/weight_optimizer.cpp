@@ -33,18 +33,10 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
   }
 }
 
-at::Tensor WeightOptimizer::own(const at::Tensor& whole) const {
-  return shard_.count == 1 ? whole : part_of(whole, shard_);
-}
-
 at::Tensor WeightOptimizer::value(const State& state) const {
   const Weight& weight = *state.weight;
-  return weight.own_value.defined() ? weight.own_value : own(weight.value);
-}
-
-at::Tensor WeightOptimizer::gradient(const State& state) const {
-  const Weight& weight = *state.weight;
-  return weight.own_gradient.defined() ? weight.own_gradient : own(weight.gradient);
+  const bool own = weight.own_value.defined() || shard_.count == 1;
+  return own ? weight.kept() : part_of(weight.value, shard_);
 }
 
 void WeightOptimizer::step(bool keep_old) {
@@ -58,7 +50,7 @@ void WeightOptimizer::step(bool keep_old) {
     }
     if (state.master.numel() == 0) continue;  // fewer elements than ranks
     states.push_back({.master = state.master,
-                      .gradient = gradient(state),
+                      .gradient = own_gradient_of(*state.weight, shard_).view_as(state.master),
                       .first_moment = state.first_moment,
                       .second_moment = state.second_moment,
                       .copy = is_wide(state) ? at::Tensor() : value(state)});

@@ -41,10 +41,7 @@ class WeightOptimizer {
   void resume(std::int64_t steps) { steps_ = steps; }
 
  private:
-  // Of the shard: the rank's own part, where it has no more.
-  [[nodiscard]] at::Tensor own(const at::Tensor& whole) const;
-  [[nodiscard]] at::Tensor value(const State& state) const;
-  [[nodiscard]] at::Tensor gradient(const State& state) const;
+  [[nodiscard]] at::Tensor value(const State& state) const;  // of the shard; of all in its own shape
   [[nodiscard]] bool is_wide(const State& state) const { return value(state).scalar_type() == at::kFloat; }
 
   void subtract(const AdamWState& state) const;  // SGD
