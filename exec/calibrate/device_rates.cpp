@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "common/base/quantile.hpp"
 #include "exec/launch/launch.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/launch_plan/launch_plan.hpp"
 #include "exec/transport/local/local.hpp"
 #include "exec/transport/nccl/nccl.hpp"
@@ -158,9 +158,7 @@ void measure_sends(Transport& transport, Device& device, const std::vector<std::
 std::vector<CommunicatorSpec> communicators_of(int ranks) {
   std::vector<CommunicatorSpec> all{{CommunicatorUse::down, {0, 1}}};
   for (int size = 2;; size = std::min(2 * size, ranks)) {
-    std::vector<int> members(static_cast<std::size_t>(size));
-    std::iota(members.begin(), members.end(), 0);
-    all.push_back({CommunicatorUse::data, std::move(members)});
+    all.push_back({CommunicatorUse::data, ranks_from(0, size)});
     if (size == ranks) return all;
   }
 }

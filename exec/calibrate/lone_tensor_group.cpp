@@ -2,22 +2,14 @@
 
 #include <ATen/ATen.h>
 
-#include <numeric>
 #include <vector>
 
+#include "exec/transport/collectives/rank_group.hpp"
+
 namespace plumb::exec {
-namespace {
-
-std::vector<int> all_ranks(int degree) {
-  std::vector<int> ranks(static_cast<std::size_t>(degree));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
 
 LoneTensorGroup::LoneTensorGroup(const TensorLayout& layout)
-    : TensorGroup(nullptr, {.layout = layout, .ranks = all_ranks(layout.degree)}) {}
+    : TensorGroup(nullptr, {.layout = layout, .ranks = ranks_from(0, layout.degree)}) {}
 
 at::Tensor LoneTensorGroup::summed(const at::Tensor& x) { return x.detach().clone(at::MemoryFormat::Contiguous); }
 

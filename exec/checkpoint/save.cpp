@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "exec/checkpoint/write_shares.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -42,15 +42,9 @@ void flush_folder(const fs::path& folder) {
   if (!flushed) throw RunError(folder.string(), std::string("could not be written: ") + std::strerror(error));
 }
 
-std::vector<int> all_ranks(const Transport& transport) {
-  std::vector<int> all(static_cast<std::size_t>(transport.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 // Rank 0 has it; all get it.
 std::string broadcast(Transport& transport, std::string text) {
-  const std::vector<int> all = all_ranks(transport);
+  const std::vector<int> all = ranks_from(0, transport.size());
   Collectives collectives(transport);
   std::uint64_t size = text.size();
   collectives.broadcast(all, 0, std::as_writable_bytes(std::span(&size, 1)), save_deadline());
@@ -283,7 +277,7 @@ void CheckpointSaver::begin(std::int64_t steps) {
 std::optional<fs::path> CheckpointSaver::finish_if_written() {
   float ready = pending_->written.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? 1.0F : 0.0F;
   Collectives(transport_)
-      .all_reduce(all_ranks(transport_), std::as_writable_bytes(std::span(&ready, 1)), ElementType::fp32,
+      .all_reduce(ranks_from(0, transport_.size()), std::as_writable_bytes(std::span(&ready, 1)), ElementType::fp32,
                   save_deadline());
   if (ready < static_cast<float>(transport_.size())) return std::nullopt;
   return finish();

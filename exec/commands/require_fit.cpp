@@ -4,17 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 
 #include "exec/host/enough_memory.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
 
 namespace plumb::exec {
-
-std::vector<int> ranks_from(int first, int count) {
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), first);
-  return ranks;
-}
 
 std::vector<int> ranks_of_host(const Membership& member, const Environment& environment) {
   for (const char* const name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {

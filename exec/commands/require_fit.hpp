@@ -9,9 +9,6 @@
 
 namespace plumb::exec {
 
-// first, first + 1 …: so many.
-[[nodiscard]] std::vector<int> ranks_from(int first, int count);
-
 // Those on the host of `member`, itself among them, as far as its launcher tells.
 [[nodiscard]] std::vector<int> ranks_of_host(const Membership& member, const Environment& environment);
 

@@ -22,6 +22,7 @@
 #include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
 #include "exec/launch/processes.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
 #include "exec/transport/gloo/run_store.hpp"
 #include "exec/transport/local/local.hpp"

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "exec/stage/primitives/exact_squares.hpp"
 #include "exec/stage/primitives/optimizer.hpp"
 #include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
 
 namespace plumb::exec {
 
@@ -18,8 +18,7 @@ double clip_gradients(const RankStages& stages, const Schedule& schedule, double
     const auto& first = stages.all()[stage_slot(schedule, 0, stage)];
     if (first) first->add_squares(own);
   }
-  std::vector<int> all(static_cast<std::size_t>(world.size()));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = ranks_from(0, world.size());
   std::vector<ExactSquares::Bytes> given(all.size());
   given[static_cast<std::size_t>(world.rank())] = own.to_bytes();
   std::vector<std::span<std::byte>> parts(given.begin(), given.end());

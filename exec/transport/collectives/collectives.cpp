@@ -8,6 +8,7 @@
 
 #include "exec/transport/collectives/blocks.hpp"
 #include "exec/transport/collectives/payloads.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/collectives/sum.hpp"
 
 namespace plumb::exec {
@@ -22,15 +23,13 @@ class Call {
       : transport_(transport),
         group_(group),
         deadline_(deadline),
-        position_(position_in(group, transport.rank())),
-        waits_for_(position_) {}
+        place_(group, transport.rank()),
+        waits_for_(place_.position()) {}
 
-  [[nodiscard]] std::size_t position() const { return position_; }
+  [[nodiscard]] std::size_t position() const { return place_.position(); }
   [[nodiscard]] std::size_t size() const { return group_.size(); }
-
-  // Others, from the next one around: so that not all talk to the same first.
-  [[nodiscard]] std::size_t after(std::size_t distance) const { return (position_ + distance) % size(); }
-  [[nodiscard]] std::size_t before(std::size_t distance) const { return (position_ + size() - distance) % size(); }
+  [[nodiscard]] std::size_t after(std::size_t distance) const { return place_.after(distance); }
+  [[nodiscard]] std::size_t before(std::size_t distance) const { return place_.before(distance); }
 
   [[nodiscard]] std::size_t position_of(int rank) const {
     const auto found = std::ranges::find(group_, rank);
@@ -44,7 +43,7 @@ class Call {
     waits_for_ = from;
     bytes_ = bytes;
     Payload payload = transport_.receive(group_[from], Channel::collective, deadline_).payload;
-    waits_for_ = position_;
+    waits_for_ = position();
     received_ += Bytes{static_cast<std::int64_t>(payload.size)};
     return payload;
   }
@@ -54,7 +53,7 @@ class Call {
   // For errors: "over ranks 0, 2, 3, waiting for 12 bytes from rank 2".
   [[nodiscard]] std::string describe() const {
     const std::string over = fmt::format("over ranks {}", fmt::join(group_, ", "));
-    if (waits_for_ == position_) return over;
+    if (waits_for_ == position()) return over;
     return fmt::format("{}, waiting for {} bytes from rank {}", over, bytes_, group_[waits_for_]);
   }
 
@@ -70,7 +69,7 @@ class Call {
   Transport& transport_;
   std::span<const int> group_;
   Clock::time_point deadline_;
-  std::size_t position_;
+  PlaceInGroup place_;
   std::size_t waits_for_;  // itself: nobody
   std::size_t bytes_ = 0;  // that it waits for
   Bytes received_;

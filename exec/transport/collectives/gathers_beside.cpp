@@ -20,26 +20,22 @@ std::size_t bytes_at(const std::vector<GathersBeside::PartList>& values, std::si
 }  // namespace
 
 GathersBeside::GathersBeside(Transport& transport, std::vector<int> group)
-    : transport_(transport), group_(std::move(group)), position_(position_in(group_, transport.rank())) {}
-
-std::size_t GathersBeside::before(std::size_t distance) const {
-  return (position_ + group_.size() - distance) % group_.size();
-}
+    : transport_(transport), group_(std::move(group)), place_(group_, transport.rank()) {}
 
 void GathersBeside::start(std::vector<PartList> values) {
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    const std::size_t from = before(distance);
+    const std::size_t from = place_.before(distance);
     transport_.expect(group_[from], Channel::gathers, bytes_at(values, from), 1);
   }
-  const Payload own = plain_memory(bytes_at(values, position_));
+  const Payload own = plain_memory(bytes_at(values, place_.position()));
   std::span<std::byte> rest = bytes_in(own);
   for (const PartList& parts : values) {
-    copy(parts[position_], rest);
-    rest = rest.subspan(parts[position_].size());
+    const std::span<std::byte> part = parts[place_.position()];
+    copy(part, rest);
+    rest = rest.subspan(part.size());
   }
-  // From the next one around: so that not all talk to the same first.
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    transport_.send(group_[(position_ + distance) % group_.size()], Channel::gathers, own);
+    transport_.send(group_[place_.after(distance)], Channel::gathers, own);
   }
   gathers_.push_back(std::move(values));
 }
@@ -49,7 +45,7 @@ void GathersBeside::finish(Clock::time_point deadline) {
   gathers_.pop_front();
   Bytes received;
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    const std::size_t from = before(distance);
+    const std::size_t from = place_.before(distance);
     try {
       const Payload parts = transport_.receive(group_[from], Channel::gathers, deadline).payload;
       std::span<std::byte> rest = bytes_in(parts);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -35,11 +36,9 @@ class GathersBeside {
   [[nodiscard]] bool idle() const { return gathers_.empty(); }
 
  private:
-  [[nodiscard]] std::size_t before(std::size_t distance) const;
-
   Transport& transport_;
   std::vector<int> group_;
-  std::size_t position_;
+  PlaceInGroup place_;
   std::deque<std::vector<PartList>> gathers_;  // that have not ended
 };
 

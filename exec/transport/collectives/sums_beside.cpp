@@ -12,23 +12,18 @@
 namespace plumb::exec {
 
 SumsBeside::SumsBeside(Transport& transport, std::vector<int> group, Gets gets)
-    : transport_(transport), group_(std::move(group)), position_(position_in(group_, transport.rank())), gets_(gets) {}
-
-std::size_t SumsBeside::before(std::size_t distance) const {
-  return (position_ + group_.size() - distance) % group_.size();
-}
+    : transport_(transport), group_(std::move(group)), place_(group_, transport.rank()), gets_(gets) {}
 
 void SumsBeside::start(std::span<float> values) {
   Sum sum{.parts = equal_parts(std::as_writable_bytes(values), group_.size(), sizeof(float)),
           .summands = std::vector<Payload>(group_.size())};
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    const std::size_t from = before(distance);
-    transport_.expect(group_[from], Channel::collective, sum.parts[position_].size(), 1);
+    const std::size_t from = place_.before(distance);
+    transport_.expect(group_[from], Channel::collective, sum.parts[place_.position()].size(), 1);
     if (gets_ == Gets::whole) transport_.expect(group_[from], Channel::sums, sum.parts[from].size(), 1);
   }
-  // From the next one around: so that not all talk to the same first.
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    const std::size_t to = (position_ + distance) % group_.size();
+    const std::size_t to = place_.after(distance);
     transport_.send(group_[to], Channel::collective, copy_of(sum.parts[to]));
   }
   sums_.push_back(std::move(sum));
@@ -75,7 +70,7 @@ std::optional<Payload> SumsBeside::receive(std::size_t from, Channel channel, co
 
 bool SumsBeside::take_summands(Sum& sum, const Clock::time_point* deadline) {
   for (; sum.summands_from < group_.size(); ++sum.summands_from) {
-    const std::size_t from = before(sum.summands_from);
+    const std::size_t from = place_.before(sum.summands_from);
     std::optional<Payload> summand = receive(from, Channel::collective, deadline);
     if (!summand) return false;
     sum.summands[from] = *std::move(summand);
@@ -84,21 +79,21 @@ bool SumsBeside::take_summands(Sum& sum, const Clock::time_point* deadline) {
 }
 
 void SumsBeside::add_and_send(Sum& sum) {
-  const std::span<std::byte> own = sum.parts[position_];
+  const std::span<std::byte> own = sum.parts[place_.position()];
   const Payload total = plain_memory(own.size());
-  add_received(own, position_, sum.summands, bytes_in(total), ElementType::fp32);
+  add_received(own, place_.position(), sum.summands, bytes_in(total), ElementType::fp32);
   copy(bytes_in(total), own);
   sum.summands.clear();
   if (gets_ == Gets::own_part) return;
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    transport_.send(group_[(position_ + distance) % group_.size()], Channel::sums, total);
+    transport_.send(group_[place_.after(distance)], Channel::sums, total);
   }
 }
 
 bool SumsBeside::take_sums(Sum& sum, const Clock::time_point* deadline) {
   if (gets_ == Gets::own_part) return true;
   for (; sum.sums_from < group_.size(); ++sum.sums_from) {
-    const std::size_t from = before(sum.sums_from);
+    const std::size_t from = place_.before(sum.sums_from);
     const std::optional<Payload> total = receive(from, Channel::sums, deadline);
     if (!total) return false;
     copy(bytes_in(*total), sum.parts[from]);

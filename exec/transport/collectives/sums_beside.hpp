@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -48,7 +49,6 @@ class SumsBeside {
     std::size_t sums_from = 1;                // likewise of a part's sum
   };
 
-  [[nodiscard]] std::size_t before(std::size_t distance) const;
   // Nothing where there is no deadline, and no message yet.
   [[nodiscard]] std::optional<Payload> receive(std::size_t from, Channel channel, const Clock::time_point* deadline);
   void advance(std::size_t count, const Clock::time_point* deadline);
@@ -58,7 +58,7 @@ class SumsBeside {
 
   Transport& transport_;
   std::vector<int> group_;
-  std::size_t position_;
+  PlaceInGroup place_;
   Gets gets_;
   std::deque<Sum> sums_;   // that have not ended
   std::size_t ended_ = 0;  // before these
