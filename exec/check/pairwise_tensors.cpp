@@ -5,22 +5,23 @@
 namespace plumb::exec {
 
 void PairwiseTensors::add(const at::Tensor& summand) {
-  sums_.push_back({summand.clone()});
-  while (sums_.size() > 1 && sums_[sums_.size() - 2].summands == sums_.back().summands) join();
+  sums_.push_back(summand.clone());
+  join(counter_.add());
 }
 
 at::Tensor PairwiseTensors::total() {
-  while (sums_.size() > 1) join();
-  at::Tensor all = std::move(sums_.back().value);
+  join(counter_.end());
+  at::Tensor all = std::move(sums_.back());
   sums_.clear();
   return all;
 }
 
-void PairwiseTensors::join() {
-  const Sum last = std::move(sums_.back());
-  sums_.pop_back();
-  sums_.back().value.add_(last.value);
-  sums_.back().summands += last.summands;
+void PairwiseTensors::join(int times) {
+  for (; times > 0; --times) {
+    const at::Tensor last = std::move(sums_.back());
+    sums_.pop_back();
+    sums_.back().add_(last);
+  }
 }
 
 }  // namespace plumb::exec

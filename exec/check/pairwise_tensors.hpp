@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "exec/transport/collectives/pairwise_counter.hpp"
+
 namespace plumb::exec {
 
 class PairwiseTensors {
@@ -16,13 +18,10 @@ class PairwiseTensors {
   [[nodiscard]] at::Tensor total();
 
  private:
-  struct Sum {
-    at::Tensor value;
-    int summands = 1;
-  };
-  void join();
+  void join(int times);
 
-  std::vector<Sum> sums_;  // the largest first, no two of a size
+  std::vector<at::Tensor> sums_;
+  PairwiseCounter counter_;  // of these
 };
 
 }  // namespace plumb::exec

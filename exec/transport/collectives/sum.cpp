@@ -5,11 +5,11 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "exec/transport/collectives/pairwise_counter.hpp"
 #include "kernels/device/numbers.hpp"
 
 namespace plumb::exec {
@@ -25,8 +25,7 @@ void narrow(float sum, std::uint16_t& into) { into = kernels::bf16_bits(sum); }
 void narrow(float sum, float& into) { into = sum; }
 void narrow(double sum, double& into) { into = sum; }
 
-// Sums of so many parts each, the largest first: as a binary counter has its ones (Higham 1993, "pairwise
-// summation"), so that no more of them are kept than a number of parts has digits.
+// Sums of so many parts each, the largest first.
 template <class Added>
 class PairwiseSums {
  public:
@@ -35,12 +34,12 @@ class PairwiseSums {
   // Where the next part's values go; `joined` then adds what has a neighbour of its size.
   [[nodiscard]] std::array<Added, block>& next() { return levels_[used_]; }
   void joined(std::size_t count) {
-    sizes_[used_++] = 1;
-    while (used_ > 1 && sizes_[used_ - 2] == sizes_[used_ - 1]) join(count);
+    ++used_;
+    for (int joins = counter_.add(); joins > 0; --joins) join(count);
   }
   // The odd ones out, the last first. Afterwards there is nothing in it.
   [[nodiscard]] const std::array<Added, block>& all(std::size_t count) {
-    while (used_ > 1) join(count);
+    for (int joins = counter_.end(); joins > 0; --joins) join(count);
     used_ = 0;
     return levels_[0];
   }
@@ -49,12 +48,11 @@ class PairwiseSums {
   void join(std::size_t count) {
     --used_;
     for (std::size_t i = 0; i < count; ++i) levels_[used_ - 1][i] += levels_[used_][i];
-    sizes_[used_ - 1] += sizes_[used_];
   }
 
   std::vector<std::array<Added, block>> levels_;
-  std::array<std::size_t, std::numeric_limits<std::size_t>::digits> sizes_{};
   std::size_t used_ = 0;
+  PairwiseCounter counter_;
 };
 
 // `Stored`: as elements stand in memory, which need not be aligned to them. `Added`: in what they are added.
