@@ -174,8 +174,7 @@ void check_clips(ScheduleChecks& checks) {
   bool any = false;
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     if (stages_of_rank(schedule, rank).empty()) continue;
-    const Action clip = clip_of(schedule, rank);
-    const bool clips = checks.end_position(clip.kind, checks.replica_on(rank, clip.stage), clip.stage) != nowhere;
+    const bool clips = checks.clip_position(rank) != nowhere;
     any |= clips;
     if (!clips) without.push_back(rank);
   }

@@ -65,7 +65,7 @@ class OrderCheck {
     const Action step{ActionKind::optimizer_step, stage, no_microbatch};
     const std::int32_t step_at = checks_.end_position(ActionKind::optimizer_step, replica, stage);
     const Action clip = clip_of(schedule_, rank);
-    const std::int32_t clipped_at = checks_.end_position(clip.kind, checks_.replica_on(rank, clip.stage), clip.stage);
+    const std::int32_t clipped_at = checks_.clip_position(rank);
     require(rank, clip, clipped_at, step, step_at);
     require_gradients(replica, stage, 0, schedule_.microbatches, clip, clipped_at);
     for (const ActionKind kind : {ActionKind::reduce_tied, ActionKind::reduce_gradient}) {

@@ -39,6 +39,11 @@ bool ScheduleChecks::gathers_first(int replica, int stage) {
   return true;
 }
 
+std::int32_t ScheduleChecks::clip_position(int rank) {
+  const Action clip = clip_of(schedule, rank);
+  return end_position(clip.kind, replica_on(rank, clip.stage), clip.stage);
+}
+
 std::int32_t& ScheduleChecks::end_position(ActionKind kind, int replica, int stage, int update) {
   const std::size_t place =
       static_cast<std::size_t>(replica) * schedule.rank_of_stage.size() + static_cast<std::size_t>(stage);

@@ -39,6 +39,9 @@ struct ScheduleChecks {
   // `update` of a numbered STEP, else 0.
   [[nodiscard]] std::int32_t& end_position(ActionKind kind, int replica, int stage, int update = 0);
 
+  // Where a rank that holds stages clips, or `nowhere`.
+  [[nodiscard]] std::int32_t clip_position(int rank);
+
   // Whether UNSHARD of a replica's stage stands there and before all of the stage's F: it gathers what these need.
   [[nodiscard]] bool gathers_first(int replica, int stage);
 
