@@ -1,5 +1,8 @@
 #include "common/planner/shortfall.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -232,14 +235,9 @@ namespace {
     const bool is_new = !candidate.hint.empty() && std::ranges::find(hints, candidate.hint) == hints.end();
     if (is_new) hints.push_back(candidate.hint);
   }
-  const auto joined = [](const std::vector<std::string>& texts, const char* between) {
-    std::string all;
-    for (const std::string& text : texts) all += (all.empty() ? "" : between) + text;
-    return all;
-  };
-  throw InputError(scenario.place,
-                   "no candidate can be built: " + (reasons.empty() ? "there is none" : joined(reasons, "; ")),
-                   joined(hints, "; or "));
+  if (reasons.empty()) reasons.emplace_back("there is none");
+  throw InputError(scenario.place, fmt::format("no candidate can be built: {}", fmt::join(reasons, "; ")),
+                   fmt::format("{}", fmt::join(hints, "; or ")));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "common/model/files/checkpoint_names.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 
@@ -137,15 +140,9 @@ const FamilyNames* known_names(const Model& model) {
   return found == known_families().end() ? nullptr : &found->second;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 const FamilyNames& names_of(const Model& model) {
   if (const FamilyNames* const names = known_names(model)) return *names;
-  const std::string hint = "known: " + joined(checkpoint_families());
+  const std::string hint = fmt::format("known: {}", fmt::join(checkpoint_families(), ", "));
   if (!model.hugging_face) {
     throw InputError("model " + model.name,
                      "was read from no config.json, so its tensors have no names in a checkpoint", hint);
