@@ -47,7 +47,13 @@ if(PLUMB_SANITIZE)
     target_compile_options(plumb_options INTERFACE -fno-sanitize=null,alignment,object-size,vptr)
   endif()
   # What sanitizers add confuses g++ 12: it takes libstdc++'s std::regex for uninitialised (GCC bug 105562).
-  target_compile_options(plumb_options INTERFACE -Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(plumb_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
+  # Compilers say it each in its own way.
+  if(PLUMB_SANITIZE MATCHES "address")
+    target_compile_definitions(plumb_options INTERFACE PLUMB_ADDRESS_SANITIZER)
+  endif()
 endif()
 
 if(PLUMB_FUZZ)

@@ -6,7 +6,7 @@ namespace plumb::testing {
 // A sanitizer looks for errors that hardly any case is without, not for the counterexample, and takes ten times as
 // long.
 constexpr unsigned cases(unsigned all) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef PLUMB_ADDRESS_SANITIZER
   return all / 5;
 #else
   return all;
@@ -16,7 +16,7 @@ constexpr unsigned cases(unsigned all) {
 // How many of its random cases, at least, a test must have found to be what it is about; of a sanitizer's few
 // half of that share, and one.
 constexpr int found_in(unsigned of_all) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef PLUMB_ADDRESS_SANITIZER
   return of_all < 20 ? 1 : static_cast<int>(of_all / 10);
 #else
   return static_cast<int>(of_all);

@@ -10,12 +10,13 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef PLUMB_ADDRESS_SANITIZER
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -31,7 +32,7 @@ enum class State { runs, in_block_barrier, in_warp_barrier, ended };
 
 struct Fiber {
   ucontext_t context = {};
-#ifndef __SANITIZE_ADDRESS__
+#ifndef PLUMB_ADDRESS_SANITIZER
   std::jmp_buf left = {};  // where it goes on, once it has left
 #endif
   bool is_fresh = true;
@@ -48,26 +49,25 @@ struct Warp {
 struct Machine {
   Order order = Order::rising;
   std::minstd_rand random;
-  std::vector<Fiber> fibers;
+  std::vector<Fiber> pool;  // as many as the largest block had
+  std::span<Fiber> fibers;  // of the block: the first of them
   std::vector<Warp> warps;
   std::vector<std::size_t> turns;  // of the fibers, when shuffled
   std::vector<std::uint32_t> shared;
   std::size_t most_shared = shared_of_sm_90;
   const std::function<void()>* body = nullptr;
   ucontext_t scheduler = {};
-#ifndef __SANITIZE_ADDRESS__
+#ifndef PLUMB_ADDRESS_SANITIZER
   std::jmp_buf scheduler_left = {};
 #endif
   Fiber* running = nullptr;
   std::exception_ptr failure;
 };
 
-Machine& machine() {
-  static Machine one;
-  return one;
-}
+Machine one;
+Machine& machine() { return one; }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef PLUMB_ADDRESS_SANITIZER
 
 const void* scheduler_stack = nullptr;
 std::size_t scheduler_bytes = 0;
@@ -114,27 +114,43 @@ void wait(State state) {
   leave(self);
 }
 
-void fiber_main() {
-#ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes);
-#endif
+void run_thread() {
   Machine& m = machine();
-  Fiber& self = *m.running;
   try {
     (*m.body)();
   } catch (...) {
     m.failure = std::current_exception();
   }
-  self.state = State::ended;
-  leave(self);
+  m.running->state = State::ended;
+}
+
+// One block's thread after the other, as to make a context and to enter it are calls of the system; under the sanitizer
+// one alone, as that is told that the fiber ends.
+void fiber_main() {
+#ifdef PLUMB_ADDRESS_SANITIZER
+  __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes);
+  run_thread();
+  leave(*machine().running);
+#else
+  for (;;) {
+    run_thread();
+    leave(*machine().running);
+  }
+#endif
 }
 
 void prepare(Fiber& fiber, int thread) {
-  if (!fiber.stack) fiber.stack = std::make_unique<unsigned char[]>(stack_bytes);
+#ifdef PLUMB_ADDRESS_SANITIZER
+  const bool goes_on = false;
+#else
+  const bool goes_on = fiber.state == State::ended;
+#endif
   fiber.state = State::runs;
   fiber.exchanges = 0;
-  fiber.is_fresh = true;
   fiber.place.thread = {static_cast<unsigned>(thread), 0, 0};
+  if (goes_on) return;
+  if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<unsigned char[]>(stack_bytes);
+  fiber.is_fresh = true;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = stack_bytes;
@@ -142,10 +158,8 @@ void prepare(Fiber& fiber, int thread) {
   makecontext(&fiber.context, fiber_main, 0);
 }
 
-bool all_are(const std::vector<Fiber>& fibers, std::size_t first, std::size_t count, State state) {
-  return std::all_of(fibers.begin() + static_cast<std::ptrdiff_t>(first),
-                     fibers.begin() + static_cast<std::ptrdiff_t>(first + count),
-                     [state](const Fiber& fiber) { return fiber.state == state; });
+bool all_are(std::span<const Fiber> fibers, State state) {
+  return std::ranges::all_of(fibers, [state](const Fiber& fiber) { return fiber.state == state; });
 }
 
 void release(std::size_t first, std::size_t count) {
@@ -154,14 +168,14 @@ void release(std::size_t first, std::size_t count) {
 
 // Whether all lanes of the warp that begins with this fiber wait at its barrier; then they run again.
 bool open_warp_barrier(std::size_t first) {
-  if (!all_are(machine().fibers, first, lanes, State::in_warp_barrier)) return false;
+  if (!all_are(machine().fibers.subspan(first, lanes), State::in_warp_barrier)) return false;
   release(first, lanes);
   return true;
 }
 
 bool open_block_barrier() {
   Machine& m = machine();
-  if (!all_are(m.fibers, 0, m.fibers.size(), State::in_block_barrier)) return false;
+  if (!all_are(m.fibers, State::in_block_barrier)) return false;
   release(0, m.fibers.size());
   return true;
 }
@@ -207,7 +221,7 @@ void run_block() {
       run_warps();
     }
   } while (open_block_barrier());
-  if (!all_are(m.fibers, 0, m.fibers.size(), State::ended)) {
+  if (!all_are(m.fibers, State::ended)) {
     throw std::logic_error("emulated block " + std::to_string(here().block.x) +
                            ": some threads wait for others in vain");
   }
@@ -239,7 +253,8 @@ void run_grid(Index grid, int threads, std::size_t shared, const std::function<v
     throw std::logic_error("emulated block of " + std::to_string(shared) + " bytes of shared memory: expected up to " +
                            std::to_string(m.most_shared));
   }
-  m.fibers.resize(static_cast<std::size_t>(threads));
+  if (m.pool.size() < static_cast<std::size_t>(threads)) m.pool.resize(static_cast<std::size_t>(threads));
+  m.fibers = std::span(m.pool).first(static_cast<std::size_t>(threads));
   m.warps.resize(m.fibers.size() / lanes);
   m.shared.assign(shared / 4 + 8, 0);
   m.body = &thread;
