@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -53,16 +54,20 @@ void on_ranks(const std::vector<std::unique_ptr<Transport>>& transports, const B
   });
 }
 
-// By rank: of very different sizes, so that the order in which they are added shows.
+// By rank: from 2⁻²⁰ to 2²⁰ in size, so that the order in which they are added shows.
 template <class Element>
 std::vector<std::vector<Element>> random_values(int ranks, std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<double> exponent(-6, 6);
-  std::bernoulli_distribution negative;
+  constexpr int mantissa_bits = 52;
+  std::mt19937_64 random(seed);
   std::vector<std::vector<Element>> values(static_cast<std::size_t>(ranks), std::vector<Element>(count));
   for (auto& of_rank : values) {
     for (Element& value : of_rank) {
-      value = static_cast<Element>((negative(random) ? -1 : 1) * std::pow(10, exponent(random)));
+      // One draw for each of millions: its last bits are the mantissa, those before it exponent and sign.
+      const std::uint64_t bits = random();
+      const auto mantissa = static_cast<double>(bits & ((std::uint64_t{1} << mantissa_bits) - 1));
+      const int exponent = static_cast<int>(bits >> mantissa_bits & 0x3ff) % 40 - 20;
+      const double size = std::ldexp(1 + std::ldexp(mantissa, -mantissa_bits), exponent);
+      value = static_cast<Element>(bits >> 63 != 0 ? -size : size);
     }
   }
   return values;
