@@ -1,5 +1,11 @@
 // The search with the full simulator: the optimum of random spaces is that of simulating every candidate.
 #include "common/search/search.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <utility>
+
 #include "sim/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/search/random_scenarios.hpp"
@@ -11,6 +17,22 @@ using namespace plumb::testing;
 namespace {
 
 constexpr unsigned scenarios = cases(40);
+
+// Says of a plan what an engine said of it before, so that each is simulated once.
+class Remembered {
+ public:
+  explicit Remembered(Evaluator engine) : engine_(std::move(engine)) {}
+
+  Timeline operator()(const Plan& plan) {
+    const auto known = std::ranges::find(said_, plan, &std::pair<Plan, Timeline>::first);
+    if (known != said_.end()) return known->second;
+    return said_.emplace_back(plan, engine_(plan)).second;
+  }
+
+ private:
+  Evaluator engine_;
+  std::deque<std::pair<Plan, Timeline>> said_;
+};
 
 const Candidate* best_of(const PlanningResult& result) {
   for (const Candidate& candidate : result.candidates) {
@@ -28,7 +50,8 @@ TEST_CASE("a search finds what simulating all candidates finds") {
     CAPTURE(seed);
     const Scenario scenario = read_text(random_scenario(seed, seed % 2 == 0 ? ", memory: 10 MB" : ", memory: 30 MB"));
     const SearchSpace space(scenario);
-    const PlanningResult all = plan_scenario(scenario, engine);
+    Remembered remembered(engine);
+    const PlanningResult all = plan_scenario(scenario, std::ref(remembered));
     const Candidate* true_best = best_of(all);
     const SearchResult found = search(space, fast_weigher, engine, {.top = 1, .jobs = 2, .processes = 2});
     const Candidate* best = best_of(found.planning);
@@ -36,7 +59,8 @@ TEST_CASE("a search finds what simulating all candidates finds") {
     if (best == nullptr) continue;
     ++found_some;
     CHECK(best->iteration.value == Approx(true_best->iteration.value).epsilon(1e-9));
-    const SearchResult unpruned = search(space, fast_weigher, engine, {.top = 1, .prune = false, .bound = false});
+    const SearchResult unpruned =
+        search(space, fast_weigher, std::ref(remembered), {.top = 1, .prune = false, .bound = false});
     REQUIRE(best_of(unpruned.planning) != nullptr);
     CHECK(best_of(unpruned.planning)->choice == best->choice);
   }
