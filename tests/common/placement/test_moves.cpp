@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <random>
+#include <stdexcept>
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
@@ -14,8 +14,31 @@ using namespace plumb;
 
 namespace {
 
-// A whole tensor of two dimensions, and what each rank holds of it: values by index, absent where it holds none.
-using Held = std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>;
+// Row and column.
+using Index = std::pair<std::int64_t, std::int64_t>;
+
+// What a rank holds of a whole tensor of two dimensions: values by index, absent where it holds none.
+class Held {
+ public:
+  // Indices rise from call to call.
+  void add(const Index& index, std::int64_t value) { all_.emplace_back(index, value); }
+  // Null: none.
+  [[nodiscard]] const std::int64_t* find(const Index& index) const {
+    const auto found = std::ranges::lower_bound(all_, index, {}, &std::pair<Index, std::int64_t>::first);
+    return found == all_.end() || found->first != index ? nullptr : &found->second;
+  }
+  [[nodiscard]] std::int64_t at(const Index& index) const {
+    const std::int64_t* const found = find(index);
+    if (found == nullptr) throw std::out_of_range("the rank holds no such element");
+    return *found;
+  }
+  [[nodiscard]] auto begin() const { return all_.begin(); }
+  [[nodiscard]] auto end() const { return all_.end(); }
+  bool operator==(const Held&) const = default;
+
+ private:
+  std::vector<std::pair<Index, std::int64_t>> all_;
+};
 
 struct Case {
   Mesh mesh;
@@ -27,36 +50,39 @@ bool holds(const std::vector<IndexRange>& ranges, std::int64_t index) {
                              [&](const IndexRange& range) { return range.begin <= index && index < range.end; });
 }
 
-std::vector<std::pair<std::int64_t, std::int64_t>> indices(const Case& of, const Placement& placement, int rank) {
+// Rising.
+std::vector<Index> indices(const Case& of, const Placement& placement, int rank) {
   const std::vector<IndexRange> rows = owned(of.mesh, of.whole.shape[0], placement, rank);
   const std::vector<IndexRange> columns = owned(of.mesh, of.whole.shape[1], placement, rank);
-  std::vector<std::pair<std::int64_t, std::int64_t>> all;
+  std::vector<std::int64_t> held_columns;
+  for (std::int64_t j = 0; j < of.whole.shape[1].size; ++j) {
+    if (holds(columns, j)) held_columns.push_back(j);
+  }
+  std::vector<Index> all;
   for (std::int64_t i = 0; i < of.whole.shape[0].size; ++i) {
-    for (std::int64_t j = 0; j < of.whole.shape[1].size; ++j) {
-      if (holds(rows, i) && holds(columns, j)) all.emplace_back(i, j);
-    }
+    if (!holds(rows, i)) continue;
+    for (const std::int64_t j : held_columns) all.emplace_back(i, j);
   }
   return all;
 }
 
-std::int64_t value_of(std::pair<std::int64_t, std::int64_t> index) { return 1000 * index.first + index.second + 1; }
+std::int64_t value_of(Index index) { return 1000 * index.first + index.second + 1; }
 
 // Partial sums: random summands by coordinates along the partial axes, the last of which makes the sum right; equal on
 // ranks that are copies.
-std::vector<Held> placed(const Case& of, const Placement& placement,
-                         const std::function<std::int64_t(std::pair<std::int64_t, std::int64_t>)>& value) {
+std::vector<Held> placed(const Case& of, const Placement& placement, const std::function<std::int64_t(Index)>& value) {
   std::vector<Held> all(static_cast<std::size_t>(ranks(of.mesh)));
   const std::vector<Axis> partial = members(of.mesh, placement.partial);
   const int parts = size(of.mesh, placement.partial);
   for (int rank = 0; rank < ranks(of.mesh); ++rank) {
     const int part = position(of.mesh, rank, partial);
-    for (const auto& index : indices(of, placement, rank)) {
+    for (const Index& index : indices(of, placement, rank)) {
       std::int64_t summand = part * 7 + index.first - 3 * index.second;
       if (part == parts - 1) {
         summand = value(index);
         for (int other = 0; other + 1 < parts; ++other) summand -= other * 7 + index.first - 3 * index.second;
       }
-      all[static_cast<std::size_t>(rank)][index] = summand;
+      all[static_cast<std::size_t>(rank)].add(index, summand);
     }
   }
   return all;
@@ -68,27 +94,27 @@ std::vector<Held> carried_out(const Case& of, const Move& move, const std::vecto
   std::vector<Held> after(before.size());
   const bool adds = move.collective == Collective::all_reduce || move.collective == Collective::reduce_scatter;
   for (int rank = 0; rank < ranks(of.mesh); ++rank) {
-    for (const auto& index : indices(of, move.to, rank)) {
+    const std::vector<int> group_of_rank = group(of.mesh, rank, move.over);
+    for (const Index& index : indices(of, move.to, rank)) {
       std::int64_t made = 0;
       if (!move.collective) {
-        const auto found = before[static_cast<std::size_t>(rank)].find(index);
-        made = found == before[static_cast<std::size_t>(rank)].end() ? 0 : found->second;
+        const std::int64_t* const found = before[static_cast<std::size_t>(rank)].find(index);
+        made = found == nullptr ? 0 : *found;
       } else {
         bool known = false;
-        for (const int member : group(of.mesh, rank, move.over)) {
-          const Held& held = before[static_cast<std::size_t>(member)];
-          const auto found = held.find(index);
-          if (found == held.end()) continue;
+        for (const int member : group_of_rank) {
+          const std::int64_t* const found = before[static_cast<std::size_t>(member)].find(index);
+          if (found == nullptr) continue;
           if (adds) {
-            made += found->second;
+            made += *found;
           } else if (!known) {
-            made = found->second;
+            made = *found;
           }
           known = true;
         }
         if (!known) throw std::logic_error("no member of the group has what the move gives");
       }
-      after[static_cast<std::size_t>(rank)][index] = made;
+      after[static_cast<std::size_t>(rank)].add(index, made);
     }
   }
   return after;
