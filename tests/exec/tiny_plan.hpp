@@ -18,6 +18,8 @@ struct TinyPlan {
   std::string more_of_training = "";  // ", lora: {rank: 2}"
   int data = 1;                       // pipelines of `ranks` side by side; microbatches are those of each
   std::string more_of_data = "";      // ", sharding: fsdp"
+  // Of half as many layers, of the same kinds: where there are at most four stages.
+  bool shallow = false;
 };
 
 inline Plan tiny_plan(const TinyPlan& wanted) {
@@ -25,8 +27,9 @@ inline Plan tiny_plan(const TinyPlan& wanted) {
   const std::string path = folder.write(
       "tiny.yaml",
       "model:\n  {name: tiny, vocabulary: 256, hidden: 16, heads: 2, ffn: 32, window: 8, tied_embeddings: " +
-          std::string(wanted.tied ? "true" : "false") +
-          ",\n   experts: {count: 2, top_k: 1, ffn: 16}, layers: \"full/dense*4, sliding/moe*2, linear/dense*2\"}\n"
+          std::string(wanted.tied ? "true" : "false") + ",\n   experts: {count: 2, top_k: 1, ffn: 16}, layers: \"" +
+          (wanted.shallow ? "full/dense*2, sliding/moe, linear/dense" : "full/dense*4, sliding/moe*2, linear/dense*2") +
+          "\"}\n"
           "cluster: {machine: local-cpu, ranks: " +
           std::to_string(wanted.ranks * wanted.data) +
           "}\n"
