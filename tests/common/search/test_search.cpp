@@ -27,7 +27,7 @@ constexpr unsigned scenarios = cases(20);
 // As if messages contended: takes up to 5% longer than the path, more or less by plan.
 Timeline contended(const Plan& plan) {
   Timeline timeline = predict_by_path(plan);
-  const auto spread = static_cast<double>(std::hash<std::string>{}(plan_digest(plan)) % 1000) / 1000;
+  const auto spread = static_cast<double>(std::hash<std::string>{}(timeline.plan_digest) % 1000) / 1000;
   timeline.producer = "contended";
   timeline.steps.front().duration = timeline.steps.front().duration * (1 + 0.05 * spread);
   return timeline;
@@ -36,7 +36,7 @@ Timeline contended(const Plan& plan) {
 // As if messages contended, and as if batches of them took less than the path says: from 2% below it to 5% above.
 Timeline around_path(const Plan& plan) {
   Timeline timeline = predict_by_path(plan);
-  const auto spread = static_cast<double>(std::hash<std::string>{}(plan_digest(plan)) % 1000) / 1000;
+  const auto spread = static_cast<double>(std::hash<std::string>{}(timeline.plan_digest) % 1000) / 1000;
   const double least = plan.software.exchange == PipelineExchange::synchronous ? 0.9801 : 1;
   timeline.producer = "around the path";
   timeline.steps.front().duration = timeline.steps.front().duration * (least + (1.05 - least) * spread);
