@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "common/base/error.hpp"
@@ -7,12 +8,13 @@
 #include "common/cost/costs_json.hpp"
 #include "common/layout/layout_json.hpp"
 #include "common/layout/planned.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/model/files/model_json.hpp"
+#include "common/plan/counted_stages.hpp"
 #include "common/plan/gradient_clipping.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
-#include "common/plan/stage_parameters.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/interchange/schedule_json.hpp"
 #include "common/schedule/validate/validate.hpp"
@@ -171,16 +173,33 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
 
-// Costs are of this model on these stages: a model that was edited has others.
-void require_parameters(const Plan& plan, const JsonValue& stages) {
-  const std::vector<std::int64_t> expected = stage_parameters(plan);
+// Costs are of this model on these stages, and of this sharding: a model or layout that was edited has others.
+void require_counted(const Plan& plan, const JsonValue& stages) {
+  const std::vector<ComputeCost> expected = counted_stages(plan);
+  const auto of_weights = [](const ComputeCost& cost) {
+    const DataMoves& moves = cost.data_moves;
+    return std::array{cost.gathered_bytes, moves.gathered, moves.unsharded, moves.replicated};
+  };
+  const auto reduces = [](const ComputeCost& cost) { return cost.data_moves.reduced > Bytes{}; };
   for (std::size_t stage = 0; stage < expected.size(); ++stage) {
-    if (plan.costs.stages[stage].parameters == expected[stage]) continue;
-    stages[stage]
-        .at("parameters")
-        .fail("is " + std::to_string(plan.costs.stages[stage].parameters) + ", the model has " +
-                  std::to_string(expected[stage]) + " on a rank of stage " + std::to_string(stage),
-              edit_hint);
+    const ComputeCost& cost = plan.costs.stages[stage];
+    if (cost.parameters != expected[stage].parameters) {
+      stages[stage]
+          .at("parameters")
+          .fail("is " + std::to_string(cost.parameters) + ", the model has " +
+                    std::to_string(expected[stage].parameters) + " on a rank of stage " + std::to_string(stage),
+                edit_hint);
+    }
+    if (of_weights(cost) != of_weights(expected[stage])) {
+      stages[stage].fail("gathers other weights than the layout's sharding, " + name_of(plan.layout.data.sharding),
+                         edit_hint);
+    }
+  }
+  const bool in_actions = std::ranges::any_of(plan.costs.stages, reduces);
+  if (in_actions != std::ranges::any_of(expected, reduces)) {
+    stages.fail("reduce gradients " + std::string(in_actions ? "in actions" : "once a step") +
+                    ", which the layout's sharding, " + name_of(plan.layout.data.sharding) + ", does not",
+                edit_hint);
   }
 }
 
@@ -231,7 +250,7 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     const auto [found, expected] = first_difference(plan.boundary, boundary);
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
-  require_parameters(plan, file.at("costs").at("stages"));
+  require_counted(plan, file.at("costs").at("stages"));
   try {
     require_valid(plan.schedule);
   } catch (const InputError& error) {

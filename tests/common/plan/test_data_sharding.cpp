@@ -11,6 +11,7 @@
 #include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
+#include "tests/common/plan/plan_files.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -304,5 +305,36 @@ TEST_CASE("a tied table and summands of tensor ranks stay whole until the step")
   for (const ComputeCost& cost : divided.costs.stages) {
     CHECK(cost.tensor_gradient_bytes > Bytes{});
     CHECK(reduced_bytes(cost) == cost.tensor_gradient_bytes);
+  }
+}
+
+TEST_CASE("a plan is read back with each sharding, and may not be edited into another, whose costs are others") {
+  const std::vector<std::string> all{"none",
+                                     "zero1",
+                                     "{kind: zero2, reduce: each_microbatch}",
+                                     "fsdp" + kept,
+                                     "fsdp" + at_use,
+                                     "fsdp, reshard_after_forward: true, reduce: last_microbatch",
+                                     "{kind: hsdp, replicate: 2}" + kept};
+  for (const bool tied : {false, true}) {
+    for (const int pipeline : {1, 2}) {
+      std::vector<Plan> plans;
+      for (const std::string& sharding : all) {
+        LayoutCase layout = sharded(sharding, 4, pipeline);
+        layout.tied = tied;
+        plans.push_back(plan_of(layout));
+      }
+      for (const Plan& plan : plans) {
+        CAPTURE(tied, pipeline, describe(plan.layout));
+        CHECK(to_json(read_back(plan)) == to_json(plan));
+        for (const Plan& other : plans) {
+          if (&other == &plan) continue;
+          CAPTURE(describe(other.layout), other.layout.data.reshard_after_forward);
+          const std::string message = message_after(plan, [&](Plan& edited) { edited.layout = other.layout; });
+          CHECK_THAT(message, ContainsSubstring("costs.stages") && ContainsSubstring("the layout's sharding, ") &&
+                                  ContainsSubstring("hint: times and bandwidths"));
+        }
+      }
+    }
   }
 }

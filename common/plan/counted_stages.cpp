@@ -1,4 +1,4 @@
-#include "common/plan/stage_parameters.hpp"
+#include "common/plan/counted_stages.hpp"
 
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/model/first_equal.hpp"
@@ -18,23 +18,33 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
     if (first[block] < block) {
       blocks.push_back(blocks[first[block]]);
     } else {
-      blocks.push_back({.parameters = count_of_rank(shapes_of_block(scenario, block, context)).all});
+      ComputeCost cost;
+      const BlockShapes shapes = shapes_of_block(scenario, block, context);
+      set_states(cost, count_of_rank(shapes, state_shards(plan.layout)), scenario);
+      blocks.push_back(cost);
     }
   }
-  if (plan.model.tied_embeddings && plan.split.layers.size() > 1) {
-    blocks.back() = with_table_copy(blocks.back(), scenario, blocks.front());
+  if (plan.model.tied_embeddings) {
+    blocks.back() = plan.split.layers.size() > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
+                                                 : with_table_gradient(blocks.back(), scenario);
   }
   return blocks;
 }
 
 }  // namespace
 
-std::vector<std::int64_t> stage_parameters(const Plan& plan) {
+std::vector<ComputeCost> counted_stages(const Plan& plan) {
   const std::vector<ComputeCost> blocks = counted_blocks(plan);
-  std::vector<std::int64_t> counts;
+  std::vector<ComputeCost> stages;
   for (int stage = 0; stage < static_cast<int>(plan.split.layers.size()); ++stage) {
-    counts.push_back(stage_cost(blocks, plan.split, stage).parameters);
+    stages.push_back(stage_cost(blocks, plan.split, stage));
   }
+  return stages;
+}
+
+std::vector<std::int64_t> stage_parameters(const Plan& plan) {
+  std::vector<std::int64_t> counts;
+  for (const ComputeCost& stage : counted_stages(plan)) counts.push_back(stage.parameters);
   return counts;
 }
 

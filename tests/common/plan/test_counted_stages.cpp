@@ -1,5 +1,5 @@
 // Parameters of stages against those of the whole model, and against what costs count where ranks share them.
-#include "common/plan/stage_parameters.hpp"
+#include "common/plan/counted_stages.hpp"
 
 #include <numeric>
 
