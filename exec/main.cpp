@@ -6,23 +6,11 @@
 #include "exec/commands/commands.hpp"
 #include "exec/launch/processes.hpp"
 
-namespace {
-
-// Sanitizers say at the end what was never freed.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(PLUMB_ADDRESS_SANITIZER)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-
-}  // namespace
-
 int main(int argc, char** argv) {
   plumb::exec::end_with_launcher();
   // LibTorch prints a page of stack for each attempt to connect; its errors reach us as exceptions.
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
   const int status = plumb::exec::plumb_exec(argc, argv);
-  if (sanitized) return status;
   // Left to itself LibTorch takes its table of operators apart: 0.1 s of each rank, a third of what it takes to start.
   std::cout.flush();
   (void)std::fflush(nullptr);
