@@ -80,10 +80,8 @@ std::string difference(const Json& there, const Json& wanted, const std::string&
 
 // Shapes do not tell everything: windows, heads, what is normalised.
 void require_same_arithmetic(const Checkpoint& checkpoint, const Plan& plan) {
-  Json there = to_json(checkpoint.index.model);
-  Json wanted = to_json(plan.model);
-  there.erase("name");
-  wanted.erase("name");
+  const Json there = arithmetic_json(checkpoint.index.model);
+  const Json wanted = arithmetic_json(plan.model);
   if (const std::string found = difference(there, wanted, "model"); !found.empty()) {
     throw InputError(checkpoint.folder.string(), "is of another model: " + found,
                      "resume it with a plan of the model that it is of");
@@ -194,6 +192,7 @@ std::vector<std::string> require_fits(const Checkpoint& checkpoint, const Plan& 
   say("training.sequence", before.sequence, now.sequence, "the data go on elsewhere in the text");
   say("training.precision", name_of(before.precision), name_of(now.precision), "the bits will differ");
   say("training.learning_rate", before.learning_rate, now.learning_rate, "the new one counts from here on");
+  say("training.gradient_clipping", before.gradient_clipping, now.gradient_clipping, "the new one counts from here on");
   if (checkpoint.index.data_digest != data_digest) {
     otherwise.emplace_back("the text to train on is another: it goes on at the same sequence");
   }

@@ -284,7 +284,8 @@ CheckpointIndex parse_index(std::string_view text, const std::string& file) {
   Json without = json;
   without.erase("crc32c");
   if (said != checksum_of(without)) {
-    throw InputError(file, "has been changed or damaged: its checksum is another", "take a checkpoint before it");
+    throw InputError(file, "has been changed or damaged: its checksum is another",
+                     hint_without(std::filesystem::path(file).parent_path()));
   }
   CheckpointIndex index{.step = all.at("step").integer(),
                         .updates = all.at("updates").integer(),
@@ -302,6 +303,20 @@ CheckpointIndex parse_index(std::string_view text, const std::string& file) {
   const JsonValue files = all.at("files");
   for (std::size_t i = 0; i < files.size(); ++i) index.files.push_back(file_from(files[i]));
   return index;
+}
+
+Bytes bytes_of_states(const CheckpointIndex& index) {
+  Bytes all;
+  for (const auto& [name, tensor] : index.tensors) {
+    const ElementType type = tensor.frozen ? index.training.precision : ElementType::fp32;
+    const auto states = static_cast<std::int64_t>(kinds_of(tensor, index.training.optimizer).size());
+    all += Bytes{elements_of_shape(tensor.shape) * states * element_bytes(type)};
+  }
+  return all;
+}
+
+std::string hint_without(const std::filesystem::path& checkpoint) {
+  return fmt::format("remove or rename {}: the newest before it is then what --resume takes", checkpoint.string());
 }
 
 std::string to_json(const CheckpointFile& file) { return to_line(file_json(file)); }

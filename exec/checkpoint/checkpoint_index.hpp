@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -51,7 +52,7 @@ struct CheckpointIndex {
   Model model = {};
   Training training = {};
   std::string data_digest = {};  // of the text; empty: images
-  std::int64_t sequences = 0;    // of the data that were trained on: the next step goes on behind them
+  std::int64_t sequences = 0;    // where the data stood: steps · global_batch of the run that wrote it
   // Of the run that wrote it, to be read by people:
   std::string layout = {};
   std::string schedule = {};
@@ -72,12 +73,18 @@ struct CheckpointIndex {
 // shapes are known to be right, for this takes time and memory with their sizes.
 void require_whole(const CheckpointIndex& index, const std::string& file);
 
+// What to do about a checkpoint that is damaged: its folder stands in the way of those before it.
+[[nodiscard]] std::string hint_without(const std::filesystem::path& checkpoint);
+
 // Of one file, for the ranks that write them.
 [[nodiscard]] std::string to_json(const CheckpointFile& file);
 [[nodiscard]] CheckpointFile parse_checkpoint_file(std::string_view text, const std::string& where);
 
 // Which states a tensor has under an optimizer.
 [[nodiscard]] std::vector<StateKind> kinds_of(const CheckpointTensor& tensor, Optimizer optimizer);
+
+// All values of a whole checkpoint: fp32, but of frozen weights as the training has them.
+[[nodiscard]] Bytes bytes_of_states(const CheckpointIndex& index);
 
 // Where the pieces of each state stand: by whole tensor and kind, in files by number, and in these by number.
 using PiecePlaces = std::map<std::pair<std::string, StateKind>, std::vector<std::pair<std::size_t, std::size_t>>>;

@@ -26,7 +26,7 @@ class Files {
     if (known != open_.end()) return *known->second;
     if (open_.size() == most_open) open_.clear();
     const CheckpointFile& said = checkpoint_.index.files[number];
-    auto file = std::make_unique<SafetensorsFile>(checkpoint_.folder / said.name);
+    std::unique_ptr<SafetensorsFile> file = opened(said.name);
     if (file->bytes() != said.bytes) {
       fail(*file, fmt::format("has {} bytes, its checkpoint's index says {}", file->bytes(), said.bytes));
     }
@@ -40,8 +40,17 @@ class Files {
     return *open_.emplace(number, std::move(file)).first->second;
   }
 
+  // Missing, cut short or no such file: a damaged checkpoint, too.
+  [[nodiscard]] std::unique_ptr<SafetensorsFile> opened(const std::string& name) const {
+    try {
+      return std::make_unique<SafetensorsFile>(checkpoint_.folder / name);
+    } catch (const InputError& error) {
+      throw InputError(error.where(), error.problem(), hint_without(checkpoint_.folder));
+    }
+  }
+
   [[noreturn]] static void fail(const SafetensorsFile& file, const std::string& problem) {
-    throw InputError(file.path().string(), problem, "take a checkpoint before it");
+    throw InputError(file.path().string(), problem, hint_without(file.path().parent_path()));
   }
 
  private:

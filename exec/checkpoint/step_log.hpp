@@ -12,7 +12,7 @@ struct LoggedStep {
   std::int64_t step = 0;  // how many were made with this one
   double loss = 0;        // mean per token
   double learning_rate = 0;
-  std::int64_t sequences = 0;  // that were trained on with this one
+  std::int64_t sequences = 0;  // where the data stand behind it: steps · global_batch, whatever batches were before
   Seconds seconds;
   std::int64_t tokens = 0;  // of this step
 };

@@ -37,21 +37,12 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return "[" + text + "]";
 }
 
-// What both files must say alike. A name is nobody's shape, and how long sequences may get counts only where each
-// position has a row of its own.
-Json described(Model model) {
-  model.name.clear();
-  model.hugging_face.reset();
-  if (model.positions != Positions::learned) model.max_positions = 0;
-  return to_json(model);
-}
-
 void require_same(const Model& plan, const Model& checkpoint, const fs::path& config) {
-  const Json difference = Json::diff(described(plan), described(checkpoint));
+  const Json difference = Json::diff(arithmetic_json(plan), arithmetic_json(checkpoint));
   if (difference.empty()) return;
   const std::string where = difference.front().at("path").get<std::string>();
   const auto value = [&](const Model& model) {
-    const Json all = described(model);
+    const Json all = arithmetic_json(model);
     const Json::json_pointer pointer(where);
     return all.contains(pointer) ? excerpt(all.at(pointer).dump()) : "not there";
   };

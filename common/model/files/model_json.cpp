@@ -257,6 +257,13 @@ void require_possible(const Layer& layer, const JsonValue& json) {
 Json to_json(const Layer& layer) { return write_fields(layer); }
 Json to_json(const Model& model) { return write_fields(model); }
 
+Json arithmetic_json(Model model) {
+  model.name.clear();
+  model.hugging_face.reset();
+  if (model.positions != Positions::learned) model.max_positions = 0;
+  return to_json(model);
+}
+
 Model model_from_json(const JsonValue& value) {
   require_sizes(value);
   Model model = read_fields<Model>(value);

@@ -7,6 +7,10 @@
 namespace plumb {
 
 [[nodiscard]] Json to_json(const Model& model);
+// What the values of a model's weights belong to: equal where two models compute the same of tensors of the same
+// shapes. Without the name, without the file that it was read from, and without how long sequences may get, which
+// counts only where each position has a row of its own.
+[[nodiscard]] Json arithmetic_json(Model model);
 // One layer; its shapes alone, so equal layers give equal JSON.
 [[nodiscard]] Json to_json(const Layer& layer);
 

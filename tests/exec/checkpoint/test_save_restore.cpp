@@ -116,8 +116,10 @@ TEST_CASE("what ranks hold in one way is restored to ranks that hold it in any o
 TEST_CASE("a checkpoint that is written beside the next steps has what was there when it was begun") {
   const TemporaryFolder folder;
   const fs::path in = folder / "saved";
-  const CheckpointIndex index = index_of(small_plan(), "text");
-  const States states = drawn_states(index);
+  CheckpointIndex index = index_of(small_plan(), "text");
+  index.tensors.at("final_norm.weight").frozen = true;  // kept in bf16, which has 1.5 exactly
+  States states = drawn_states(index);
+  std::ranges::fill(states.at({"final_norm.weight", StateKind::weight}), 1.5F);
   const Holding holding = drawn_holding(2, 9);
   run_on_threads(make_local_transports(2), [&](Transport& transport) {
     const Stages stages = stages_of_rank(transport.rank(), index, holding, states, true);
@@ -174,17 +176,18 @@ TEST_CASE("pieces of several blocks come back, and only the blocks that are read
       ContainsSubstring("rank-00000.safetensors: has been altered") && ContainsSubstring("from element 2097152 on"));
 }
 
-TEST_CASE("a checkpoint that is damaged is refused with its file and what is wrong") {
+TEST_CASE("a checkpoint that is damaged is refused with its file, what is wrong, and what to move out of the way") {
   const std::string file = rank_file_name(0);
+  const auto hint = ContainsSubstring("remove or rename ") && ContainsSubstring("step-000003: the newest before it");
   CHECK(problem_after([](const fs::path&) {}).empty());
   CHECK_THAT(problem_after([&](const fs::path& in) { fs::remove(in / file); }),
-             ContainsSubstring(file + ": cannot be read: No such file"));
+             ContainsSubstring(file + ": cannot be read: No such file") && hint);
   CHECK_THAT(problem_after([&](const fs::path& in) { fs::resize_file(in / file, fs::file_size(in / file) - 8); }),
-             ContainsSubstring(file) && ContainsSubstring("cut short"));
+             ContainsSubstring(file) && ContainsSubstring("cut short") && hint);
   CHECK_THAT(problem_after([&](const fs::path& in) { change(in / file, 1); }),
-             ContainsSubstring(file + ": has been altered"));
+             ContainsSubstring(file + ": has been altered") && hint);
   CHECK_THAT(problem_after([&](const fs::path& in) { change(in / index_name, 200); }),
-             ContainsSubstring("index.json") && ContainsSubstring("checksum"));
+             ContainsSubstring("index.json") && ContainsSubstring("checksum") && hint);
   CHECK_THAT(problem_after([&](const fs::path& in) { fs::resize_file(in / index_name, 500); }),
              ContainsSubstring("index.json") && ContainsSubstring("truncated"));
   CHECK_THAT(problem_after([&](const fs::path& in) { write_file(in / index_name, "{}"); }),
@@ -258,18 +261,28 @@ TEST_CASE("a checkpoint of another model, LoRA or optimizer is refused by name, 
              ContainsSubstring("embedding.weight is trained in it, frozen in the plan"));
   CHECK_THAT(problem([](Plan& other) { other.training.optimizer = Optimizer::sgd; }),
              ContainsSubstring("adamw in it, sgd in the plan"));
-  CHECK(problem([](Plan& other) { other.model.name = "renamed"; }).empty());
+  // What changes no value: where the model was read from, and how long rotary positions may get.
+  for (const auto& other : std::initializer_list<void (*)(Model&)>{
+           [](Model& model) { model.name = "renamed"; },
+           [](Model& model) { model.hugging_face = HuggingFaceConfig{.model_type = "llama", .text = "{}"}; },
+           [](Model& model) { model.max_positions += 1; }}) {
+    CHECK(problem([&](Plan& changed) { other(changed.model); }).empty());
+  }
+  CHECK_THAT(problem([](Plan& other) { other.model.arithmetic.rope_theta = 500'000; }),
+             ContainsSubstring("rope_theta"));
   CHECK(require_fits(found, plan, "text").empty());
   Plan other = plan;
   other.training.seed = 5;
   other.training.global_batch = 16;
   other.training.learning_rate = 0.5;
+  other.training.gradient_clipping = 2;
   other.training.precision = ElementType::bf16;
   const std::vector<std::string> said = require_fits(found, other, "another text");
-  REQUIRE(said.size() == 5);
+  REQUIRE(said.size() == 6);
   CHECK_THAT(said[0], ContainsSubstring("training.seed was 1, and is 5"));
   CHECK_THAT(said[1], ContainsSubstring("go on at sequence 80, which was 40"));
   CHECK_THAT(said[2], ContainsSubstring("precision was fp32, and is bf16"));
   CHECK_THAT(said[3], ContainsSubstring("learning_rate was 0.001, and is 0.5"));
-  CHECK_THAT(said[4], ContainsSubstring("text"));
+  CHECK_THAT(said[4], ContainsSubstring("gradient_clipping was 0, and is 2"));
+  CHECK_THAT(said[5], ContainsSubstring("text"));
 }
