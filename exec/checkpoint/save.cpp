@@ -18,6 +18,8 @@
 #include "exec/checkpoint/crc32c.hpp"
 #include "exec/checkpoint/write_shares.hpp"
 #include "exec/data/safetensors.hpp"
+#include "exec/data/safetensors_file.hpp"
+#include "exec/device/torch_error.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/collectives/rank_group.hpp"
 
@@ -162,17 +164,27 @@ std::string written_text(const fs::path& file, const std::vector<WrittenPart>& p
   }
 }
 
-// In memory of their own, so that steps may change what they are copies of.
+// In memory of their own and of their own types, so that steps may change what they are copies of.
 std::vector<WrittenPart> copied(const std::vector<WrittenPart>& parts) {
   std::vector<WrittenPart> copies;
+  std::vector<float> values(static_cast<std::size_t>(block_elements));
   for (const WrittenPart& part : parts) {
+    const ElementType type = part.part.type;
+    const auto each = static_cast<std::size_t>(element_bytes(type));
     const std::int64_t all = elements(part.ranges);
-    auto values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(all));
-    read_block(part, 0, all, *values);
+    auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(all) * each);
+    for (std::int64_t begin = 0; begin < all; begin += block_elements) {
+      const auto first = static_cast<std::size_t>(begin);
+      const auto count = static_cast<std::size_t>(std::min(all - begin, block_elements));
+      const std::span<float> block = std::span(values).first(count);
+      read_block(part, begin, begin + static_cast<std::int64_t>(count), block);
+      put_values(type, block, std::span(*bytes).subspan(first * each, count * each));
+    }
     WrittenPart& copy = copies.emplace_back(part);
     copy.stretches = {{.in_first = 0, .in_second = 0, .count = all}};
-    copy.part.read = [values](std::int64_t first, std::span<float> to) {
-      std::copy_n(values->begin() + first, to.size(), to.begin());
+    copy.part.read = [bytes, type, each](std::int64_t first, std::span<float> to) {
+      const auto begin = static_cast<std::size_t>(first) * each;
+      take_values(type == ElementType::bf16 ? "BF16" : "F32", std::span(*bytes).subspan(begin, to.size() * each), to);
     };
   }
   return copies;
@@ -231,15 +243,32 @@ void CheckpointSaver::share_out(const std::vector<std::unique_ptr<Stage>>& stage
   }
 }
 
-// What fails leaves no folder behind.
+// Ranks learn why before their files go: else one would say that its folder is not there.
+void CheckpointSaver::give_up(std::int64_t steps, const std::string& reason) {
+  transport_.abort(reason);
+  std::error_code none;
+  if (transport_.rank() == 0) fs::remove_all(partial_folder(folder_, steps), none);
+  try {
+    transport_.barrier(Clock::now());
+  } catch (const Stopped& first) {  // as all calls now: where another was first, this one's trouble comes of that
+    if (first.what() != reason) throw;
+  } catch (const Error&) {
+  }
+}
+
+// What fails leaves no folder behind: also where it is no memory for a copy, or no thread to write one.
 template <class Body>
 void CheckpointSaver::or_clean_up(std::int64_t steps, const Body& body) {
   try {
     body();
-  } catch (const Error&) {
-    std::error_code none;
-    if (transport_.rank() == 0) fs::remove_all(partial_folder(folder_, steps), none);
+  } catch (const Error& error) {
+    give_up(steps, error.what());
     throw;
+  } catch (const std::exception& error) {
+    const RunError said(fmt::format("rank {}", transport_.rank()),
+                        fmt::format("cannot save {}: {}", checkpoint_name(steps), work_error(error)));
+    give_up(steps, said.what());
+    throw said;
   }
 }
 

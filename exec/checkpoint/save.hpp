@@ -37,7 +37,7 @@ class CheckpointSaver {
                   std::filesystem::path folder, std::int64_t keep = 0);
 
   // After so many steps. All leave together, when it is there. Throws RunError, with the file and the system's words,
-  // if it cannot be written: the checkpoints before it stay. Returns its folder.
+  // if it cannot be written, and tells all ranks: the checkpoints before it stay. Returns its folder.
   std::filesystem::path save(std::int64_t steps);
 
   // The same beside the steps that follow: what this rank writes is copied first, and a thread of its own writes it.
@@ -61,6 +61,7 @@ class CheckpointSaver {
   void make_folder(std::int64_t steps);
   [[nodiscard]] std::int64_t updates() const { return stages_.empty() ? 0 : stages_.front()->updates(); }
   void put_together(std::int64_t steps, std::int64_t updates, const std::string& mine);
+  void give_up(std::int64_t steps, const std::string& reason);
   template <class Body>
   void or_clean_up(std::int64_t steps, const Body& body);
 

@@ -11,6 +11,7 @@
 #include "common/base/document/number_check.hpp"
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "exec/checkpoint/folder_lock.hpp"
 #include "exec/data/data.hpp"
 
 namespace plumb::exec {
@@ -67,22 +68,25 @@ std::shared_ptr<const Checkpoint> resumed(const CheckpointArguments& arguments, 
   return std::make_shared<const Checkpoint>(std::move(*found));
 }
 
-void prepare_folder(const fs::path& folder, std::int64_t first, std::ostream& said) {
+std::shared_ptr<const FolderLock> prepare_folder(const fs::path& folder, std::int64_t first, std::ostream& said) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw InputError(folder.string(), "cannot be made: " + error.message());
-  const CheckpointFolder found = look_into(folder);
+  (void)look_into(folder);  // whether it can be read as one
   require_writable(folder / index_name);
+  auto lock = std::make_shared<const FolderLock>(folder);
+  const CheckpointFolder found = look_into(folder);
   if (!found.steps.empty() && found.steps.back() > first) {
     throw InputError(
         folder.string(),
         fmt::format("has {} already, and this run begins behind step {}", checkpoint_name(found.steps.back()), first),
-        "--resume latest goes on from there; else name another folder");
+        "--resume latest goes on from there; else remove or rename it, or name another folder");
   }
   remove_leftovers(folder, found);
   for (const std::string& name : found.leftovers) {
     said << fmt::format("removed {}, which a run has left that was ended\n", (folder / name).string());
   }
+  return lock;
 }
 
 }  // namespace
@@ -126,7 +130,7 @@ CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const
         fmt::format("the checkpoint has {} steps already, and the training is to have {}", first, all_steps(options)),
         fmt::format("--steps {} makes one more", first + 1 - options.warm_up));
   }
-  if (writes && !arguments.save.empty()) prepare_folder(arguments.save, first, said);
+  if (writes && !arguments.save.empty()) made.lock = prepare_folder(arguments.save, first, said);
   return made;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/base/text.hpp"
+#include "exec/checkpoint/checkpoint_index.hpp"
 #include "exec/host/enough_memory.hpp"
 #include "exec/transport/collectives/rank_group.hpp"
 
@@ -21,6 +23,11 @@ std::vector<int> ranks_of_host(const Membership& member, const Environment& envi
   return {member.rank};
 }
 
+// At most: each element is copied by one rank that has it, on the host.
+Bytes copied_to_save(const Plan& plan, const std::vector<int>& ranks) {
+  return std::min(bytes_of_states(index_of(plan, "")), states_of_ranks(plan, ranks));
+}
+
 void require_fit(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const std::vector<int>& ranks,
                  const Host& host) {
   if (options.emulate) return;
@@ -35,10 +42,15 @@ void require_fit(const std::vector<PreparedPlan>& plans, const SessionOptions& o
                   .hint =
                       "run it on that machine, plan a smaller model or batch for this one, or add --emulate, "
                       "which needs no memory"};
-  if (options.device == "cpu") {
-    need.bytes = memory_of_ranks(all, ranks);
-    return require_memory(need, memory_of_host(host.identity));
+  MemoryNeed of_host = need;
+  if (options.checkpoint.beside) {
+    of_host.bytes = copied_to_save(first, ranks);
+    of_host.hint += "; without --asynchronous-save it takes " + to_text(of_host.bytes) + " less";
   }
+  const bool on_host = options.device == "cpu";
+  if (on_host) of_host.bytes += memory_of_ranks(all, ranks);
+  require_memory(of_host, memory_of_host(host.identity));
+  if (on_host) return;
   const auto facts = host.device_facts(0);
   if (!facts || facts->memory_bytes == 0) return;
   const MemoryThere there{.where = facts->name, .bytes = Bytes{facts->memory_bytes}};

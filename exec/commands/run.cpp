@@ -231,13 +231,14 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
   }
 }
 
-// Whoever starts ranks says what there is to say, not they again.
+// Whoever starts ranks says what there is to say and has the folder of checkpoints, not they again.
 CheckpointOptions checkpoint_options_of(const RunArguments& arguments, const Plan& plan, const SessionOptions& options,
                                         bool writes) {
   const std::optional<Membership> member = membership(environment_variable);
   const bool said_already = member && member->launcher == "plumb-exec";
+  const bool first = writes && !said_already;
   std::ostream none(nullptr);
-  return checkpoint_options(arguments.checkpoint, plan, options, writes, writes && !said_already ? std::cerr : none);
+  return checkpoint_options(arguments.checkpoint, plan, options, first, first ? std::cerr : none);
 }
 
 ExitStatus run_command(const RunArguments& arguments) {

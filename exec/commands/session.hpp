@@ -17,6 +17,8 @@
 
 namespace plumb::exec {
 
+class FolderLock;  // exec/checkpoint/folder_lock.hpp
+
 // Of a training that is saved, resumed or logged.
 struct CheckpointOptions {
   std::string folder = {};                             // of checkpoints; empty: none is saved
@@ -26,6 +28,7 @@ struct CheckpointOptions {
   std::shared_ptr<const Checkpoint> resume = nullptr;  // null: it begins with its first step
   std::string data_digest = {};                        // as CheckpointIndex has it
   std::string log = {};                                // of StepLog; empty: none
+  std::shared_ptr<const FolderLock> lock = nullptr;    // of the folder, for the run; null: another process has it
 };
 
 struct SessionOptions {

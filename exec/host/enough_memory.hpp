@@ -44,4 +44,7 @@ void require_memory(const MemoryNeed& need, const MemoryThere& there);
 // which alternate, and the most that one of them has beside.
 [[nodiscard]] Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<int>& ranks);
 
+// Of these the weights and the optimizer's states, without gradients and what comes and goes.
+[[nodiscard]] Bytes states_of_ranks(const Plan& plan, const std::vector<int>& ranks);
+
 }  // namespace plumb::exec

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "common/base/files.hpp"
+#include "exec/checkpoint/folder_lock.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/checkpoint/made_up_run.hpp"
 #include "tests/exec/temporary_folder.hpp"
@@ -76,6 +77,59 @@ TEST_CASE("the newest are kept, and what cannot be written leaves the ones befor
   CHECK(fs::exists(in / "step-000005/notes"));
   write_file(folder / "blocked", "a file");
   CHECK_THROWS_AS(save_here(folder / "blocked", {1}), RunError);
+}
+
+TEST_CASE("one run at a time has a folder, and what it leaves keeps nobody out") {
+  const TemporaryFolder folder;
+  {
+    const FolderLock first(folder / "");
+    CHECK_THROWS_AS(FolderLock(folder / ""), InputError);
+    CHECK_THROWS_WITH(FolderLock(folder / ""),
+                      ContainsSubstring(folder / "") && ContainsSubstring("another run saves its checkpoints there"));
+  }
+  const FolderLock second(folder / "");
+  CHECK(fs::exists(folder / lock_name));
+  CHECK(look_into(folder / "").leftovers.empty());
+  CHECK_THROWS_AS(FolderLock(folder / "missing"), InputError);
+}
+
+// A stage that cannot be read stands for what is no error of plumb's: no memory for a copy, no thread to write one.
+TEST_CASE("whatever ends a save, no half folder stays, and the other ranks are told why before it goes") {
+  const TemporaryFolder folder;
+  CheckpointIndex index = index_of(small_plan(), "");
+  index.training.optimizer = Optimizer::sgd;
+  index.tensors = {{"large", {.shape = {8}}}};
+  for (const bool beside : {false, true}) {
+    const fs::path in = folder / (beside ? "beside" : "between");
+    std::string told;
+    std::vector<std::string> left{"not looked yet"};
+    const auto save = [&] {
+      run_on_threads(make_local_transports(2), [&](Transport& transport) {
+        const bool first = transport.rank() == 0;
+        StoredStage::Held held{.weight = "large", .ranges = {{first ? 0 : 4, first ? 4 : 8}}, .values = {1, 2, 3, 4}};
+        if (first) held.values.resize(1);
+        Stages stages;
+        stages.push_back(std::make_unique<StoredStage>(std::vector<StoredStage::Held>{std::move(held)}));
+        CheckpointSaver saver(transport, stages, index, in);
+        try {
+          beside ? saver.begin(1) : (void)saver.save(1);
+          if (beside) (void)saver.finish();
+        } catch (const RunError&) {
+          if (!first) throw;
+          left = look_into(in).leftovers;
+          try {
+            transport.barrier(Clock::now());
+          } catch (const RunError& error) {
+            told = error.what();
+          }
+          throw;
+        }
+      });
+    };
+    CHECK_THROWS_WITH(save(), ContainsSubstring("rank 0: cannot save step-000001: large"));
+    CHECK_THAT(told, ContainsSubstring("rank 0: cannot save step-000001: large"));
+    CHECK(left.empty());
+  }
 }
 
 // A limit of the system's on the size of files stands for a disk without room: what is written fails half-way.

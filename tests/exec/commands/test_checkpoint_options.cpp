@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "exec/checkpoint/checkpoint_folder.hpp"
+#include "exec/checkpoint/folder_lock.hpp"
 #include "exec/checkpoint/step_log.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/program_here.hpp"
@@ -30,7 +31,7 @@ TEST_CASE("a training is saved, resumed in its folder and in another layout, and
   const Ended again = run_here({"run", plan, "--steps", "5", "--save", saved});
   CHECK(again.status == 2);
   CHECK_THAT(again.err, ContainsSubstring("has step-000003 already, and this run begins behind step 0") &&
-                            ContainsSubstring("--resume latest"));
+                            ContainsSubstring("--resume latest goes on from there; else remove or rename it"));
   const Ended done = run_here({"run", plan, "--steps", "3", "--save", saved, "--resume", "latest"});
   CHECK(done.status == 2);
   CHECK_THAT(done.err, ContainsSubstring("has 3 steps already") && ContainsSubstring("--steps 4"));
@@ -48,6 +49,28 @@ TEST_CASE("a training is saved, resumed in its folder and in another layout, and
   REQUIRE(earlier.status == 0);
   CHECK_THAT(earlier.out,
              ContainsSubstring("\n  3     ") && ContainsSubstring("\n  4     ") && !ContainsSubstring("\n  2     "));
+}
+
+TEST_CASE("a folder into which another run saves is refused, and may be read") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
+  const std::string saved = folder / "saved";
+  REQUIRE(run_here({"run", plan, "--steps", "1", "--save", saved}).status == 0);
+  for (const std::string transport : {"local", "gloo"}) {
+    const FolderLock other(saved);
+    const Ended ended =
+        run_here({"run", plan, "--steps", "2", "--save", saved, "--resume", "latest", "--transport", transport});
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring(saved + ": another run saves its checkpoints there"));
+    CHECK(run_here({"run", plan, "--steps", "2", "--resume", saved}).status == 0);
+  }
+  // The ranks that a launcher starts need no lock of their own.
+  const Ended launched =
+      run(folder, {"run", plan, "--steps", "2", "--save", saved, "--resume", "latest", "--transport", "gloo"});
+  INFO(launched.err);
+  CHECK(launched.status == 0);
+  CHECK(look_into(saved).steps == std::vector<std::int64_t>{1, 2});
 }
 
 TEST_CASE("checkpoints that are written beside the steps are those that are written between them") {
