@@ -14,7 +14,7 @@ using plumb::testing::scenario_text;
 
 namespace {
 
-Plan plan_of(const std::string& text) {
+Plan plan_from(const std::string& text) {
   const Scenario scenario = read_text(text);
   return make_plan(scenario, only_choice(scenario));
 }
@@ -30,11 +30,11 @@ const std::string training = "training: {sequence: 32, global_batch: 8, microbat
 TEST_CASE("the stages of a pipeline have the model's parameters, and a table that two of them tie twice") {
   for (const int pipeline : {1, 2, 4}) {
     const std::string ranks = "layout: {pipeline: " + std::to_string(pipeline) + "}\n";
-    const Plan plan = plan_of(scenario_text(training + ranks));
+    const Plan plan = plan_from(scenario_text(training + ranks));
     const ParameterCounts counts = count_parameters(plan.model);
     REQUIRE(stage_parameters(plan).size() == static_cast<std::size_t>(pipeline));
     CHECK(sum_of(stage_parameters(plan)) == counts.total);
-    const Plan tied = plan_of(
+    const Plan tied = plan_from(
         "model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, tied_embeddings: true, "
         "layers: \"full/dense*4\"}\n" +
         training + ranks);
@@ -51,7 +51,7 @@ TEST_CASE("ranks that share tensors, and adapters beside them, are counted as co
                "training: {sequence: 32, global_batch: 8, microbatch: 2}\n",
         std::string("layout: {pipeline: 2}\nsplit: uniform\n"
                     "training: {sequence: 32, global_batch: 8, lora: {rank: 4}}\n")}) {
-    const Plan plan = plan_of(scenario_text(rest));
+    const Plan plan = plan_from(scenario_text(rest));
     const std::vector<std::int64_t> counts = stage_parameters(plan);
     REQUIRE(counts.size() == plan.costs.stages.size());
     for (std::size_t stage = 0; stage < counts.size(); ++stage) {
