@@ -51,7 +51,15 @@ std::string to_json_line(const LoggedStep& step) {
   return json.dump() + "\n";
 }
 
+void require_log_file(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none)) return;
+  throw InputError(path, "is no regular file: a resumed run could not keep the lines before its checkpoint",
+                   "name a file with --log, and follow it: tail -f FILE");
+}
+
 StepLog::StepLog(std::string path, std::int64_t steps) : path_(std::move(path)) {
+  require_log_file(path_);
   write_file(path_, kept(path_, steps));
   file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file_ < 0) throw InputError(path_, std::string("cannot be written: ") + std::strerror(errno));

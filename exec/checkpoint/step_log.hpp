@@ -21,12 +21,16 @@ struct LoggedStep {
 // that is no number is null. One line.
 [[nodiscard]] std::string to_json_line(const LoggedStep& step);
 
+// Throws InputError where something is there that is no regular file: opening a pipe waits for a reader, and the lines
+// before a checkpoint cannot be kept in it.
+void require_log_file(const std::string& path);
+
 // Lines are there as soon as they are added, also if the program is killed behind that.
 class StepLog {
  public:
   // Of a run that begins behind `steps` steps: what a file has of these stays, what it has of later ones is what a run
   // before did behind its last checkpoint, and goes, as does a line that is cut short. With 0 steps it is begun anew.
-  // Throws InputError if it cannot be read or written, or a line to be kept has no step.
+  // Throws as require_log_file, and InputError if it cannot be read or written, or a line to be kept has no step.
   StepLog(std::string path, std::int64_t steps);
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;

@@ -163,19 +163,11 @@ void require_checkpoint_names(const Plan& plan) {
 
 }  // namespace
 
-void require_exportable(const Plan& plan, const Exports& exports, const std::vector<std::string>& inputs,
-                        const std::string& timeline) {
-  std::set<fs::path> outputs;
-  if (!timeline.empty()) outputs.insert(fs::weakly_canonical(timeline));
-  const auto add = [&](const fs::path& file) {
-    require_writable(file, inputs);
-    if (outputs.insert(fs::weakly_canonical(file)).second) return;
-    throw InputError(file.string(), "is written twice: -o, --export and --export-adapters name it", "name another");
-  };
+void require_exportable(const Plan& plan, const Exports& exports, OutputFiles& outputs) {
   if (!exports.model.empty()) {
-    add(model_file(exports));
+    outputs.add("--export", model_file(exports));
     if (has_checkpoint_names(plan, exports)) require_checkpoint_names(plan);
-    if (const auto config = config_file(plan, exports)) add(*config);
+    if (const auto config = config_file(plan, exports)) outputs.add("--export", *config);
   }
   if (exports.adapters_folder.empty()) return;
   (void)adapter_config(plan);  // throws what it cannot name
@@ -184,7 +176,7 @@ void require_exportable(const Plan& plan, const Exports& exports, const std::vec
                      "mkdir " + exports.adapters_folder);
   }
   for (const char* const name : {"adapter_model.safetensors", "adapter_config.json"}) {
-    add(fs::path(exports.adapters_folder) / name);
+    outputs.add("--export-adapters", fs::path(exports.adapters_folder) / name);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/plan/plan.hpp"
+#include "exec/commands/output_files.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/stage/factory.hpp"
 
@@ -32,15 +33,14 @@ namespace plumb::exec {
 enum class ExportNames : std::uint8_t { as_model, plumb, hugging_face };
 
 // Empty: not written. In the adapters' folder: adapter_model.safetensors and adapter_config.json. All in the training's
-// precision, through a temporary name. `require_exportable` throws InputError for what `write_exports` could not write
-// or would write over: an input, or what another option names.
+// precision, through a temporary name. `require_exportable` throws InputError for what `write_exports` could not write,
+// and names the files to `outputs`.
 struct Exports {
   std::string model = {};            // a file; or a folder that is there: model.safetensors in it, and config.json
   std::string adapters_folder = {};  // which must be there
   ExportNames names = ExportNames::as_model;
 };
-void require_exportable(const Plan& plan, const Exports& exports, const std::vector<std::string>& inputs,
-                        const std::string& timeline);
+void require_exportable(const Plan& plan, const Exports& exports, OutputFiles& outputs);
 void write_exports(const Plan& plan, const NamedGradients& weights, const Exports& exports);
 
 }  // namespace plumb::exec

@@ -12,9 +12,11 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/trace/trace.hpp"
+#include "exec/checkpoint/step_log.hpp"
 #include "exec/commands/checkpoint_arguments.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
+#include "exec/commands/output_files.hpp"
 #include "exec/commands/session_arguments.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/run/step_name.hpp"
@@ -241,6 +243,25 @@ CheckpointOptions checkpoint_options_of(const RunArguments& arguments, const Pla
   return checkpoint_options(arguments.checkpoint, plan, options, first, first ? std::cerr : none);
 }
 
+// Of all that the run writes, but for checkpoints.
+void require_outputs(const RunArguments& arguments, const Plan& plan, const SessionOptions& options) {
+  std::vector<std::string> inputs{arguments.plan, arguments.session.data};
+  if (options.stage.weights) {
+    for (std::string& file : options.stage.weights->files()) inputs.push_back(std::move(file));
+  }
+  if (const auto& resumed = options.checkpoint.resume) {
+    inputs.push_back((resumed->folder / index_name).string());
+    for (const CheckpointFile& file : resumed->index.files) inputs.push_back((resumed->folder / file.name).string());
+  }
+  OutputFiles outputs(std::move(inputs));
+  if (!arguments.output.empty()) outputs.add("-o", arguments.output);
+  if (const std::string& log = arguments.checkpoint.log; !log.empty()) {
+    outputs.add("--log", log);
+    require_log_file(log);
+  }
+  require_exportable(plan, exports_of(arguments), outputs);
+}
+
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
   SessionOptions options = session_options(arguments.session);
@@ -248,22 +269,14 @@ ExitStatus run_command(const RunArguments& arguments) {
   options.tells_steps = !arguments.json;
   options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
   const bool writes = writes_files(environment_variable);
-  if (writes && !arguments.output.empty()) {
-    require_writable(arguments.output, {arguments.plan, arguments.session.data});
-  }
-  if (writes && !arguments.checkpoint.log.empty()) {
-    require_writable(arguments.checkpoint.log, {arguments.plan, arguments.session.data, arguments.output});
-  }
   if (is_training(arguments.checkpoint) && !arguments.warm_up_given) options.warm_up = 0;
   Plan plan = read_plan(arguments.plan);
-  std::vector<std::string> inputs{arguments.plan, arguments.session.data};
   if (!arguments.weights.empty()) {
     plan.model = model_in_checkpoint(plan.model, arguments.weights);
     options.stage.weights = std::make_shared<const PretrainedWeights>(arguments.weights, plan.model);
-    for (std::string& file : options.stage.weights->files()) inputs.push_back(std::move(file));
   }
   options.checkpoint = checkpoint_options_of(arguments, plan, options, writes);
-  if (writes) require_exportable(plan, exports, inputs, arguments.output);
+  if (writes) require_outputs(arguments, plan, options);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
   report(result, arguments, options);

@@ -31,6 +31,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, none);
 }
 
+fs::path config_beside(const fs::path& path) { return (is_folder(path) ? path : path.parent_path()) / "config.json"; }
+
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text;
   for (const std::int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
@@ -122,7 +124,7 @@ void take(const TensorPiece& piece, const Wanted& wanted, std::span<float> value
 }  // namespace
 
 Model model_in_checkpoint(const Model& model, const fs::path& path) {
-  const fs::path config = (is_folder(path) ? path : path.parent_path()) / "config.json";
+  const fs::path config = config_beside(path);
   Model known = model;
   if (is_there(config)) {
     const Model checkpoint = read_config_json(config);
@@ -137,6 +139,7 @@ Model model_in_checkpoint(const Model& model, const fs::path& path) {
 
 PretrainedWeights::PretrainedWeights(const fs::path& path, const Model& model) : model_(model), path_(path.string()) {
   open(path);
+  if (const fs::path config = config_beside(path); is_there(config)) beside_.push_back(config.string());
   const std::vector<Parameter> parameters = all_parameters(model, std::nullopt);
   own_names_ = tensors_.contains(parameters.front().name);
   if (!own_names_) {
@@ -156,13 +159,15 @@ PretrainedWeights::PretrainedWeights(const fs::path& path, const Model& model) :
 
 void PretrainedWeights::open(const fs::path& path) {
   if (!is_folder(path)) return path.extension() == ".json" ? open_index(path) : add(path);
-  if (is_there(path / index_file)) return open_index(path / index_file);
+  // In transformers' order.
   if (is_there(path / one_file)) return add(path / one_file);
+  if (is_there(path / index_file)) return open_index(path / index_file);
   throw InputError(path.string(), std::string("has neither ") + one_file + " nor " + index_file,
                    is_there(path / "pytorch_model.bin") ? "save it as safetensors: model.save_pretrained(FOLDER)" : "");
 }
 
 void PretrainedWeights::open_index(const fs::path& path) {
+  beside_.push_back(path.string());
   const std::string text = read_file(path);
   const Json json = parse_json(text, path.string());
   const JsonValue map = JsonValue(json, path.string(), "", text).at("weight_map");
@@ -201,13 +206,15 @@ std::vector<TensorPiece> PretrainedWeights::pieces(const Parameter& parameter) c
 }
 
 void PretrainedWeights::require_all_there(const std::vector<Parameter>& parameters) const {
+  const std::vector<Parameter> head = head_parameters(model_);
   for (const Parameter& parameter : parameters) {
     for (const TensorPiece& piece : pieces(parameter)) {
       const auto found = tensors_.find(piece.tensor);
       if (found == tensors_.end()) {
-        throw InputError(
-            path_, "has no tensor '" + piece.tensor + "' (" + parameter.name + " of the model)",
-            model_.tied_embeddings ? "" : "a checkpoint without a head cannot be trained: save it with one");
+        throw InputError(path_, "has no tensor '" + piece.tensor + "' (" + parameter.name + " of the model)",
+                         std::ranges::find(head, parameter.name, &Parameter::name) != head.end()
+                             ? "a checkpoint without a head cannot be trained: save it with one"
+                             : "");
       }
       const StoredTensor& tensor = *found->second.tensor;
       const std::string where = found->second.file->path().string() + ": tensor '" + piece.tensor + "'";
@@ -253,7 +260,7 @@ void PretrainedWeights::read(const Parameter& parameter, std::span<const IndexRa
 }
 
 std::vector<std::string> PretrainedWeights::files() const {
-  std::vector<std::string> names;
+  std::vector<std::string> names = beside_;
   for (const auto& file : files_) names.push_back(file->path().string());
   return names;
 }

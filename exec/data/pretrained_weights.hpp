@@ -26,17 +26,17 @@ namespace plumb::exec {
 // several threads.
 class PretrainedWeights {
  public:
-  // `path`: a folder with model.safetensors or model.safetensors.index.json, or one such file. Tensors have their names
-  // in checkpoints of the model's family (common/model/files/checkpoint_names.hpp), with or without the prefix of a
-  // model with a head, or plumb's own. Throws InputError, naming the tensor: one that is missing, has another shape, is
-  // of a type other than F32, BF16 and F16, or is not the model's and not among those that transformers passes over.
+  // `path`: a folder with model.safetensors, or else model.safetensors.index.json, or one such file. Tensors have their
+  // names in checkpoints of the model's family (common/model/files/checkpoint_names.hpp), with or without the prefix of
+  // a model with a head, or plumb's own. Throws InputError, naming the tensor: one that is missing, has another shape,
+  // is of a type other than F32, BF16 and F16, or is not the model's and not among those that transformers passes over.
   PretrainedWeights(const std::filesystem::path& path, const Model& model);
 
   // Elements of a parameter as fp32, those of one range behind those of the one before, into `values`, which has room
   // for exactly these. Throws InputError where a file has become shorter since.
   void read(const Parameter& parameter, std::span<const IndexRange> ranges, std::span<float> values) const;
 
-  [[nodiscard]] std::vector<std::string> files() const;                // all that are read
+  [[nodiscard]] std::vector<std::string> files() const;                // all that are read, by model_in_checkpoint, too
   [[nodiscard]] const std::string& digest() const { return digest_; }  // of names, types, shapes and sizes, not values
 
  private:
@@ -56,6 +56,7 @@ class PretrainedWeights {
   Model model_;
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::string> beside_;  // read, without tensors: an index, a config.json
   std::map<std::string, Place> tensors_;
   bool own_names_ = false;
   std::string left_out_prefix_;  // of all names, which the files do not have

@@ -1,5 +1,8 @@
 // Options that save and resume, as a user meets them: what goes together, what is said, what is refused.
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +47,10 @@ TEST_CASE("a training is saved, resumed in its folder and in another layout, and
   REQUIRE(elsewhere.status == 0);
   CHECK_THAT(elsewhere.err, ContainsSubstring("resumes " + saved + "/step-000003, of step 3 (pp2, 1f1b)"));
   CHECK(json::parse(elsewhere.out).at("loss") == json{losses.at(3), losses.at(4)});
+  const Ended over = run_here(
+      {"run", plan, "--steps", "4", "--resume", saved, "--log", saved + "/step-000003/rank-00001.safetensors"});
+  CHECK(over.status == 2);
+  CHECK_THAT(over.err, ContainsSubstring("is read and would be written over"));
   const Ended earlier = run_here({"run", plan, "--steps", "4", "--resume", saved + "/step-000002"});
   INFO(earlier.err);
   REQUIRE(earlier.status == 0);
@@ -97,6 +104,8 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
   const std::string file = folder.write("file", "text");
+  const std::string pipe = folder / "pipe";  // without a reader
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--save-every", "2"}, "--save-every: says nothing without a folder"},
       {{"--asynchronous-save"}, "--asynchronous-save: says nothing without a folder"},
@@ -111,6 +120,7 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
       {{"--save", file + "/saved"}, "cannot be made"},
       {{"--save", "/proc/saved"}, "cannot be made"},
       {{"--log", folder / "missing/log"}, "cannot be written: its folder does not exist"},
+      {{"--log", pipe}, "pipe: is no regular file"},
       {{"--log", plan}, "is read and would be written over"}};
   for (const auto& [more, problem] : cases) {
     std::vector<std::string> words{"run", plan, "--steps", "1"};

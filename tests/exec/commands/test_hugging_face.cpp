@@ -1,5 +1,6 @@
 // Checkpoints that transformers has written (tests/data/hugging_face): trained here as transformers trains them, and
 // written back.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -262,12 +264,37 @@ TEST_CASE("adapters beside a checkpoint begin at it, and its own modules name th
       "plan.json",
       to_json(plan_of("llama", {.more_of_training = ", learning_rate: 0, lora: {rank: 2, targets: all}"})));
   const std::string out = folder_in(folder, "out");
-  const std::vector<double> found = losses(
-      run_here({"run", plan, "--weights", (checkpoints / "llama").string(), "--data", write_tokens(folder, expected),
-                "--warm-up", "0", "--steps", "1", "--json", "--check", "--export", out}));
+  const std::string adapters = folder_in(folder, "adapters");
+  const std::vector<double> found = losses(run_here(
+      {"run", plan, "--weights", (checkpoints / "llama").string(), "--data", write_tokens(folder, expected),
+       "--warm-up", "0", "--steps", "1", "--json", "--check", "--export", out, "--export-adapters", adapters}));
   const double loss = expected.at("losses").at(0);
   CHECK(std::abs(found[0] - loss) <= tolerance(loss));
   CHECK(tensors_of(out) == tensors_of(checkpoints / "llama"));
+
+  // As PEFT has them: beside each matrix [out, in] of a layer A, [rank, in], and B, [out, rank].
+  using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+  Shapes expected_shapes;
+  std::set<std::string> modules;
+  const SafetensorsFile base(checkpoints / "llama" / "model.safetensors");
+  for (const auto& [name, tensor] : base.tensors()) {
+    if (!name.ends_with("_proj.weight")) continue;
+    const std::string module = name.substr(0, name.rfind('.'));
+    expected_shapes["base_model.model." + module + ".lora_A.weight"] = {2, tensor.shape.at(1)};
+    expected_shapes["base_model.model." + module + ".lora_B.weight"] = {tensor.shape.at(0), 2};
+    modules.insert(module.substr(module.rfind('.') + 1));
+  }
+  Shapes shapes;
+  const SafetensorsFile written(fs::path(adapters) / "adapter_model.safetensors");
+  for (const auto& [name, tensor] : written.tensors()) shapes[name] = tensor.shape;
+  CHECK(shapes == expected_shapes);
+  CHECK(modules.size() == 7);
+  CHECK(json::parse(read_file(fs::path(adapters) / "adapter_config.json")).at("target_modules") == json(modules));
+  for (const auto& [name, values] : values_of(adapters)) {
+    CAPTURE(name);
+    const bool is_zero = std::ranges::all_of(values, [](float value) { return value == 0; });
+    CHECK(is_zero == name.ends_with("lora_B.weight"));
+  }
 }
 
 TEST_CASE("names of exported tensors") {
@@ -297,15 +324,23 @@ TEST_CASE("names of exported tensors") {
 TEST_CASE("weights that cannot be begun with are refused before the run") {
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(plan_of("llama", {})));
-  const std::string weights = (checkpoints / "llama").string();
+  const std::string weights = folder / "llama";
+  fs::copy(checkpoints / "llama", weights);
+  const std::string shards = folder / "mistral";
+  fs::copy(checkpoints / "mistral", shards);
+  const std::string of_shards = folder.write("of_shards.json", to_json(plan_of("mistral", {})));
   for (const auto& [more, problem] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--weights", weights, "--emulate"}, "nothing is computed with them"},
            {{"--weights", weights + "/model.safetensors", "--export", weights + "/model.safetensors"},
             "is read and would be written over"},
            {{"--weights", weights, "--export", weights}, "is read and would be written over"},
+           {{"--weights", weights, "--log", weights + "/model.safetensors"}, "is read and would be written over"},
+           {{"--weights", weights, "-o", weights + "/config.json"}, "is read and would be written over"},
+           {{"--weights", shards, "--export", shards}, "config.json: is read and would be written over"},
+           {{"--weights", shards, "--log", shards + "/model.safetensors.index.json"}, "is read and would be written"},
            {{"--weights", (checkpoints / "qwen3_moe").string()}, "describes another model than the plan's"},
            {{"--weights", folder / "none"}, "none"}}) {
-    std::vector<std::string> words{"run", plan};
+    std::vector<std::string> words{"run", more[1] == shards ? of_shards : plan};
     words.insert(words.end(), more.begin(), more.end());
     const Ended ended = run_here(words);
     CAPTURE(ended.err);

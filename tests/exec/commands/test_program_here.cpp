@@ -204,7 +204,9 @@ TEST_CASE("no output goes over an input or over another output") {
   for (const auto& [words, problem] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--export", plan}, "is read and would be written over"},
            {{"--data", text, "--export", text}, "is read and would be written over"},
-           {{"-o", folder / "a", "--export", folder / "a"}, "is written twice"}}) {
+           {{"-o", folder / "a", "--export", folder / "a"}, "is written twice: -o and --export name it"},
+           {{"-o", folder / "a", "--log", folder / "./a"}, "is written twice: -o and --log name it"},
+           {{"--log", folder / "a", "--export", folder / "a"}, "is written twice: --log and --export name it"}}) {
     std::vector<std::string> all{"run", plan, "--steps", "1"};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run_here(all);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "common/base/error.hpp"
 #include "common/model/files/config_json.hpp"
@@ -150,6 +151,31 @@ TEST_CASE("an index leads to the file of each tensor") {
   }
 }
 
+TEST_CASE("a whole file goes before an index, as in transformers, and files that are read are named") {
+  const TemporaryFolder folder;
+  std::vector<NamedTensor> tensors;
+  for (const auto& entry : fs::directory_iterator(checkpoint("mistral"))) {
+    fs::copy(entry.path(), folder / entry.path().filename().string());
+    if (entry.path().extension() != ".safetensors") continue;
+    for (NamedTensor& each : tensors_of(entry.path())) tensors.push_back(std::move(each));
+  }
+  const Model model = model_of("mistral");
+  const auto named_files = [&] {
+    std::set<std::string> names;
+    for (const std::string& file : PretrainedWeights(folder / "", model).files()) {
+      names.insert(fs::path(file).filename().string());
+    }
+    return names;
+  };
+  CHECK(named_files().contains("config.json"));
+  CHECK(named_files().contains("model.safetensors.index.json"));
+  named(tensors, "model.norm.weight").values.front() = 17;
+  (void)folder.write("model.safetensors", to_safetensors(std::move(tensors), ElementType::fp32, {}));
+  CHECK(named_files() == std::set<std::string>{"config.json", "model.safetensors"});
+  const PretrainedWeights weights(folder / "", model);
+  CHECK(values(weights, parameter_of(model, "final_norm.weight"), {{0, 1}}) == std::vector<float>{17});
+}
+
 TEST_CASE("an index that does not hold is refused by its tensor or file") {
   const TemporaryFolder folder;
   for (const auto& entry : fs::directory_iterator(checkpoint("mistral"))) {
@@ -226,9 +252,16 @@ TEST_CASE("files by plumb's own names are read by these") {
   const PretrainedWeights weights(path, block);
   CHECK(values(weights, parameter_of(block, "layers.1.mlp.down.weight"), {{2, 5}, {7, 8}}) ==
         std::vector<float>{2, 3, 4, 7});
+  const auto refused = [&](const std::vector<NamedTensor>& without) {
+    return refusal(folder.write("less.safetensors", to_safetensors(without, ElementType::fp32, {})), block);
+  };
+  NamedTensor head = std::move(tensors.back());
   tensors.pop_back();
-  CHECK_THAT(refusal(folder.write("less.safetensors", to_safetensors(tensors, ElementType::fp32, {})), block),
-             ContainsSubstring("has no tensor 'head.weight'"));
+  CHECK_THAT(refused(tensors),
+             ContainsSubstring("has no tensor 'head.weight'") && ContainsSubstring("a checkpoint without a head"));
+  tensors.back() = std::move(head);  // instead of the norm before it
+  CHECK_THAT(refused(tensors),
+             ContainsSubstring("has no tensor 'final_norm.weight'") && !ContainsSubstring("without a head"));
   CHECK_THAT(refusal(checkpoint("llama"), block), ContainsSubstring("was read from no config.json"));
 }
 
