@@ -201,6 +201,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       progress.update(std::max<std::int64_t>(measured, 0), options_.steps, measured < 0 ? "warm-up" : "");
     }
     between.after(run.first_step, logs.front().steps.back(), seconds_of(now) - seconds_of(begun));
+    if (rank == 0) saved_ = between.saved();
   }
 
   clocks.measure(Clock::now() + start_time);
@@ -234,7 +235,7 @@ void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
 std::string RankWork::log_so_far(int rank) const {
   nlohmann::json texts = nlohmann::json::array();
   for (const RankLog& log : logs_[static_cast<std::size_t>(rank)]) texts.push_back(to_text(log));
-  return texts.dump();
+  return nlohmann::json{{"logs", texts}, {"checkpoints", rank == 0 ? saved_ : std::vector<std::string>()}}.dump();
 }
 
 SessionLogs RankWork::logs_so_far(const std::vector<std::string>& texts) const {
@@ -242,7 +243,9 @@ SessionLogs RankWork::logs_so_far(const std::vector<std::string>& texts) const {
   all.ranks.resize(plans_.size());
   std::size_t steps = std::numeric_limits<std::size_t>::max();
   for (const std::string& text : texts) {
-    const nlohmann::json of_rank = nlohmann::json::parse(text);
+    const nlohmann::json parsed = nlohmann::json::parse(text);
+    if (all.checkpoints.empty()) parsed.at("checkpoints").get_to(all.checkpoints);
+    const nlohmann::json& of_rank = parsed.at("logs");
     if (of_rank.size() != plans_.size()) return {};
     for (std::size_t plan = 0; plan < plans_.size(); ++plan) {
       all.ranks[plan].push_back(parse_rank_log(of_rank[plan].get<std::string>()));

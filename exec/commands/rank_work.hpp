@@ -54,8 +54,8 @@ class RankWork {
   // Rank 0 returns the logs of all, on its own clock, the others nothing. `device` and `host` are this rank's.
   [[nodiscard]] SessionLogs run(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host);
 
-  // Of a run that was ended: what this process's rank has logged, as text, and the logs of all ranks from such texts;
-  // where all are threads of this process, without. Of every rank and plan as many steps as all have made.
+  // Of a run that was ended: what this process's rank has logged and saved, as text, and the logs of all ranks from
+  // such texts; where all are threads of this process, without. Of every rank and plan as many steps as all have made.
   [[nodiscard]] std::string log_so_far(int rank) const;
   [[nodiscard]] SessionLogs logs_so_far() const;
   [[nodiscard]] SessionLogs logs_so_far(const std::vector<std::string>& texts) const;
@@ -87,6 +87,7 @@ class RankWork {
   const SessionOptions& options_;
   std::vector<std::atomic<int>> current_plan_;  // per rank
   std::vector<std::vector<RankLog>> logs_;      // per rank, by plan
+  std::vector<std::string> saved_;              // by rank 0: folders of checkpoints
 };
 
 }  // namespace plumb::exec

@@ -218,9 +218,14 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
     said << "timeline: " << arguments.output << '\n';
   }
   if (!result.interrupted.empty()) {
-    throw RunError("", result.interrupted,
-                   fmt::format("after {} whole steps of {}: these are above{}", run.timeline.steps.size(),
-                               options.steps, arguments.output.empty() ? "" : " and in " + arguments.output));
+    // Those before a checkpoint count, and are not this run's to show.
+    const std::int64_t made = first_step(options) + static_cast<std::int64_t>(run.warm_up.size()) - options.warm_up +
+                              static_cast<std::int64_t>(run.timeline.steps.size());
+    throw RunError(
+        "", result.interrupted,
+        fmt::format("after {} whole steps of {}: {} are above{}", made, options.steps,
+                    options.checkpoint.resume ? fmt::format("the last {}", run.timeline.steps.size()) : "these",
+                    arguments.output.empty() ? "" : " and in " + arguments.output));
   }
   write_exports(run.plan, run.weights, exports);
   if (!exports.model.empty()) said << "weights: " << exports.model << '\n';

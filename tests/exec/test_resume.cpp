@@ -1,4 +1,5 @@
 // Trainings that are killed: they go on from the last whole checkpoint, as if nothing had been.
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -111,4 +112,29 @@ TEST_CASE("a training that is killed while it saves takes the checkpoint before,
   CHECK(look_into(saved).leftovers.empty());
   CHECK(look_into(saved).steps.back() == last + 2);
   CHECK(logged_losses(folder / "log.jsonl") == uninterrupted_losses(folder, plan, last + 2));
+}
+
+TEST_CASE("a resumed training that is interrupted says which step it reached, and which checkpoints it saved") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.shallow = true})));
+  const std::string saved = folder / "saved";
+  REQUIRE(run(folder, {"run", plan, "--steps", "2", "--save", saved}).status == 0);
+  Running resumed(folder, {"run", plan, "--steps", "100000", "--save", saved, "--save-every", "2", "--resume", "latest",
+                           "--transport", "gloo", "--json"});
+  wait_until([&] { return look_into(saved).steps.back() >= 6; });
+  ::kill(resumed.pid(), SIGINT);
+  const Ended ended = resumed.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  const json answer = json::parse(ended.out);
+  const std::size_t made = answer.at("loss").size();
+  CHECK_THAT(ended.err, ContainsSubstring("after " + std::to_string(2 + made) + " whole steps of 100000: the last " +
+                                          std::to_string(made) + " are above"));
+  // It may have been stopped behind the last one's renaming.
+  std::vector<std::string> there;
+  for (const std::int64_t step : look_into(saved).steps) there.push_back(saved + "/" + checkpoint_name(step));
+  const std::vector<std::string> told = answer.at("checkpoints");
+  REQUIRE(told.size() + 2 >= there.size());
+  REQUIRE(told.size() < there.size());
+  CHECK(std::equal(told.begin(), told.end(), there.begin() + 1));
 }
