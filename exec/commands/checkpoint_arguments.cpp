@@ -68,13 +68,18 @@ std::shared_ptr<const Checkpoint> resumed(const CheckpointArguments& arguments, 
   return std::make_shared<const Checkpoint>(std::move(*found));
 }
 
-std::shared_ptr<const FolderLock> prepare_folder(const fs::path& folder, std::int64_t first, std::ostream& said) {
+// In every process, so that none waits for one that has refused; one of them `writes`.
+std::shared_ptr<const FolderLock> prepare_folder(const fs::path& folder, std::int64_t first, bool writes,
+                                                 std::ostream& said) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  if (writes) fs::create_directories(folder, error);
   if (error) throw InputError(folder.string(), "cannot be made: " + error.message());
   (void)look_into(folder);  // whether it can be read as one
-  require_writable(folder / index_name);
-  auto lock = std::make_shared<const FolderLock>(folder);
+  std::shared_ptr<const FolderLock> lock;
+  if (writes) {
+    require_writable(folder / index_name);
+    lock = std::make_shared<const FolderLock>(folder);
+  }
   const CheckpointFolder found = look_into(folder);
   if (!found.steps.empty() && found.steps.back() > first) {
     throw InputError(
@@ -82,6 +87,7 @@ std::shared_ptr<const FolderLock> prepare_folder(const fs::path& folder, std::in
         fmt::format("has {} already, and this run begins behind step {}", checkpoint_name(found.steps.back()), first),
         "--resume latest goes on from there; else remove or rename it, or name another folder");
   }
+  if (!writes) return nullptr;
   remove_leftovers(folder, found);
   for (const std::string& name : found.leftovers) {
     said << fmt::format("removed {}, which a run has left that was ended\n", (folder / name).string());
@@ -130,7 +136,7 @@ CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const
         fmt::format("the checkpoint has {} steps already, and the training is to have {}", first, all_steps(options)),
         fmt::format("--steps {} makes one more", first + 1 - options.warm_up));
   }
-  if (writes && !arguments.save.empty()) made.lock = prepare_folder(arguments.save, first, said);
+  if (!arguments.save.empty()) made.lock = prepare_folder(arguments.save, first, writes, said);
   return made;
 }
 

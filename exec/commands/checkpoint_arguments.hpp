@@ -26,10 +26,9 @@ void add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments)
 // Whether a training goes on behind this run, so that its steps count from its begin.
 [[nodiscard]] bool is_training(const CheckpointArguments& arguments);
 
-// Finds what is resumed and holds it against the plan. In the one process that `writes` for the run the folder is
-// made and locked, what ended runs have left in it is removed, and a folder refused that has checkpoints which the run
-// would write over.
-// What the user should know is written to `said`, a line each. Throws InputError.
+// Finds what is resumed and holds it against the plan, and refuses a folder that has checkpoints which the run would
+// write over. In the one process that `writes` for the run the folder is made and locked, and what ended runs have left
+// in it is removed. What the user should know is written to `said`, a line each. Throws InputError.
 [[nodiscard]] CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const Plan& plan,
                                                    const SessionOptions& options, bool writes, std::ostream& said);
 

@@ -153,13 +153,25 @@ std::shared_ptr<RunStore> hosted_store(const Membership& member) {
 }
 
 // Tells all ranks why this one ends; what the first that ended has said.
-std::string announced(RunStore& store, const std::string& reason) {
+std::string announced(RunStore& store, const Error& own) {
+  const std::string reason = own.what();
   try {
-    store.stop(reason);
+    store.stop(reason, own.status());
     return store.stop_reason();
   } catch (const Error& error) {  // whoever hosts it is gone, and with it the run: that may be what has failed here
     return reason.find(error.problem()) == std::string::npos ? reason + "; " + error.what() : reason;
   }
+}
+
+// Because of another rank, with the status that it ends with: whoever waits for all does not see which was first.
+[[noreturn]] void end_as_told(RunStore& store, const std::string& reason) {
+  ExitStatus status = ExitStatus::run_failed;
+  try {
+    status = store.stop_status();
+  } catch (const Error&) {  // the reason is known all the same
+  }
+  if (status == ExitStatus::wrong_input) throw InputError("", reason);
+  throw Stopped(reason);
 }
 
 // Whoever has started the ranks makes a result of the steps until then.
@@ -249,18 +261,18 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     SessionLogs logs = work.run(*transport, *device, watchdog, host.identity);
     if (member.rank == 0 && member.launcher == "plumb-exec") store->put(all_trained, "");
     return logs;
-  } catch (const Stopped&) {
+  } catch (const Stopped& stopped) {
     leave_log(*store, work, member);
-    throw;
+    end_as_told(*store, stopped.what());
   } catch (const RunError& error) {
     leave_log(*store, work, member);
     // A rank that fails closes its connections after it has said why: who only notices these says that instead.
     if (const std::string unsaid = running.unsaid(); !unsaid.empty()) throw Stopped(unsaid);
-    const std::string first = announced(*store, error.what());
-    if (!std::string_view(error.what()).starts_with(first)) throw Stopped(first);
+    const std::string first = announced(*store, error);
+    if (!std::string_view(error.what()).starts_with(first)) end_as_told(*store, first);
     throw;
   } catch (const Error& error) {
-    (void)announced(*store, error.what());
+    (void)announced(*store, error);
     throw;
   }
 }

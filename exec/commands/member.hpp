@@ -15,7 +15,7 @@ namespace plumb::exec {
 void require_nccl_here(int ranks, const Host& host);
 
 // Rank 0 gets the logs. Over NCCL all ranks look at their hosts first, and throw the same InputError if one of them
-// cannot take part. Every error has been told to the other ranks.
+// cannot take part. Every error has been told to the other ranks, which throw an InputError, too, where the first did.
 [[nodiscard]] SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
                                      const Membership& member, const Host& host);
 

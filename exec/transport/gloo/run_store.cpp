@@ -211,11 +211,20 @@ std::optional<std::string> RunStore::find(const std::string& name) {
   });
 }
 
-void RunStore::stop(const std::string& reason) {
-  (*connection_)(
-      [full = key(stop_name), reason](c10d::TCPStore& store) { (void)store.compareSet(full, {}, bytes_of(reason)); });
+// One value, so that nobody sees a reason with another's status: the status is its first character.
+void RunStore::stop(const std::string& reason, ExitStatus status) {
+  (*connection_)([full = key(stop_name), value = std::to_string(static_cast<int>(status)) + reason](
+                     c10d::TCPStore& store) { (void)store.compareSet(full, {}, bytes_of(value)); });
 }
 
-std::string RunStore::stop_reason() { return find(stop_name).value_or(""); }
+std::string RunStore::stop_reason() {
+  const std::string value = find(stop_name).value_or("");
+  return value.empty() ? "" : value.substr(1);
+}
+
+ExitStatus RunStore::stop_status() {
+  const std::string value = find(stop_name).value_or("");
+  return value.empty() ? ExitStatus::done : static_cast<ExitStatus>(value.front() - '0');
+}
 
 }  // namespace plumb::exec

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/base/units.hpp"
 
 namespace plumb::exec {
@@ -38,8 +39,10 @@ class RunStore {
   void put(const std::string& name, const std::string& value);
   [[nodiscard]] std::optional<std::string> find(const std::string& name);  // none yet: nothing
 
-  void stop(const std::string& reason);     // the first reason counts
+  // The first reason counts, with the status that it ends a process with.
+  void stop(const std::string& reason, ExitStatus status = ExitStatus::run_failed);
   [[nodiscard]] std::string stop_reason();  // empty: nobody has stopped the run
+  [[nodiscard]] ExitStatus stop_status();   // `done`: so too
 
  private:
   [[nodiscard]] std::string key(const std::string& name) const;

@@ -10,6 +10,7 @@
 #include "exec/checkpoint/checkpoint_folder.hpp"
 #include "exec/checkpoint/folder_lock.hpp"
 #include "exec/checkpoint/step_log.hpp"
+#include "exec/commands/checkpoint_arguments.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/program_here.hpp"
 
@@ -97,6 +98,44 @@ TEST_CASE("checkpoints that are written beside the steps are those that are writ
       CHECK((read_file(folder / (std::string("between/") + step + file)) ==
              read_file(folder / (std::string("beside/") + step + file))));
     }
+  }
+}
+
+// Else the others wait for the one that has refused.
+TEST_CASE("every process of a run refuses a folder that it would write over, and one of them makes a new one") {
+  const TemporaryFolder folder;
+  const Plan plan = tiny_plan({.ranks = 1, .shallow = true});
+  const std::string saved = folder / "saved";
+  REQUIRE(run_here({"run", folder.write("plan.json", to_json(plan)), "--steps", "1", "--save", saved}).status == 0);
+  const auto in_process = [&](const std::string& name, bool writes) {
+    CheckpointArguments arguments;
+    arguments.save = folder / name;
+    std::ostringstream said;
+    (void)checkpoint_options(arguments, plan, SessionOptions(), writes, said);
+  };
+  for (const bool writes : {true, false}) {
+    CHECK_THROWS_WITH(in_process("saved", writes), ContainsSubstring("has step-000001 already"));
+  }
+  in_process("other", false);
+  CHECK_FALSE(fs::exists(folder / "other"));
+  in_process("other", true);
+  CHECK(fs::is_directory(folder / "other"));
+}
+
+TEST_CASE("a checkpoint of which one rank's file was altered ends all ranks with status 2, whichever ends first") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.shallow = true})));
+  const std::string saved = folder / "saved";
+  REQUIRE(run_here({"run", plan, "--steps", "1", "--save", saved}).status == 0);
+  const std::string file = saved + "/step-000001/rank-00001.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() ^= 1;
+  write_file(file, bytes);
+  for (const std::string transport : {"local", "gloo"}) {
+    const Ended ended = run_over(transport, folder, {"run", plan, "--steps", "2", "--resume", saved});
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring(file + ": has been altered"));
   }
 }
 

@@ -192,9 +192,11 @@ TEST_CASE("the first reason to stop a run counts, and signs of life are read bac
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   CHECK(store->said(3) == "step 1, 3F7");
   CHECK(store->said(2).empty());
-  store->stop("rank 1 failed");
+  CHECK(other->stop_status() == ExitStatus::done);
+  store->stop("rank 1 was given a wrong file", ExitStatus::wrong_input);
   other->stop("rank 2 failed");
-  CHECK(other->stop_reason() == "rank 1 failed");
+  CHECK(other->stop_reason() == "rank 1 was given a wrong file");
+  CHECK(other->stop_status() == ExitStatus::wrong_input);
 }
 
 TEST_CASE("a port in use is named") {
