@@ -71,6 +71,22 @@ TEST_CASE("pipelines and plain data parallelism are executed, and what else ther
   }
 }
 
+TEST_CASE("gradients are clipped on hosts alone") {
+  Plan plan = tiny_plan({});
+  plan.training.gradient_clipping = 1;
+  CHECK(refusal(plan).empty());
+  SessionOptions cuda;
+  cuda.device = "cuda";
+  for (const std::string transport : {"local", "nccl"}) {
+    cuda.transport = transport;
+    CHECK_THAT(refusal(plan, cuda), ContainsSubstring("clipped by their norm") && ContainsSubstring("--device cpu") &&
+                                        ContainsSubstring("gradient_clipping: 0"));
+    plan.training.gradient_clipping = 0;
+    CHECK(refusal(plan, cuda).empty());
+    plan.training.gradient_clipping = 1;
+  }
+}
+
 namespace {
 
 // A plan in a tensor group of two, changed.
