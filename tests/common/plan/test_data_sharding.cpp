@@ -311,7 +311,7 @@ TEST_CASE("a tied table and summands of tensor ranks stay whole until the step")
 TEST_CASE("a plan is read back with each sharding, and may not be edited into another, whose costs are others") {
   const std::vector<std::string> all{"none",
                                      "zero1",
-                                     "{kind: zero2, reduce: each_microbatch}",
+                                     "zero2, reduce: each_microbatch",
                                      "fsdp" + kept,
                                      "fsdp" + at_use,
                                      "fsdp, reshard_after_forward: true, reduce: last_microbatch",
