@@ -45,7 +45,8 @@ class Files {
     try {
       return std::make_unique<SafetensorsFile>(checkpoint_.folder / name);
     } catch (const InputError& error) {
-      throw InputError(error.where(), error.problem(), hint_without(checkpoint_.folder));
+      const std::string reason = error.hint().empty() ? "" : error.hint() + "; ";
+      throw InputError(error.where(), error.problem(), reason + hint_without(checkpoint_.folder));
     }
   }
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/output_files.hpp"
 #include "common/plan/plan.hpp"
-#include "exec/commands/output_files.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/stage/factory.hpp"
 

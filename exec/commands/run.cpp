@@ -9,6 +9,7 @@
 
 #include "common/base/command_line.hpp"
 #include "common/base/files.hpp"
+#include "common/base/output_files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/trace/trace.hpp"
@@ -16,7 +17,6 @@
 #include "exec/commands/checkpoint_arguments.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
-#include "exec/commands/output_files.hpp"
 #include "exec/commands/session_arguments.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/run/step_name.hpp"

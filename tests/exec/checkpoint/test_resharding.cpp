@@ -38,11 +38,11 @@ struct Arrangement {
   bool sequence_parallel;
   int order;
 };
-constexpr std::array arrangements{Arrangement{"1f1b", 1, 1, Sharding::none, 1, false, 1},
-                                  Arrangement{"zb-h1", 2, 1, Sharding::none, 1, false, 1},
+constexpr std::array arrangements{Arrangement{"zb-h1", 2, 1, Sharding::none, 1, false, 1},
                                   Arrangement{"interleaved-1f1b", 2, 1, Sharding::none, 1, false, 1},
-                                  Arrangement{"1f1b", 1, 2, Sharding::zero1, 1, false, 2},
-                                  Arrangement{"1f1b", 2, 2, Sharding::none, 1, false, 2},
+                                  Arrangement{"1f1b", 2, 2, Sharding::zero1, 1, false, 2},
+                                  Arrangement{"1f1b", 1, 2, Sharding::fsdp, 1, false, 2},  // weights for each action
+                                  Arrangement{"1f1b", 1, 4, Sharding::hsdp, 1, false, 4},  // and once a step
                                   Arrangement{"1f1b", 2, 1, Sharding::none, 2, true, 3}};
 constexpr int sequences = 4;  // of a step, in every layout
 constexpr int before = 2;     // steps
@@ -53,12 +53,17 @@ Plan plan_of(const Model& model, ElementType precision, const Arrangement& of) {
                                    .schedule = of.schedule,
                                    .ranks = of.ranks,
                                    .chunks = fewest_chunks(of.schedule),
-                                   .microbatches = sequences / 2 / of.data,
+                                   .microbatches = std::max(1, sequences / 2 / of.data),
                                    .precision = precision,
                                    .data = of.data,
                                    .tensor = of.tensor,
                                    .sequence_parallel = of.sequence_parallel});
-  plan.layout.data.sharding = of.sharding;
+  plan.training.microbatch = std::min(2, sequences / of.data);
+  plan.training.global_batch = sequences;
+  DataLayout& data = plan.layout.data;
+  data.sharding = of.sharding;
+  data.reshard_after_forward = data.reduces_each_microbatch = of.sharding == Sharding::fsdp;
+  if (of.sharding == Sharding::hsdp) data.shard = data.replicate = 2;
   return plan;
 }
 
@@ -73,10 +78,13 @@ struct Run {
 
 class Gathering {
  public:
-  explicit Gathering(const Plan& plan) : index_(index_of(plan, "")), shards_(plan) {}
+  explicit Gathering(const Plan& plan)
+      : index_(index_of(plan, "")),
+        shards_(plan),
+        holds_(shards_weights(plan.layout) ? Shards::Holds::part : Shards::Holds::all) {}
 
   void add(int rank, const Plan& plan, const std::vector<std::unique_ptr<Stage>>& stages) {
-    different_ += shards_.add(rank, merged_weights(stages, plan.training));
+    different_ += shards_.add(rank, merged_weights(stages, plan.training), holds_);
     for (const auto& stage : stages) {
       if (!stage) continue;
       for (const StatePart& part : stage->state_parts()) {
@@ -108,6 +116,7 @@ class Gathering {
 
   CheckpointIndex index_;
   Shards shards_;
+  Shards::Holds holds_;
   Gathered states_;
   std::string different_;
 };
@@ -249,7 +258,7 @@ TEST_CASE("LoRA, two replicas in one pipeline, updates within a step and SGD go 
     require_same_states(resumed, whole);
     CHECK(resumed.losses == last_of(whole.losses, behind));
     // Whole on one rank.
-    Plan alone = plan_of(plan.model, plan.training.precision, arrangements.front());
+    Plan alone = plan_of(plan.model, plan.training.precision, {"1f1b", 1, 1, Sharding::none, 1, false, 1});
     alone.training = plan.training;
     require_same_states(run_of(alone, {.from = &*saved}), whole);
   }

@@ -178,7 +178,7 @@ TEST_CASE("pieces of several blocks come back, and only the blocks that are read
 
 TEST_CASE("a checkpoint that is damaged is refused with its file, what is wrong, and what to move out of the way") {
   const std::string file = rank_file_name(0);
-  const auto hint = ContainsSubstring("remove or rename ") && ContainsSubstring("step-000003: the newest before it");
+  const auto hint = ContainsSubstring("step-000003: the newest before it is then what --resume takes");
   CHECK(problem_after([](const fs::path&) {}).empty());
   CHECK_THAT(problem_after([&](const fs::path& in) { fs::remove(in / file); }),
              ContainsSubstring(file + ": cannot be read: No such file") && hint);

@@ -11,6 +11,7 @@
 #include "exec/commands/faults.hpp"
 #include "exec/commands/gradients_text.hpp"
 #include "exec/commands/session_arguments.hpp"
+#include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/check/references.hpp"
@@ -277,6 +278,37 @@ TEST_CASE("ranks on two hosts train to the same bits, and their times say within
     CHECK(logs.clock_uncertainty < Seconds{0.05});
     CHECK(logs.clock_warnings.empty());
     CHECK(train_session(kind, plans, options).clock_uncertainty == Seconds{0});
+  }
+}
+
+TEST_CASE("ranks that would save, resume or log otherwise than rank 0 are told before the first step") {
+  const Plan plan = small_plan({});
+  const std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+  using Other = void (*)(CheckpointOptions&);
+  const std::vector<std::pair<Other, std::string>> others{
+      {[](CheckpointOptions& other) { other.every = 2; }, "--save-every 2"},
+      {[](CheckpointOptions& other) { other.keep = 3; }, "--keep 3"},
+      {[](CheckpointOptions& other) { other.beside = true; }, "--asynchronous-save"},
+      {[](CheckpointOptions& other) { other.log = "log"; }, "--log"},
+      {[](CheckpointOptions& other) { other.resume = std::make_shared<const Checkpoint>(); }, "--resume"}};
+  for (const auto& [other, text] : others) {
+    std::string told;  // rank 0, which has the texts of all
+    const auto train = [&, change = other](Transport& transport) {
+      SessionOptions options;
+      options.checkpoint.folder = "/nowhere";
+      if (transport.rank() == 1) change(options.checkpoint);
+      RankWork work(plans, options);
+      Watchdog watchdog(2, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
+      try {
+        (void)work.run(transport, *make_host_device(), watchdog, {});
+      } catch (const RunError& error) {
+        if (transport.rank() == 0) told = error.what();
+        throw;
+      }
+    };
+    CHECK_THROWS_AS(run_on_threads(make_local_transports(2), train), Error);
+    CHECK_THAT(told, ContainsSubstring("rank 1: was started with") && ContainsSubstring(text) &&
+                         ContainsSubstring(", rank 0 with"));
   }
 }
 

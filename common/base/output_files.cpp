@@ -1,9 +1,9 @@
-#include "exec/commands/output_files.hpp"
+#include "common/base/output_files.hpp"
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
 
-namespace plumb::exec {
+namespace plumb {
 
 void OutputFiles::add(const std::string& option, const std::filesystem::path& file) {
   require_writable(file, inputs_);
@@ -13,4 +13,4 @@ void OutputFiles::add(const std::string& option, const std::filesystem::path& fi
   throw InputError(file.string(), "is written twice: " + known->second + " and " + option + " name it", "name another");
 }
 
-}  // namespace plumb::exec
+}  // namespace plumb

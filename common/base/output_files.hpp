@@ -4,9 +4,10 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace plumb::exec {
+namespace plumb {
 
 // Held against the files that are read, and against each other.
 class OutputFiles {
@@ -23,4 +24,4 @@ class OutputFiles {
   std::map<std::filesystem::path, std::string> options_;  // by the file's whole path, behind links
 };
 
-}  // namespace plumb::exec
+}  // namespace plumb
