@@ -11,6 +11,7 @@
 #include "common/graph/memory.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/layout/lane.hpp"
+#include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -102,29 +103,16 @@ MemoryThere memory_of_host(const HostIdentity& host) {
   return {.where = fmt::format("this host ({})", host.name), .bytes = available_memory()};
 }
 
-namespace {
-
-std::vector<RankMemory> predicted(const Plan& plan) {
-  const Schedule lowered = lowered_schedule(plan);
-  const ScheduleGraph graph = build_graph(lowered, plan.costs);
-  return memory_over_time(graph, evaluate(graph), plan.costs, lowered);
-}
-
-// `memory` by pipeline rank.
-const RankMemory& of_rank(const std::vector<RankMemory>& memory, const Plan& plan, int rank) {
-  return memory.at(static_cast<std::size_t>(lane_of(plan.layout, rank).pipeline_rank));
-}
-
-}  // namespace
-
 Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<int>& ranks) {
   Bytes states;
   Bytes beside;
   for (const Plan* plan : plans) {
-    const std::vector<RankMemory> memory = predicted(*plan);
+    const Schedule lowered = lowered_schedule(*plan);
+    const ScheduleGraph graph = build_graph(lowered, plan->costs);
+    const std::vector<RankMemory> memory = memory_over_time(graph, evaluate(graph), plan->costs, lowered);
     Bytes beside_of_plan;
     for (const int rank : ranks) {
-      const RankMemory& of = of_rank(memory, *plan, rank);
+      const RankMemory& of = memory.at(static_cast<std::size_t>(lane_of(plan->layout, rank).pipeline_rank));
       const Bytes own = of.parameter_bytes + of.gradient_bytes + of.optimizer_bytes;
       states += own;
       beside_of_plan += of.peak_bytes - own;
@@ -135,11 +123,13 @@ Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<i
 }
 
 Bytes states_of_ranks(const Plan& plan, const std::vector<int>& ranks) {
-  const std::vector<RankMemory> memory = predicted(plan);
+  const std::vector<int> versions = weight_versions_kept(plan.schedule);
   Bytes states;
   for (const int rank : ranks) {
-    const RankMemory& of = of_rank(memory, plan, rank);
-    states += of.parameter_bytes + of.optimizer_bytes;
+    for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
+      const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+      states += cost.parameter_bytes * versions[static_cast<std::size_t>(stage)] + cost.optimizer_bytes;
+    }
   }
   return states;
 }
