@@ -347,6 +347,13 @@ ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
   return head;
 }
 
+void settle_tied_head(std::vector<ComputeCost>& blocks, const Scenario& scenario, int stages) {
+  if (!scenario.model.tied_embeddings) return;
+  ComputeCost& head = blocks.back();
+  head = stages > 1 ? with_table_copy(std::move(head), scenario, blocks.front())
+                    : with_table_gradient(std::move(head), scenario);
+}
+
 std::string provenance(const Scenario& scenario) {
   if (scenario.profile) {
     const Profile& profile = *scenario.profile;

@@ -52,6 +52,10 @@ namespace plumb {
 // which is added to the embedding's before the optimizer steps.
 [[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
 
+// One or the other to the head of a tied model, in a pipeline of so many stages: two hold two tables, also where one
+// rank holds both. `blocks`: from the embedding to the head.
+void settle_tied_head(std::vector<ComputeCost>& blocks, const Scenario& scenario, int stages);
+
 // What the analytic costs of a block are evaluations of, and the machine on which they are: messages beside matmuls
 // take some of its multiprocessors, and ranks of a stage that are more than a machine's cores share them.
 [[nodiscard]] BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice slice = {});

@@ -1,6 +1,7 @@
 #include "common/plan/counted_stages.hpp"
 
 #include "common/block_cost/analytic_cost.hpp"
+#include "common/block_cost/block_costs.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/plan/plan_costs.hpp"
 
@@ -24,10 +25,7 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
       blocks.push_back(cost);
     }
   }
-  if (plan.model.tied_embeddings) {
-    blocks.back() = plan.split.layers.size() > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
-                                                 : with_table_gradient(blocks.back(), scenario);
-  }
+  settle_tied_head(blocks, scenario, static_cast<int>(plan.split.layers.size()));
   return blocks;
 }
 
@@ -40,12 +38,6 @@ std::vector<ComputeCost> counted_stages(const Plan& plan) {
     stages.push_back(stage_cost(blocks, plan.split, stage));
   }
   return stages;
-}
-
-std::vector<std::int64_t> stage_parameters(const Plan& plan) {
-  std::vector<std::int64_t> counts;
-  for (const ComputeCost& stage : counted_stages(plan)) counts.push_back(stage.parameters);
-  return counts;
 }
 
 }  // namespace plumb

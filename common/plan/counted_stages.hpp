@@ -1,7 +1,6 @@
 // What a rank of each stage has of weights, by the shapes of the plan's model and its layout: what its costs count too.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "common/plan/plan.hpp"
@@ -11,7 +10,5 @@ namespace plumb {
 // Costs with `parameters`, the bytes of states, `gathered_bytes` and the bytes of `data_moves` alone. Of gradients that
 // are reduced in actions also those that tensor ranks or a tied table's stages add up first, which costs reduce later.
 [[nodiscard]] std::vector<ComputeCost> counted_stages(const Plan& plan);
-
-[[nodiscard]] std::vector<std::int64_t> stage_parameters(const Plan& plan);
 
 }  // namespace plumb

@@ -123,11 +123,7 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
   for (ComputeCost& block : blocks) {
     if (backward_is_split) block = backward_in_two(std::move(block));
   }
-  // Two stages hold two tables, also where one rank holds both stages.
-  if (plan.model.tied_embeddings) {
-    blocks.back() = stages(plan.schedule) > 1 ? with_table_copy(blocks.back(), scenario, blocks.front())
-                                              : with_table_gradient(blocks.back(), scenario);
-  }
+  settle_tied_head(blocks, scenario, stages(plan.schedule));
   if (gathers_in_actions(scenario.layout) || reduces_in_actions(scenario.layout)) {
     const GroupPlacement shards = shard_placement(scenario.layout, scenario.cluster);
     for (ComputeCost& block : blocks) block = with_data_moves(std::move(block), scenario, shards);

@@ -19,6 +19,12 @@ Plan plan_from(const std::string& text) {
   return make_plan(scenario, only_choice(scenario));
 }
 
+std::vector<std::int64_t> stage_parameters(const Plan& plan) {
+  std::vector<std::int64_t> counts;
+  for (const ComputeCost& stage : counted_stages(plan)) counts.push_back(stage.parameters);
+  return counts;
+}
+
 std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
