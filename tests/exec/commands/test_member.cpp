@@ -70,9 +70,11 @@ void require_trained(const Plan& plan) {
 TEST_CASE("every schedule trains like a single device, bit by bit, through the session's own code") {
   for (const ScheduleEntry& entry : schedule_entries()) {
     INFO(entry.name);
-    require_trained(test::hybrid_plan(entry, 4));
+    require_trained(test::llama_plan(entry, 4));
   }
-  for (const char* const name : {"1f1b", "zb-v"}) require_trained(test::hybrid_plan(find_schedule(name), 2));
+  for (const char* const name : {"1f1b", "zb-v"}) {
+    for (const int ranks : {2, 4}) require_trained(test::hybrid_plan(find_schedule(name), ranks));
+  }
 }
 
 TEST_CASE("ranks on two hosts take the devices of theirs, and their clocks are compared") {

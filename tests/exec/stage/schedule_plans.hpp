@@ -27,8 +27,15 @@ inline Plan plan_of(const ScheduleEntry& entry, int ranks, const Model& model) {
                         .slices = shape.slices});
 }
 
+inline int layers_for(const ScheduleEntry& entry, int ranks) { return entry.uses_chunks ? 2 * ranks : ranks; }
+
 inline Plan hybrid_plan(const ScheduleEntry& entry, int ranks) {
-  return plan_of(entry, ranks, hybrid_of(entry.uses_chunks ? 2 * ranks : ranks));
+  return plan_of(entry, ranks, hybrid_of(layers_for(entry, ranks)));
+}
+
+// Of one kind of layer, a third of a hybrid's time: where it is the ranks' messages that differ.
+inline Plan llama_plan(const ScheduleEntry& entry, int ranks) {
+  return plan_of(entry, ranks, llama(layers_for(entry, ranks)));
 }
 
 }  // namespace plumb::exec::test

@@ -13,6 +13,7 @@ using namespace plumb;
 using namespace plumb::exec;
 using test::hybrid_of;
 using test::hybrid_plan;
+using test::llama_plan;
 using test::plan_of;
 
 namespace {
@@ -57,8 +58,10 @@ TEST_CASE("Every schedule trains like a single device on 2 ranks, and on 4 over 
 }
 
 TEST_CASE("And so it does where ranks share a device, by moments and copies") {
-  for (const ScheduleEntry& entry : schedule_entries()) {
-    const Plan plan = hybrid_plan(entry, 4);
+  std::vector<Plan> plans;
+  for (const ScheduleEntry& entry : schedule_entries()) plans.push_back(llama_plan(entry, 4));
+  for (const char* const name : {"1f1b", "zb-v"}) plans.push_back(hybrid_plan(find_schedule(name), 4));
+  for (const Plan& plan : plans) {
     INFO(plan.name);
     test::Devices devices;
     for (int rank = 0; rank < 4; ++rank) devices.push_back(std::make_unique<HostAsDevice>());

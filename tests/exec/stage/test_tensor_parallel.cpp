@@ -117,7 +117,8 @@ Model model_of(test::Family family, const TensorCase& shape) {
 }  // namespace
 
 TEST_CASE("tensor-parallel pipelines train like one device, in both precisions") {
-  const test::Family family = GENERATE(from_range(test::families));
+  const std::size_t number = GENERATE(range(std::size_t{0}, test::families.size()));
+  const test::Family family = test::families.at(number);
   std::vector<TensorCase> cases;
   for (const int tensor : {2, 4}) {
     for (const bool by_tokens : {false, true}) {
@@ -127,21 +128,23 @@ TEST_CASE("tensor-parallel pipelines train like one device, in both precisions")
       cases.push_back({"interleaved-1f1b", 2, tensor, by_tokens, 1, 2});
     }
   }
+  // By turns, with another first for the next family: each shape trains in both, and so do each family's schedules,
+  // degrees and kinds of group.
+  std::size_t turn = number;
   for (const TensorCase& shape : cases) {
-    for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
-      const Plan plan = plan_of(model_of(family, shape), shape, precision);
-      INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
-      require_passed(plan, test::train(plan, 2));
-    }
+    const ElementType precision = turn++ % 2 == 0 ? ElementType::fp32 : ElementType::bf16;
+    const Plan plan = plan_of(model_of(family, shape), shape, precision);
+    INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
+    require_passed(plan, test::train(plan, 2));
   }
 }
 
 TEST_CASE("pipeline, tensor and data parallelism together train like one device") {
-  const test::Family family = GENERATE(from_range(test::families));
-  for (const TensorCase& shape : std::vector<TensorCase>{{"1f1b", 2, 2, false, 2},
-                                                         {"zb-h1", 2, 2, true, 2},
-                                                         {"interleaved-1f1b", 2, 2, false, 2},
-                                                         {"interleaved-1f1b", 2, 2, true, 2}}) {
+  const std::size_t number = GENERATE(range(std::size_t{0}, test::families.size()));
+  const test::Family family = test::families.at(number);
+  // Four chunks are as long to train as all else: by whole activations and by tokens in turn.
+  for (const TensorCase& shape : std::vector<TensorCase>{
+           {"1f1b", 2, 2, false, 2}, {"zb-h1", 2, 2, true, 2}, {"interleaved-1f1b", 2, 2, number % 2 == 0, 2}}) {
     const ElementType precision = shape.sequence_parallel ? ElementType::bf16 : ElementType::fp32;
     const Plan plan = plan_of(model_of(family, shape), shape, precision);
     INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : ""));
