@@ -86,7 +86,8 @@ class Standing {
   [[nodiscard]] std::optional<Awaited> awaited(int rank) const {
     const std::optional<Action> action = action_at(lowered_, pipeline_rank(rank), of(rank));
     if (!action) return std::nullopt;
-    if (is_of_data_ranks(lowered_, *action)) return awaited_in_group(rank, *action);
+    if (is_of_data_ranks(lowered_, *action)) return awaited_in_group(rank, *action, MeshAxis::data);
+    if (is_compute(action->kind)) return awaited_inside(rank, *action);
     std::optional<Awaited> found = awaited_by(lowered_, pipeline_rank(rank), *action);
     if (found) found->rank = lanes_[static_cast<std::size_t>(rank)].ranks.at(static_cast<std::size_t>(found->rank));
     return found;
@@ -122,9 +123,17 @@ class Standing {
     return found == theirs.end() ? std::nullopt : std::optional<std::int64_t>(found - theirs.begin());
   }
 
-  // Of a collective of data-parallel ranks: the first that has not come to it.
-  [[nodiscard]] std::optional<Awaited> awaited_in_group(int rank, const Action& action) const {
-    for (const int other : group(layout_, rank, MeshAxis::data)) {
+  // Of an action in which ranks make collectives.
+  [[nodiscard]] std::optional<Awaited> awaited_inside(int rank, const Action& action) const {
+    std::optional<Awaited> found = awaited_in_group(rank, action, MeshAxis::tensor);
+    const bool moves_weights = gathers_in_actions(layout_) || reduces_in_actions(layout_);
+    if (!found && moves_weights) found = awaited_in_group(rank, action, MeshAxis::data);
+    return found;
+  }
+
+  // Of a collective of the ranks on an axis: the first that has not come to its action.
+  [[nodiscard]] std::optional<Awaited> awaited_in_group(int rank, const Action& action, MeshAxis axis) const {
+    for (const int other : group(layout_, rank, axis)) {
       const Position& there = of(other);
       const bool has_come =
           there.step > of(rank).step || (there.step == of(rank).step && there.action >= of(rank).action);

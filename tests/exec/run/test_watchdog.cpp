@@ -98,6 +98,17 @@ TEST_CASE("steps are counted from 1, and those of the warm-up apart") {
              ContainsSubstring("rank 0: step 1, 0F0"));
 }
 
+TEST_CASE("a rank of a tensor group waits inside its action for those that have not come to it") {
+  Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 1, .microbatches = 4}});
+  plan.layout.tensor.degree = 3;
+  const Schedule lowered = lowered_schedule(plan);
+  const std::string text = describe_waits(
+      lowered, plan.layout, {{.step = 1, .action = 2}, {.step = 1, .action = 1}, {.step = 1, .action = 2}});
+  CHECK_THAT(text, ContainsSubstring("rank 0: step 2, 0F2 waits for rank 1's 0F2, 1 actions later there"));
+  CHECK_THAT(text, ContainsSubstring("rank 1: step 2, 0F1\n"));
+  CHECK_THAT(text, ContainsSubstring("rank 2: step 2, 0F2 waits for rank 1's 0F2"));
+}
+
 // Two pipelines of two ranks; by default data is nested inside the pipeline: lanes are ranks 0, 2 and 1, 3.
 TEST_CASE("waits stay in a rank's own lane, but for sums over all of them") {
   Plan plan = emulated_plan({.schedule = "gpipe", .shape = {.ranks = 2, .microbatches = 2}});
