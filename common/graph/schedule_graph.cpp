@@ -184,8 +184,7 @@ class GraphBuilder {
         if (is_reduction(action.kind)) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");
           if (previous != no_node) add_edge(previous, node);
-          // Before a CLIP reductions follow each other; else STEP stands between them.
-          if (clip_ != no_node && reduction != no_node) add_edge(reduction, node);
+          if (reduction != no_node) add_edge(reduction, node);  // one stream has them all
           reduction = node;
         } else if (action.kind == ActionKind::clip_gradients) {
           if (previous != no_node) add_edge(previous, node);

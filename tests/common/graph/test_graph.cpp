@@ -51,6 +51,32 @@ TEST_CASE("nodes and edges of one microbatch through two ranks, tied") {
   CHECK(graph.rank_order[0].size() == 3);
 }
 
+// As a rank's list has them: the optimizer has both sums, however long the first of them takes.
+TEST_CASE("a stage's sums of gradients follow each other, and its optimizer step them all") {
+  const Schedule schedule = lower(generate_schedule("1f1b", {.ranks = 2, .microbatches = 1}),
+                                  {.data_parallel = true, .tied_embeddings = true});
+  PipelineCosts costs = even_costs(2, {.forward = {4}, .input_gradient = {4}, .weight_gradient = {2}, .hop = {1}});
+  costs.tied_bytes = {1 << 20};
+  costs.inside = {.latency = {1}, .bandwidth = {1 << 10}};
+  for (ComputeCost& cost : costs.stages) cost.gradient_reduction = {3};
+  const ScheduleGraph graph = build_graph(schedule, costs);
+  const std::vector<std::string> edges = edges_of(graph);
+  for (const char* const edge :
+       {"0REDUCE_TIED>0REDUCE_GRAD", "0REDUCE_TIED>1REDUCE_GRAD", "0REDUCE_GRAD>0STEP", "1REDUCE_GRAD>1STEP"}) {
+    INFO(edge);
+    CHECK(std::ranges::count(edges, edge) == 1);
+  }
+  const Evaluation when = evaluate(graph);
+  const auto starts_of = [&](const char* name) {
+    for (NodeId node = 0; node < graph.nodes.size(); ++node) {
+      if (name_of(graph, node) == name) return when.start[node].value;
+    }
+    return -1.0;
+  };
+  const double tied = 1 + (1 << 20) / double{1 << 10};
+  CHECK(starts_of("0STEP") == Approx(starts_of("0REDUCE_TIED") + tied + 3));
+}
+
 TEST_CASE("a boundary within a rank is an edge, not a transfer") {
   const ScheduleGraph graph = graph_of("interleaved-1f1b", {.ranks = 1, .microbatches = 2, .chunks = 2});
   CHECK(std::ranges::none_of(graph.nodes, [](const Node& node) { return node.kind == NodeKind::transfer; }));
