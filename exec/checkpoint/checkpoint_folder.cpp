@@ -136,11 +136,13 @@ CheckpointFolder look_into(const fs::path& folder) {
       if (step_of_checkpoint(before)) found.leftovers.push_back(name);
     }
     const auto step = step_of_checkpoint(name);
-    if (step && fs::is_regular_file(entry->path() / index_name, none)) found.steps.push_back(*step);
+    if (!step) continue;
+    (fs::is_regular_file(entry->path() / index_name, none) ? found.steps : found.without_index).push_back(*step);
   }
   if (error) throw InputError(folder.string(), "cannot be read as a folder of checkpoints: " + error.message());
   std::ranges::sort(found.steps);
   std::ranges::sort(found.leftovers);
+  std::ranges::sort(found.without_index);
   return found;
 }
 
@@ -148,15 +150,28 @@ void remove_leftovers(const fs::path& folder, const CheckpointFolder& found) {
   for (const std::string& name : found.leftovers) remove_whole(folder / name);
 }
 
-void keep_newest(const fs::path& folder, std::int64_t keep) {
-  if (keep == 0) return;
-  const CheckpointFolder found = look_into(folder);
-  const auto all = static_cast<std::int64_t>(found.steps.size());
-  for (std::int64_t i = 0; i < all - keep; ++i) {
-    const fs::path old = folder / checkpoint_name(found.steps[static_cast<std::size_t>(i)]);
+CheckpointsByTraining by_training(const fs::path& folder, const std::string& training_id) {
+  CheckpointsByTraining found;
+  for (const std::int64_t step : look_into(folder).steps) {
+    bool own = false;
+    try {
+      const auto checkpoint = find_checkpoint(folder / checkpoint_name(step));
+      own = checkpoint && checkpoint->index.training_id == training_id;
+    } catch (const InputError&) {  // damaged: nobody can tell whose it is
+    }
+    (own ? found.own : found.others).push_back(step);
+  }
+  return found;
+}
+
+void keep_newest(const fs::path& folder, std::vector<std::int64_t>& steps, std::int64_t keep) {
+  while (keep > 0 && static_cast<std::int64_t>(steps.size()) > keep) {
+    const fs::path old = folder / checkpoint_name(steps.front());
     const fs::path aside = old.string() + std::string(removed);
+    steps.erase(steps.begin());
     std::error_code error;
     fs::rename(old, aside, error);
+    if (error == std::errc::no_such_file_or_directory) continue;
     if (error) throw RunError(old.string(), "could not be removed: " + error.message());
     remove_whole(aside);
   }

@@ -23,19 +23,31 @@ inline constexpr const char* index_name = "index.json";
 // While it is written: "step-000010.partial" beside its place.
 [[nodiscard]] std::filesystem::path partial_folder(const std::filesystem::path& folder, std::int64_t step);
 
-// What a folder has: checkpoints by step, ascending, and what runs have left that were ended while they wrote or
-// removed one. A folder that is not there has nothing. Throws InputError if it is no folder or cannot be read.
+// What a folder has: checkpoints by step, ascending; what runs have left that were ended while they wrote or removed
+// one; and steps at whose names something stands that is no checkpoint, for it has no index. A folder that is not there
+// has nothing. Throws InputError if it is no folder or cannot be read.
 struct CheckpointFolder {
   std::vector<std::int64_t> steps = {};
   std::vector<std::string> leftovers = {};
+  std::vector<std::int64_t> without_index = {};
 };
 [[nodiscard]] CheckpointFolder look_into(const std::filesystem::path& folder);
 
 // Removes them.
 void remove_leftovers(const std::filesystem::path& folder, const CheckpointFolder& found);
 
-// All behind the `keep` newest ones; 0 keeps all. Each is renamed first, so that none is ever there in part.
-void keep_newest(const std::filesystem::path& folder, std::int64_t keep);
+// A folder's checkpoints by step, ascending: those of a training (CheckpointIndex::training_id), and all others, also
+// those whose index cannot be read. Throws as look_into.
+struct CheckpointsByTraining {
+  std::vector<std::int64_t> own = {};
+  std::vector<std::int64_t> others = {};
+};
+[[nodiscard]] CheckpointsByTraining by_training(const std::filesystem::path& folder, const std::string& training_id);
+
+// Of these checkpoints of a folder, `steps` ascending, all but the `keep` newest; 0 keeps all. They leave the list.
+// Each is renamed first, so that none is ever there in part; one that somebody has removed is passed over. Throws
+// RunError where one cannot be removed.
+void keep_newest(const std::filesystem::path& folder, std::vector<std::int64_t>& steps, std::int64_t keep);
 
 // A checkpoint that can be read, and what of its run was otherwise.
 struct Checkpoint {

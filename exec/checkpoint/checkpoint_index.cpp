@@ -6,9 +6,11 @@
 #include <charconv>
 #include <limits>
 
+#include "common/base/digest.hpp"
 #include "common/base/document/json.hpp"
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/base/plain_name.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/model/parameters.hpp"
 #include "common/plan/parts_json.hpp"
@@ -21,8 +23,17 @@ namespace {
 constexpr std::string_view format_name = "plumb checkpoint";
 constexpr std::size_t hex_digits = 8;
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+// More than any training makes; so many steps of the largest batch are counted in 64 bits.
+constexpr std::int64_t most_steps = 1'000'000'000;
+constexpr std::int64_t most_updates = most_steps * 1'000'000;  // a step has one, or one for some of its microbatches
 
 std::string hex(std::uint32_t value) { return fmt::format("{:08x}", value); }
+
+std::int64_t count_from(const JsonValue& value, std::int64_t most) {
+  const std::int64_t count = value.integer();
+  if (count > most) value.fail(fmt::format("is {}, expected at most {}", count, most));
+  return count;
+}
 
 std::uint32_t from_hex(std::string_view text, const JsonValue& where) {
   std::uint32_t value = 0;
@@ -132,9 +143,9 @@ CheckpointPiece piece_from(const JsonValue& value) {
 // Nothing that leads out of the folder.
 std::string file_name_from(const JsonValue& value) {
   const std::string name = value.text();
-  const bool plain = !name.empty() && name.size() <= 255 && name.front() != '.' &&
-                     name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
-  if (!plain) value.fail("is '" + excerpt(name) + "', expected the name of a file in the checkpoint's folder");
+  if (!is_plain_name(name)) {
+    value.fail("is '" + excerpt(name) + "', expected the name of a file in the checkpoint's folder");
+  }
   return name;
 }
 
@@ -236,10 +247,15 @@ void require_whole(const CheckpointIndex& index, const std::string& file) {
   }
 }
 
-CheckpointIndex index_of(const Plan& plan, std::string data_digest) {
+std::string training_id(const Model& model, const Training& training, const std::string& data_digest) {
+  return digest(to_line(Json{arithmetic_json(model), to_json(training), data_digest}));
+}
+
+CheckpointIndex index_of(const Plan& plan, const std::string& data_digest) {
   CheckpointIndex index{.model = plan.model,
                         .training = plan.training,
-                        .data_digest = std::move(data_digest),
+                        .data_digest = data_digest,
+                        .training_id = training_id(plan.model, plan.training, data_digest),
                         .layout = describe(plan.layout),
                         .schedule = plan.schedule.name,
                         .split = plan.split.layers};
@@ -256,6 +272,7 @@ std::string to_json(const CheckpointIndex& index) {
             {"updates", index.updates},
             {"sequences", index.sequences},
             {"data_digest", index.data_digest},
+            {"training_id", index.training_id},
             {"layout", index.layout},
             {"split", index.split},
             {"schedule", index.schedule},
@@ -287,8 +304,8 @@ CheckpointIndex parse_index(std::string_view text, const std::string& file) {
     throw InputError(file, "has been changed or damaged: its checksum is another",
                      hint_without(std::filesystem::path(file).parent_path()));
   }
-  CheckpointIndex index{.step = all.at("step").integer(),
-                        .updates = all.at("updates").integer(),
+  CheckpointIndex index{.step = count_from(all.at("step"), most_steps),
+                        .updates = count_from(all.at("updates"), most_updates),
                         .model = model_from_json(all.at("model")),
                         .training = training_from_json(all.at("training")),
                         .data_digest = all.at("data_digest").text(),
@@ -298,6 +315,8 @@ CheckpointIndex parse_index(std::string_view text, const std::string& file) {
                         .split = {},
                         .tensors = tensors_from(all.at("tensors")),
                         .files = {}};
+  const auto id = all.find("training_id");  // the first ones have none
+  index.training_id = id ? id->text() : training_id(index.model, index.training, index.data_digest);
   const JsonValue split = all.at("split");
   for (std::size_t i = 0; i < split.size(); ++i) index.split.push_back(split[i].small_integer());
   const JsonValue files = all.at("files");

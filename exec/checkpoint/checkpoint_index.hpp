@@ -52,7 +52,9 @@ struct CheckpointIndex {
   Model model = {};
   Training training = {};
   std::string data_digest = {};  // of the text; empty: images
-  std::int64_t sequences = 0;    // where the data stood: steps · global_batch of the run that wrote it
+  // The same in all checkpoints of one training, whatever plans it goes on with: training_id of the run that began it.
+  std::string training_id = {};
+  std::int64_t sequences = 0;  // where the data stood: steps · global_batch of the run that wrote it
   // Of the run that wrote it, to be read by people:
   std::string layout = {};
   std::string schedule = {};
@@ -62,8 +64,11 @@ struct CheckpointIndex {
   bool operator==(const CheckpointIndex&) const = default;
 };
 
-// All but step, updates, sequences and files, of a plan's run.
-[[nodiscard]] CheckpointIndex index_of(const Plan& plan, std::string data_digest);
+// Of what a run begins with: what its model computes, how it is trained, the text.
+[[nodiscard]] std::string training_id(const Model& model, const Training& training, const std::string& data_digest);
+
+// All but step, updates, sequences and files, of a plan's run that begins a training.
+[[nodiscard]] CheckpointIndex index_of(const Plan& plan, const std::string& data_digest);
 
 // With a checksum of its own. `parse_index` throws InputError that names the file and what is wrong: damaged or of
 // another version, names of files that are paths, numbers that make no sense.

@@ -84,7 +84,10 @@ void read_stretches(const SafetensorsFile& file, const CheckpointPiece& piece,
         read = block;
       }
       const std::int64_t count = std::min(stretch.count - done, begin + static_cast<std::int64_t>(values.size()) - at);
-      std::copy_n(values.begin() + (at - begin), count, to.begin() + stretch.in_second + done);
+      const std::span<const float> wanted =
+          std::span(values).subspan(static_cast<std::size_t>(at - begin), static_cast<std::size_t>(count));
+      file.require_finite(tensor, at, wanted, hint_without(file.path().parent_path()));
+      std::ranges::copy(wanted, to.begin() + stretch.in_second + done);
       done += count;
     }
   }

@@ -12,7 +12,8 @@ namespace plumb::exec {
 
 // Weights, states and the number of optimizer steps. Of a checkpoint that require_fits has let pass. It needs memory
 // for one tensor of the rank at a time. Every block that is read is checked. Throws InputError that names the file:
-// missing, cut short, altered, or other than the index says.
+// missing, cut short, altered, or other than the index says; or with a value that is not finite, as a training leaves
+// behind whose loss was lost before it saved.
 void restore(const Checkpoint& checkpoint, const std::vector<std::unique_ptr<Stage>>& stages);
 
 }  // namespace plumb::exec

@@ -121,7 +121,7 @@ void read_block(const WrittenPart& written, std::int64_t begin, std::int64_t end
 
 }  // namespace
 
-CheckpointFile write_parts(const fs::path& path, const std::vector<WrittenPart>& parts) {
+CheckpointFile write_parts(const fs::path& path, const std::vector<WrittenPart>& parts, const std::atomic<bool>* stop) {
   CheckpointFile file{.name = path.filename().string(), .bytes = 0, .pieces = {}};
   std::vector<TensorHead> heads;
   for (const WrittenPart& written : parts) {
@@ -138,6 +138,7 @@ CheckpointFile write_parts(const fs::path& path, const std::vector<WrittenPart>&
     CheckpointPiece& piece = file.pieces[i];
     const std::int64_t all = elements(piece);
     for (std::int64_t begin = 0; begin < all; begin += block_elements) {
+      if (stop != nullptr && *stop) throw RunError(path.string(), "was not written to its end: the run was stopped");
       const std::int64_t end = std::min(all, begin + block_elements);
       const std::span<float> block = std::span(values).first(static_cast<std::size_t>(end - begin));
       read_block(parts[i], begin, end, block);
@@ -155,10 +156,11 @@ CheckpointFile write_parts(const fs::path& path, const std::vector<WrittenPart>&
 namespace {
 
 // What the rank has written, for rank 0; empty: it had nothing to write.
-std::string written_text(const fs::path& file, const std::vector<WrittenPart>& parts) {
+std::string written_text(const fs::path& file, const std::vector<WrittenPart>& parts,
+                         const std::atomic<bool>* stop = nullptr) {
   if (parts.empty()) return "";
   try {
-    return to_json(write_parts(file, parts));
+    return to_json(write_parts(file, parts, stop));
   } catch (const InputError& missing) {
     throw RunError(missing.where(), missing.problem(), "--save must name a folder that the hosts of all ranks share");
   }
@@ -209,6 +211,14 @@ CheckpointSaver::CheckpointSaver(Transport& transport, const std::vector<std::un
     if (stage) stages_.push_back(stage.get());
   }
   share_out(stages);
+  if (keep_ > 0 && transport_.rank() == 0) kept_ = by_training(folder_, index_.training_id).own;
+}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (!pending_) return;
+  *pending_->stop = true;
+  pending_->written.wait();
+  drop_own_file(pending_->steps);
 }
 
 void CheckpointSaver::share_out(const std::vector<std::unique_ptr<Stage>>& stages) {
@@ -243,11 +253,20 @@ void CheckpointSaver::share_out(const std::vector<std::unique_ptr<Stage>>& stage
   }
 }
 
+// The last rank that does so removes the folder, too: before that it is not empty.
+void CheckpointSaver::drop_own_file(std::int64_t steps) {
+  const fs::path partial = partial_folder(folder_, steps);
+  std::error_code none;
+  fs::remove(partial / rank_file_name(transport_.rank()), none);
+  fs::remove(partial, none);
+}
+
 // Ranks learn why before their files go: else one would say that its folder is not there.
 void CheckpointSaver::give_up(std::int64_t steps, const std::string& reason) {
   transport_.abort(reason);
   std::error_code none;
   if (transport_.rank() == 0) fs::remove_all(partial_folder(folder_, steps), none);
+  drop_own_file(steps);
   try {
     transport_.barrier(Clock::now());
   } catch (const Stopped& first) {  // as all calls now: where another was first, this one's trouble comes of that
@@ -297,9 +316,10 @@ void CheckpointSaver::begin(std::int64_t steps) {
     make_folder(steps);
     const fs::path file = partial_folder(folder_, steps) / rank_file_name(transport_.rank());
     auto copies = std::make_shared<std::vector<WrittenPart>>(copied(parts_));
-    pending_ = Pending{.steps = steps, .updates = updates(), .written = std::async(std::launch::async, [file, copies] {
-                                                               return written_text(file, *copies);
-                                                             })};
+    auto stop = std::make_shared<std::atomic<bool>>(false);
+    const auto write = [file, copies, stop] { return written_text(file, *copies, stop.get()); };
+    pending_ =
+        Pending{.steps = steps, .updates = updates(), .stop = stop, .written = std::async(std::launch::async, write)};
   });
 }
 
@@ -316,6 +336,15 @@ fs::path CheckpointSaver::finish() {
   Pending done = *std::exchange(pending_, std::nullopt);
   or_clean_up(done.steps, [&] { put_together(done.steps, done.updates, done.written.get()); });
   return folder_ / checkpoint_name(done.steps);
+}
+
+void CheckpointSaver::remove_old(std::int64_t saved) {
+  kept_.push_back(saved);
+  try {
+    keep_newest(folder_, kept_, keep_);
+  } catch (const RunError& error) {
+    throw RunError(error.where(), error.problem() + fmt::format("; {} is saved", checkpoint_name(saved)), error.hint());
+  }
 }
 
 // The index last, then its name.
@@ -337,7 +366,7 @@ void CheckpointSaver::put_together(std::int64_t steps, std::int64_t updates, con
     fs::rename(partial, whole, error);
     if (error) throw RunError(whole.string(), "could not be renamed from " + partial.string() + ": " + error.message());
     flush_folder(folder_);
-    keep_newest(folder_, keep_);
+    remove_old(steps);
   }
   transport_.barrier(save_deadline());
 }

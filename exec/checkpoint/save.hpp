@@ -1,6 +1,7 @@
 // Saves what all ranks of a run hold as a checkpoint: each element once, streamed, and the folder appears only whole.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <future>
@@ -25,16 +26,23 @@ struct WrittenPart {
   std::vector<SharedStretch> stretches;  // `in_first` in the part, `in_second` in what is written
 };
 
-// Writes them to a file, a block after the other; what the index is to know of it. Throws as SafetensorsWriter.
-[[nodiscard]] CheckpointFile write_parts(const std::filesystem::path& path, const std::vector<WrittenPart>& parts);
+// Writes them to a file, a block after the other, until `stop` says so, if it is there; what the index is to know of
+// it. Throws as SafetensorsWriter, and RunError where it was stopped: then there is no file.
+[[nodiscard]] CheckpointFile write_parts(const std::filesystem::path& path, const std::vector<WrittenPart>& parts,
+                                         const std::atomic<bool>* stop = nullptr);
 
 // One per rank, on its thread; all ranks make the same calls, between steps. Collectives go from host to host.
 class CheckpointSaver {
  public:
   // `folder`: of checkpoints, the same for all ranks on every host. `index`: as index_of makes it. The ranks tell each
-  // other what they hold. Throws RunError if an element of some tensor is held by none.
+  // other what they hold. `keep`: as keep_newest has it, of checkpoints of the index's training, also of those that are
+  // there. Throws RunError if an element of some tensor is held by none.
   CheckpointSaver(Transport& transport, const std::vector<std::unique_ptr<Stage>>& stages, CheckpointIndex index,
                   std::filesystem::path folder, std::int64_t keep = 0);
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+  // Stops what is pending, and leaves nothing of it behind once the savers of all ranks are gone.
+  ~CheckpointSaver();
 
   // After so many steps. All leave together, when it is there. Throws RunError, with the file and the system's words,
   // if it cannot be written, and tells all ranks: the checkpoints before it stay. Returns its folder.
@@ -54,6 +62,7 @@ class CheckpointSaver {
   struct Pending {
     std::int64_t steps = 0;
     std::int64_t updates = 0;
+    std::shared_ptr<std::atomic<bool>> stop;
     std::future<std::string> written;  // this rank's file, as JSON
   };
 
@@ -61,6 +70,8 @@ class CheckpointSaver {
   void make_folder(std::int64_t steps);
   [[nodiscard]] std::int64_t updates() const { return stages_.empty() ? 0 : stages_.front()->updates(); }
   void put_together(std::int64_t steps, std::int64_t updates, const std::string& mine);
+  void remove_old(std::int64_t saved);
+  void drop_own_file(std::int64_t steps);
   void give_up(std::int64_t steps, const std::string& reason);
   template <class Body>
   void or_clean_up(std::int64_t steps, const Body& body);
@@ -69,6 +80,7 @@ class CheckpointSaver {
   CheckpointIndex index_;
   std::filesystem::path folder_;
   std::int64_t keep_;
+  std::vector<std::int64_t> kept_;    // on rank 0: of this training, ascending, where `keep_` counts them
   std::vector<const Stage*> stages_;  // that stand here
   std::vector<WrittenPart> parts_;
   std::optional<Pending> pending_;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -14,6 +15,27 @@
 
 namespace plumb::exec {
 namespace {
+
+// As to_json_line writes them.
+constexpr std::string_view begin_of_line = R"({"step":)";
+constexpr std::size_t longest_line = 4096;  // they have some 150 characters
+
+bool is_line(std::string_view line) {
+  const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() && parsed.contains("step") && parsed["step"].is_number_integer();
+}
+
+// Nothing, a first line of a step, or the begin of one that a run was killed while it wrote.
+bool begins_as_log(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(path, std::string("cannot be read: ") + std::strerror(errno));
+  std::string begin(longest_line, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  const std::size_t end = begin.find('\n');
+  if (end != std::string::npos) return is_line(std::string_view(begin).substr(0, end));
+  return begin.empty() || is_line(begin) || (begin.size() < longest_line && begin.starts_with(begin_of_line));
+}
 
 // The lines of steps up to this one.
 std::string kept(const std::string& path, std::int64_t steps) {
@@ -27,12 +49,11 @@ std::string kept(const std::string& path, std::int64_t steps) {
     if (end == std::string::npos) break;  // it was killed while it wrote
     const std::string_view line = std::string_view(text).substr(at, end + 1 - at);
     ++number;
-    const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!parsed.is_object() || !parsed.contains("step") || !parsed["step"].is_number_integer()) {
+    if (!is_line(line)) {
       throw InputError(Place{.file = path, .line = number}, "is no line of a log of steps",
                        "name another file with --log");
     }
-    if (parsed["step"].get<std::int64_t>() <= steps) lines += line;
+    if (nlohmann::json::parse(line)["step"].get<std::int64_t>() <= steps) lines += line;
     at = end + 1;
   }
   return lines;
@@ -53,9 +74,14 @@ std::string to_json_line(const LoggedStep& step) {
 
 void require_log_file(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none)) return;
-  throw InputError(path, "is no regular file: a resumed run could not keep the lines before its checkpoint",
-                   "name a file with --log, and follow it: tail -f FILE");
+  if (!std::filesystem::exists(path, none)) return;
+  if (!std::filesystem::is_regular_file(path, none)) {
+    throw InputError(path, "is no regular file: a resumed run could not keep the lines before its checkpoint",
+                     "name a file with --log, and follow it: tail -f FILE");
+  }
+  if (begins_as_log(path)) return;
+  throw InputError(path, "has something in it that is no log of steps, which --log would begin anew",
+                   "name another file with --log, or remove this one");
 }
 
 StepLog::StepLog(std::string path, std::int64_t steps) : path_(std::move(path)) {

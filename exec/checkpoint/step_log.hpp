@@ -21,8 +21,9 @@ struct LoggedStep {
 // that is no number is null. One line.
 [[nodiscard]] std::string to_json_line(const LoggedStep& step);
 
-// Throws InputError where something is there that is no regular file: opening a pipe waits for a reader, and the lines
-// before a checkpoint cannot be kept in it.
+// Throws InputError where something is there that is no regular file (opening a pipe waits for a reader, and the lines
+// before a checkpoint cannot be kept in it), or one whose first line is none of such a log: a run that does not resume
+// begins it anew.
 void require_log_file(const std::string& path);
 
 // Lines are there as soon as they are added, also if the program is killed behind that.

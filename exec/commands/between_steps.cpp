@@ -5,6 +5,7 @@
 #include <bit>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
@@ -24,7 +25,9 @@ BetweenSteps::BetweenSteps(const PreparedPlan& prepared, const SessionOptions& o
   const CheckpointOptions& wanted = options.checkpoint;
   if (wanted.resume) restore(*wanted.resume, stages);
   if (!wanted.folder.empty()) {
-    saver_.emplace(transport, stages, index_of(prepared.plan, wanted.data_digest), wanted.folder, wanted.keep);
+    CheckpointIndex index = index_of(prepared.plan, wanted.data_digest);
+    if (wanted.resume) index.training_id = wanted.resume->index.training_id;
+    saver_.emplace(transport, stages, std::move(index), wanted.folder, wanted.keep);
   }
   if (!wanted.log.empty() && transport.rank() == 0) log_.emplace(wanted.log, first_step(options));
 }

@@ -10,8 +10,10 @@
 #include "common/base/digest.hpp"
 #include "common/base/document/number_check.hpp"
 #include "common/base/error.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 #include "exec/checkpoint/folder_lock.hpp"
+#include "exec/commands/session_arguments.hpp"
 #include "exec/data/data.hpp"
 
 namespace plumb::exec {
@@ -62,37 +64,48 @@ std::shared_ptr<const Checkpoint> resumed(const CheckpointArguments& arguments, 
     return nullptr;
   }
   const std::vector<std::string> otherwise = require_fits(*found, plan, data);
-  said << fmt::format("resumes {}, of step {} ({}, {})\n", found->folder.string(), found->index.step,
-                      found->index.layout, found->index.schedule);
+  const CheckpointIndex& index = found->index;
+  said << fmt::format("resumes {}, of step {} ({}, {})\n", found->folder.string(), index.step, excerpt(index.layout),
+                      excerpt(index.schedule));
+  for (const std::int64_t step : look_into(from).without_index) {
+    said << fmt::format("{} has no {}, and is passed over\n", (fs::path(from) / checkpoint_name(step)).string(),
+                        index_name);
+  }
   for (const std::string& line : otherwise) said << line << '\n';
   return std::make_shared<const Checkpoint>(std::move(*found));
 }
 
-// In every process, so that none waits for one that has refused; one of them `writes`.
-std::shared_ptr<const FolderLock> prepare_folder(const fs::path& folder, std::int64_t first, bool writes,
-                                                 std::ostream& said) {
-  std::error_code error;
-  if (writes) fs::create_directories(folder, error);
-  if (error) throw InputError(folder.string(), "cannot be made: " + error.message());
-  (void)look_into(folder);  // whether it can be read as one
-  std::shared_ptr<const FolderLock> lock;
-  if (writes) {
-    require_writable(folder / index_name);
-    lock = std::make_shared<const FolderLock>(folder);
-  }
-  const CheckpointFolder found = look_into(folder);
+std::int64_t first_of(const CheckpointOptions& options) { return options.resume ? options.resume->index.step : 0; }
+
+// What it has.
+CheckpointFolder require_free(const fs::path& folder, std::int64_t first) {
+  CheckpointFolder found = look_into(folder);
   if (!found.steps.empty() && found.steps.back() > first) {
     throw InputError(
         folder.string(),
         fmt::format("has {} already, and this run begins behind step {}", checkpoint_name(found.steps.back()), first),
         "--resume latest goes on from there; else remove or rename it, or name another folder");
   }
-  if (!writes) return nullptr;
-  remove_leftovers(folder, found);
-  for (const std::string& name : found.leftovers) {
-    said << fmt::format("removed {}, which a run has left that was ended\n", (folder / name).string());
+  if (!found.without_index.empty() && found.without_index.back() > first) {
+    throw InputError((folder / checkpoint_name(found.without_index.back())).string(),
+                     fmt::format("has no {}: it is no checkpoint, and stands where one may be saved", index_name),
+                     "remove or rename it, or name another folder with --save");
   }
-  return lock;
+  return found;
+}
+
+void say_others(const CheckpointOptions& options, const Plan& plan, std::ostream& said) {
+  const std::string id =
+      options.resume ? options.resume->index.training_id : training_id(plan.model, plan.training, options.data_digest);
+  const std::vector<std::int64_t> others = by_training(options.folder, id).others;
+  if (others.empty()) return;
+  constexpr std::size_t most_named = 5;
+  std::vector<std::string> names;
+  for (const std::int64_t step : others) names.push_back(checkpoint_name(step));
+  const std::size_t more = names.size() > most_named ? names.size() - most_named : 0;
+  names.resize(names.size() - more);
+  said << fmt::format("--keep counts this training's checkpoints alone, and leaves {}{} of {}\n",
+                      fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "", options.folder);
 }
 
 }  // namespace
@@ -121,7 +134,7 @@ void add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments)
 }
 
 CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const Plan& plan,
-                                     const SessionOptions& options, bool writes, std::ostream& said) {
+                                     const SessionOptions& options, std::ostream& said) {
   require_together(arguments, options);
   CheckpointOptions made{
       .folder = arguments.save, .every = arguments.every, .beside = arguments.asynchronous, .keep = arguments.keep};
@@ -129,15 +142,32 @@ CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const
   if (arguments.save.empty() && arguments.resume.empty()) return made;
   made.data_digest = data_digest(plan, options);
   made.resume = resumed(arguments, plan, made.data_digest, said);
-  const std::int64_t first = made.resume ? made.resume->index.step : 0;
+  const std::int64_t first = first_of(made);
   if (first >= all_steps(options)) {
+    const std::int64_t one_more = first + 1 - options.warm_up;
     throw InputError(
         "--steps",
         fmt::format("the checkpoint has {} steps already, and the training is to have {}", first, all_steps(options)),
-        fmt::format("--steps {} makes one more", first + 1 - options.warm_up));
+        one_more <= most_steps_of_run ? fmt::format("--steps {} makes one more", one_more) : "");
   }
-  if (!arguments.save.empty()) made.lock = prepare_folder(arguments.save, first, writes, said);
+  if (!arguments.save.empty()) (void)require_free(arguments.save, first);
   return made;
+}
+
+void take_folder(CheckpointOptions& options, const Plan& plan, std::ostream& said) {
+  if (options.folder.empty()) return;
+  const fs::path folder = options.folder;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw InputError(folder.string(), "cannot be made: " + error.message());
+  require_writable(folder / index_name);
+  options.lock = std::make_shared<const FolderLock>(folder);
+  const CheckpointFolder found = require_free(folder, first_of(options));
+  remove_leftovers(folder, found);
+  for (const std::string& name : found.leftovers) {
+    said << fmt::format("removed {}, which a run has left that was ended\n", (folder / name).string());
+  }
+  if (options.keep > 0) say_others(options, plan, said);
 }
 
 }  // namespace plumb::exec

@@ -27,9 +27,13 @@ void add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments)
 [[nodiscard]] bool is_training(const CheckpointArguments& arguments);
 
 // Finds what is resumed and holds it against the plan, and refuses a folder that has checkpoints which the run would
-// write over. In the one process that `writes` for the run the folder is made and locked, and what ended runs have left
-// in it is removed. What the user should know is written to `said`, a line each. Throws InputError.
+// write over, or anything else where one is to be: in every process alike, so that none waits for one that has refused.
+// What the user should know is written to `said`, a line each. Throws InputError.
 [[nodiscard]] CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const Plan& plan,
-                                                   const SessionOptions& options, bool writes, std::ostream& said);
+                                                   const SessionOptions& options, std::ostream& said);
+
+// In the one process that writes for the run: makes the folder, locks it, looks again, and removes what ended runs have
+// left in it. Nothing where nothing is saved. Throws InputError, and RunError where something cannot be removed.
+void take_folder(CheckpointOptions& options, const Plan& plan, std::ostream& said);
 
 }  // namespace plumb::exec

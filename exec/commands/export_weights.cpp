@@ -11,6 +11,7 @@
 #include "common/model/files/config_json.hpp"
 #include "common/model/lora.hpp"
 #include "common/model/parameters.hpp"
+#include "exec/data/pretrained_weights.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 
 namespace plumb::exec {
@@ -142,7 +143,7 @@ bool has_checkpoint_names(const Plan& plan, const Exports& exports) {
 }
 
 fs::path model_file(const Exports& exports) {
-  return is_folder(exports.model) ? fs::path(exports.model) / "model.safetensors" : fs::path(exports.model);
+  return is_folder(exports.model) ? fs::path(exports.model) / weights_file : fs::path(exports.model);
 }
 
 // Beside the weights where they have a folder: what transformers needs to make the model.
@@ -161,16 +162,30 @@ void require_checkpoint_names(const Plan& plan) {
   }
 }
 
+// Whoever reads a folder takes model.safetensors before an index and its shards.
+void require_no_shards_beside(const fs::path& file) {
+  std::error_code none;
+  if (file.filename() != weights_file || !fs::exists(file.parent_path() / weights_index_file, none)) return;
+  throw InputError("--export",
+                   file.parent_path().string() + " has " + weights_index_file + ", whose shards " + weights_file +
+                       " beside it would hide",
+                   "name another folder");
+}
+
 }  // namespace
 
-void require_exportable(const Plan& plan, const Exports& exports, OutputFiles& outputs) {
+void require_exportable(const Plan& plan, const Exports& exports) {
+  if (!exports.model.empty() && has_checkpoint_names(plan, exports)) require_checkpoint_names(plan);
+  if (!exports.adapters_folder.empty()) (void)adapter_config(plan);  // throws what it cannot name
+}
+
+void add_exports(const Plan& plan, const Exports& exports, OutputFiles& outputs) {
   if (!exports.model.empty()) {
     outputs.add("--export", model_file(exports));
-    if (has_checkpoint_names(plan, exports)) require_checkpoint_names(plan);
     if (const auto config = config_file(plan, exports)) outputs.add("--export", *config);
+    require_no_shards_beside(model_file(exports));
   }
   if (exports.adapters_folder.empty()) return;
-  (void)adapter_config(plan);  // throws what it cannot name
   if (!fs::is_directory(exports.adapters_folder)) {
     throw InputError("--export-adapters", "there is no folder '" + exports.adapters_folder + "'",
                      "mkdir " + exports.adapters_folder);

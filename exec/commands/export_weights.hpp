@@ -33,14 +33,16 @@ namespace plumb::exec {
 enum class ExportNames : std::uint8_t { as_model, plumb, hugging_face };
 
 // Empty: not written. In the adapters' folder: adapter_model.safetensors and adapter_config.json. All in the training's
-// precision, through a temporary name. `require_exportable` throws InputError for what `write_exports` could not write,
-// and names the files to `outputs`.
+// precision, through a temporary name. `require_exportable` throws InputError for what a plan does not have to export,
+// on every rank alike. `add_exports`, where files are written, names them to `outputs` and throws for those that cannot
+// be, or that would hide the shards which are there from whoever reads the folder.
 struct Exports {
   std::string model = {};            // a file; or a folder that is there: model.safetensors in it, and config.json
   std::string adapters_folder = {};  // which must be there
   ExportNames names = ExportNames::as_model;
 };
-void require_exportable(const Plan& plan, const Exports& exports, OutputFiles& outputs);
+void require_exportable(const Plan& plan, const Exports& exports);
+void add_exports(const Plan& plan, const Exports& exports, OutputFiles& outputs);
 void write_exports(const Plan& plan, const NamedGradients& weights, const Exports& exports);
 
 }  // namespace plumb::exec

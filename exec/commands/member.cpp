@@ -221,6 +221,18 @@ void leave_hanging() {
   std::_Exit(static_cast<int>(ExitStatus::run_failed));
 }
 
+void tell_ranks(const Membership& member, const Error& error) {
+  if (member.size == 1) return;
+  try {
+    const auto hosted = hosted_store(member);
+    wait_for_listener(member.address, member.port, start_timeout);
+    const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
+    const StoreKeeper keeper{.hosted = hosted, .joined = store, .rank = member.rank, .ranks = member.size};
+    (void)announced(*store, error);
+  } catch (const Error&) {
+  }
+}
+
 SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const Membership& member,
                        const Host& host) {
   const auto hosted = hosted_store(member);

@@ -19,6 +19,10 @@ void require_nccl_here(int ranks, const Host& host);
 [[nodiscard]] SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
                                      const Membership& member, const Host& host);
 
+// What rank 0 of ranks that somebody else has started refuses before it joins them: the others wait for it, and end
+// with this. Where they cannot be told nothing happens.
+void tell_ranks(const Membership& member, const Error& error);
+
 // Where in the store a rank leaves its log when the run is ended.
 [[nodiscard]] std::string log_name(int rank);
 

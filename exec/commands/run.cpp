@@ -17,6 +17,7 @@
 #include "exec/commands/checkpoint_arguments.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/export_weights.hpp"
+#include "exec/commands/member.hpp"
 #include "exec/commands/session_arguments.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/run/step_name.hpp"
@@ -238,16 +239,6 @@ void report(const SessionResult& result, const RunArguments& arguments, const Se
   }
 }
 
-// Whoever starts ranks says what there is to say and has the folder of checkpoints, not they again.
-CheckpointOptions checkpoint_options_of(const RunArguments& arguments, const Plan& plan, const SessionOptions& options,
-                                        bool writes) {
-  const std::optional<Membership> member = membership(environment_variable);
-  const bool said_already = member && member->launcher == "plumb-exec";
-  const bool first = writes && !said_already;
-  std::ostream none(nullptr);
-  return checkpoint_options(arguments.checkpoint, plan, options, first, first ? std::cerr : none);
-}
-
 // Of all that the run writes, but for checkpoints.
 void require_outputs(const RunArguments& arguments, const Plan& plan, const SessionOptions& options) {
   std::vector<std::string> inputs{arguments.plan, arguments.session.data};
@@ -264,7 +255,27 @@ void require_outputs(const RunArguments& arguments, const Plan& plan, const Sess
     outputs.add("--log", log);
     require_log_file(log);
   }
-  require_exportable(plan, exports_of(arguments), outputs);
+  add_exports(plan, exports_of(arguments), outputs);
+}
+
+// What every process refuses alike comes first; what only the one can that writes, it tells the others. Whoever starts
+// ranks says what there is to say and has the folder of checkpoints, not they again.
+void require_files(const RunArguments& arguments, const Plan& plan, SessionOptions& options) {
+  const bool writes = writes_files(environment_variable);
+  const std::optional<Membership> member = membership(environment_variable);
+  const bool said_already = member && member->launcher == "plumb-exec";
+  std::ostream none(nullptr);
+  std::ostream& said = writes && !said_already ? std::cerr : none;
+  options.checkpoint = checkpoint_options(arguments.checkpoint, plan, options, said);
+  require_exportable(plan, exports_of(arguments));
+  if (!writes) return;
+  try {
+    if (!said_already) take_folder(options.checkpoint, plan, said);
+    require_outputs(arguments, plan, options);
+  } catch (const Error& error) {
+    if (member && !said_already) tell_ranks(*member, error);
+    throw;
+  }
 }
 
 ExitStatus run_command(const RunArguments& arguments) {
@@ -273,15 +284,13 @@ ExitStatus run_command(const RunArguments& arguments) {
   const Exports exports = exports_of(arguments);
   options.tells_steps = !arguments.json;
   options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
-  const bool writes = writes_files(environment_variable);
   if (is_training(arguments.checkpoint) && !arguments.warm_up_given) options.warm_up = 0;
   Plan plan = read_plan(arguments.plan);
   if (!arguments.weights.empty()) {
     plan.model = model_in_checkpoint(plan.model, arguments.weights);
     options.stage.weights = std::make_shared<const PretrainedWeights>(arguments.weights, plan.model);
   }
-  options.checkpoint = checkpoint_options_of(arguments, plan, options, writes);
-  if (writes) require_outputs(arguments, plan, options);
+  require_files(arguments, plan, options);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
   report(result, arguments, options);

@@ -8,13 +8,12 @@ namespace plumb::exec {
 
 void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   SessionOptions& options = arguments.options;
-  constexpr std::int64_t most_steps = 1'000'000;
   constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
   command.add_option("--steps", options.steps, "Steps to measure")
-      ->check(whole_number(1, most_steps))
+      ->check(whole_number(1, most_steps_of_run))
       ->capture_default_str();
   command.add_option("--warm-up", options.warm_up, "Steps before them, trained and reported apart")
-      ->check(whole_number(0, most_steps))
+      ->check(whole_number(0, most_steps_of_run))
       ->capture_default_str();
   command.add_option("--device", options.device, "cpu, or cuda: with a CUDA build of LibTorch (not run on a GPU yet)")
       ->capture_default_str();

@@ -14,6 +14,8 @@ class App;
 
 namespace plumb::exec {
 
+inline constexpr std::int64_t most_steps_of_run = 1'000'000;  // of --steps, and of --warm-up
+
 // What the command line fills in; `session_options` turns it into options.
 struct SessionArguments {
   SessionOptions options;

@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
+#include "common/base/plain_name.hpp"
 #include "common/model/files/config_json.hpp"
 #include "common/model/files/model_json.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
@@ -17,9 +18,6 @@ namespace plumb::exec {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* one_file = "model.safetensors";
-constexpr const char* index_file = "model.safetensors.index.json";
 
 bool is_there(const fs::path& path) {
   std::error_code none;
@@ -160,9 +158,9 @@ PretrainedWeights::PretrainedWeights(const fs::path& path, const Model& model) :
 void PretrainedWeights::open(const fs::path& path) {
   if (!is_folder(path)) return path.extension() == ".json" ? open_index(path) : add(path);
   // In transformers' order.
-  if (is_there(path / one_file)) return add(path / one_file);
-  if (is_there(path / index_file)) return open_index(path / index_file);
-  throw InputError(path.string(), std::string("has neither ") + one_file + " nor " + index_file,
+  if (is_there(path / weights_file)) return add(path / weights_file);
+  if (is_there(path / weights_index_file)) return open_index(path / weights_index_file);
+  throw InputError(path.string(), std::string("has neither ") + weights_file + " nor " + weights_index_file,
                    is_there(path / "pytorch_model.bin") ? "save it as safetensors: model.save_pretrained(FOLDER)" : "");
 }
 
@@ -175,7 +173,7 @@ void PretrainedWeights::open_index(const fs::path& path) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : map.raw().items()) names.insert(map.at(tensor).text());
   for (const std::string& name : names) {
-    if (fs::path(name).filename() != name) map.fail("names '" + excerpt(name) + "', which is no file beside it");
+    if (!is_plain_name(name)) map.fail("names '" + excerpt(name) + "', which is no file beside it");
     add(path.parent_path() / name);
   }
   for (const auto& [tensor, file] : map.raw().items()) {
@@ -254,8 +252,10 @@ void PretrainedWeights::read(const Parameter& parameter, std::span<const IndexRa
   }
   for (const TensorPiece& piece : pieces(parameter)) {
     const Place& place = tensors_.at(piece.tensor);
-    take(piece, wanted, values,
-         [&](std::int64_t first, std::span<float> out) { place.file->read(*place.tensor, first, out); });
+    take(piece, wanted, values, [&](std::int64_t first, std::span<float> out) {
+      place.file->read(*place.tensor, first, out);
+      place.file->require_finite(*place.tensor, first, out, "is it damaged, or was its training lost?");
+    });
   }
 }
 

@@ -16,6 +16,10 @@
 
 namespace plumb::exec {
 
+// In a checkpoint's folder, as transformers names them: all weights, or which file has which; the first goes before.
+inline constexpr const char* weights_file = "model.safetensors";
+inline constexpr const char* weights_index_file = "model.safetensors.index.json";
+
 // The plan's model with the config.json that lies beside the weights, which must describe the same: then that counts as
 // the one that the model was read from. Without such a file the model as it is. `path` as PretrainedWeights takes it.
 // Throws InputError that names what differs, and where the config.json of either asks for something that is not
@@ -33,7 +37,7 @@ class PretrainedWeights {
   PretrainedWeights(const std::filesystem::path& path, const Model& model);
 
   // Elements of a parameter as fp32, those of one range behind those of the one before, into `values`, which has room
-  // for exactly these. Throws InputError where a file has become shorter since.
+  // for exactly these. Throws InputError where a file has become shorter since, and for a value that is not finite.
   void read(const Parameter& parameter, std::span<const IndexRange> ranges, std::span<float> values) const;
 
   [[nodiscard]] std::vector<std::string> files() const;                // all that are read, by model_in_checkpoint, too

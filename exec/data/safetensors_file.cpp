@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -96,6 +97,16 @@ const StoredTensor& SafetensorsFile::at(const std::string& name) const {
   const auto near = nearest_word(name, names);
   throw InputError(path_.string(), "has no tensor '" + excerpt(name) + "'",
                    near ? "did you mean '" + names[*near] + "'?" : "");
+}
+
+void SafetensorsFile::require_finite(const StoredTensor& tensor, std::int64_t first, std::span<const float> values,
+                                     const std::string& hint) const {
+  const auto lost = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (lost == values.end()) return;
+  throw InputError(path_.string() + ": tensor '" + excerpt(tensor.name) + "'",
+                   std::string("is ") + (std::isnan(*lost) ? "no number" : "infinite") + " at element " +
+                       std::to_string(first + (lost - values.begin())) + ", expected finite numbers",
+                   hint);
 }
 
 void SafetensorsFile::read_bytes(const StoredTensor& tensor, std::int64_t first, std::span<std::byte> bytes) const {

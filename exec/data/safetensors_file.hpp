@@ -59,6 +59,10 @@ class SafetensorsFile {
   // As many elements as there is room for, from element `first` on, row by row. Throws InputError for a type that is
   // not read, a range that the tensor does not have, and a file that has become shorter since it was opened.
   void read(const StoredTensor& tensor, std::int64_t first, std::span<float> values) const;
+  // Throws InputError that names file, tensor and element unless all these values of it, from element `first` on, are
+  // finite: what is computed of others is no number, whatever the learning rate.
+  void require_finite(const StoredTensor& tensor, std::int64_t first, std::span<const float> values,
+                      const std::string& hint) const;
   // The same as bytes of the file, of any type.
   void read_bytes(const StoredTensor& tensor, std::int64_t first, std::span<std::byte> bytes) const;
 

@@ -114,6 +114,59 @@ TEST_CASE("a training that is killed while it saves takes the checkpoint before,
   CHECK(logged_losses(folder / "log.jsonl") == uninterrupted_losses(folder, plan, last + 2));
 }
 
+TEST_CASE(
+    "a training of which all ranks are killed at once, while it trains or saves, resumes from the last whole one") {
+  const bool while_saving = GENERATE(false, true);
+  CAPTURE(while_saving);
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.shallow = true})));
+  const fs::path saved = folder / "saved";
+  const auto with = [&](std::vector<std::string> more) {
+    const std::vector<std::string> words{"run",          plan,
+                                         "--save",       saved.string(),
+                                         "--resume",     "latest",
+                                         "--log",        folder / "log.jsonl",
+                                         "--save-every", while_saving ? "1" : "4"};
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  Running killed(folder, with({"--transport", "gloo", "--steps", "100000"}));
+  wait_until([&] { return look_into(saved).steps.size() >= 2; });
+  const std::vector<pid_t> ranks{killed.rank_process(0), killed.rank_process(1)};
+  for (const pid_t rank : ranks) REQUIRE(rank != 0);
+  const auto signal_all = [&](int signal) {
+    for (const pid_t rank : ranks) ::kill(rank, signal);
+  };
+  // Stopped first, so that they surely are where they are to be.
+  wait_until([&] {
+    if (look_into(saved).leftovers.empty() == while_saving) return false;
+    signal_all(SIGSTOP);
+    wait_until([&] {
+      return std::ranges::all_of(ranks, [](pid_t rank) {
+        return content("/proc/" + std::to_string(rank) + "/stat").find(") T ") != std::string::npos;
+      });
+    });
+    if (look_into(saved).leftovers.empty() != while_saving) return true;
+    signal_all(SIGCONT);
+    return false;
+  });
+  const CheckpointFolder there = look_into(saved);
+  signal_all(SIGKILL);
+  const Ended ended = killed.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("killed by signal 9"));
+  CHECK(look_into(saved).steps == there.steps);
+  CHECK(there.leftovers.size() == (while_saving ? 1 : 0));
+  const std::int64_t last = there.steps.back();
+  const Ended resumed = run(folder, with({"--steps", std::to_string(last + 2)}));
+  INFO(resumed.err);
+  REQUIRE(resumed.status == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("resumes " + (saved / checkpoint_name(last)).string()));
+  CHECK(look_into(saved).leftovers.empty());
+  CHECK(logged_losses(folder / "log.jsonl") == uninterrupted_losses(folder, plan, last + 2));
+}
+
 TEST_CASE("a resumed training that is interrupted says which step it reached, and which checkpoints it saved") {
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({.shallow = true})));

@@ -101,6 +101,37 @@ TEST_CASE("ranks with other transports or devices are named, with status 2 on ea
   }
 }
 
+// Only rank 0 writes files: the others have nothing to look at, and would wait for it.
+TEST_CASE("ranks are told what the one that writes refuses, and refuse by themselves what each can see") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  const auto all = [&](const std::vector<std::string>& more) {
+    const int port = RunStore::host(0)->port();
+    std::vector<std::unique_ptr<Running>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<std::string> words{"run", plan};
+      words.insert(words.end(), more.begin(), more.end());
+      ranks.push_back(std::make_unique<Running>(
+          folder, words,
+          std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                   "MASTER_PORT=" + std::to_string(port)}));
+    }
+    std::vector<Ended> ended;
+    for (const auto& rank : ranks) ended.push_back(rank->wait());
+    return ended;
+  };
+  for (const Ended& ended : all({"--log", folder / "missing/log.jsonl"})) {
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring("missing/log.jsonl: cannot be written: its folder does not exist"));
+  }
+  for (const Ended& ended : all({"--export", folder / "x", "--export-names", "hugging-face"})) {
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring("was read from no config.json"));
+  }
+}
+
 TEST_CASE("of ranks that are too many for a plan one speaks") {
   const TemporaryFolder folder;
   const std::string plan = write_slow_plan(folder, 2, 4);

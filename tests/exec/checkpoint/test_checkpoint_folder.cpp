@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "common/base/files.hpp"
@@ -54,6 +55,7 @@ TEST_CASE("half-written checkpoints are never taken, and their leftovers are kno
   CHECK(found.steps == std::vector<std::int64_t>{3, 7});
   CHECK(found.leftovers ==
         std::vector<std::string>{"step-000001.removed", "step-000009.partial", "step-000011.partial"});
+  CHECK(found.without_index == std::vector<std::int64_t>{13});
   REQUIRE(find_checkpoint(in));
   CHECK(find_checkpoint(in)->index.step == 7);
   CHECK(find_checkpoint(in / "step-000003")->index.step == 3);
@@ -77,6 +79,66 @@ TEST_CASE("the newest are kept, and what cannot be written leaves the ones befor
   CHECK(fs::exists(in / "step-000005/notes"));
   write_file(folder / "blocked", "a file");
   CHECK_THROWS_AS(save_here(folder / "blocked", {1}), RunError);
+}
+
+TEST_CASE("the checkpoints of another training in the same folder, and damaged ones, neither count nor go") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  CheckpointIndex other = index_of(small_plan(), "another text");
+  save_run(1, other, all_of, drawn_states(other), in, {1, 3});
+  save_here(in, {2, 4});
+  save_here(in, {5});
+  write_file(in / "step-000004" / index_name, "damaged");
+  const std::string own = index_of(small_plan(), "").training_id;
+  CHECK(by_training(in, own).own == std::vector<std::int64_t>{2, 5});
+  CHECK(by_training(in, own).others == std::vector<std::int64_t>{1, 3, 4});
+  save_here(in, {6, 7}, 2);
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1, 3, 4, 6, 7});
+  // One that somebody removes meanwhile is no trouble.
+  std::vector<std::int64_t> steps{2, 6, 7};
+  keep_newest(in, steps, 1);
+  CHECK(steps == std::vector<std::int64_t>{7});
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1, 3, 4, 7});
+}
+
+TEST_CASE("one that cannot be removed ends the run with its name, and says that the new one is saved") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  save_here(in, {1, 2});
+  // Into a folder that is not empty none can be renamed, by whatever user.
+  fs::create_directories(in / "step-000001.removed/full");
+  CHECK_THROWS_WITH(save_here(in, {3}, 2), ContainsSubstring("step-000001: could not be removed") &&
+                                               ContainsSubstring("; step-000003 is saved"));
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1, 2, 3});
+}
+
+TEST_CASE("what is written beside the steps leaves nothing behind where the run ends before it is there") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  const CheckpointIndex index = index_of(small_plan(), "");
+  const States states = drawn_states(index);
+  const Holding halves = [](int rank, const std::string&, std::int64_t elements) {
+    return rank == 0 ? IndexRanges{{0, elements / 2}} : IndexRanges{{elements / 2, elements}};
+  };
+  run_on_threads(make_local_transports(2), [&](Transport& transport) {
+    const Stages stages = stages_of_rank(transport.rank(), index, halves, states, true);
+    CheckpointSaver saver(transport, stages, index, in);
+    (void)saver.save(1);
+    saver.begin(2);
+  });
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1});
+  CHECK(look_into(in).leftovers.empty());
+}
+
+TEST_CASE("a file that is stopped while it is written is gone") {
+  const TemporaryFolder folder;
+  const std::atomic<bool> stop{true};
+  StoredStage stage({StoredStage::Held{.weight = "a", .ranges = {{0, 2}}, .values = {1, 2}}});
+  WrittenPart part{.part = stage.state_parts().front(), .shape = {2}, .ranges = {{0, 2}}, .stretches = {{0, 0, 2}}};
+  const fs::path file = folder / "rank-00000.safetensors";
+  CHECK_THROWS_WITH(write_parts(file, {part}, &stop), ContainsSubstring("the run was stopped"));
+  CHECK_FALSE(fs::exists(file));
+  CHECK(write_parts(file, {part}).pieces.size() == 1);
 }
 
 TEST_CASE("one run at a time has a folder, and what it leaves keeps nobody out") {

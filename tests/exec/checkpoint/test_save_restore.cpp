@@ -1,9 +1,15 @@
 // Checkpoints of ranks that hold anything of anything: each element comes back wherever it is wanted, bit by bit.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
+#include "common/base/document/json.hpp"
 #include "common/base/files.hpp"
+#include "exec/checkpoint/crc32c.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/data/safetensors_file.hpp"
 #include "tests/catch.hpp"
@@ -49,12 +55,15 @@ void require_restored(const Checkpoint& checkpoint, int ranks, const Holding& ho
   }
 }
 
-// What restoring says of a checkpoint, after `damage` to it.
-std::string problem_after(const std::function<void(const fs::path& checkpoint)>& damage) {
+// What restoring says of a checkpoint, of states that `alter` has changed, after `damage` to it.
+std::string problem_after(
+    const std::function<void(const fs::path& checkpoint)>& damage,
+    const std::function<void(States& states)>& alter = [](States&) {}) {
   const TemporaryFolder folder;
   const Plan plan = small_plan();
   const CheckpointIndex index = index_of(plan, "text");
-  const States states = drawn_states(index);
+  States states = drawn_states(index);
+  alter(states);
   save_run(1, index, all_of, states, folder / "saved", {3});
   damage(folder / "saved/step-000003");
   try {
@@ -193,6 +202,15 @@ TEST_CASE("a checkpoint that is damaged is refused with its file, what is wrong,
   CHECK_THAT(problem_after([&](const fs::path& in) { write_file(in / index_name, "{}"); }),
              ContainsSubstring("is no index of a checkpoint"));
   CHECK(problem_after([&](const fs::path& in) { fs::remove(in / index_name); }) == "none");
+  // A training that has lost its loss saves such.
+  for (const StateKind kind : {StateKind::weight, StateKind::second_moment}) {
+    CHECK_THAT(
+        problem_after([](const fs::path&) {},
+                      [&](States& states) {
+                        states.at({"head.weight", kind})[5] = std::nanf("");
+                      }),
+        ContainsSubstring(file + ": tensor 'head.weight") && ContainsSubstring("is no number at element 5") && hint);
+  }
   // Another checkpoint's file.
   CHECK_THAT(problem_after([&](const fs::path& in) {
                write_file(in / file, to_safetensors({{"a", {2}, {1, 2}}}, ElementType::fp32, {}));
@@ -213,6 +231,10 @@ TEST_CASE("an index that was written wrongly is refused, though its checksum is 
     CHECK_THAT(problem([&](CheckpointIndex& index) { index.files[0].name = name; }),
                ContainsSubstring("expected the name of a file in the checkpoint's folder"));
   }
+  CHECK_THAT(problem([](CheckpointIndex& index) { index.step = std::numeric_limits<std::int64_t>::max(); }),
+             ContainsSubstring("step: is 9223372036854775807, expected at most 1000000000"));
+  CHECK_THAT(problem([](CheckpointIndex& index) { index.updates = std::numeric_limits<std::int64_t>::max(); }),
+             ContainsSubstring("updates: is 9223372036854775807, expected at most"));
   CHECK_THAT(problem([&](CheckpointIndex& index) { piece(index).runs[0].begin = 1; }),
              ContainsSubstring("does not have"));
   CHECK_THAT(problem([&](CheckpointIndex& index) { piece(index).runs[0].size = std::int64_t{1} << 62; }),
@@ -233,6 +255,29 @@ TEST_CASE("an index that was written wrongly is refused, though its checksum is 
              ContainsSubstring("its checkpoint's index says"));
   CHECK_THAT(problem([&](CheckpointIndex& index) { index.files[0].bytes += 4; }),
              ContainsSubstring("bytes, its checkpoint's index says"));
+}
+
+TEST_CASE("checkpoints from before trainings were told apart belong to the training that their index describes") {
+  const Plan plan = small_plan();
+  const CheckpointIndex index = index_of(plan, "text");
+  CHECK(index.training_id == training_id(plan.model, plan.training, "text"));
+  CHECK(index.training_id != index_of(plan, "another text").training_id);
+  Plan other = plan;
+  other.training.seed += 1;
+  CHECK(index.training_id != index_of(other, "text").training_id);
+  other = plan;
+  other.schedule.name = "another";
+  other.model.name = "renamed";
+  CHECK(index.training_id == index_of(other, "text").training_id);
+  CheckpointIndex resumed = index;
+  resumed.training_id = "that of its first run";
+  CHECK(parse_index(to_json(resumed), "index.json") == resumed);
+  Json without = Json::parse(to_json(resumed));
+  without.erase("training_id");
+  without.erase("crc32c");
+  const std::string line = to_line(without);
+  without["crc32c"] = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(line))));
+  CHECK(parse_index(to_line(without), "index.json") == index);
 }
 
 TEST_CASE("a checkpoint of another model, LoRA or optimizer is refused by name, and what else differs is said") {

@@ -111,7 +111,8 @@ TEST_CASE("every process of a run refuses a folder that it would write over, and
     CheckpointArguments arguments;
     arguments.save = folder / name;
     std::ostringstream said;
-    (void)checkpoint_options(arguments, plan, SessionOptions(), writes, said);
+    CheckpointOptions options = checkpoint_options(arguments, plan, SessionOptions(), said);
+    if (writes) take_folder(options, plan, said);
   };
   for (const bool writes : {true, false}) {
     CHECK_THROWS_WITH(in_process("saved", writes), ContainsSubstring("has step-000001 already"));
@@ -160,6 +161,7 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
       {{"--save", "/proc/saved"}, "cannot be made"},
       {{"--log", folder / "missing/log"}, "cannot be written: its folder does not exist"},
       {{"--log", pipe}, "pipe: is no regular file"},
+      {{"--log", file}, "file: has something in it that is no log of steps"},
       {{"--log", plan}, "is read and would be written over"}};
   for (const auto& [more, problem] : cases) {
     std::vector<std::string> words{"run", plan, "--steps", "1"};
@@ -171,6 +173,76 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
     CHECK_THAT(ended.err, ContainsSubstring(problem));
   }
   CHECK_FALSE(fs::exists(folder / "saved"));
+}
+
+TEST_CASE("what stands where a checkpoint is to be is said by name before the training begins") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.ranks = 1, .shallow = true})));
+  const std::string saved = folder / "saved";
+  REQUIRE(run_here({"run", plan, "--steps", "2", "--save", saved, "--save-every", "1"}).status == 0);
+  fs::remove(saved + "/step-000001/index.json");  // half a copy
+  const Ended behind = run_here({"run", plan, "--steps", "3", "--save", saved, "--resume", "latest"});
+  INFO(behind.err);
+  CHECK(behind.status == 0);
+  CHECK_THAT(behind.err, ContainsSubstring(saved + "/step-000001 has no index.json, and is passed over"));
+  for (const bool is_folder : {true, false}) {
+    const std::string in_the_way = saved + "/step-000005";
+    if (is_folder) {
+      fs::create_directory(in_the_way);
+    } else {
+      write_file(in_the_way, "text");
+    }
+    const Ended ended = run_here({"run", plan, "--steps", "6", "--save", saved, "--resume", "latest"});
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring(in_the_way + ": has no index.json: it is no checkpoint") &&
+                              ContainsSubstring("remove or rename it"));
+    fs::remove(in_the_way);
+  }
+}
+
+TEST_CASE("--keep leaves the checkpoints of another training, and says so; a resumed one's own count") {
+  const TemporaryFolder folder;
+  const auto plan_of_seed = [&](int seed) {
+    const std::string more = ", seed: " + std::to_string(seed);
+    return folder.write("plan" + std::to_string(seed) + ".json",
+                        to_json(tiny_plan({.ranks = 1, .more_of_training = more, .shallow = true})));
+  };
+  const std::string saved = folder / "saved";
+  const std::string elsewhere = folder / "elsewhere";
+  REQUIRE(run_here({"run", plan_of_seed(1), "--steps", "2", "--save", saved, "--save-every", "1"}).status == 0);
+  REQUIRE(run_here({"run", plan_of_seed(2), "--steps", "2", "--save", elsewhere}).status == 0);
+  // With another seed it is the same training still.
+  const Ended ended = run_here({"run", plan_of_seed(3), "--steps", "5", "--save", saved, "--save-every", "1", "--keep",
+                                "2", "--resume", elsewhere});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.err, ContainsSubstring("--keep counts this training's checkpoints alone, and leaves step-000001, "
+                                          "step-000002 of " +
+                                          saved));
+  CHECK(look_into(saved).steps == std::vector<std::int64_t>{1, 2, 4, 5});
+  REQUIRE(
+      run_here({"run", plan_of_seed(2), "--steps", "6", "--save", saved, "--keep", "1", "--resume", "latest"}).status ==
+      0);
+  CHECK(look_into(saved).steps == std::vector<std::int64_t>{1, 2, 6});
+}
+
+TEST_CASE("texts of an index are quoted in short, and a checkpoint of very many steps has no hint that is refused") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.ranks = 1, .shallow = true})));
+  const std::string saved = folder / "saved";
+  REQUIRE(run_here({"run", plan, "--steps", "1", "--save", saved}).status == 0);
+  const std::string file = saved + "/step-000001/index.json";
+  CheckpointIndex index = parse_index(read_file(file), file);
+  index.step = 999'999'999;
+  index.schedule = "\x1b[31m";
+  index.layout = std::string(100'000, 'x');
+  write_file(file, to_json(index));
+  const Ended ended = run_here({"run", plan, "--steps", "7", "--resume", saved});
+  CHECK(ended.status == 2);
+  CHECK_THAT(ended.err, ContainsSubstring("xxx…, \\x1b[31m)") && ContainsSubstring("has 999999999 steps already") &&
+                            !ContainsSubstring("hint"));
+  CHECK(ended.err.size() < 1000);
 }
 
 TEST_CASE("a log of steps goes on behind its checkpoint: later lines and a half one go") {
@@ -193,4 +265,15 @@ TEST_CASE("a log of steps goes on behind its checkpoint: later lines and a half 
   CHECK_THROWS_WITH(StepLog(file, 2), ContainsSubstring("log.jsonl:2: is no line of a log of steps"));
   CHECK_NOTHROW(StepLog(file, 0));
   CHECK(read_file(file).empty());
+  // What a run left that was killed in its first line is begun anew, what is no log is left.
+  for (const std::string& own : {std::string("{\"step\":1,\"lo"), line(1, 5), std::string()}) {
+    write_file(file, own);
+    CHECK_NOTHROW(StepLog(file, 0));
+  }
+  for (const std::string& other : {std::string("text"), "text\n" + line(1, 5), std::string("{\"loss\":1}\n"),
+                                   std::string("\n"), std::string("{\"step\":1,") + std::string(10'000, ' ')}) {
+    write_file(file, other);
+    CHECK_THROWS_WITH(StepLog(file, 0), ContainsSubstring("log.jsonl: has something in it that is no log of steps"));
+    CHECK(read_file(file) == other);
+  }
 }

@@ -337,6 +337,9 @@ TEST_CASE("weights that cannot be begun with are refused before the run") {
            {{"--weights", weights, "--log", weights + "/model.safetensors"}, "is read and would be written over"},
            {{"--weights", weights, "-o", weights + "/config.json"}, "is read and would be written over"},
            {{"--weights", shards, "--export", shards}, "config.json: is read and would be written over"},
+           {{"--weights", shards, "--export", shards, "--export-names", "plumb"},
+            "has model.safetensors.index.json, whose shards model.safetensors beside it would hide"},
+           {{"--weights", shards, "--export", shards + "/model.safetensors"}, "beside it would hide"},
            {{"--weights", shards, "--log", shards + "/model.safetensors.index.json"}, "is read and would be written"},
            {{"--weights", (checkpoints / "qwen3_moe").string()}, "describes another model than the plan's"},
            {{"--weights", folder / "none"}, "none"}}) {

@@ -1,9 +1,11 @@
 // Weights from files that transformers has written, element by element, and what is refused of altered ones.
 #include "exec/data/pretrained_weights.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -195,6 +197,9 @@ TEST_CASE("an index that does not hold is refused by its tensor or file") {
   CHECK(with_file(norm, home) == "no error");
   CHECK_THAT(with_file("model.other.weight", home), ContainsSubstring("'model.other.weight', which is not there"));
   CHECK_THAT(with_file(norm, "../" + home), ContainsSubstring("no file beside it"));
+  for (const std::string name : {"", ".", "..", "/etc/passwd", ".hidden"}) {
+    CHECK_THAT(with_file(norm, name), ContainsSubstring("names '" + name + "', which is no file beside it"));
+  }
   CHECK_THAT(with_file(norm, "gone.safetensors"), ContainsSubstring("gone.safetensors"));
   write_file(path, R"({"weight_map": 3})");
   CHECK_THAT(refusal(folder / "", model), ContainsSubstring("weight_map"));
@@ -235,6 +240,26 @@ TEST_CASE("a tensor that is missing, of another shape or type, or nobody's is na
              ContainsSubstring("cut.safetensors"));
   CHECK_THAT(refusal(folder / "", model_of("gpt2")), ContainsSubstring("has neither model.safetensors nor"));
   CHECK_THAT(refusal(folder / "none.safetensors", model_of("gpt2")), ContainsSubstring("none.safetensors"));
+}
+
+TEST_CASE("a value that is no number, or infinite, is named by its file, tensor and element where it is read") {
+  const TemporaryFolder folder;
+  const Model model = model_of("gpt2");
+  const Parameter key = parameter_of(model, "layers.1.attention.k.weight");
+  for (const float lost : {std::nanf(""), -std::numeric_limits<float>::infinity()}) {
+    std::vector<NamedTensor> tensors = tensors_of(checkpoint("gpt2") / "model.safetensors");
+    // Of q, k and v in one, transposed: k's first column.
+    const auto element = static_cast<std::size_t>(2 * 3 * model.hidden + model.hidden);
+    named(tensors, "transformer.h.1.attn.c_attn.weight").values[element] = lost;
+    const PretrainedWeights weights(
+        folder.write("lost.safetensors", to_safetensors(std::move(tensors), ElementType::fp32, {})), model);
+    CHECK_THROWS_WITH(
+        values(weights, key, {{0, elements(key)}}),
+        ContainsSubstring("lost.safetensors: tensor 'transformer.h.1.attn.c_attn.weight'") &&
+            ContainsSubstring((std::isnan(lost) ? "is no number at element " : "is infinite at element ") +
+                              std::to_string(element)));
+    CHECK_NOTHROW(values(weights, parameter_of(model, "layers.0.attention.k.weight"), {{0, elements(key)}}));
+  }
 }
 
 TEST_CASE("files by plumb's own names are read by these") {
