@@ -19,10 +19,6 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
                            : sharding == Sharding::zero2 ? "gradients and the optimizer's states"
                                                          : "weights, gradients and the optimizer's states";
   const std::string shares = "its data-parallel ranks share out " + what + " (sharding " + name_of(sharding) + ")";
-  if (shards_weights(plan.layout) && plan.training.lora) {
-    throw InputError(plan.name, shares + ": with LoRA that is not executed yet",
-                     "plan with data: {sharding: zero1}, or without lora");
-  }
   if (options.device == "cpu") return;
   throw InputError(plan.name, shares + ": so far on hosts alone", "--device cpu, or plan with data: {sharding: none}");
 }

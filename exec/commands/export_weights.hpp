@@ -12,7 +12,8 @@
 
 namespace plumb::exec {
 
-// Of `weights` (exec/stage/factory.hpp, merged_weights) all of the model's own by plumb's names, adapters merged in.
+// Of `weights` (exec/stage/factory.hpp: kept_weights, whole, behind merge_adapters) all of the model's own by plumb's
+// names, adapters merged in.
 [[nodiscard]] std::vector<NamedTensor> model_tensors(const Plan& plan, const NamedGradients& weights);
 
 // The same as a checkpoint of the model's family has them (common/model/files/checkpoint_names.hpp, which throws what

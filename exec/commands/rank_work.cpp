@@ -185,7 +185,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       if (!options_.emulate) count_memory_as(account(running, rank));
       const bool last = run.first_step + 1 == steps;
       if (options_.check && divided && last && running == 0) {
-        before_last = merged_weights(stages.front(), prepared.plan.training);
+        before_last = kept_weights(stages.front());
       }
       RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
       logs[running].steps.push_back(std::move(step.steps.front()));
@@ -304,8 +304,9 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
     all.different_copy = std::exchange(different, "");
   }
   if (options_.gathers_weights) {
-    all.weights = gather(merged_weights(first, plans_.front().plan.training), of_weights);
+    all.weights = gather(kept_weights(first), of_weights);
     if (!different.empty()) throw RunError("", different);
+    if (!all.weights.empty()) merge_adapters(plans_.front().plan, all.weights);
   }
   return all;
 }

@@ -69,7 +69,7 @@ struct PlanRun {
   std::vector<double> gradient_norms = {};  // likewise, before they were clipped; empty where they are not
   double replay_error_fraction = 0;         // of the median step
   std::optional<CheckResult> check;
-  NamedGradients weights;                        // merged_weights of all ranks, if gathered
+  NamedGradients weights;                        // kept_weights of all ranks, adapters merged in, if gathered
   std::vector<std::string> clock_warnings = {};  // a line for each host whose clock jumped
 };
 

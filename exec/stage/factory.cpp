@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
 
 #include <mutex>
 
@@ -135,11 +136,13 @@ std::vector<TorchStage*> torch_stages(const std::vector<std::unique_ptr<Stage>>&
   return found;
 }
 
-WeightPtr find(const std::vector<WeightPtr>& weights, const std::string& name) {
-  for (const WeightPtr& weight : weights) {
-    if (weight->name == name) return weight;
+// Over the same memory.
+at::Tensor whole_tensor(NamedGradients& weights, const Parameter& parameter) {
+  std::vector<float>& values = weights.at(parameter.name);
+  if (static_cast<std::int64_t>(values.size()) != elements(parameter)) {
+    throw RunError("parameter " + parameter.name, "is not there as a whole");
   }
-  return {};
+  return at::from_blob(values.data(), parameter.shape, at::kFloat);
 }
 
 }  // namespace
@@ -155,19 +158,29 @@ NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages) {
   return named;
 }
 
-NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages, const Training& training) {
+NamedGradients kept_weights(const std::vector<std::unique_ptr<Stage>>& stages) {
   NamedGradients named;
   for (const TorchStage* stage : torch_stages(stages)) {
-    for (const WeightPtr& weight : stage->weights()) {
-      const std::string owner = weight->name.substr(0, weight->name.rfind('.'));
-      const WeightPtr a = find(stage->weights(), owner + ".lora_a.weight");
-      const WeightPtr b = find(stage->weights(), owner + ".lora_b.weight");
-      const bool adapted = a && b && training.lora && weight->name.ends_with(".weight");
-      const double scale = adapted ? scale_of(*training.lora) : 1;
-      put(named, weight->name, adapted ? merged(weight->kept(), a->value, b->value, scale) : weight->kept());
-    }
+    for (const WeightPtr& weight : stage->weights()) put(named, weight->name, weight->kept());
   }
   return named;
+}
+
+void merge_adapters(const Plan& plan, NamedGradients& weights) {
+  if (!plan.training.lora) return;
+  const c10::NoGradGuard no_grad;
+  const std::vector<Parameter> all = all_parameters(plan.model, plan.training.lora);
+  std::map<std::string, const Parameter*> by_name;
+  for (const Parameter& parameter : all) by_name.emplace(parameter.name, &parameter);
+  for (const Parameter& parameter : all) {
+    const std::string owner = parameter.name.substr(0, parameter.name.rfind('.'));
+    const auto a = by_name.find(owner + ".lora_a.weight");
+    const auto b = by_name.find(owner + ".lora_b.weight");
+    if (a == by_name.end() || b == by_name.end() || !parameter.name.ends_with(".weight")) continue;
+    const at::Tensor weight = whole_tensor(weights, parameter);
+    weight.copy_(merged(weight, whole_tensor(weights, *a->second), whole_tensor(weights, *b->second),
+                        scale_of(*plan.training.lora)));
+  }
 }
 
 std::string routing_name(std::int64_t layer, int microbatch) {

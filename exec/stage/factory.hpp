@@ -55,11 +55,12 @@ void count_memory_as(int rank);
 using NamedGradients = std::map<std::string, std::vector<float>>;
 [[nodiscard]] NamedGradients gradients(const std::vector<std::unique_ptr<Stage>>& stages);
 
-// Weights as they stand, by global name, fp32, or where ranks share these out the rank's part of each; where LoRA has
-// put an adapter beside a matrix, under the matrix's name their sum (W + alpha / rank · B · A), and A and B under their
-// own. Only for stages of make_stages.
-[[nodiscard]] NamedGradients merged_weights(const std::vector<std::unique_ptr<Stage>>& stages,
-                                            const Training& training);
+// Weights as they stand, by global name, fp32, or where ranks share these out the rank's part of each. Only for stages
+// of make_stages.
+[[nodiscard]] NamedGradients kept_weights(const std::vector<std::unique_ptr<Stage>>& stages);
+// Where LoRA has put an adapter beside a matrix, adds it: W + alpha / rank · B · A (arXiv 2106.09685, equation 3), in
+// fp32; A and B stay. `weights`: whole ones, all of the plan's.
+void merge_adapters(const Plan& plan, NamedGradients& weights);
 
 // Which experts each token of the last step chose, of each layer and microbatch of the whole batch by `routing_name`,
 // [tokens, top_k]. Only for stages of make_stages with logs_routing.

@@ -96,8 +96,8 @@ class Stage {
   [[nodiscard]] virtual std::vector<DeviceFloats> own_gradients() { return {}; }
 
   // Weights that are trained, in a fixed order: where ranks share out the optimizer's states each updates its part of
-  // each, and takes the others' behind that. Where they share out the weights, too, this makes them whole, with the own
-  // part in place, until the next optimizer_step; none where each action gathers its own.
+  // each, and takes the others' behind that. Where they share out the weights, too, this makes all of them whole, also
+  // frozen ones, with the own part in place, until the next optimizer_step; none where each action gathers its own.
   struct StoredWeight {
     std::span<std::byte> bytes = {};
     std::size_t element_bytes = 1;

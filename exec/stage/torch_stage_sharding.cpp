@@ -54,10 +54,11 @@ std::vector<DeviceFloats> TorchStage::own_gradients() {
   return all;
 }
 
+// Frozen ones only where they are shared out: no step changes them.
 std::vector<Stage::StoredWeight> TorchStage::stored_weights() {
   if (settings_.sharding.by_block) return {};
   std::vector<StoredWeight> all;
-  for (const WeightPtr& weight : trained_) {
+  for (const WeightPtr& weight : settings_.sharding.weights ? weights_ : trained_) {
     if (settings_.sharding.weights) make_whole(*weight, settings_.states);
     auto* const data = static_cast<std::byte*>(weight->value.mutable_data_ptr());
     all.push_back({{data, weight->value.nbytes()}, static_cast<std::size_t>(weight->value.element_size())});

@@ -84,7 +84,7 @@ class Gathering {
         holds_(shards_weights(plan.layout) ? Shards::Holds::part : Shards::Holds::all) {}
 
   void add(int rank, const Plan& plan, const std::vector<std::unique_ptr<Stage>>& stages) {
-    different_ += shards_.add(rank, merged_weights(stages, plan.training), holds_);
+    different_ += shards_.add(rank, kept_weights(stages), holds_);
     for (const auto& stage : stages) {
       if (!stage) continue;
       for (const StatePart& part : stage->state_parts()) {
@@ -261,5 +261,14 @@ TEST_CASE("LoRA, two replicas in one pipeline, updates within a step and SGD go 
     Plan alone = plan_of(plan.model, plan.training.precision, {"1f1b", 1, 1, Sharding::none, 1, false, 1});
     alone.training = plan.training;
     require_same_states(run_of(alone, {.from = &*saved}), whole);
+    if (!plan.training.lora) continue;
+    // Frozen weights and adapters of ranks that share them out, there and back.
+    Plan parts = plan_of(plan.model, plan.training.precision, arrangements[3]);
+    parts.training = plan.training;
+    require_same_states(run_of(parts, {.from = &*saved}), whole);
+    const Run shared = run_of(parts, {.last = before, .save = folder / "shared", .save_after = before});
+    const std::optional<Checkpoint> of_parts = find_checkpoint(folder / "shared");
+    REQUIRE(of_parts);
+    require_same_states(run_of(alone, {.from = &*of_parts}), shared);
   }
 }

@@ -90,7 +90,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
     if (divided) {  // all but the last step first
       mine.steps = steps - 1;
       if (steps > 1) log = run_rank(plan, lowered, transport, stages, mine);
-      run.before[static_cast<std::size_t>(rank)] = merged_weights(stages, plan.training);
+      run.before[static_cast<std::size_t>(rank)] = kept_weights(stages);
       mine.first_step = steps - 1;
       mine.steps = 1;
     }
@@ -100,7 +100,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
     for (const RankStep& step : log.steps) run.in_group[static_cast<std::size_t>(rank)] += step.received_in_tensor;
     run.receives_beside[static_cast<std::size_t>(rank)] = arena.refused();
     run.by_rank[static_cast<std::size_t>(rank)] = gradients(stages);
-    run.weights[static_cast<std::size_t>(rank)] = merged_weights(stages, plan.training);
+    run.weights[static_cast<std::size_t>(rank)] = kept_weights(stages);
   });
   run.losses = losses_of(plan, logs);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

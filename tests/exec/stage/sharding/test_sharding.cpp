@@ -4,12 +4,15 @@
 #include <numeric>
 #include <thread>
 
+#include "common/planner/planner.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/check/references.hpp"
 #include "tests/exec/commands/sessions.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/training_plan.hpp"
+#include "tests/exec/temporary_folder.hpp"
 #include "tests/exec/transport/transports.hpp"
 
 using namespace plumb;
@@ -191,33 +194,31 @@ TEST_CASE("what is made again, slices, experts and images are gathered and reduc
   }
 }
 
-// Of each weight all but the own part, in each F, R and B; of each gradient the own part from each other rank.
-TEST_CASE("a rank receives what the closed forms say, in bytes") {
-  constexpr int ranks = 4;
-  constexpr int microbatches = 3;
-  const Rule rule =
-      GENERATE(Rule{Sharding::none}, Rule{Sharding::zero1}, Rule{Sharding::zero2, false, true}, Rule{Sharding::fsdp},
-               Rule{Sharding::fsdp, true}, Rule{Sharding::fsdp, true, true}, Rule{Sharding::hsdp, true, true, true, 2});
-  const bool recompute = GENERATE(false, true);
-  const Plan plan =
-      sharded(test::training_plan(
-                  {.model = test::llama(1), .microbatches = microbatches, .recompute = recompute, .data = ranks}),
-              rule);
+namespace {
+
+// Of each weight all but the own part, in each F, R and B; of each gradient the own part from each other rank. What is
+// frozen has no gradient, and moves where weights are shared out.
+void require_received(const Plan& plan, const Rule& rule, bool recompute) {
   INFO(text(plan));
   const Outcome run = train(plan, 1);
+  const int ranks = plan.layout.data.degree;
   const int shards = rule.sharding == Sharding::none ? 1 : rule.sharding == Sharding::hsdp ? rule.shard : ranks;
   const int copies = ranks / shards;
+  const std::int64_t microbatches = plan.schedule.microbatches;
   const std::int64_t gathers = rule.by_block                     ? (recompute ? 3 : 2) * microbatches
                                : rule.sharding == Sharding::none ? 0
                                                                  : 1;
+  const bool only_trained = rule.sharding == Sharding::zero1 || rule.sharding == Sharding::zero2;
   const std::int64_t reductions = rule.each_microbatch ? microbatches : 1;
   for (int rank = 0; rank < ranks; ++rank) {
     std::int64_t expected = 0;
     for (int block = 0; block <= head_block(plan.model); ++block) {
-      for (const Parameter& parameter : block_parameters(plan.model, block)) {
+      for (const Parameter& parameter : with_adapters(block_parameters(plan.model, block), plan.training.lora)) {
         const std::int64_t all = elements_of(parameter);
         const std::int64_t own = own_elements(all, shards, rank % shards);
-        expected += gathers * (all - own) + reductions * (shards - 1) * own;
+        if (!parameter.frozen || !only_trained) expected += gathers * (all - own);
+        if (parameter.frozen) continue;
+        expected += reductions * (shards - 1) * own;
         // An all-reduce is a reduce-scatter and an all-gather.
         const std::int64_t of_copy = own_elements(own, copies, rank / shards);
         if (copies > 1) expected += (copies - 1) * of_copy + own - of_copy;
@@ -228,6 +229,59 @@ TEST_CASE("a rank receives what the closed forms say, in bytes") {
     CHECK(step.received_in_data == Bytes{expected * 4});
     CHECK(step.received_bytes == step.received_in_data);
   }
+}
+
+}  // namespace
+
+TEST_CASE("a rank receives what the closed forms say, in bytes") {
+  const Rule rule =
+      GENERATE(Rule{Sharding::none}, Rule{Sharding::zero1}, Rule{Sharding::zero2, false, true}, Rule{Sharding::fsdp},
+               Rule{Sharding::fsdp, true}, Rule{Sharding::fsdp, true, true}, Rule{Sharding::hsdp, true, true, true, 2});
+  const bool recompute = GENERATE(false, true);
+  Plan plan = test::training_plan({.model = test::llama(1), .microbatches = 3, .recompute = recompute, .data = 4});
+  require_received(sharded(plan, rule), rule, recompute);
+  plan.training.lora = Lora{.rank = 3, .targets = {LoraTarget::query, LoraTarget::value}};
+  require_received(sharded(plan, rule), rule, recompute);
+}
+
+// With a frozen table that both ends share, and adapters that four ranks do not divide. B begins at zero: from the
+// second step on A is trained, too.
+TEST_CASE("with LoRA frozen weights are shared out as they are, and the bits are those of ranks that share nothing") {
+  Plan plan = test::training_plan({.model = test::gpt2(1, true), .microbatches = 2, .data = 4});
+  plan.training.lora = Lora{.rank = 3, .alpha = 6, .targets = {LoraTarget::query, LoraTarget::value}};
+  const Outcome alike = train(plan, 3);
+  require_passed(plan, alike);
+  for (const Rule& rule : once_a_step) {
+    const Plan parts = sharded(plan, rule);
+    INFO(text(parts));
+    require_same_bits(train(parts, 3), alike);
+  }
+  const Outcome one = train(sharded(plan, each_microbatch.front()), 3);
+  require_passed(sharded(plan, each_microbatch.front()), one);
+  for (std::size_t i = 1; i < each_microbatch.size(); ++i) {
+    const Plan parts = sharded(plan, each_microbatch[i]);
+    INFO(text(parts));
+    require_same_bits(train(parts, 3), one);
+  }
+}
+
+// Experts alone have adapters, in the last layer: the first stage has nothing to train.
+TEST_CASE("stages before the first adapter have their frozen weights shared out, too, on every transport, in bf16") {
+  Model late = test::llama(2);
+  late.layers.back() = test::mixtral(1).layers.front();
+  Plan plan = test::training_plan(
+      {.model = late, .schedule = "zb-h1", .ranks = 2, .microbatches = 2, .precision = ElementType::bf16, .data = 2});
+  plan.training.lora = Lora{.rank = 2, .alpha = 4, .targets = {LoraTarget::experts}};
+  const Outcome alike = train(plan, 2);
+  require_passed(plan, alike);
+  for (const Rule& rule : {Rule{Sharding::fsdp}, Rule{Sharding::zero3, true}}) {
+    for (const TransportKind& kind : transport_kinds()) {
+      INFO(text(sharded(plan, rule)) << " on " << kind.name);
+      require_same_bits(train(sharded(plan, rule), 2, kind), alike);
+    }
+  }
+  const Plan each = sharded(plan, {Sharding::fsdp, true, true});
+  require_passed(each, train(each, 2, transport_kinds().back()));
 }
 
 // Of weights, main gradients and Adam's moments, all fp32, as the rule has them. Beside that: as much as plain data
@@ -272,4 +326,31 @@ TEST_CASE("a stage that ranks share out is never there as a whole, not even when
   }).join();
   CHECK(peak <= held + 4 * largest_block(plan));
   CHECK(held < 2 * whole_bytes(plan));  // of 16 bytes a parameter a quarter is 4, and rotary tables
+}
+
+// A plan as the planner makes it: its costs say what moves and what is held.
+TEST_CASE("with LoRA a rank receives what is predicted, to the byte, and needs the memory that is, within 5%") {
+  const TemporaryFolder folder;
+  for (const std::string sharding :
+       {"zero1", "fsdp, reshard_after_forward: true, reduce: each_microbatch",
+        "fsdp, reshard_after_forward: false, reduce: last_microbatch", "{kind: hsdp, shard: 2, replicate: 2}"}) {
+    const Scenario scenario = read_scenario(folder.write(
+        "scenario.yaml",
+        "model: {name: small, vocabulary: 256, hidden: 64, heads: 4, ffn: 192, layers: full/dense*8}\n"
+        "cluster: {machine: local-cpu, ranks: 4}\n"
+        "training: {sequence: 64, global_batch: 16, microbatch: 2, precision: fp32, lora: {rank: 4, targets: all}}\n"
+        "layout: {data: {degree: 4, sharding: " +
+            sharding + "}}\nschedule: 1f1b\nsplit: uniform\n"));
+    const Plan plan = make_plan(
+        scenario, {.microbatch = 2, .schedule = scenario.schedules.front(), .split = scenario.splits.front()});
+    const RankSummary predicted = predict_by_path(plan).ranks.front();
+    const Outcome run = train(plan, 2);
+    for (const RankLog& log : run.logs.ranks.front()) {
+      const RankStep& step = log.steps.back();
+      INFO(sharding << ", rank " << log.rank << ": predicted " << predicted.peak_bytes.value << ", measured "
+                    << step.peak_bytes.value);
+      CHECK(step.received_in_data == predicted.by_axis->data);
+      CHECK(step.peak_bytes / predicted.peak_bytes == Approx(1.0).margin(0.05));
+    }
+  }
 }
