@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 SCENARIO = "scenarios/demo.yaml"
+BIN = Path("build/bin")
 OUT = Path("build/demo")
 PLANS = ("uniform", "dynamic")
 
@@ -25,20 +26,20 @@ STEPS = 15
 
 def show(*words):
     """Runs a plumb command for the reader: its line, then what it prints."""
-    command = ["build/bin/" + words[0], *map(str, words[1:])]
+    command = [str(BIN / words[0]), *map(str, words[1:])]
     print(f"\n$ {' '.join(command)}", flush=True)
     status = subprocess.run(command).returncode
     if status != 0:
-        sys.exit(f"demo: '{words[0]} {words[1]}' ended with exit status {status}")
+        sys.exit(f"{Path(sys.argv[0]).stem}: '{words[0]} {words[1]}' ended with exit status {status}")
 
 
 def ask(*words):
     """A command's answer as an object."""
-    command = ["build/bin/" + words[0], *map(str, words[1:]), "--json"]
+    command = [str(BIN / words[0]), *map(str, words[1:]), "--json"]
     print(f"\n$ {' '.join(command)}", flush=True)
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if answer.returncode not in (0, 1):
-        sys.exit(f"demo: '{words[0]} {words[1]}' ended with exit status {answer.returncode}")
+        sys.exit(f"{Path(sys.argv[0]).stem}: '{words[0]} {words[1]}' ended with exit status {answer.returncode}")
     return json.loads(answer.stdout)
 
 
