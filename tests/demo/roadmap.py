@@ -4,11 +4,13 @@
   tests/demo/roadmap.py
   tests/demo/roadmap.py --rounds 3 --steps 10 --json build/roadmap/rows.json
 
-In each round the shapes of a rung are calibrated, its rungs planned, predicted, run and checked against a single device,
-and calibrated again. The table has the medians of the rounds: the step; the peak of the fullest rank; and what a rank
-received per step, the one that received most. `moved` is by how much the machine changed between the two calibrations: a
-step that is off by no more tells nothing of the prediction. Exit status 1 if a check failed, or if a peak or the bytes
-are not as predicted; times are told, not judged.
+In each round shapes are calibrated, their rungs planned, predicted, run and checked against a single device, and shapes
+calibrated again; then the rungs on as many ranks as the first train their steps in alternation. The table has the
+medians of the rounds: the step; the step to the first rung's, of neighbouring steps; the peak of the fullest rank; and
+what a rank received per step, the one that received most. `moved` is by how much the machine changed between the two
+calibrations: a step that is off by no more tells nothing of the prediction, while neighbouring steps share what else
+the machine did. Exit status 1 if a check failed, or if a peak or the bytes are not as predicted; times are told, not
+judged.
 """
 
 import argparse
@@ -45,6 +47,10 @@ def scenario(rung):
     return FOLDER / f"{rung}.yaml"
 
 
+def path(rung, of):
+    return OUT / f"{rung}.{of}.json"
+
+
 def most(ranks, key):
     return max(rank[key] for rank in ranks)
 
@@ -52,24 +58,32 @@ def most(ranks, key):
 def climb(rungs, steps):
     """One calibration's rungs, once: what `row_of` needs of each."""
     before, after = OUT / f"{rungs[0]}.before.yaml", OUT / f"{rungs[0]}.after.yaml"
-    path = {(rung, of): OUT / f"{rung}.{of}.json" for rung in rungs for of in ("plan", "predicted", "measured")}
     demo.ask("plumb-exec", "calibrate", scenario(rungs[0]), "-o", before)
     prediction, run = {}, {}
     for rung in rungs:
-        plan = path[rung, "plan"]
+        plan = path(rung, "plan")
         demo.ask("plumb", "plan", scenario(rung), "--profile", before, "-o", plan)
-        prediction[rung] = demo.ask("plumb", "simulate", plan, "-o", path[rung, "predicted"])
-        run[rung] = demo.ask("plumb-exec", "run", plan, "--steps", steps, "--check", "-o", path[rung, "measured"])
+        prediction[rung] = demo.ask("plumb", "simulate", plan, "-o", path(rung, "predicted"))
+        run[rung] = demo.ask("plumb-exec", "run", plan, "--steps", steps, "--check", "-o", path(rung, "measured"))
     demo.ask("plumb-exec", "calibrate", scenario(rungs[0]), "-o", after)
     return {
         rung: (prediction[rung], run[rung],
-               demo.ask("plumb", "diff", path[rung, "predicted"], path[rung, "measured"],
+               demo.ask("plumb", "diff", path(rung, "predicted"), path(rung, "measured"),
                         "--profile-before", before, "--profile-after", after))
         for rung in rungs
     }
 
 
-def row_of(prediction, run, diff):
+def alternate(climbed, steps):
+    """The step to the first rung's, of those on as many ranks: predicted, and of neighbouring measured steps."""
+    first = RUNGS[0]
+    alike = [rung for rung in RUNGS if len(climbed[rung][1]["ranks"]) == len(climbed[first][1]["ranks"])]
+    compared = demo.ask("plumb-exec", "compare", *(path(rung, "plan") for rung in alike), "--steps", steps)
+    predicted = {rung: climbed[rung][0]["iteration_s"] / climbed[first][0]["iteration_s"] for rung in alike[1:]}
+    return {rung: (predicted[rung], ratio["median"]) for rung, ratio in zip(alike[1:], compared["ratios"], strict=True)}
+
+
+def row_of(prediction, run, diff, ratio=(None, None)):
     """What one round has of a rung. Folded ranks stand for those that do the same, so `most` is of all ranks."""
     return {
         "ranks": len(run["ranks"]),
@@ -77,6 +91,8 @@ def row_of(prediction, run, diff):
         "measured_s": diff["measured_s"],
         "off_fraction": diff["predicted_s"] / diff["measured_s"] - 1,
         "replay_off_fraction": diff["replay_s"] / diff["measured_s"] - 1,
+        "predicted_to_first": ratio[0],
+        "measured_to_first": ratio[1],
         "moved_fraction": diff["moved_fraction"],
         "inconclusive": diff["inconclusive"] or diff["uneven_profile"],
         "predicted_peak_bytes": most(prediction["ranks"], "peak_bytes"),
@@ -89,7 +105,8 @@ def row_of(prediction, run, diff):
 
 def median_row(rows):
     """Of a rung's rounds. Errors are the medians of the rounds' own, each against its own calibration."""
-    row = {key: median(each[key] for each in rows) for key in rows[0] if key not in ("inconclusive", "passed")}
+    row = {key: None if rows[0][key] is None else median(each[key] for each in rows)
+           for key in rows[0] if key not in ("inconclusive", "passed")}
     row["moved_fraction"] = max(each["moved_fraction"] for each in rows)
     return row | {
         "inconclusive": any(each["inconclusive"] for each in rows),
@@ -119,12 +136,15 @@ def faults(rungs):
 
 def table(rungs):
     """As Markdown."""
-    head = ("", "ranks", "step, predicted", "measured", "off by", "moved", "peak, predicted", "measured", "off by",
-            "received per step")
+    head = ("", "ranks", "step, predicted", "measured", "off by", "moved", "step to DDP, predicted", "measured",
+            "peak, predicted", "measured", "off by", "received per step")
+    to_first = lambda ratio: "" if ratio is None else demo.change(ratio)
     lines = [head, ("---",) * len(head)]
     for name, row in rungs.items():
+        mark = " !" if row["inconclusive"] else ""
         lines.append((TITLES[name], f"{row['ranks']:.0f}", f"{row['predicted_s']:.3f} s", f"{row['measured_s']:.3f} s",
-                      f"{row['off_fraction']:+.1%}", f"{row['moved_fraction']:.1%}" + (" !" if row["inconclusive"] else ""),
+                      f"{row['off_fraction']:+.1%}", f"{row['moved_fraction']:.1%}{mark}",
+                      to_first(row["predicted_to_first"]), to_first(row["measured_to_first"]),
                       demo.mebibytes(row["predicted_peak_bytes"]), demo.mebibytes(row["measured_peak_bytes"]),
                       f"{peak_off(row):+.1%}", demo.mebibytes(row["measured_received_bytes"])))
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
@@ -140,12 +160,16 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     measured = {rung: [] for rung in RUNGS}
     for _ in range(args.rounds):
+        climbed = {}
         for rungs in SHAPES:
-            for rung, answers in climb(rungs, args.steps).items():
-                measured[rung].append(row_of(*answers))
+            climbed |= climb(rungs, args.steps)
+        ratios = alternate(climbed, args.steps)
+        for rung, answers in climbed.items():
+            measured[rung].append(row_of(*answers, ratios.get(rung, (None, None))))
     rows = {rung: median_row(of) for rung, of in measured.items()}
-    print(f"\n{table(rows)}\n\nMedians of {args.rounds} round(s) of {args.steps} steps each. moved: the most that the machine "
-          "changed between two calibrations;\n!: by more than 2%, or it was measured too unevenly: the step tells nothing then.")
+    print(f"\n{table(rows)}\n\nMedians of {args.rounds} round(s) of {args.steps} steps each. moved: the most that the "
+          "machine changed between two calibrations;\n!: by more than 2%, or it was measured too unevenly: the step "
+          "tells nothing then.")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     wrong = faults(rows)
