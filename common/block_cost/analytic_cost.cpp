@@ -183,6 +183,10 @@ void share_out(ComputeCost& cost, ParameterShare parameters, const StateBytes& s
     cost.parameter_bytes = states.stored;
     (gathers_in_actions(layout) ? moves.gathered : cost.gathered_bytes) = states.parameters;
     moves.unsharded = cost.gathered_bytes;
+    if (const int second = layout.data.secondary_shard; second > 0) {
+      moves.second_copy = {largest_part(parameters.all, second) * element_bytes(scenario.training.precision)};
+      cost.parameter_bytes += moves.second_copy;
+    }
   }
   if (reduces_in_actions(layout)) {
     moves.reduced = {(parameters.trained - parameters.late) * g};

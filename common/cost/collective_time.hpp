@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 #include "common/base/units.hpp"
 #include "common/cluster/machine.hpp"
@@ -28,6 +29,9 @@ enum class CollectiveAlgorithm : std::uint8_t {
   in_switch,     // all-reduce by the switch of a machine (NVLink SHARP)
 };
 
+// Which ranks of the group: all, or apart from each other those of ZeRO++ (`inside_shards` of common/layout).
+enum class Among : std::uint8_t { all, inside, across };
+
 // What every rank does at the same time: nothing for `latency`, then it sends `inside` bytes to the next rank of its
 // machine over a port of `collective_bandwidth`, and at the same time `outside` bytes to a rank on the next machine.
 struct CollectivePhase {
@@ -35,6 +39,7 @@ struct CollectivePhase {
   double inside = 0;
   double outside = 0;
   Seconds time = {};  // of the phase, when all groups that run at once have what they share
+  Among among = Among::all;
   bool operator==(const CollectivePhase&) const = default;
 };
 

@@ -215,7 +215,8 @@ Seconds backward_time(const ActionTimes& times) {
 Seconds backward_time(const ComputeCost& cost) { return backward_time(mean_times(cost)); }
 
 Seconds microbatch_time(const ComputeCost& cost, bool recomputed) {
-  return cost.forward * (recomputed ? 2 : 1) + backward_time(cost);
+  const Seconds again = recomputed ? recompute_time(cost.forward, cost.data_moves) : Seconds{};
+  return cost.forward + again + backward_time(cost);
 }
 
 namespace {

@@ -31,9 +31,17 @@ static void fields(Archive& archive, SliceBytes& x) {
 template <class Archive>
 static void fields(Archive& archive, DataWaits& x) {
   archive("forward_s", x.forward);
+  archive.unless_usual("recompute_s", x.recompute, x.forward);
   archive("input_gradient_s", x.input_gradient);
   archive("weight_gradient_s", x.weight_gradient);
   archive("backward_s", x.backward);
+}
+
+template <class Archive>
+static void fields(Archive& archive, QuantisedMoves& x) {
+  archive("forward_bytes", x.forward);
+  archive("input_gradient_bytes", x.input_gradient);
+  archive("weight_gradient_bytes", x.weight_gradient);
 }
 
 template <class Archive>
@@ -43,8 +51,11 @@ static void fields(Archive& archive, DataMoves& x) {
   archive("accumulated_bytes", x.accumulated);
   archive("replicated_bytes", x.replicated);
   archive("unsharded_bytes", x.unsharded);
+  archive.unless_usual("second_copy_bytes", x.second_copy);
+  archive.unless_usual("quantised", x.quantised);
   archive("beside", x.beside);
   archive("gathering_s", x.gathering);
+  archive("gathering_again_s", x.gathering_again);
   archive("reducing_s", x.reducing);
   archive("waits", x.waits);
 }
@@ -151,6 +162,13 @@ void require_amounts_of_cost(const JsonValue& cost) {
   if (const auto moves = cost.find("data_moves")) {
     require_amounts(*moves,
                     {"gathered_bytes", "reduced_bytes", "accumulated_bytes", "replicated_bytes", "unsharded_bytes"});
+    if (const auto copy = moves->find("second_copy_bytes")) {
+      require_amounts(*moves, {"second_copy_bytes"});
+      if (copy->bytes() > cost.at("parameter_bytes").bytes()) copy->fail("must be a part of parameter_bytes");
+    }
+    if (const auto quantised = moves->find("quantised")) {
+      require_amounts(*quantised, {"forward_bytes", "input_gradient_bytes", "weight_gradient_bytes"});
+    }
     const Bytes second_bytes = second ? second->bytes() : Bytes{};
     const JsonValue accumulated = moves->at("accumulated_bytes");
     if (accumulated.bytes() > cost.at("gradient_bytes").bytes() - second_bytes) {

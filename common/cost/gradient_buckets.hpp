@@ -1,6 +1,7 @@
 // The sum of a stage's gradients over its data-parallel ranks, in buckets beside the last backward or as one behind it.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct BlockGradients {
 // block that has its last gradient; those that wait for the same are one.
 [[nodiscard]] std::vector<CollectivePlan> bucketed_reduction(const Machine& machine, Collective kind,
                                                              const GroupPlacement& group,
+                                                             std::span<const BlockGradients> blocks, Bytes bucket);
+
+// The same of sums that `plan_of` says, of so many bytes on every rank.
+[[nodiscard]] std::vector<CollectivePlan> bucketed_reduction(const std::function<CollectivePlan(Bytes)>& plan_of,
                                                              std::span<const BlockGradients> blocks, Bytes bucket);
 
 // What of it ends behind a backward of this time.

@@ -9,12 +9,24 @@ namespace plumb {
 
 void operator+=(DataWaits& sum, const DataWaits& waits) {
   sum.forward += waits.forward;
+  sum.recompute += waits.recompute;
   sum.input_gradient += waits.input_gradient;
   sum.weight_gradient += waits.weight_gradient;
   sum.backward += waits.backward;
 }
 
+void operator+=(QuantisedMoves& sum, const QuantisedMoves& moves) {
+  sum.forward += moves.forward;
+  sum.input_gradient += moves.input_gradient;
+  sum.weight_gradient += moves.weight_gradient;
+}
+
 void operator+=(DataMoves& sum, const DataMoves& moves) {
+  if (sum.gathering_again || moves.gathering_again) {
+    sum.gathering_again = gathering_again(sum) + gathering_again(moves);
+  }
+  sum.second_copy += moves.second_copy;
+  sum.quantised += moves.quantised;
   sum.gathered += moves.gathered;
   sum.reduced += moves.reduced;
   sum.accumulated += moves.accumulated;
@@ -29,24 +41,27 @@ void operator+=(DataMoves& sum, const DataMoves& moves) {
 namespace {
 
 // Of a block beyond either end: nothing.
-template <class Amount>
-Amount of_neighbour(const std::vector<ComputeCost>& blocks, std::size_t block, Amount DataMoves::*amount) {
-  return block < blocks.size() ? blocks[block].data_moves.*amount : Amount{};
+DataMoves of_neighbour(const std::vector<ComputeCost>& blocks, std::size_t block) {
+  return block < blocks.size() ? blocks[block].data_moves : DataMoves{};
 }
 
 Seconds beyond(Seconds moving, Seconds computing) { return std::max(moving - computing, Seconds{}); }
 
 DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice) {
-  DataWaits waits{.forward = blocks.front().data_moves.gathering,
-                  .input_gradient = blocks.back().data_moves.gathering,
-                  .weight_gradient = blocks.front().data_moves.reducing,
-                  .backward = blocks.back().data_moves.gathering + blocks.front().data_moves.reducing};
+  const DataMoves& first = blocks.front().data_moves;
+  const DataMoves& last = blocks.back().data_moves;
+  DataWaits waits{.forward = first.gathering,
+                  .recompute = gathering_again(first),
+                  .input_gradient = gathering_again(last),
+                  .weight_gradient = first.reducing,
+                  .backward = gathering_again(last) + first.reducing};
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const ActionTimes own = times_of(blocks[i], slice);
-    const Seconds next = of_neighbour(blocks, i + 1, &DataMoves::gathering);
-    const Seconds before = of_neighbour(blocks, i - 1, &DataMoves::gathering);  // of the first: beyond the end, too
-    const Seconds behind = of_neighbour(blocks, i + 1, &DataMoves::reducing);
-    waits.forward += beyond(next, own.forward);
+    const DataMoves next = of_neighbour(blocks, i + 1);
+    const Seconds before = gathering_again(of_neighbour(blocks, i - 1));  // of the first: beyond the end, too
+    const Seconds behind = next.reducing;
+    waits.forward += beyond(next.gathering, own.forward);
+    waits.recompute += beyond(gathering_again(next), own.forward);
     waits.input_gradient += beyond(before, own.input_gradient);
     waits.weight_gradient += beyond(behind, own.weight_gradient);
     waits.backward += beyond(before + behind, backward_time(own));
@@ -80,7 +95,10 @@ void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks) {
     mean = waits_of(blocks, no_microbatch);
   } else {
     const auto count = static_cast<double>(sum.slices.size());
-    mean = {mean.forward / count, mean.input_gradient / count, mean.weight_gradient / count, mean.backward / count};
+    for (const auto wait : {&DataWaits::forward, &DataWaits::recompute, &DataWaits::input_gradient,
+                            &DataWaits::weight_gradient, &DataWaits::backward}) {
+      mean.*wait = mean.*wait / count;
+    }
   }
   add(sum, mean);
   sum.data_moves.waits += mean;
@@ -94,10 +112,16 @@ void add_moved(SliceBytes& bytes, const MovedBytes& moved) {
   bytes.backward_workspace = of_backward;
 }
 
+MovedBytes moved_for(const DataMoves& moves) {
+  return {.forward = moves.gathered + moves.quantised.forward,
+          .input_gradient = moves.gathered + moves.quantised.input_gradient,
+          .weight_gradient = moves.reduced + moves.quantised.weight_gradient};
+}
+
 MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block) {
-  return {.forward = of_neighbour(blocks, block + 1, &DataMoves::gathered),
-          .input_gradient = of_neighbour(blocks, block - 1, &DataMoves::gathered),
-          .weight_gradient = of_neighbour(blocks, block + 1, &DataMoves::reduced)};
+  const MovedBytes next = moved_for(of_neighbour(blocks, block + 1));
+  const MovedBytes before = moved_for(of_neighbour(blocks, block - 1));
+  return {.forward = next.forward, .input_gradient = before.input_gradient, .weight_gradient = next.weight_gradient};
 }
 
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks) {

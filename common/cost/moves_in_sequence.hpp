@@ -15,7 +15,8 @@ namespace plumb {
 // the block behind it in that order). With t the computing, g the gathering and r the reducing of a block, n blocks:
 //   F  g_0 + Σ max(t_i, g_{i+1})                    W  Σ max(t_i, r_{i+1}) + r_0
 //   I  g_{n−1} + Σ max(t_i, g_{i−1})                B  g_{n−1} + Σ max(t_i, g_{i−1} + r_{i+1}) + r_0
-// where what lies outside is 0. `sum`: of these blocks, with their own times alone, also of each slice.
+// where what lies outside is 0, and g in I and B that of a second copy where there is one; so it is in R, else as F.
+// `sum`: of these blocks, with their own times alone, also of each slice.
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
 
 // What a block's actions need beside what they compute with: weights that are gathered, gradients that are reduced. B
@@ -25,6 +26,7 @@ struct MovedBytes {
   Bytes input_gradient = {};
   Bytes weight_gradient = {};
 };
+[[nodiscard]] MovedBytes moved_for(const DataMoves& moves);  // of the block's own
 void add_moved(SliceBytes& bytes, const MovedBytes& moved);
 
 // While a block computes, the next one's weights come, and the gradients of the one before are reduced: both in the

@@ -14,8 +14,10 @@ Seconds compute_time(const ComputeCost& cost, const Action& action) {
       return times.input_gradient;
     case ActionKind::weight_gradient:
       return times.weight_gradient;
+    case ActionKind::recompute:
+      return recompute_time(times.forward, cost.data_moves);
     default:
-      return times.forward;  // F, and R which redoes it
+      return times.forward;
   }
 }
 

@@ -43,8 +43,12 @@ class Unfolder {
       ranks_of_[static_cast<std::size_t>(coordinate(rank, MeshAxis::pipeline))].push_back(rank);
     }
     for (const std::vector<int>& own : ranks_of_) {
-      tensor_groups_.push_back(groups_of(own, [&](int rank) { return group(layout, rank, MeshAxis::tensor); }));
-      shard_groups_.push_back(groups_of(own, [&](int rank) { return shard_group(layout, rank); }));
+      groups_.push_back({.tensor = groups_of(own, [&](int rank) { return group(layout, rank, MeshAxis::tensor); }),
+                         .shards = groups_of(own, [&](int rank) { return shard_group(layout, rank); })});
+      if (inside_shards(layout.data) > 1) {
+        groups_.back().inside = groups_of(own, [&](int rank) { return inside_group(layout, rank); });
+        groups_.back().across = groups_of(own, [&](int rank) { return across_group(layout, rank); });
+      }
       if (layout.data.sharding != Sharding::hsdp) continue;
       copies_.push_back(groups_of(own, [&](int rank) { return replicate_group(layout, rank); }));
     }
@@ -146,17 +150,18 @@ class Unfolder {
     const Node& node = folded_.nodes[id];
     const auto at = static_cast<std::size_t>(node.rank);
     const StageParts& stage = of_stage(node.action);
+    auto blocks = stage.blocks.find(node.action.kind);
     const bool again = node.action.kind == ActionKind::recompute;
-    const auto blocks = stage.blocks.find(again ? ActionKind::forward : node.action.kind);
+    if (again && blocks == stage.blocks.end()) blocks = stage.blocks.find(ActionKind::forward);
     if (blocks != stage.blocks.end() && node.duration.value > 0) {
       const double factor = factor_of(node.duration, time_of(blocks->second, details_.collectives));
-      result_.copies[id] = parts_.add_blocks(node, {tensor_groups_[at], shard_groups_[at]}, blocks->second, factor);
+      result_.copies[id] = parts_.add_blocks(node, groups_[at], blocks->second, factor);
       return;
     }
     const std::vector<ActionPart>& parts = parts_of(node.action);
     if (layout_.tensor.degree > 1 && !parts.empty() && node.duration.value > 0) {
       const double factor = factor_of(node.duration, time_of(parts, details_.collectives));
-      for (const Group& group : tensor_groups_[at]) {
+      for (const Group& group : groups_[at].tensor) {
         for (const NodeCopy& copy : parts_.add_parts(node, group, parts, factor)) result_.copies[id].push_back(copy);
       }
       return;
@@ -242,7 +247,12 @@ class Unfolder {
     const Seconds all = time_of(plans) + (replicates ? time_of(stage.replication) : Seconds{});
     const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, all);
     if (replicates) return add_with_copies(id, stage, factor);
-    for (const Group& group : shard_groups_[static_cast<std::size_t>(node.rank)]) {
+    const StageRanks& groups = groups_[static_cast<std::size_t>(node.rank)];
+    if (!plans.empty() && plans.front().phases.front().among != Among::all) {
+      result_.copies[id] = parts_.add_moves(node, groups, plans, factor);
+      return;
+    }
+    for (const Group& group : groups.shards) {
       const auto first = static_cast<NodeId>(result_.graph.nodes.size());
       if (!plans.empty()) {
         const NodeId last = nodes_.add_collectives(node, group.id, plans, factor);
@@ -277,7 +287,7 @@ class Unfolder {
     const Node& node = folded_.nodes[id];
     const auto at = static_cast<std::size_t>(node.rank);
     std::map<int, NodeCopy> summed;
-    for (const Group& group : shard_groups_[at]) {
+    for (const Group& group : groups_[at].shards) {
       const auto first = static_cast<NodeId>(result_.graph.nodes.size());
       const NodeId last = nodes_.add_collectives(node, group.id, stage.reduction, factor);
       for (const int rank : group.ranks) summed[rank] = {rank, first, last};
@@ -327,12 +337,11 @@ class Unfolder {
   UnfoldedNodes nodes_{result_.graph};
   UnfoldedParts parts_{nodes_, result_.graph, details_.collectives};
   std::vector<std::vector<int>> ranks_of_;  // by pipeline rank, ascending
-  std::vector<std::vector<Group>> tensor_groups_;
-  std::vector<std::vector<Group>> shard_groups_;  // of the data axis, of HSDP of each copy
-  std::vector<std::vector<Group>> copies_;        // those that have the same part; none without HSDP
-  std::vector<bool> has_gate_;                    // by folded node
-  std::vector<NodeId> beside_;                    // of a reduction: the folded action that hides it
-  std::vector<std::vector<NodeId>> gates_;        // by folded node, of each rank of its stage
+  std::vector<StageRanks> groups_;          // `shards` of the data axis, of HSDP of each copy
+  std::vector<std::vector<Group>> copies_;  // those that have the same part; none without HSDP
+  std::vector<bool> has_gate_;              // by folded node
+  std::vector<NodeId> beside_;              // of a reduction: the folded action that hides it
+  std::vector<std::vector<NodeId>> gates_;  // by folded node, of each rank of its stage
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ struct StageParts {
   std::vector<ActionPart> weight_gradient = {};
   std::vector<ActionPart> backward = {};
   std::vector<ActionPart> optimizer = {};
-  // In the place of the first four where actions move weights or gradients themselves.
+  // In the place of the first four where actions move weights or gradients themselves; R is as F unless it is there.
   std::map<ActionKind, ActionBlocks> blocks = {};
   // Of its gradients over the data-parallel ranks, of HSDP those of one copy, one after the other; and then over HSDP's
   // copies.

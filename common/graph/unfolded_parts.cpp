@@ -10,6 +10,17 @@ void append(std::vector<NodeId>& nodes, NodeId node) {
   if (node != no_node) nodes.push_back(node);
 }
 
+const std::vector<UnfoldedGroup>& groups_of(const StageRanks& ranks, Among among) {
+  switch (among) {
+    case Among::inside:
+      return ranks.inside;
+    case Among::across:
+      return ranks.across;
+    default:
+      return ranks.shards;
+  }
+}
+
 }  // namespace
 
 // A node for each rank of the group.
@@ -74,13 +85,38 @@ void UnfoldedParts::join(const Node& folded, OfRank& waits) {
 
 void UnfoldedParts::move(const Node& folded, const StageRanks& ranks, const CollectivePlan& plan, double factor,
                          OfRank& waits) {
-  if (plan.count == 0) return;
-  for (const UnfoldedGroup& group : ranks.shards) {
-    std::vector<NodeId> before;
-    for (const int rank : group.ranks) std::ranges::copy(waits.at(rank), std::back_inserter(before));
-    const NodeId end = nodes_.add_collective(folded, group.id, plan, factor, before);
-    for (const int rank : group.ranks) waits.at(rank) = {end};
+  for (int i = 0; i < plan.count; ++i) {
+    const CollectivePhase& phase = plan.phases.at(static_cast<std::size_t>(i));
+    const CollectivePlan alone{.algorithm = plan.algorithm, .phases = {phase}, .count = 1};
+    for (const UnfoldedGroup& group : groups_of(ranks, phase.among)) {
+      std::vector<NodeId> before;
+      for (const int rank : group.ranks) std::ranges::copy(waits.at(rank), std::back_inserter(before));
+      const NodeId end = nodes_.add_collective(folded, group.id, alone, factor, before);
+      for (const int rank : group.ranks) waits.at(rank) = {end};
+    }
   }
+}
+
+std::vector<NodeCopy> UnfoldedParts::add_moves(const Node& folded, const StageRanks& ranks,
+                                               std::span<const CollectivePlan> plans, double factor) {
+  OfRank waits;
+  for (const UnfoldedGroup& group : ranks.shards) {
+    for (const int rank : group.ranks) waits[rank];
+  }
+  std::vector<NodeCopy> copies;
+  for (const CollectivePlan& plan : plans) {
+    CollectivePlan begin{.phases = {plan.phases.front()}, .count = 1};
+    CollectivePlan rest = plan;
+    std::ranges::rotate(rest.phases, rest.phases.begin() + 1);
+    --rest.count;
+    move(folded, ranks, begin, factor, waits);
+    if (copies.empty()) {
+      for (const auto& [rank, nodes] : waits) copies.push_back({.rank = rank, .first = nodes.front()});
+    }
+    move(folded, ranks, rest, factor, waits);
+  }
+  for (NodeCopy& copy : copies) copy.last = waits.at(copy.rank).front();
+  return copies;
 }
 
 UnfoldedParts::OfRank UnfoldedParts::compute(const Node& folded, const StageRanks& ranks,

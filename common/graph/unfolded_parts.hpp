@@ -18,10 +18,13 @@ struct UnfoldedGroup {
   std::int32_t id = 0;     // in the graph's groups
 };
 
-// Of the ranks of one stage: those that share a block out, and those that share one copy of its weights.
+// Of the ranks of one stage: those that share a block out, and those that share one copy of its weights, with their
+// groups inside and across where a phase is of these.
 struct StageRanks {
-  const std::vector<UnfoldedGroup>& tensor;
-  const std::vector<UnfoldedGroup>& shards;
+  std::vector<UnfoldedGroup> tensor = {};
+  std::vector<UnfoldedGroup> shards = {};
+  std::vector<UnfoldedGroup> inside = {};
+  std::vector<UnfoldedGroup> across = {};
 };
 
 class UnfoldedParts {
@@ -37,6 +40,10 @@ class UnfoldedParts {
   [[nodiscard]] std::vector<NodeCopy> add_blocks(const Node& folded, const StageRanks& ranks,
                                                  const ActionBlocks& blocks, double factor);
 
+  // Collectives of all ranks of a stage, one after the other; each of a rank's groups goes on by itself.
+  [[nodiscard]] std::vector<NodeCopy> add_moves(const Node& folded, const StageRanks& ranks,
+                                                std::span<const CollectivePlan> plans, double factor);
+
  private:
   // What the next part of a group waits for: of each rank what it computed last, and the collective of all.
   struct Front {
@@ -50,8 +57,7 @@ class UnfoldedParts {
                                const ActionPart& part, double factor);
   // A node on each rank behind what it waits for, in whose place it stands then.
   void join(const Node& folded, OfRank& waits);
-  // In each group of those that share a copy, behind what its ranks wait for; in its place then. Nothing of an empty
-  // one.
+  // In each group of those of a phase, behind what its ranks wait for; in its place then. Nothing of an empty plan.
   void move(const Node& folded, const StageRanks& ranks, const CollectivePlan& plan, double factor, OfRank& waits);
   // A block's computing behind one node of each rank.
   [[nodiscard]] OfRank compute(const Node& folded, const StageRanks& ranks, std::span<const ActionPart> parts,

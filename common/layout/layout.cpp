@@ -213,22 +213,52 @@ bool reduces_in_actions(const Layout& layout) {
   return state_shards(layout) > 1 && layout.data.reduces_each_microbatch;
 }
 
-std::vector<int> shard_group(const Layout& layout, int rank) {
-  std::vector<int> all = group(layout, rank, MeshAxis::data);
-  if (layout.data.sharding != Sharding::hsdp) return all;
+int inside_shards(const DataLayout& data) { return std::max({1, data.secondary_shard, data.quantized_gradients}); }
+
+namespace {
+
+// Of the data axis, in groups of so many: the rank's neighbours, and those at its place in each group.
+std::vector<int> neighbours(const Layout& layout, int rank, int count) {
+  const std::vector<int> all = group(layout, rank, MeshAxis::data);
   const auto position = std::ranges::find(all, rank) - all.begin();
-  const auto first = all.begin() + position / layout.data.shard * layout.data.shard;
-  return {first, first + layout.data.shard};
+  const auto first = all.begin() + position / count * count;
+  return {first, first + count};
+}
+
+std::vector<int> in_other_groups(const Layout& layout, int rank, int count) {
+  const std::vector<int> all = group(layout, rank, MeshAxis::data);
+  const auto step = static_cast<std::size_t>(count);
+  const auto position = static_cast<std::size_t>(std::ranges::find(all, rank) - all.begin());
+  std::vector<int> found;
+  for (std::size_t at = position % step; at < all.size(); at += step) found.push_back(all[at]);
+  return found;
+}
+
+std::string zero_plus_plus(const DataLayout& data) {
+  std::string text = data.quantized_weights ? "·qwZ" : "";
+  if (data.secondary_shard > 0) text += "·hpZ" + std::to_string(data.secondary_shard);
+  if (data.quantized_gradients > 0) text += "·qgZ" + std::to_string(data.quantized_gradients);
+  return text;
+}
+
+}  // namespace
+
+std::vector<int> shard_group(const Layout& layout, int rank) {
+  if (layout.data.sharding != Sharding::hsdp) return group(layout, rank, MeshAxis::data);
+  return neighbours(layout, rank, layout.data.shard);
 }
 
 std::vector<int> replicate_group(const Layout& layout, int rank) {
   if (layout.data.sharding != Sharding::hsdp) return {rank};
-  const std::vector<int> all = group(layout, rank, MeshAxis::data);
-  const auto shard = static_cast<std::size_t>(layout.data.shard);
-  const auto position = static_cast<std::size_t>(std::ranges::find(all, rank) - all.begin());
-  std::vector<int> copies;
-  for (std::size_t at = position % shard; at < all.size(); at += shard) copies.push_back(all[at]);
-  return copies;
+  return in_other_groups(layout, rank, layout.data.shard);
+}
+
+std::vector<int> inside_group(const Layout& layout, int rank) {
+  return neighbours(layout, rank, inside_shards(layout.data));
+}
+
+std::vector<int> across_group(const Layout& layout, int rank) {
+  return in_other_groups(layout, rank, inside_shards(layout.data));
 }
 
 std::string describe(const Layout& layout) {
@@ -264,6 +294,7 @@ std::string describe(const Layout& layout) {
   if (state_shards(layout) > 1 && layout.data.sharding == Sharding::hsdp) {
     text += std::to_string(layout.data.shard) + "x" + std::to_string(layout.data.replicate);
   }
+  text += zero_plus_plus(layout.data);
   return text.empty() ? "single" : text;
 }
 

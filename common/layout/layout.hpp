@@ -44,6 +44,12 @@ struct DataLayout {
   // Of zero2, zero3, fsdp and hsdp: each microbatch's gradients are reduced behind W of their block, and each rank adds
   // up its part of them; else whole sums are, once a step (set_requires_gradient_sync of FSDP2).
   bool reduces_each_microbatch = false;
+  // ZeRO++ (arXiv 2306.10209), of zero3 and fsdp: weights that all ranks gather travel as int8 (qwZ). Of so many
+  // neighbours each keeps its part of a second copy, which F leaves; I or B, and R, gather from there (hpZ; 0: no such
+  // copy). Gradients travel as int4, among so many neighbours first, then across (qgZ; 0: as they are).
+  bool quantized_weights = false;
+  int secondary_shard = 0;
+  int quantized_gradients = 0;
   bool operator==(const DataLayout&) const = default;
 };
 
@@ -90,6 +96,8 @@ void require_consistent(const Layout& layout);
 // Of these, whether each action gathers them for itself; and of zero2 and these, whether each W or B reduces gradients.
 [[nodiscard]] bool gathers_in_actions(const Layout& layout);
 [[nodiscard]] bool reduces_in_actions(const Layout& layout);
+// Neighbours on the data axis that move weights or gradients among themselves, apart from the others (ZeRO++); 1: none.
+[[nodiscard]] int inside_shards(const DataLayout& data);
 // Among how many the sequences of a batch are divided: the data and expert degrees.
 [[nodiscard]] std::int64_t batch_shards(const Layout& layout);
 
@@ -124,8 +132,14 @@ using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] std::vector<int> shard_group(const Layout& layout, int rank);
 [[nodiscard]] std::vector<int> replicate_group(const Layout& layout, int rank);
 
+// Of the shard group's ranks `inside_shards` neighbours, and those that stand where it does among other neighbours;
+// both with it, ascending.
+[[nodiscard]] std::vector<int> inside_group(const Layout& layout, int rank);
+[[nodiscard]] std::vector<int> across_group(const Layout& layout, int rank);
+
 // "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "dp8·zero1" where states are shared out,
-// "dp8·hsdp4x2" with HSDP's own two degrees, "single" if there is none.
+// "dp8·hsdp4x2" with HSDP's own two degrees, "dp8·zero3·qwZ·hpZ4·qgZ4" with what there is of ZeRO++, "single" if there
+// is none.
 [[nodiscard]] std::string describe(const Layout& layout);
 
 }  // namespace plumb

@@ -1,10 +1,42 @@
 #include "common/layout/sharding.hpp"
 
 #include <string>
+#include <tuple>
 
 namespace plumb {
 
 const std::string& name_of(Sharding sharding) { return sharding_names().at(static_cast<std::size_t>(sharding)); }
+
+namespace {
+
+void require_consistent_groups(const DataLayout& data) {
+  const auto fail = [](const std::string& problem) { throw InputError("layout", problem); };
+  const bool some = data.quantized_weights || data.secondary_shard != 0 || data.quantized_gradients != 0;
+  if (!some) return;
+  const std::string& name = name_of(data.sharding);
+  if (!may_quantize(data.sharding) || data.degree == 1) {
+    fail("quantized_weights, secondary_shard and quantized_gradients are of zero3 and fsdp of several ranks, not of " +
+         name + " of " + std::to_string(data.degree));
+  }
+  for (const auto& [key, size, least] :
+       {std::tuple("secondary_shard", data.secondary_shard, 2), {"quantized_gradients", data.quantized_gradients, 1}}) {
+    if (size == 0) continue;
+    if (size < least) fail(std::string(key) + " must be at least " + std::to_string(least));
+    if (data.degree % size != 0) {
+      fail(std::string(key) + " " + std::to_string(size) + " does not divide a data degree of " +
+           std::to_string(data.degree));
+    }
+  }
+  if (data.secondary_shard == 0) return;
+  if (data.secondary_shard == data.degree) fail("secondary_shard is all ranks, which share the weights out already");
+  if (!data.reshard_after_forward) fail("secondary_shard is of weights that are resharded after the forward");
+  if (data.quantized_gradients != 0 && data.quantized_gradients != data.secondary_shard) {
+    fail("secondary_shard " + std::to_string(data.secondary_shard) + " and quantized_gradients " +
+         std::to_string(data.quantized_gradients) + " are groups of the same neighbours: one number");
+  }
+}
+
+}  // namespace
 
 void require_consistent_sharding(const Layout& layout) {
   const DataLayout& data = layout.data;
@@ -16,6 +48,7 @@ void require_consistent_sharding(const Layout& layout) {
   if (data.reduces_each_microbatch && !may_reduce_each_microbatch(data.sharding)) {
     fail("sharding " + name + " keeps whole gradients: reducing each microbatch is of zero2, zero3, fsdp and hsdp");
   }
+  require_consistent_groups(data);
   if (data.sharding != Sharding::hsdp) {
     if (data.shard != 1 || data.replicate != 1) fail("shard and replicate are degrees of hsdp, not of " + name);
     return;
@@ -46,9 +79,19 @@ std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked
   }
   const bool shares = state_shards(layout) > 1;
   const bool alone = layout.pipeline == 1;
+  if (shares && may_quantize(data.sharding)) {
+    data.quantized_weights = asked.quantized_weights.value_or(false);
+    data.secondary_shard = asked.secondary_shard.value_or(0);
+    data.quantized_gradients = asked.quantized_gradients.value_or(0);
+    const int second = data.secondary_shard;
+    const int first = data.quantized_gradients;
+    if (second > 0 && first > 0 && second != first) return std::nullopt;
+    if (data.degree % inside_shards(data) != 0) return std::nullopt;
+    if (data.secondary_shard == data.degree || asked.reshard_after_forward == false) data.secondary_shard = 0;
+  }
   const bool weights = shares && may_reshard(data.sharding);
   const bool gradients = shares && may_reduce_each_microbatch(data.sharding);
-  data.reshard_after_forward = weights && asked.reshard_after_forward.value_or(alone);
+  data.reshard_after_forward = weights && asked.reshard_after_forward.value_or(alone || data.secondary_shard > 0);
   data.reduces_each_microbatch =
       gradients && asked.reduces_each_microbatch.value_or(alone || data.sharding == Sharding::zero2);
   return layout;
@@ -56,11 +99,19 @@ std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked
 
 std::string gathers_in_words(const Layout& layout) {
   if (state_shards(layout) == 1) return "";
-  const std::string weights = gathers_in_actions(layout) ? "gathered in each action"
-                              : shards_weights(layout)   ? "gathered before a stage's first F"
-                                                         : "gathered behind the step";
+  std::string weights = gathers_in_actions(layout) ? "gathered in each action"
+                        : shards_weights(layout)   ? "gathered before a stage's first F"
+                                                   : "gathered behind the step";
+  const DataLayout& data = layout.data;
+  if (data.quantized_weights) weights += " as int8";
+  if (data.secondary_shard > 0) {
+    weights += ", but for F from a second copy in groups of " + std::to_string(data.secondary_shard);
+  }
   std::string text =
       "weights " + weights + ", gradients reduced " + (reduces_in_actions(layout) ? "each microbatch" : "once a step");
+  if (data.quantized_gradients > 0) {
+    text += " as int4, in groups of " + std::to_string(data.quantized_gradients) + " first";
+  }
   const bool copies = layout.data.sharding == Sharding::hsdp && layout.data.replicate > 1;
   return text + (copies ? ", then over the copies" : "");
 }

@@ -17,8 +17,13 @@ namespace plumb {
 [[nodiscard]] constexpr bool may_reshard(Sharding sharding) { return sharding >= Sharding::zero3; }
 [[nodiscard]] constexpr bool may_reduce_each_microbatch(Sharding sharding) { return sharding >= Sharding::zero2; }
 
+// Whether the rule has the parts of ZeRO++. In HSDP's copies gathers stay near already, and sums go over the copies.
+[[nodiscard]] constexpr bool may_quantize(Sharding sharding) {
+  return sharding == Sharding::zero3 || sharding == Sharding::fsdp;
+}
+
 // Throws InputError unless a flag is set only where the rule has it, `shard` and `replicate` are those of hsdp alone
-// and multiply to the data degree.
+// and multiply to the data degree, and the groups of ZeRO++ are of one size, which divides the data degree.
 void require_consistent_sharding(const Layout& layout);
 
 // How planning refuses a rule: "layout: sharding zero1 cannot be planned yet with WITH"; and with data degrees by
@@ -26,12 +31,18 @@ void require_consistent_sharding(const Layout& layout);
 [[nodiscard]] InputError cannot_be_planned(Sharding sharding, const std::string& with, const std::string& hint);
 [[nodiscard]] InputError cannot_be_planned_by_stage(Sharding sharding);
 
+// In the place of a size of ZeRO++'s groups: the data-parallel ranks of one machine.
+inline constexpr int of_one_machine = -1;
+
 // What is said of it; none: nothing.
 struct ShardingAsked {
   std::optional<int> shard = {};  // of hsdp
   std::optional<int> replicate = {};
   std::optional<bool> reshard_after_forward = {};
   std::optional<bool> reduces_each_microbatch = {};
+  std::optional<bool> quantized_weights = {};  // of ZeRO++, as the next two; 0: not
+  std::optional<int> secondary_shard = {};
+  std::optional<int> quantized_gradients = {};
   bool operator==(const ShardingAsked&) const = default;
 };
 
@@ -40,7 +51,9 @@ struct ShardingAsked {
 // are those of zero3, fsdp and hsdp without a pipeline, and each action gathers the weights for itself: FSDP2's
 // defaults. Under a pipeline they are gathered once a step and reduced with the last backward, as torchtitan
 // (`fsdp_reshard_after_forward: default`) and torch.distributed.pipelining have it: each microbatch would gather again.
-// Where one rank has all, nothing is gathered. None: HSDP's degrees do not multiply to the data degree.
+// Where one rank has all, nothing is gathered; a second copy of weights is for those that each action gathers, also
+// under a pipeline, and none is kept where it would be among all ranks anyway. None: HSDP's degrees do not multiply to
+// the data degree, or the groups of ZeRO++ do not divide it.
 [[nodiscard]] std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked);
 
 // "weights gathered in each action, gradients reduced each microbatch": when; empty where nothing is shared out.

@@ -38,6 +38,11 @@ void add_tensor(Mesh& mesh, const TensorLayout& tensor) {
 }
 
 void add_data(Mesh& mesh, const DataLayout& data) {
+  if (const int inside = inside_shards(data); inside > 1) {
+    mesh.axes.push_back({"inside", inside});
+    mesh.axes.push_back({"across", data.degree / inside});
+    return;
+  }
   if (data.sharding != Sharding::hsdp) {
     mesh.axes.push_back({"data", data.degree});
     return;

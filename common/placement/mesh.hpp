@@ -40,7 +40,8 @@ struct Mesh {
 };
 
 // The axes of a layout, in its order: "tensor" of the 1d layout, "tensor.column" (innermost), "tensor.row" and
-// "tensor.depth" of the 2d to 3d ones, "context", "expert", "data" or HSDP's "shard" and "replicate", "pipeline".
+// "tensor.depth" of the 2d to 3d ones, "context", "expert", "data" or HSDP's "shard" and "replicate" or
+// ZeRO++'s "inside" and "across", "pipeline".
 // Throws InputError (where = "layout.tensor.degree" or "layout.data") where a grid or HSDP's copies do not make up
 // their degree: 2d q·q, 2.5d depth·q·q, 3d q·q·q. Not for data degrees by stage.
 [[nodiscard]] Mesh mesh_of(const Layout& layout);

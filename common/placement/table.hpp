@@ -80,7 +80,8 @@ struct LayoutTable {
 // On a cube (arXiv 2105.14450, section 3.2): hidden by column and sequences by row and depth, where heads and widths
 // are, these by depth and sequences by row and column; a matrix [out, in] by both and the row.
 [[nodiscard]] LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites);
-// Of a layout; the axes "data", "shard", "replicate" and "expert" divide the sequences of all values.
+// Of a layout; the axes "data", "shard", "replicate", "inside", "across" and "expert" divide the sequences of all
+// values.
 [[nodiscard]] LayoutTable layout_table(const Mesh& mesh, const TensorLayout& tensor, const std::vector<Site>& sites);
 
 // Heads, widths and the vocabulary: what tensor parallelism divides inside a mixer, an MLP, the embedding and the head.

@@ -14,7 +14,7 @@ constexpr std::array<Dim, 4> inner_dims = {Dim::heads, Dim::kv_heads, Dim::width
 using By = std::vector<Axis>;
 
 By data_axes(const Mesh& mesh) {
-  By axes = axes_of(mesh, {"data", "shard", "replicate", "expert"});
+  By axes = axes_of(mesh, {"data", "shard", "replicate", "inside", "across", "expert"});
   std::ranges::reverse(axes);  // major first
   return axes;
 }

@@ -1,12 +1,33 @@
 #include "common/placement/weight_rule.hpp"
 
-namespace plumb {
+#include <algorithm>
+#include <iterator>
 
-WeightRule weight_rule(const Mesh& mesh, Sharding sharding) {
-  const std::vector<Axis> over = axes_of(mesh, {"data", "shard"});
+namespace plumb {
+namespace {
+
+WeightRule shared_out(const Mesh& mesh, const Placement& split, const DataLayout& data) {
+  WeightRule rule{.stored = split,
+                  .gradient = split,
+                  .state = split,
+                  .gather = When::use,
+                  .reduce = When::use,
+                  .gathers_again = true};
+  const std::vector<Axis> inside = axes_of(mesh, {"inside"});
+  const std::vector<Axis> across = axes_of(mesh, {"across"});
+  const Placement neighbours = with_split({}, Dim::elements, inside);
+  if (data.secondary_shard > 0) rule.second = neighbours;
+  const bool in_two = data.quantized_gradients > 0 && !inside.empty() && !across.empty();
+  if (in_two) rule.exchanged = with_partial(neighbours, set_of(across));
+  return rule;
+}
+
+}  // namespace
+
+WeightRule weight_rule(const Mesh& mesh, const DataLayout& data) {
   const Placement whole;
-  const Placement split = with_split(whole, Dim::elements, over);
-  switch (sharding) {
+  const Placement split = with_split(whole, Dim::elements, axes_of(mesh, {"data", "shard", "inside", "across"}));
+  switch (data.sharding) {
     case Sharding::none:
       break;
     case Sharding::zero1:
@@ -16,22 +37,25 @@ WeightRule weight_rule(const Mesh& mesh, Sharding sharding) {
     case Sharding::zero3:
     case Sharding::fsdp:
     case Sharding::hsdp:
-      return {.stored = split,
-              .gradient = split,
-              .state = split,
-              .gather = When::use,
-              .reduce = When::use,
-              .gathers_again = true};
+      return shared_out(mesh, split, data);
   }
   return {.stored = whole, .gradient = whole, .state = whole};
 }
 
 WeightMoves weight_moves(const Mesh& mesh, const WeightRule& rule, std::int64_t elements) {
   const NamedShape flat{"weight", {{Dim::elements, elements}}};
-  const Axes copies = set_of(axes_of(mesh, {"data", "shard", "replicate"}));
-  return {.gather = moves(mesh, flat, rule.stored, {}),
-          .reduce = moves(mesh, flat, with_partial({}, copies), rule.gradient),
-          .publish = moves(mesh, flat, rule.state, rule.stored)};
+  const Placement summands =
+      with_partial({}, set_of(axes_of(mesh, {"data", "shard", "replicate", "inside", "across"})));
+  WeightMoves all{.gather = moves(mesh, flat, rule.stored, {}),
+                  .again = moves(mesh, flat, rule.second.value_or(rule.stored), {}),
+                  .reduce = moves(mesh, flat, summands, rule.exchanged.value_or(rule.gradient)),
+                  .publish = moves(mesh, flat, rule.state, rule.stored)};
+  if (!rule.gathers_again) all.again.clear();
+  if (rule.exchanged) {
+    std::vector<Move> last = moves(mesh, flat, *rule.exchanged, rule.gradient);
+    std::ranges::move(last, std::back_inserter(all.reduce));
+  }
+  return all;
 }
 
 }  // namespace plumb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/placement/moves.hpp"
@@ -21,19 +22,24 @@ struct WeightRule {
   Placement state;     // of the optimizer, which updates this part of the weight
   When gather = When::step;
   When reduce = When::last_microbatch;
-  bool gathers_again = false;  // I finds the weight as it is stored
+  bool gathers_again = false;               // I finds the weight as it is stored, or as a part of its second copy
+  std::optional<Placement> second = {};     // of that copy, which F leaves
+  std::optional<Placement> exchanged = {};  // of a gradient that is reduced in two steps, between them
   bool operator==(const WeightRule&) const = default;
 };
 
-// Over the axes "data", or "shard" and "replicate": none: all are copies (DDP, arXiv 2006.15704). zero1: the states are
-// split; zero2: the gradients too; zero3 and fsdp: the weights too (ZeRO, arXiv 1910.02054, section 5; FSDP, arXiv
-// 2304.11277). hsdp: as fsdp over "shard", copies over "replicate".
-[[nodiscard]] WeightRule weight_rule(const Mesh& mesh, Sharding sharding);
+// Over the axes "data", "shard" and "replicate", or "inside" and "across" (by these in the order of a mesh: parts are
+// numbered inside first, which is the slice reordering of ZeRO++'s section 3.3): none: all are copies (DDP, arXiv
+// 2006.15704). zero1: the states are split; zero2: the gradients too; zero3 and fsdp: the weights too (ZeRO, arXiv
+// 1910.02054, section 5; FSDP, arXiv 2304.11277). hsdp: as fsdp over "shard", copies over "replicate". ZeRO++ (arXiv
+// 2306.10209): a second copy is split over "inside"; what is quantised says common/cost/shard_moves.hpp.
+[[nodiscard]] WeightRule weight_rule(const Mesh& mesh, const DataLayout& data);
 
-// Moves of one weight of so many elements. `gather`: before each use (zero3), each of them twice a microbatch where
-// gathers_again; `reduce`: of the sums of its gradient; `publish`: of the updated weight, once a step.
+// Moves of one weight of so many elements. `gather`: before each use (zero3); `again`: before I, where gathers_again;
+// `reduce`: of the sums of its gradient; `publish`: of the updated weight, once a step.
 struct WeightMoves {
   std::vector<Move> gather;
+  std::vector<Move> again;
   std::vector<Move> reduce;
   std::vector<Move> publish;
 };

@@ -1,8 +1,10 @@
 #include "common/plan/data_parallel.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/block_quantisation.hpp"
 #include "common/cost/moves_in_sequence.hpp"
 #include "common/layout/sharding.hpp"
 #include "common/placement/weight_rule.hpp"
@@ -11,15 +13,16 @@
 namespace plumb {
 namespace {
 
-// The same ranks with HSDP's data axis as two: copies on the data axis, and directly inside of it the ranks of a copy
-// on the expert axis, over which sequences are divided as well and which has one rank in all layouts that are planned.
-Layout with_two_data_axes(Layout layout) {
+// The same ranks with the data axis as two: of HSDP the copies on the data axis, and directly inside of it the ranks of
+// a copy, or any neighbours, on the expert axis, over which sequences are divided as well and which has one rank in all
+// layouts that are planned.
+Layout with_two_data_axes(Layout layout, int inside) {
   std::vector<MeshAxis> order(layout.order.begin(), layout.order.end());
   std::erase(order, MeshAxis::expert);
   order.insert(std::ranges::find(order, MeshAxis::data), MeshAxis::expert);
   std::ranges::copy(order, layout.order.begin());
-  layout.expert = layout.data.shard;
-  layout.data = {.degree = layout.data.replicate};
+  layout.expert = inside;
+  layout.data = {.degree = layout.data.degree / inside};
   return layout;
 }
 
@@ -28,7 +31,7 @@ bool has_copies(const Layout& layout) { return layout.data.sharding == Sharding:
 template <class Times>
 void add_exposed(Times& times, const DataMoves& moves) {
   times.forward += moves.gathering;
-  times.input_gradient += moves.gathering;
+  times.input_gradient += gathering_again(moves);
   times.weight_gradient += moves.reducing;
 }
 
@@ -36,37 +39,87 @@ void add_exposed(Times& times, const DataMoves& moves) {
 
 GroupPlacement shard_placement(const Layout& layout, const Cluster& cluster, int stage) {
   if (!has_copies(layout)) return placement(layout, MeshAxis::data, cluster, Together::all_stages, stage);
-  return placement(with_two_data_axes(layout), MeshAxis::expert, cluster, Together::all_stages);
+  return placement(with_two_data_axes(layout, layout.data.shard), MeshAxis::expert, cluster, Together::all_stages);
+}
+
+ShardGroups shard_groups(const Layout& layout, const Cluster& cluster, int stage) {
+  ShardGroups groups{.all = shard_placement(layout, cluster, stage)};
+  const int inside = inside_shards(layout.data);
+  if (inside == 1 || inside == layout.data.degree) return groups;
+  const Layout both = with_two_data_axes(layout, inside);
+  groups.inside = placement(both, MeshAxis::expert, cluster, Together::all_stages);
+  groups.across = placement(both, MeshAxis::data, cluster, Together::all_stages);
+  return groups;
 }
 
 GroupPlacement copies_placement(const Layout& layout, const Cluster& cluster) {
   if (!has_copies(layout)) return {};
-  return placement(with_two_data_axes(layout), MeshAxis::data, cluster, Together::all_stages);
+  return placement(with_two_data_axes(layout, layout.data.shard), MeshAxis::data, cluster, Together::all_stages);
 }
 
 Collective reduction_kind(const Layout& layout) {
   const Mesh mesh = mesh_of(layout);
-  const std::vector<Move> moves =
-      weight_moves(mesh, weight_rule(mesh, layout.data.sharding), layout.data.degree).reduce;
+  const std::vector<Move> moves = weight_moves(mesh, weight_rule(mesh, layout.data), layout.data.degree).reduce;
   return moves.empty() ? Collective::all_reduce : moves.front().collective.value();
 }
 
-ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const GroupPlacement& shards) {
+ShardMoves shard_moves(const Scenario& scenario, const ShardGroups& groups) {
+  const MovedTypes types{scenario.training.precision, scenario.software.gradients, reduction_kind(scenario.layout)};
+  return {scenario.cluster.machine, scenario.layout.data, types, groups};
+}
+
+ShardMoves shard_moves(const Plan& plan, const ShardGroups& groups) {
+  const MovedTypes types{plan.training.precision, plan.software.gradients, reduction_kind(plan.layout)};
+  return {plan.cluster.machine, plan.layout.data, types, groups};
+}
+
+namespace {
+
+// Blocks that come, and of gradients those that go, and the sums of the first all-to-all.
+QuantisedMoves quantised_moves(const DataMoves& moves, const Scenario& scenario) {
+  const DataLayout& data = scenario.layout.data;
+  const auto blocks = [](Bytes whole, ElementType type, int bits) {
+    return Bytes{std::llround(quantised(static_cast<double>(whole.value), type, bits))};
+  };
+  QuantisedMoves all;
+  if (data.quantized_weights) {
+    all.forward = blocks(moves.gathered, scenario.training.precision, quantised_weight_bits);
+    if (data.secondary_shard == 0) all.input_gradient = all.forward;
+  }
+  if (data.quantized_gradients > 0) {
+    const ElementType type = scenario.software.gradients;
+    const std::int64_t sums = moves.reduced.value / element_bytes(type) / data.quantized_gradients;
+    all.weight_gradient = std::int64_t{2} * blocks(moves.reduced, type, quantised_gradient_bits) +
+                          Bytes{sums * element_bytes(ElementType::fp32)};
+  }
+  return all;
+}
+
+}  // namespace
+
+ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const ShardMoves& collectives) {
   DataMoves& moves = block.data_moves;
   if (moves.gathered == Bytes{} && moves.reduced == Bytes{}) return block;
-  const auto time = [&](Collective kind, Bytes bytes) {
-    if (bytes == Bytes{}) return Seconds{};
-    return collective_time(scenario.cluster.machine, kind, static_cast<double>(bytes.value), shards);
-  };
-  moves.gathering = time(Collective::all_gather, moves.gathered);
-  moves.reducing = time(Collective::reduce_scatter, moves.reduced);
+  if (moves.gathered > Bytes{}) {
+    moves.gathering = time_of(collectives.gathering(moves.gathered));
+    if (scenario.layout.data.secondary_shard > 0) {
+      moves.gathering_again = time_of(collectives.gathering_again(moves.gathered));
+    }
+  }
+  if (moves.reduced > Bytes{}) moves.reducing = time_of(collectives.reduction(moves.reduced));
+  moves.quantised = quantised_moves(moves, scenario);
   moves.beside = scenario.software.data_overlap;
   if (!moves.beside) {
     add_exposed(block, moves);
     for (ActionTimes& slice : block.slices) add_exposed(slice, moves);
-    moves.waits = {moves.gathering, moves.gathering, moves.reducing, moves.gathering + moves.reducing};
+    const Seconds again = gathering_again(moves);
+    moves.waits = {.forward = moves.gathering,
+                   .recompute = again,
+                   .input_gradient = again,
+                   .weight_gradient = moves.reducing,
+                   .backward = again + moves.reducing};
   }
-  const MovedBytes own{.forward = moves.gathered, .input_gradient = moves.gathered, .weight_gradient = moves.reduced};
+  const MovedBytes own = moved_for(moves);
   for (SliceBytes& slice : block.slice_bytes) add_moved(slice, own);
   SliceBytes bytes = bytes_of(block, no_microbatch);
   add_moved(bytes, own);
@@ -90,16 +143,18 @@ std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bo
 StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> made, Bytes replicated, int stage,
                             const StageGroups& groups) {
   StageReduction reduction;
-  const GroupPlacement& group = groups.data;
+  const GroupPlacement& group = groups.data.all;
   const Machine& machine = plan.cluster.machine;
   if (group.ranks <= 1) return reduction;
+  const ShardMoves collectives(machine, plan.layout.data,
+                               {plan.training.precision, plan.software.gradients, groups.reduction}, groups.data);
   Bytes all;
   for (const BlockGradients& block : made) all += block.bytes;
   if (reduces_beside_backward(plan, stage)) {
-    reduction.shards =
-        bucketed_reduction(machine, groups.reduction, group, made, bucket_bytes(plan.software, group.ranks));
+    reduction.shards = bucketed_reduction([&](Bytes bytes) { return collectives.reduction(bytes); }, made,
+                                          bucket_bytes(plan.software, group.ranks));
   } else if (all > Bytes{} || !reduces_in_actions(plan.layout)) {
-    reduction.shards = {fastest_collective(machine, groups.reduction, static_cast<double>(all.value), group)};
+    reduction.shards = {collectives.reduction(all)};
   }
   if (replicated > Bytes{}) {
     reduction.copies = {
@@ -109,7 +164,7 @@ StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> ma
 }
 
 CollectivePlan gathering_of(const Plan& plan, Bytes gathered, const GroupPlacement& group) {
-  return fastest_collective(plan.cluster.machine, Collective::all_gather, static_cast<double>(gathered.value), group);
+  return shard_moves(plan, {.all = group}).gathering(gathered);
 }
 
 GroupPlacement reduction_placement(const Plan& plan, int rank) {

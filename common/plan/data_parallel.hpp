@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "common/cost/shard_moves.hpp"
 #include "common/plan/plan_costs.hpp"
 
 namespace plumb {
@@ -12,13 +13,20 @@ namespace plumb {
 // HSDP). Those of all stages count as if they ran at once.
 [[nodiscard]] GroupPlacement shard_placement(const Layout& layout, const Cluster& cluster, int stage = 0);
 [[nodiscard]] GroupPlacement copies_placement(const Layout& layout, const Cluster& cluster);
+// The first, with the groups of ZeRO++ where there are any.
+[[nodiscard]] ShardGroups shard_groups(const Layout& layout, const Cluster& cluster, int stage = 0);
+
+// What moves weights and gradients of this layout, in its training's and software's types, among these groups. The
+// cluster must outlive it.
+[[nodiscard]] ShardMoves shard_moves(const Scenario& scenario, const ShardGroups& groups);
+[[nodiscard]] ShardMoves shard_moves(const Plan& plan, const ShardGroups& groups);
 
 // Of gradients, as the layout's weight rule has it.
 [[nodiscard]] Collective reduction_kind(const Layout& layout);
 
 // A block with the times and the memory of what its actions gather and reduce: beside computing where the software
-// overlaps (`data_overlap`), else in its own times. `shards`: where the ranks that share a copy stand.
-[[nodiscard]] ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const GroupPlacement& shards);
+// overlaps (`data_overlap`), else in its own times.
+[[nodiscard]] ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const ShardMoves& collectives);
 
 // The action in which the last gradients are made; of slices the first one's.
 [[nodiscard]] Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last);

@@ -125,8 +125,8 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
   }
   settle_tied_head(blocks, scenario, stages(plan.schedule));
   if (gathers_in_actions(scenario.layout) || reduces_in_actions(scenario.layout)) {
-    const GroupPlacement shards = shard_placement(scenario.layout, scenario.cluster);
-    for (ComputeCost& block : blocks) block = with_data_moves(std::move(block), scenario, shards);
+    const ShardMoves moves = shard_moves(scenario, shard_groups(scenario.layout, scenario.cluster));
+    for (ComputeCost& block : blocks) block = with_data_moves(std::move(block), scenario, moves);
   }
   return blocks;
 }
@@ -173,7 +173,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
 
 StageGroups stage_groups(const Plan& plan, int rank) {
   return {.tensor = tensor_placement(as_all(plan.layout, rank), plan.cluster),
-          .data = reduction_placement(plan, rank),
+          .data = shard_groups(plan.layout, plan.cluster, rank),
           .copies = copies_placement(plan.layout, plan.cluster),
           .reduction = reduction_kind(plan.layout),
           .weight_gradient_last = weight_gradient_last(plan.schedule)};
@@ -187,7 +187,8 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
       reduction_of(plan, gradients_of(blocks, weight_last), sum.data_moves.replicated, stage, groups);
   const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(sum, weight_last) : Seconds{};
   sum.gradient_reduction = exposed(reduction.shards, beside) + time_of(reduction.copies);
-  if (sum.gathered_bytes > Bytes{}) sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data));
+  if (sum.gathered_bytes > Bytes{})
+    sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data.all));
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
                                      static_cast<double>(sum.tensor_gradient_bytes.value), groups.tensor);
@@ -303,7 +304,7 @@ Reductions planned_reductions(const Plan& plan) {
   Reductions all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto at = static_cast<std::size_t>(stage);
-    if (apart) groups.data = reduction_placement(plan, plan.schedule.rank_of_stage[at]);
+    if (apart) groups.data = {.all = reduction_placement(plan, plan.schedule.rank_of_stage[at])};
     StageReduction own = reduction_of(plan, made[at], plan.costs.stages[at].data_moves.replicated, stage, groups);
     all.shards.push_back(std::move(own.shards));
     all.copies.push_back(std::move(own.copies));

@@ -7,6 +7,7 @@
 
 #include "common/cost/collective_time.hpp"
 #include "common/cost/gradient_buckets.hpp"
+#include "common/cost/shard_moves.hpp"
 #include "common/plan/plan.hpp"
 
 namespace plumb {
@@ -60,7 +61,7 @@ void require_sharding_possible(const Plan& plan);
 // these may hide behind, by stage.
 struct StageGroups {
   GroupPlacement tensor;
-  GroupPlacement data;         // that share one copy of the states
+  ShardGroups data;            // that share one copy of the states
   GroupPlacement copies = {};  // that have the same part in copies of HSDP
   Collective reduction = Collective::all_reduce;
   std::vector<bool> weight_gradient_last = {};

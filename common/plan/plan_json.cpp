@@ -178,7 +178,7 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
   const std::vector<ComputeCost> expected = counted_stages(plan);
   const auto of_weights = [](const ComputeCost& cost) {
     const DataMoves& moves = cost.data_moves;
-    return std::array{cost.gathered_bytes, moves.gathered, moves.unsharded, moves.replicated};
+    return std::array{cost.gathered_bytes, moves.gathered, moves.unsharded, moves.replicated, moves.second_copy};
   };
   const auto reduces = [](const ComputeCost& cost) { return cost.data_moves.reduced > Bytes{}; };
   for (std::size_t stage = 0; stage < expected.size(); ++stage) {
@@ -194,6 +194,13 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
       stages[stage].fail("gathers other weights than the layout's sharding, " + name_of(plan.layout.data.sharding),
                          edit_hint);
     }
+  }
+  const auto quantises = [](const ComputeCost& cost) { return cost.data_moves.quantised.forward > Bytes{}; };
+  const bool quantised = std::ranges::any_of(plan.costs.stages, quantises);
+  if (quantised != (gathers_in_actions(plan.layout) && plan.layout.data.quantized_weights)) {
+    stages.fail("gather " + std::string(quantised ? "quantised weights" : "weights as they are") +
+                    ", which the layout's sharding, " + name_of(plan.layout.data.sharding) + ", does not",
+                edit_hint);
   }
   const bool in_actions = std::ranges::any_of(plan.costs.stages, reduces);
   if (in_actions != std::ranges::any_of(expected, reduces)) {

@@ -121,7 +121,8 @@ AutoProblem auto_problem(const Plan& plan, int in_flight, const std::vector<Byte
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
     problem.stages.push_back({.forward = cost.forward,
-                              .input_gradient = cost.input_gradient + cost.forward * (recompute ? 1 : 0),
+                              .input_gradient = cost.input_gradient +
+                                                (recompute ? recompute_time(cost.forward, cost.data_moves) : Seconds{}),
                               .weight_gradient = cost.weight_gradient,
                               .kept = recompute ? plan.costs.boundary_bytes : cost.kept_bytes,
                               .kept_for_weight = cost.kept_for_weight_bytes});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/shard_moves.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/stage_programs.hpp"
 #include "common/program/program_time.hpp"
@@ -24,33 +25,38 @@ struct Received {
   Seconds data_time = {};
 };
 
-// All but a rank's own part, of `bytes` that so many ranks share: of an all-gather or a reduce-scatter.
+// All but a rank's own part, of `bytes` that so many ranks share: of a reduce-scatter, and again of an all-gather.
 double of_others(Bytes bytes, int ranks) { return static_cast<double>(bytes.value) * (ranks - 1) / ranks; }
 
 // What an action of a stage gathers and reduces for itself, and how much longer it takes for that.
 void add_data_moves(Received& sum, const Event& event, const Plan& plan) {
   const DataMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].data_moves;
-  const int shards = state_shards(plan.layout);
+  const ElementType weights = plan.training.precision;
+  const double again = received_in_second_gather(plan.layout, weights, moves.gathered);
+  const double reduced = received_in_reduction(plan.layout, plan.software.gradients, moves.reduced);
   switch (event.action.kind) {
     case ActionKind::forward:
-    case ActionKind::recompute:
-      sum.data += of_others(moves.gathered, shards);
+      sum.data += received_in_gather(plan.layout, weights, moves.gathered);
       sum.data_time += moves.waits.forward;
       return;
+    case ActionKind::recompute:
+      sum.data += again;
+      sum.data_time += moves.waits.recompute;
+      return;
     case ActionKind::input_gradient:
-      sum.data += of_others(moves.gathered, shards);
+      sum.data += again;
       sum.data_time += moves.waits.input_gradient;
       return;
     case ActionKind::weight_gradient:
-      sum.data += of_others(moves.reduced, shards);
+      sum.data += reduced;
       sum.data_time += moves.waits.weight_gradient;
       return;
     case ActionKind::backward:
-      sum.data += of_others(moves.gathered, shards) + of_others(moves.reduced, shards);
+      sum.data += again + reduced;
       sum.data_time += moves.waits.backward;
       return;
     case ActionKind::unshard:
-      sum.data += of_others(event.bytes, shards);
+      sum.data += received_in_gather(plan.layout, weights, event.bytes);
       return;
     default:
       return;
@@ -61,9 +67,10 @@ void add_message(Received& sum, const Event& event, const Plan& plan) {
   const auto bytes = static_cast<double>(event.bytes.value);
   if (event.action.kind == ActionKind::reduce_gradient) {
     const auto stage = static_cast<std::size_t>(event.action.stage);
-    if (const int shards = state_shards(plan.layout); shards > 1) {  // a reduce-scatter, and an all-reduce of HSDP
+    if (state_shards(plan.layout) > 1) {  // a reduce-scatter, and an all-reduce of HSDP
       const Bytes replicated = plan.costs.stages[stage].data_moves.replicated;
-      sum.data += of_others(event.bytes, shards) + 2 * of_others(replicated, plan.layout.data.replicate);
+      sum.data += received_in_reduction(plan.layout, plan.software.gradients, event.bytes) +
+                  2 * of_others(replicated, plan.layout.data.replicate);
       return;
     }
     const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);

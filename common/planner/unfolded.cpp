@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/layout/lane.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/own_cores.hpp"
@@ -97,30 +98,32 @@ Seconds computing_of(const ComputeCost& block, ActionKind kind, int slice) {
 // By kind of action, of a stage of these blocks.
 std::map<ActionKind, ActionBlocks> action_blocks(const Plan& plan, std::span<const ComputeCost> blocks, int slice,
                                                  const BlockComputing& computing) {
-  const Machine& machine = plan.cluster.machine;
-  const GroupPlacement shards = reduction_placement(plan, 0);
-  const auto moved = [&](Collective kind, Bytes bytes) {
-    if (bytes == Bytes{}) return CollectivePlan{};
-    return fastest_collective(machine, kind, static_cast<double>(bytes.value), shards);
-  };
+  const ShardMoves collectives = shard_moves(plan, shard_groups(plan.layout, plan.cluster));
+  std::vector<ActionKind> kinds{ActionKind::forward, ActionKind::input_gradient, ActionKind::weight_gradient,
+                                ActionKind::backward};
+  if (plan.layout.data.secondary_shard > 0) kinds.push_back(ActionKind::recompute);
   std::map<ActionKind, ActionBlocks> all;
-  for (const ActionKind kind :
-       {ActionKind::forward, ActionKind::input_gradient, ActionKind::weight_gradient, ActionKind::backward}) {
+  for (const ActionKind kind : kinds) {
+    const bool forward = kind == ActionKind::forward || kind == ActionKind::recompute;
     std::vector<const ComputeCost*> order;
     for (const ComputeCost& block : blocks) order.push_back(&block);
-    if (kind != ActionKind::forward) std::ranges::reverse(order);
+    if (!forward) std::ranges::reverse(order);
     std::vector<Seconds> times;
     for (const ComputeCost* block : order) times.push_back(computing_of(*block, kind, slice));
-    const std::vector<std::vector<ActionPart>> parts = computing.parts(kind, times);
+    const std::vector<std::vector<ActionPart>> parts = computing.parts(forward ? ActionKind::forward : kind, times);
     ActionBlocks& action = all[kind];
     action.beside = plan.software.data_overlap;
     for (std::size_t n = 0; n < order.size(); ++n) {
       const DataMoves& moves = order[n]->data_moves;
-      const bool gathers = kind != ActionKind::weight_gradient;
-      const bool reduces = kind == ActionKind::weight_gradient || kind == ActionKind::backward;
-      action.blocks.push_back({.parts = parts[n],
-                               .gathering = moved(Collective::all_gather, gathers ? moves.gathered : Bytes{}),
-                               .reducing = moved(Collective::reduce_scatter, reduces ? moves.reduced : Bytes{})});
+      const bool gathers = kind != ActionKind::weight_gradient && moves.gathered > Bytes{};
+      const bool reduces =
+          (kind == ActionKind::weight_gradient || kind == ActionKind::backward) && moves.reduced > Bytes{};
+      BlockParts& block = action.blocks.emplace_back(BlockParts{.parts = parts[n]});
+      if (gathers) {
+        block.gathering = kind == ActionKind::forward ? collectives.gathering(moves.gathered)
+                                                      : collectives.gathering_again(moves.gathered);
+      }
+      if (reduces) block.reducing = collectives.reduction(moves.reduced);
     }
   }
   return all;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "common/cluster/machine_ranges.hpp"
@@ -8,13 +9,24 @@
 namespace plumb {
 namespace {
 
-// A name, or the number of DeepSpeed's stage.
-Sharding read_kind(const YamlValue& value) {
-  const bool number = value.is_scalar() && !value.is_text() && !value.is_null();
-  if (number && value.text() != "true" && value.text() != "false") {
-    return static_cast<Sharding>(value.integer(0, static_cast<int>(Sharding::zero3)));
+bool is_number(const YamlValue& value) {
+  return value.is_scalar() && !value.is_text() && !value.is_null() && value.text() != "true" && value.text() != "false";
+}
+
+// A name, or the number of DeepSpeed's stage. ZeRO++ is stage 3 with all that it adds.
+void read_kind(const YamlValue& value, ShardingBlock& block) {
+  if (is_number(value)) {
+    block.kind = static_cast<Sharding>(value.integer(0, static_cast<int>(Sharding::zero3)));
+    return;
   }
-  return static_cast<Sharding>(value.choice(sharding_names()));
+  std::vector<std::string> names = sharding_names();
+  names.emplace_back("zero++");
+  const std::size_t found = value.choice(names);
+  const bool plus = found == sharding_names().size();
+  block.kind = plus ? Sharding::zero3 : static_cast<Sharding>(found);
+  if (!plus) return;
+  block.asked.quantized_weights = true;
+  block.asked.secondary_shard = block.asked.quantized_gradients = of_one_machine;
 }
 
 // The degrees of hsdp, where they stand.
@@ -35,10 +47,11 @@ ShardingBlock read_rule(const YamlValue& value) {
   if (value.is_map()) {
     value.check_keys({"kind", "shard", "replicate"});
     const auto kind = value.find("kind");
-    block.kind = kind ? read_kind(*kind) : Sharding::hsdp;  // no other has degrees of its own
+    if (kind) read_kind(*kind, block);
+    if (!kind) block.kind = Sharding::hsdp;  // no other has degrees of its own
     read_copies(value, block);
   } else {
-    block.kind = read_kind(value);
+    read_kind(value, block);
   }
   if (block.kind == Sharding::hsdp && !block.asked.shard && !block.asked.replicate) {
     value.fail("hsdp needs shard, the number of ranks that share one copy, or replicate, that of copies",
@@ -56,6 +69,46 @@ std::string names_of(const std::vector<ShardingBlock>& rules) {
   return names;
 }
 
+// A size, or whether there are such groups: those of one machine.
+int read_group(const YamlValue& value) {
+  if (is_number(value)) return static_cast<int>(value.integer(2, most_cluster_ranks));
+  return value.boolean() ? of_one_machine : 0;
+}
+
+// What ZeRO++ adds, each alone or with the others; `reshard_after_forward: 8` is FSDP2's word for a second copy.
+void read_zero_plus_plus(const YamlValue& data, std::vector<ShardingBlock>& rules) {
+  const auto set = [&](const YamlValue& place, const auto& change) {
+    bool some = false;
+    for (ShardingBlock& rule : rules) {
+      if (!may_quantize(rule.kind)) continue;
+      change(rule.asked);
+      some = true;
+    }
+    if (some) return;
+    place.fail("sharding " + names_of(rules) +
+                   " has no part of ZeRO++ (quantized_weights, secondary_shard, "
+                   "quantized_gradients)",
+               "sharding: zero3 or fsdp");
+  };
+  if (const auto flag = data.find("quantized_weights")) {
+    set(*flag, [&](ShardingAsked& asked) { asked.quantized_weights = flag->boolean(); });
+  }
+  if (const auto size = data.find("quantized_gradients")) {
+    set(*size, [&](ShardingAsked& asked) { asked.quantized_gradients = read_group(*size); });
+  }
+  const auto reshard = data.find("reshard_after_forward");
+  const auto copy = data.find("secondary_shard");
+  for (const auto& size : {copy, reshard && is_number(*reshard) ? reshard : std::nullopt}) {
+    if (size) set(*size, [&](ShardingAsked& asked) { asked.secondary_shard = read_group(*size); });
+  }
+  if (!copy || !reshard || read_group(*copy) == 0) return;
+  if (is_number(*reshard) ? read_group(*reshard) == read_group(*copy) : reshard->boolean()) return;
+  copy->fail(
+      "secondary_shard is of weights that are resharded after the forward, by reshard_after_forward: true or the "
+      "same number",
+      "leave one of them out");
+}
+
 void read_flags(const YamlValue& data, std::vector<ShardingBlock>& rules) {
   const auto some = [&](bool (*may)(Sharding)) {
     return std::ranges::any_of(rules, [&](const ShardingBlock& rule) { return may(rule.kind); });
@@ -65,7 +118,8 @@ void read_flags(const YamlValue& data, std::vector<ShardingBlock>& rules) {
       flag->fail("sharding " + names_of(rules) + " keeps whole weights, which nothing reshards",
                  "sharding: fsdp, zero3 or hsdp, or no reshard_after_forward");
     }
-    for (ShardingBlock& rule : rules) rule.asked.reshard_after_forward = flag->boolean();
+    const bool reshards = is_number(*flag) || flag->boolean();
+    for (ShardingBlock& rule : rules) rule.asked.reshard_after_forward = reshards;
   }
   if (const auto reduce = data.find("reduce")) {
     if (!some([](Sharding kind) { return may_reduce_each_microbatch(kind); })) {
@@ -80,15 +134,39 @@ std::string degrees_of(const ShardingAsked& asked) {
   std::string text;
   if (asked.shard) text += "shard " + std::to_string(*asked.shard);
   if (asked.replicate) text += (text.empty() ? "" : " and ") + ("replicate " + std::to_string(*asked.replicate));
+  for (const auto& [key, size] :
+       {std::pair("secondary_shard", asked.secondary_shard), {"quantized_gradients", asked.quantized_gradients}}) {
+    if (size.value_or(0) > 0) text += (text.empty() ? "" : " and ") + (key + (" " + std::to_string(*size)));
+  }
   return text;
 }
 
-std::optional<Layout> settled_by(Layout layout, const ShardingBlock& rule) {
+// Groups of one machine in ranks: as many as it has in whole groups.
+ShardingAsked with_groups(ShardingAsked asked, const Layout& layout, int devices) {
+  if (layout.data.degree == 1) return asked;
+  const int machine = std::gcd(fewest_on_a_machine(layout, MeshAxis::data, devices), layout.data.degree);
+  if (asked.secondary_shard == of_one_machine) asked.secondary_shard = machine > 1 ? machine : 0;
+  if (asked.quantized_gradients == of_one_machine) {
+    const int second = asked.secondary_shard.value_or(0);
+    asked.quantized_gradients = second > 0 ? second : machine;
+  }
+  return asked;
+}
+
+std::optional<Layout> settled_by(Layout layout, const ShardingBlock& rule, int devices) {
   layout.data.sharding = rule.kind;
-  return settled_sharding(layout, rule.asked);
+  return settled_sharding(layout, with_groups(rule.asked, layout, devices));
 }
 
 [[noreturn]] void fail_degrees(const ShardingBlock& rule, int degree) {
+  if (rule.kind != Sharding::hsdp) {
+    rule.place->fail(degrees_of(rule.asked) +
+                         (rule.asked.secondary_shard && rule.asked.quantized_gradients
+                              ? " are not groups of the same neighbours, or do not divide"
+                              : " does not divide") +
+                         " a data degree of " + std::to_string(degree),
+                     "groups of a number that divides it, such as the ranks of one machine");
+  }
   const bool both = rule.asked.shard && rule.asked.replicate;
   rule.place->fail("hsdp of " + degrees_of(rule.asked) + (both ? " is not of" : " does not divide") +
                        " a data degree of " + std::to_string(degree),
@@ -115,6 +193,7 @@ ShardingChoices read_shardings(const YamlValue& data) {
     choices.rules = {read_rule(*given)};
   }
   read_flags(data, choices.rules);
+  read_zero_plus_plus(data, choices.rules);
   return choices;
 }
 
@@ -135,7 +214,7 @@ std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const S
         rule.asked.shard = fewest_on_a_machine(layout, MeshAxis::data, devices);
         if (*rule.asked.shard == 1 || *rule.asked.shard == layout.data.degree) continue;
       }
-      std::optional<Layout> one = settled_by(layout, rule);
+      std::optional<Layout> one = settled_by(layout, rule, devices);
       if (!one) continue;
       if (choices.rules.size() > 1 && state_shards(*one) == 1) one->data = {.degree = one->data.degree};
       if (std::ranges::find(settled, *one) == settled.end()) settled.push_back(*std::move(one));
@@ -145,7 +224,7 @@ std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const S
   const ShardingBlock& rule = choices.rules.front();
   if (layouts.size() == 1) fail_degrees(rule, layouts.front().data.degree);
   rule.place->fail("no layout that is left open has a data degree of " + degrees_of(rule.asked),
-                   "fewer ranks in shard or replicate, or data: auto with other degrees left open");
+                   "fewer ranks in such a group, or data: auto with other degrees left open");
 }
 
 }  // namespace plumb

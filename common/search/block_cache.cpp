@@ -30,12 +30,19 @@ const ComputeCost& BlockRuns::run(int first, int last) {
 BlockCache::DataKey BlockCache::data_key_of(const Scenario& scenario) {
   const Layout& layout = scenario.layout;
   if (state_shards(layout) == 1) return {};
-  GroupPlacement shards;
-  const bool in_actions = gathers_in_actions(layout) || reduces_in_actions(layout);
-  if (in_actions) shards = shard_placement(layout, scenario.cluster);
-  return {layout.data.sharding,       layout.data.replicate, gathers_in_actions(layout),
-          reduces_in_actions(layout), shards.per_machine,    shards.ranks_per_nic,
-          shards.uplink_passes,       shards.border.value,   shards.step_latency.value};
+  std::vector<double> places;
+  if (gathers_in_actions(layout) || reduces_in_actions(layout)) {
+    const ShardGroups groups = shard_groups(layout, scenario.cluster);
+    for (const GroupPlacement& group : {groups.all, groups.inside, groups.across}) {
+      for (const double number : {static_cast<double>(group.per_machine), static_cast<double>(group.ranks_per_nic),
+                                  group.uplink_passes, group.border.value, group.step_latency.value}) {
+        places.push_back(number);
+      }
+    }
+  }
+  const DataLayout& data = layout.data;
+  return {data.sharding,          data.replicate,       gathers_in_actions(layout), reduces_in_actions(layout),
+          data.quantized_weights, data.secondary_shard, data.quantized_gradients,   places};
 }
 
 BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {

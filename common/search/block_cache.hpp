@@ -40,8 +40,9 @@ class BlockCache {
                                                        const PlanChoice& choice);
 
  private:
-  // What actions gather and reduce: whether they do, HSDP's copies, and where the ranks stand that share one.
-  using DataKey = std::tuple<Sharding, int, bool, bool, int, int, double, double, double>;
+  // What actions gather and reduce: whether they do, HSDP's copies, what there is of ZeRO++, and where the ranks of
+  // each group stand.
+  using DataKey = std::tuple<Sharding, int, bool, bool, bool, int, int, std::vector<double>>;
   using Key = std::tuple<DataKey, int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode,
                          int, PipelineExchange, bool, std::vector<Slice>, int, bool, double>;
   [[nodiscard]] static DataKey data_key_of(const Scenario& scenario);

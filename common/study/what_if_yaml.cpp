@@ -194,7 +194,7 @@ class VariantReader {
     if (planned_.layout.data.degree == 1) return false;
     const StageGroups groups = stage_groups(planned_, 0);
     const auto crosses = [](const GroupPlacement& group) { return group.per_machine < group.ranks; };
-    return !over_machines || crosses(groups.data) || crosses(groups.copies);
+    return !over_machines || crosses(groups.data.all) || crosses(groups.copies);
   }
 
   void add_reduction(Disturbance link) {

@@ -18,6 +18,14 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
   const std::string what = sharding == Sharding::zero1   ? "the optimizer's states"
                            : sharding == Sharding::zero2 ? "gradients and the optimizer's states"
                                                          : "weights, gradients and the optimizer's states";
+  const DataLayout& data = plan.layout.data;
+  if (data.quantized_weights || data.secondary_shard > 0 || data.quantized_gradients > 0) {
+    throw InputError(plan.name,
+                     "its layout is " + describe(plan.layout) +
+                         ": the parts of ZeRO++ (quantized_weights, "
+                         "secondary_shard, quantized_gradients) are not executed yet",
+                     "plan with data: {sharding: zero3}");
+  }
   const std::string shares = "its data-parallel ranks share out " + what + " (sharding " + name_of(sharding) + ")";
   if (options.device == "cpu") return;
   throw InputError(plan.name, shares + ": so far on hosts alone", "--device cpu, or plan with data: {sharding: none}");

@@ -87,6 +87,35 @@ TEST_CASE("any blocks take as long as two streams that go one block ahead") {
   }
 }
 
+// Of ZeRO++: F gathers as long as before, R, and I or B, as long as the second copy takes.
+TEST_CASE("blocks with a second copy gather from it in R and in the backward") {
+  std::mt19937 random(6);
+  std::uniform_real_distribution<double> time(0, 4);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<ComputeCost> blocks;
+    std::vector<double> forward;
+    std::vector<double> input;
+    std::vector<double> gather;
+    std::vector<double> again;
+    for (int i = 0; i < 1 + round % 5; ++i) {
+      blocks.push_back(block(time(random), time(random), time(random), 0, time(random), 0));
+      blocks.back().data_moves.gathering_again = Seconds{time(random)};
+      forward.push_back(blocks.back().forward.value);
+      input.insert(input.begin(), blocks.back().input_gradient.value);
+      gather.push_back(blocks.back().data_moves.gathering.value);
+      again.push_back(blocks.back().data_moves.gathering_again->value);
+    }
+    const ComputeCost stage = in_sequence(blocks);
+    const std::vector<double> back(again.rbegin(), again.rend());
+    CHECK(stage.forward.value == Approx(simulated(forward, gather, {})));
+    CHECK(recompute_time(stage.forward, stage.data_moves).value == Approx(simulated(forward, again, {})));
+    CHECK(stage.input_gradient.value == Approx(simulated(input, back, {})));
+    CHECK(microbatch_time(stage, true).value ==
+          Approx(stage.forward.value + recompute_time(stage.forward, stage.data_moves).value +
+                 backward_time(stage).value));
+  }
+}
+
 // Blocks need 10, 20, 40 bytes while they run, nothing is kept; two are there at a time, and gradients of two.
 TEST_CASE("a block needs its neighbours' weights and gradients beside its own") {
   std::vector<ComputeCost> blocks(3);
@@ -102,6 +131,13 @@ TEST_CASE("a block needs its neighbours' weights and gradients beside its own") 
   CHECK(stage.input_gradient_workspace_bytes == Bytes{40 + 200});    // block 2, and 1's
   CHECK(stage.weight_gradient_workspace_bytes == Bytes{20 + 4000});  // block 1, and 2's gradients
   CHECK(backward_workspace(stage) == Bytes{20 + 100 + 4000});        // block 1, 0's weights and 2's gradients
+  for (ComputeCost& each : blocks) {
+    each.data_moves.quantised = {.forward = {7}, .input_gradient = {70}, .weight_gradient = {700}};
+  }
+  const ComputeCost quantised = in_sequence(blocks);
+  CHECK(quantised.forward_workspace_bytes == Bytes{20 + 400 + 7});
+  CHECK(quantised.input_gradient_workspace_bytes == Bytes{40 + 200 + 70});
+  CHECK(quantised.weight_gradient_workspace_bytes == Bytes{20 + 4000 + 700});
   for (ComputeCost& each : blocks) each.data_moves.beside = false;
   CHECK(in_sequence(blocks).forward_workspace_bytes == Bytes{40});
 }

@@ -66,6 +66,86 @@ TEST_CASE("layouts are named by their sharding, hsdp with both degrees") {
   CHECK(describe(layout_of(Sharding::hsdp, 8, 1, 1, 8)) == "dp8");  // a copy on each: plain data parallelism
 }
 
+namespace {
+
+DataLayout zero_plus_plus(int data, int inside) {
+  return {.degree = data,
+          .sharding = Sharding::zero3,
+          .reshard_after_forward = true,
+          .quantized_weights = true,
+          .secondary_shard = inside,
+          .quantized_gradients = inside};
+}
+
+}  // namespace
+
+TEST_CASE("what there is of ZeRO++ is settled where it divides the ranks, and gathers in actions") {
+  const Layout zero3 = layout_of(Sharding::zero3, 16, 2);
+  const DataLayout all = settled(zero3, {.quantized_weights = true, .secondary_shard = 8, .quantized_gradients = 8});
+  CHECK(all == zero_plus_plus(16, 8));
+  CHECK_FALSE(settled_sharding(zero3, {.secondary_shard = 3}));
+  CHECK_FALSE(settled_sharding(zero3, {.quantized_gradients = 32}));
+  CHECK_FALSE(settled_sharding(zero3, {.secondary_shard = 8, .quantized_gradients = 4}));
+  CHECK(settled(zero3, {.secondary_shard = 16}) == zero3.data);
+  CHECK(settled(zero3, {.reshard_after_forward = false, .secondary_shard = 8}) == zero3.data);
+  CHECK(settled(layout_of(Sharding::hsdp, 16), {.shard = 8, .secondary_shard = 2}).secondary_shard == 0);
+  CHECK(settled(layout_of(Sharding::fsdp, 1), {.quantized_weights = true}) == layout_of(Sharding::fsdp, 1).data);
+  Layout layout = zero3;
+  layout.data = all;
+  CHECK(describe(layout) == "pp2·dp16·zero3·qwZ·hpZ8·qgZ8");
+  CHECK(
+      gathers_in_words(layout) ==
+      "weights gathered in each action as int8, but for F from a second copy in groups of 8, gradients reduced once a "
+      "step as int4, in groups of 8 first");
+}
+
+// d = among · k + place: counted, of every rank of a mesh.
+TEST_CASE("neighbours of ZeRO++ and those at one place among them make up the data axis, of each rank one group each") {
+  Layout layout;
+  layout.pipeline = 2;
+  layout.tensor.degree = 2;
+  layout.data = zero_plus_plus(12, 4);
+  for (int rank = 0; rank < ranks(layout); ++rank) {
+    const std::vector<int> all = shard_group(layout, rank);
+    std::vector<int> inside;
+    std::vector<int> across;
+    const auto own = static_cast<int>(std::ranges::find(all, rank) - all.begin());
+    for (int d = 0; d < 12; ++d) {
+      if (d / 4 == own / 4) inside.push_back(all[static_cast<std::size_t>(d)]);
+      if (d % 4 == own % 4) across.push_back(all[static_cast<std::size_t>(d)]);
+    }
+    CHECK(inside_group(layout, rank) == inside);
+    CHECK(across_group(layout, rank) == across);
+  }
+}
+
+TEST_CASE("inconsistent groups of ZeRO++ are refused") {
+  const auto problem = [](const DataLayout& data) {
+    Layout layout;
+    layout.data = data;
+    try {
+      require_consistent(layout);
+    } catch (const InputError& error) {
+      return error.problem();
+    }
+    return std::string();
+  };
+  const DataLayout good = zero_plus_plus(16, 4);
+  CHECK(problem(good).empty());
+  const auto changed = [&](const auto& change) {
+    DataLayout data = good;
+    change(data);
+    return problem(data);
+  };
+  CHECK_THAT(changed([](DataLayout& data) { data.sharding = Sharding::hsdp; }), ContainsSubstring("of zero3 and fsdp"));
+  CHECK_THAT(changed([](DataLayout& data) { data.degree = 1; }), ContainsSubstring("of several ranks"));
+  CHECK_THAT(changed([](DataLayout& data) { data.secondary_shard = 1; }), ContainsSubstring("at least 2"));
+  CHECK_THAT(changed([](DataLayout& data) { data.quantized_gradients = 5; }), ContainsSubstring("does not divide"));
+  CHECK_THAT(changed([](DataLayout& data) { data.secondary_shard = 16; }), ContainsSubstring("all ranks"));
+  CHECK_THAT(changed([](DataLayout& data) { data.secondary_shard = 8; }), ContainsSubstring("one number"));
+  CHECK_THAT(changed([](DataLayout& data) { data.reshard_after_forward = false; }), ContainsSubstring("resharded"));
+}
+
 TEST_CASE("when weights and gradients move is said in words") {
   const auto words = [](Sharding sharding, int pipeline, int shard = 1, int replicate = 1) {
     const ShardingAsked asked{.shard = shard, .replicate = replicate};

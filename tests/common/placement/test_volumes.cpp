@@ -233,11 +233,9 @@ TEST_CASE("data parallel: DDP, ZeRO-1 2Ψ, ZeRO-3 3Ψ, HSDP 3(S−1)/S·Ψ insid
     const std::int64_t replicate = between(random, 2, 8);
     const std::int64_t psi = shard * replicate * between(random, 1, 5000);
     const auto volume = [&](Sharding sharding, const Mesh& mesh) {
-      const WeightRule rule = weight_rule(mesh, sharding);
-      const WeightMoves made = weight_moves(mesh, rule, psi);
-      const double gathers = rule.gathers_again ? 2 : 1;
-      return gathers * received_elements(mesh, made.gather) + received_elements(mesh, made.reduce) +
-             received_elements(mesh, made.publish);
+      const WeightMoves made = weight_moves(mesh, weight_rule(mesh, {.sharding = sharding}), psi);
+      return received_elements(mesh, made.gather) + received_elements(mesh, made.again) +
+             received_elements(mesh, made.reduce) + received_elements(mesh, made.publish);
     };
     const Mesh data{{{"data", static_cast<int>(shard)}}};
     const double each = real(psi) * real(shard - 1) / real(shard);
@@ -248,5 +246,34 @@ TEST_CASE("data parallel: DDP, ZeRO-1 2Ψ, ZeRO-3 3Ψ, HSDP 3(S−1)/S·Ψ insid
     check(volume(Sharding::fsdp, data), 3 * each);
     const Mesh both{{{"shard", static_cast<int>(shard)}, {"replicate", static_cast<int>(replicate)}}};
     check(volume(Sharding::hsdp, both), 3 * each + 2 * real(psi) / real(shard) * real(replicate - 1) / real(replicate));
+  }
+}
+
+// Section 4.1 of arXiv 2306.10209: of 3Ψ between machines the second gather goes, and the reduction is of what the
+// first all-to-all left, 1/k of the elements for each of a machine's k ranks; all of them together receive Ψ of weights
+// in F.
+TEST_CASE("ZeRO++: a second copy gathers inside, and gradients are reduced inside and then across", "[placement]") {
+  Random random(12);
+  for (unsigned round = 0; round < rounds; ++round) {
+    const std::int64_t k = between(random, 2, 8);
+    const std::int64_t machines = between(random, 2, 8);
+    const std::int64_t psi = k * machines * between(random, 1, 5000);
+    const Mesh mesh{{{"inside", static_cast<int>(k)}, {"across", static_cast<int>(machines)}}};
+    const DataLayout data{.degree = static_cast<int>(k * machines),
+                          .sharding = Sharding::zero3,
+                          .reshard_after_forward = true,
+                          .quantized_weights = true,
+                          .secondary_shard = static_cast<int>(k),
+                          .quantized_gradients = static_cast<int>(k)};
+    const WeightMoves made = weight_moves(mesh, weight_rule(mesh, data), psi);
+    const auto goes_across = [](const Move& move) { return contains(move.over, Axis{1}); };
+    check(received_elements(mesh, made.gather), real(psi) * real(k * machines - 1) / real(k * machines));
+    check(received_elements(mesh, made.again), real(psi) * real(k - 1) / real(k));
+    CHECK(std::ranges::none_of(made.again, goes_across));
+    REQUIRE(made.reduce.size() == 2);
+    CHECK_FALSE(goes_across(made.reduce[0]));
+    CHECK(goes_across(made.reduce[1]));
+    check(received_elements(mesh, made.reduce[0]), real(psi) * real(k - 1) / real(k));
+    check(received_elements(mesh, made.reduce[1]), real(psi) / real(k) * real(machines - 1) / real(machines));
   }
 }

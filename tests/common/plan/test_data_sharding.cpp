@@ -10,45 +10,17 @@
 #include "common/planner/unfolded.hpp"
 #include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
-#include "tests/common/plan/layouts.hpp"
 #include "tests/common/plan/plan_files.hpp"
+#include "tests/common/plan/sharded_plans.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
 
 namespace {
 
-constexpr int microbatches = 16;
-constexpr double weight = 2;    // bytes of one in bf16
-constexpr double gradient = 4;  // in fp32
-
-LayoutCase sharded(const std::string& sharding, int data, int pipeline = 1, const std::string& schedule = "1f1b") {
-  return {.nodes = 4,
-          .pipeline = pipeline,
-          .data = data,
-          .schedule = schedule,
-          .batch = microbatches,
-          .sharding = sharding};
-}
-
 const std::string hybrid = "{kind: hsdp, replicate: 2}";
 const std::string kept = ", reshard_after_forward: false, reduce: last_microbatch";  // as under a pipeline
 const std::string at_use = ", reshard_after_forward: true, reduce: each_microbatch";
-
-double parameters_of_rank(const Plan& plan, int rank) {
-  double sum = 0;
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
-    if (plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
-    sum += static_cast<double>(plan.costs.stages[static_cast<std::size_t>(stage)].parameters);
-  }
-  return sum;
-}
-
-// Every weight has a multiple of 16 elements, and no gradient completes late: nothing is tied or divided.
-double received(const Plan& plan, int rank) {
-  const Timeline timeline = predict_by_path(plan);
-  return static_cast<double>(timeline.ranks[static_cast<std::size_t>(rank)].by_axis.value().data.value);
-}
 
 }  // namespace
 
@@ -215,12 +187,12 @@ TEST_CASE("HSDP's groups stand where its ranks do") {
   c.sharding = "fsdp" + kept;
   const Plan fsdp = plan_of(c);
   const StageGroups groups = stage_groups(hsdp, 0);
-  CHECK(groups.data.ranks == 8);
-  CHECK(groups.data.per_machine == 8);
+  CHECK(groups.data.all.ranks == 8);
+  CHECK(groups.data.all.per_machine == 8);
   CHECK(groups.copies.ranks == 4);
   CHECK(groups.copies.per_machine == 1);
-  CHECK(stage_groups(fsdp, 0).data.per_machine == 8);
-  CHECK(stage_groups(fsdp, 0).data.ranks == 32);
+  CHECK(stage_groups(fsdp, 0).data.all.per_machine == 8);
+  CHECK(stage_groups(fsdp, 0).data.all.ranks == 32);
   const Machine& machine = hsdp.cluster.machine;
   const auto bytes = static_cast<double>(hsdp.costs.stages.front().gathered_bytes.value);
   CHECK(hsdp.costs.stages.front().weight_gathering ==

@@ -195,7 +195,7 @@ TEST_CASE("what a rule of sharding does not have is refused at its key") {
           {"scenario.yaml:11:68: ", "zero2 keeps whole weights", "fsdp, zero3 or hsdp"}},
          {of + "zero1, reduce: each_microbatch}}\n", {"zero1 keeps whole gradients", "zero2, zero3, fsdp or hsdp"}},
          {of + "fsdp, reduce: each}}\n", {"unknown 'each'", "one of: last_microbatch, each_microbatch"}},
-         {of + "fsdp, reshard_after_forward: 2}}\n", {"scenario.yaml:11:67: "}},
+         {of + "fsdp, reshard_after_forward: 1}}\n", {"scenario.yaml:11:67: ", "a whole number from 2"}},
          {eight + "layout: {pipeline: [2, 4], data: {degree: auto, sharding: {kind: hsdp, shard: 3}}}\n",
           {"scenario.yaml:12:59: ", "no layout that is left open has a data degree of shard 3"}},
          {"layout: {pipeline: 2, data: {by_stage: [2, 1], sharding: fsdp}}\n",
@@ -204,6 +204,24 @@ TEST_CASE("what a rule of sharding does not have is refused at its key") {
          {of + "[]}}\n", {"the list is empty"}},
          {of + "[none, zero1], reduce: each_microbatch}}\n", {"none, zero1 keeps whole gradients"}},
          {"layout: {data: {sharding: {kind: hsdp, shard: 1048576, replicate: 2}}}\n", {"2097152 ranks"}}});
+}
+
+TEST_CASE("parts of ZeRO++ that a rule or a data degree does not have are refused, those of DeepSpeed's names named") {
+  const std::string of = "layout: {data: {degree: 4, sharding: ";
+  const std::string twice = "fsdp, secondary_shard: 2, ";
+  check({{of + "zero2, quantized_weights: true}}\n",
+          {"scenario.yaml:11:64: ", "zero2 has no part of ZeRO++", "hint: sharding: zero3 or fsdp"}},
+         {of + "{kind: hsdp, shard: 2}, secondary_shard: 2}}\n", {"hsdp has no part of ZeRO++"}},
+         {of + "zero2, reshard_after_forward: 2}}\n", {"scenario.yaml:11:68: ", "zero2 keeps whole weights"}},
+         {of + "zero3, secondary_shard: 3}}\n", {"secondary_shard 3 does not divide a data degree of 4"}},
+         {of + "zero3, quantized_gradients: 3}}\n", {"quantized_gradients 3 does not divide a data degree of 4"}},
+         {of + twice + "quantized_gradients: 4}}\n", {"secondary_shard 2 and quantized_gradients 4 are not groups"}},
+         {of + twice + "reshard_after_forward: false}}\n", {"scenario.yaml:11:61: ", "leave one of them out"}},
+         {of + twice + "reshard_after_forward: 4}}\n", {"secondary_shard is of weights that are resharded"}},
+         {of + "zero3, zero_quantized_weights: true}}\n", {"the key is 'quantized_weights' here"}},
+         {of + "zero3, zero_hpz_partition_size: 2}}\n", {"the key is 'secondary_shard' here"}},
+         {of + "zero3, zero_quantized_gradients: true}}\n", {"the key is 'quantized_gradients' here"}},
+         {of + "zero3, secondary_shards: 2}}\n", {"did you mean 'secondary_shard'?"}}});
 }
 
 TEST_CASE("open degrees whose product cannot be the number of ranks") {

@@ -109,6 +109,40 @@ TEST_CASE("shardings are read by their names, those of others and stages' number
   CHECK_FALSE(read("zero2, reduce: last_microbatch").data.reduces_each_microbatch);
 }
 
+TEST_CASE("ZeRO++ is stage 3 with what it adds, each of which stands alone as well, in groups of a machine") {
+  const auto read = [](const std::string& data, const std::string& pipeline = "1") {
+    return describe(read_text(scenario_text("cluster: {machine: dgx-h100, nodes: 2}\nlayout: {pipeline: " + pipeline +
+                                            ", data: {degree: auto, sharding: " + data + "}}\n"))
+                        .layout);
+  };
+  const std::string all = "dp16·zero3·qwZ·hpZ8·qgZ8";
+  for (const char* word : {"zero++", "ZeRO++", "zeropp", "zero_plus_plus", "{kind: zero++}"}) CHECK(read(word) == all);
+  CHECK(read("zero3, quantized_weights: true, secondary_shard: 8, quantized_gradients: true") == all);
+  CHECK(read("zero3, quantized_weights: true, secondary_shard: true, quantized_gradients: 8") == all);
+  CHECK(read("zero++, quantized_gradients: false") == "dp16·zero3·qwZ·hpZ8");
+  CHECK(read("zero++, secondary_shard: 4") == "dp16·zero3·qwZ·hpZ4·qgZ4");
+  CHECK(read("zero++, reshard_after_forward: false") == "dp16·zero3·qwZ·qgZ8");
+  CHECK(read("fsdp, reshard_after_forward: 4") == "dp16·fsdp·hpZ4");
+  CHECK(read("fsdp, reshard_after_forward: 16") == "dp16·fsdp");
+  CHECK(read("fsdp, quantized_gradients: true") == "dp16·fsdp·qgZ8");
+  // On one machine, or one rank of each, there is no group between one rank and all.
+  CHECK(read("zero++", "2") == "pp2·dp8·zero3·qwZ·qgZ8");
+  CHECK(read("zero++, secondary_shard: 2", "2") == "pp2·dp8·zero3·qwZ·hpZ2·qgZ2");
+  CHECK(read("[zero1, zero++]", "1") == "dp16·zero1");
+  const Scenario open = read_text(scenario_text(
+      "cluster: {machine: dgx-h100, nodes: 2}\nlayout: {pipeline: [1, 16], data: {degree: auto, sharding: "
+      "[zero1, zero++]}}\n"));
+  CHECK(names(open) == std::vector<std::string>{"dp16·zero1", all, "pp16"});
+  for (const char* pipeline : {"1", "2"}) {
+    const Layout layout =
+        read_text(scenario_text("cluster: {machine: dgx-h100, nodes: 4}\nlayout: {pipeline: " + std::string(pipeline) +
+                                ", data: {degree: auto, sharding: zero++}}\n"))
+            .layout;
+    CHECK(layout.data.reshard_after_forward);  // a second copy is for weights that are gathered again
+    CHECK(layout.data.reduces_each_microbatch == (layout.pipeline == 1));
+  }
+}
+
 TEST_CASE("of open degrees each layout has what its own pipeline makes of the sharding") {
   const Scenario open =
       read_text(scenario_text(eight + "layout: {pipeline: auto, data: {degree: auto, sharding: fsdp}}\n"));

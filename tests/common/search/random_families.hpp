@@ -97,6 +97,11 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
     ShardingAsked asked;
     if (coin()) asked.reshard_after_forward = coin();
     if (coin()) asked.reduces_each_microbatch = coin();
+    if (may_quantize(layout.data.sharding)) {
+      asked.quantized_weights = coin();
+      if (coin()) asked.secondary_shard = 2;
+      if (coin()) asked.quantized_gradients = 2;
+    }
     if (layout.data.sharding == Sharding::hsdp) asked.replicate = layout.data.degree > 1 && coin() ? 2 : 1;
     return settled_sharding(layout, asked).value();
   }
