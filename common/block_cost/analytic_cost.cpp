@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/offloaded.hpp"
 #include "common/program/program_memory.hpp"
 #include "common/program/program_time.hpp"
 #include "common/program/program_traffic.hpp"
@@ -38,13 +39,16 @@ std::int64_t elements_of_rank(const Parameter& parameter, const PlacedBlock& pla
 
 // Weights in fp32 are read and written; beside 16-bit weights stands an fp32 master copy among the optimizer's states,
 // and the weights are only written. Gradients are read where a rank updates and cleared everywhere, states read and
-// written. Where they are clipped they are also read for their norm, and scaled.
+// written. Where they are clipped they are also read for their norm, and scaled. What the host updates leaves the
+// device no more than to clear and to clip.
 Bytes optimizer_traffic(const StateBytes& states, ParameterShare parameters, const Scenario& scenario) {
   const std::int64_t weight_passes = scenario.training.precision == ElementType::fp32 ? 2 : 1;
   const bool parts = reduces_in_actions(scenario.layout);
   const std::int64_t held = parts ? parameters.late + parameters.accumulated : parameters.trained;
   const std::int64_t clipping = scenario.training.gradient_clipping > 0 ? 3 * parameters.updated : 0;
-  const std::int64_t gradients = parameters.updated + held + clipping;
+  const bool here = !scenario.training.offload.optimizer;
+  const std::int64_t gradients = (here ? parameters.updated : 0) + held + clipping;
+  if (!here) return {gradients * element_bytes(scenario.software.gradients)};
   return weight_passes * states.updated + Bytes{gradients * element_bytes(scenario.software.gradients)} +
          std::int64_t{2} * states.optimizer;
 }
@@ -106,7 +110,8 @@ Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario,
 }
 
 Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario, const DeviceProfile& device) {
-  const double given = scenario.software.optimizer_bytes * static_cast<double>(parameters.updated);
+  const double of_kernels = scenario.training.offload.optimizer ? 0 : scenario.software.optimizer_bytes;
+  const double given = of_kernels * static_cast<double>(parameters.updated);
   const StateBytes states = state_bytes(parameters, scenario.training, scenario.software.gradients);
   const double bytes = given > 0 ? given : static_cast<double>(optimizer_traffic(states, parameters, scenario).value);
   return streaming_time(device, bytes);
@@ -207,7 +212,9 @@ void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& sc
   cost.gradient_bytes = states.gradients;
   cost.optimizer_bytes = states.optimizer;
   cost.data_moves = {};
+  cost.host_moves = {};
   if (state_shards(scenario.layout) > 1) share_out(cost, parameters, states, scenario);
+  if (scenario.training.offload.optimizer) offload_optimizer(cost, parameters, scenario);
 }
 
 KernelContext kernel_context(const Scenario& scenario, Slice slice) {

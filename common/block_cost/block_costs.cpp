@@ -195,6 +195,13 @@ ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::si
   return cost;
 }
 
+// Cores that compute a CPU machine's ranks update as host, too; of other devices the host was not measured.
+void update_as_measured(ComputeCost& cost, const Scenario& scenario) {
+  if (!scenario.training.offload.optimizer) return;
+  if (scenario.cluster.machine.device.type == DeviceType::cpu) cost.host_moves.updating = cost.optimizer;
+  cost.optimizer = {};
+}
+
 ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const std::vector<Slice>& slices) {
   ComputeCost cost = measured_block(*scenario.profile, block_key(scenario.model, static_cast<int>(block))).cost;
   // It was measured with no more ranks than cores.
@@ -213,6 +220,7 @@ ComputeCost measured_cost_of(const Scenario& scenario, std::size_t block, const 
     cost.optimizer = cost.optimizer * (static_cast<double>(own.updated) / static_cast<double>(own.trained));
   }
   set_states(cost, own, scenario);
+  update_as_measured(cost, scenario);
   const auto count = static_cast<std::int64_t>(slices.size());
   const bool make_up_all = slices.front().tokens * count == scenario.training.sequence;
   if (are_equal(slices) && make_up_all) {
@@ -332,6 +340,8 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
   if (frozen) return head;
   const double share =
       static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
+  copy.host_moves.updating = embedding.host_moves.updating * share;
+  head.host_moves += copy.host_moves;
   head.optimizer += embedding.optimizer * share;
   return head;
 }

@@ -63,6 +63,11 @@ void add_missing_of_device(const Scenario& scenario, std::vector<MissingNumber>&
 std::vector<MissingNumber> missing_numbers(const Scenario& scenario) {
   const Machine& machine = scenario.cluster.machine;
   std::vector<MissingNumber> all;
+  if (std::ranges::any_of(offloads_of(scenario), offloads) && !has_host(machine)) {
+    all.push_back({.key = "host",
+                   .needed = "to offload to",
+                   .line = "host: {link: {latency: …, bandwidth: … GB/s}, memory: … GiB, memory_bandwidth: … GB/s}"});
+  }
   if (machine.device.type == DeviceType::cpu) return all;
   if (!scenario.profile) add_missing_of_device(scenario, all);
   if (is_missing(machine.device.framework_memory)) {

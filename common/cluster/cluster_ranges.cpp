@@ -43,12 +43,17 @@ std::string_view suffix_of(NumberUnit unit) {
   return "";
 }
 
-// Numbers of the device have no prefix.
+// Numbers of the device have no prefix, others one for each block around them.
 JsonValue json_of(const MachineNumber& number, const JsonValue& machine) {
-  const std::size_t dot = number.name.find('.');
-  const std::string key =
-      number.name.substr(dot == std::string::npos ? 0 : dot + 1) + std::string(suffix_of(number.unit));
-  if (dot != std::string::npos) return machine.at(number.name.substr(0, dot)).at(key);
+  JsonValue block = machine;
+  std::string key = number.name;
+  for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.')) {
+    block = block.at(key.substr(0, dot));
+    key = key.substr(dot + 1);
+  }
+  const bool has_prefix = key != number.name;
+  key += suffix_of(number.unit);
+  if (has_prefix) return block.at(key);
   const auto of_device = machine.at("device").find(key);
   return of_device ? *of_device : machine.at(key);
 }
@@ -65,6 +70,7 @@ bool may_be_left_out(const Machine& machine, std::string_view name) {
 
 void require_numbers(const Machine& machine, const JsonValue& value) {
   for (const MachineNumber& number : machine_numbers()) {
+    if (is_of_host(number.name) && !value.find("host")) continue;
     const JsonValue json = json_of(number, value);
     require_uncertainty(json);
     const bool left_out = number.value(machine) == 0 && number.source(machine).empty();
@@ -86,6 +92,18 @@ void require_device(const DeviceProfile& device, const JsonValue& value) {
   }
 }
 
+void require_host(const Machine& machine, const JsonValue& value) {
+  const auto host = value.find("host");
+  if (!host) return;
+  const JsonValue shared = host->at("devices_per_link");
+  if (!shares_evenly(machine, shared.small_integer(1, machine.devices))) {
+    shared.fail(
+        fmt::format("is {}, which does not divide the {} devices", machine.host.devices_per_link, machine.devices));
+  }
+  require_uncertainty(host->at("memory_bytes"));
+  (void)host->at("memory_bytes").at(value_key).integer(1, largest_amount.value);
+}
+
 void require_machine(const Machine& machine, const JsonValue& value) {
   require_numbers(machine, value);
   require_device(machine.device, value.at("device"));
@@ -96,6 +114,7 @@ void require_machine(const Machine& machine, const JsonValue& value) {
     if (shares_evenly(machine, value.at(key).small_integer(0, machine.devices))) continue;
     value.at(key).fail(fmt::format("is {}, which does not divide the {} devices", parts, machine.devices));
   }
+  require_host(machine, value);
 }
 
 }  // namespace

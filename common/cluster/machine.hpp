@@ -44,6 +44,18 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+// The part of the host beside a device, where its rank keeps and updates what it offloads. Without a memory there is
+// none.
+struct HostProfile {
+  Link link = {};            // port of a device to its host (PCIe, NVLink-C2C), each way
+  int devices_per_link = 1;  // neighbours that share one such port
+  // Of each device: what its rank may use there, and what an optimizer that streams states through the host's memory
+  // reaches while those of all other devices do so too.
+  Sourced<Bytes> memory = {};
+  Sourced<BytesPerSecond> memory_bandwidth = {};
+  bool operator==(const HostProfile&) const = default;
+};
+
 struct Machine {
   std::string name = {};
   DeviceProfile device = {};
@@ -63,8 +75,11 @@ struct Machine {
   Sourced<Seconds> collective_latency_per_rank = {};
   // Of an all-reduce by the switch itself over all devices (NVLink SHARP), as a bus bandwidth; 0: the switch cannot.
   Sourced<BytesPerSecond> switch_bandwidth = {};
+  HostProfile host = {};
   bool operator==(const Machine&) const = default;
 };
+
+[[nodiscard]] inline bool has_host(const Machine& machine) { return machine.host.memory.value > Bytes{}; }
 
 struct Cluster {
   Machine machine = {};

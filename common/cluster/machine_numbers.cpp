@@ -98,13 +98,22 @@ const std::vector<MachineNumber>& machine_numbers() {
           "collective_latency_per_rank", seconds, false,
           [](auto& m) -> auto& { return m.collective_latency_per_rank; }),
       number(
-          "switch_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.switch_bandwidth; })};
+          "switch_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.switch_bandwidth; }),
+      number(
+          "host.link.latency", seconds, false, [](auto& m) -> auto& { return m.host.link.latency; }),
+      number(
+          "host.link.bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.host.link.bandwidth; }),
+      number(
+          "host.memory_bandwidth", bytes_per_second, true, [](auto& m) -> auto& { return m.host.memory_bandwidth; })};
   return numbers;
 }
 
-std::vector<MachineNumber> numbers_of(const Machine& machine) {
+bool is_of_host(std::string_view name) { return name.starts_with("host."); }
+
+std::vector<MachineNumber> numbers_of(const Machine& machine, bool offloads) {
   std::vector<MachineNumber> own;
   for (const MachineNumber& number : machine_numbers()) {
+    if (!offloads && is_of_host(number.name)) continue;
     if (number.value(machine) != 0 && is_own(machine, number)) own.push_back(number);
   }
   return own;

@@ -36,8 +36,10 @@ struct MachineNumber {
 [[nodiscard]] const std::vector<MachineNumber>& machine_numbers();
 
 // Those that this machine has and that are its own: not zero, and not another one's that stands in for them where the
-// file of a CPU machine leaves them out (attention_efficiency, collective_bandwidth, collective_latency).
-[[nodiscard]] std::vector<MachineNumber> numbers_of(const Machine& machine);
+// file of a CPU machine leaves them out (attention_efficiency, collective_bandwidth, collective_latency). Those of its
+// host only where something is offloaded to it.
+[[nodiscard]] std::vector<MachineNumber> numbers_of(const Machine& machine, bool offloads = false);
+[[nodiscard]] bool is_of_host(std::string_view name);
 
 // The machine with this number times `factor`, fractions at most 1; what it stands in for goes with it.
 [[nodiscard]] Machine with_factor(Machine machine, const MachineNumber& number, double factor);

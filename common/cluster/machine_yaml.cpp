@@ -135,13 +135,32 @@ class MissingKeys {
   std::vector<YamlValue> blocks_;
 };
 
+// `link` and `bandwidth`: how these are written.
+void try_host(const YamlValue& file, const std::string& link, const std::string& bandwidth, MissingKeys& missing,
+              InputErrors& errors) {
+  const auto host = file.find("host");
+  if (!host) return;
+  const auto known = [&] { host->check_keys({"link", "devices_per_link", "memory", "memory_bandwidth"}); };
+  if (!errors.attempt(known) && !host->is_map()) return;
+  try_values(*host, {"memory"}, as_bytes, errors);
+  try_values(*host, {"memory_bandwidth"}, as_bytes_per_second, errors);
+  missing.look_in(*host, {{"link", link + "  # of a device to the host, each way"},
+                          {"memory", "{value: … GiB, source: …}  # of the host, for each device"},
+                          {"memory_bandwidth", bandwidth + "  # of the host, for each device"}});
+  const auto port = host->find("link");
+  if (!port || !(errors.attempt([&] { port->check_keys({"latency", "bandwidth"}); }) || port->is_map())) return;
+  try_values(*port, {"latency"}, as_seconds, errors);
+  try_values(*port, {"bandwidth"}, as_bytes_per_second, errors);
+  missing.look_in(*port, {{"latency", "{value: … us, source: …}"}, {"bandwidth", bandwidth}});
+}
+
 // All that is wrong with its keys, and with each value by itself.
 void require_sound(const YamlValue& file) {
   InputErrors errors;
   errors.attempt([&] {
     file.check_keys({"name", "devices", "cores", "device", "inside", "outside", "nics", "devices_per_switch", "uplink",
                      "collective_bandwidth", "collective_latency", "collective_latency_per_rank", "switch_bandwidth",
-                     "fit"});
+                     "host", "fit"});
   });
   if (!file.is_map()) errors.throw_if_any();
   try_values(file, {"uplink", "collective_bandwidth", "switch_bandwidth"}, as_bytes_per_second, errors);
@@ -180,6 +199,7 @@ void require_sound(const YamlValue& file) {
     try_values(*block, {"bandwidth"}, as_bytes_per_second, errors);
     missing.look_in(*block, {{"latency", latency}, {"bandwidth", bandwidth}});
   }
+  try_host(file, link, bandwidth, missing, errors);
   errors.attempt([&] { missing.require_none(file); });
   errors.throw_if_any();
 }
@@ -214,6 +234,12 @@ DeviceProfile read_device(const YamlValue& block, ElementType precision) {
   return device;
 }
 
+HostProfile read_host(const YamlValue& block) {
+  return {.link = read_link(block.require("link")),
+          .memory = sourced(block, "memory", as_bytes),
+          .memory_bandwidth = sourced(block, "memory_bandwidth", as_bytes_per_second)};
+}
+
 // What neighbouring devices share.
 void read_tree(const YamlValue& block, Machine& machine) {
   const auto shared_evenly = [&](const YamlValue& count, int parts) {
@@ -223,6 +249,12 @@ void read_tree(const YamlValue& block, Machine& machine) {
     }
     return parts;
   };
+  if (const auto host = block.find("host")) {
+    machine.host = read_host(*host);
+    if (const auto shared = host->find("devices_per_link")) {
+      machine.host.devices_per_link = shared_evenly(*shared, static_cast<int>(shared->integer(1, machine.devices)));
+    }
+  }
   if (const auto nics = block.find("nics")) {
     machine.nics = shared_evenly(*nics, static_cast<int>(nics->integer(1, machine.devices)));
   }

@@ -55,6 +55,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.second_gradient_bytes += block.second_gradient_bytes;
   sum.optimizer_bytes += block.optimizer_bytes;
   sum.data_moves += block.data_moves;
+  sum.host_moves += block.host_moves;
 }
 
 SliceBytes own_bytes(const ComputeCost& cost) {

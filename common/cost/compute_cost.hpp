@@ -8,13 +8,13 @@
 
 #include "common/base/units.hpp"
 #include "common/cost/data_moves.hpp"
+#include "common/cost/host_moves.hpp"
 
 namespace plumb {
 
 enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
 
-// By the value of the enumeration, as in scenarios and files.
-[[nodiscard]] const std::vector<std::string>& optimizer_names();
+[[nodiscard]] const std::vector<std::string>& optimizer_names();  // by value, as in scenarios and files
 
 // Of one microbatch, or of one slice of its sequences.
 struct ActionTimes {
@@ -25,9 +25,8 @@ struct ActionTimes {
   bool operator==(const ActionTimes&) const = default;
 };
 
-// What a block or stage needs for one slice of a microbatch's sequences, as ComputeCost has it. Gradients of what
-// slices hand on flow back: until the end of its I a slice has those that later ones made, and leaves some to earlier
-// ones. They are part of the worst moments.
+// What a block or stage needs for one slice of a microbatch's sequences. Gradients of what slices hand on flow back:
+// until its I ends a slice has those that later ones made, and leaves some to earlier ones, part of the worst moments.
 struct SliceBytes {
   Bytes kept = {};
   Bytes kept_for_weight = {};
@@ -65,7 +64,7 @@ struct ComputeCost {
   Bytes tensor_gradient_bytes = {};  // of these, what ranks of a tensor group have summands of: added up once per step
   Bytes second_gradient_bytes = {};  // of these, a tied table's second gradient, which the rank adds to the first
   Bytes optimizer_bytes = {};
-  // Of one microbatch, alive between its actions. A block's input counts as its own, its output as the next one's.
+  // Of one microbatch, alive between its actions: a block's input is its own, its output the next one's.
   Bytes kept_bytes = {};             // after F, until I
   Bytes kept_for_weight_bytes = {};  // after I, until W
   // The worst moment inside an action, with all that this microbatch holds then, minus:
@@ -83,6 +82,7 @@ struct ComputeCost {
   // later slices of the sequence.
   std::vector<Bytes> kept_if_redone = {};
   DataMoves data_moves = {};
+  HostMoves host_moves = {};
   bool operator==(const ComputeCost&) const = default;
 };
 
@@ -102,8 +102,8 @@ struct ComputeCost {
 [[nodiscard]] SliceBytes bytes_of(const ComputeCost& cost, int microbatch);
 void set_bytes(ComputeCost& cost, const SliceBytes& bytes);  // of its actions without a number
 
-// As if each slice needed as much as the one that needs most of it, or least; where they are alike, the cost itself.
-// The most is kept with all gradients that later slices made, the least with none.
+// As if each slice needed as much as the one that needs most of it, with all gradients that later slices made, or
+// least, with none; where they are alike, the cost itself.
 [[nodiscard]] ComputeCost as_largest_slice(ComputeCost cost);
 [[nodiscard]] ComputeCost as_smallest_slice(ComputeCost cost);
 

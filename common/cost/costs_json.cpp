@@ -61,6 +61,16 @@ static void fields(Archive& archive, DataMoves& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, HostMoves& x) {
+  archive("kept_bytes", x.kept);
+  archive("down_bytes", x.down);
+  archive("up_bytes", x.up);
+  archive("copying_down_s", x.copying_down);
+  archive("updating_s", x.updating);
+  archive("copying_up_s", x.copying_up);
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -79,7 +89,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
   archive("backward_workspace_bytes", x.backward_workspace_bytes);
   // Keys that only stages have whose gradients tensor parallelism adds up, that hold a tied table twice, or whose
-  // states are shared out.
+  // states are shared out or offloaded.
   archive.unless_usual("tensor_gradient_bytes", x.tensor_gradient_bytes);
   archive.unless_usual("second_gradient_bytes", x.second_gradient_bytes);
   archive.unless_usual("gathered_bytes", x.gathered_bytes);
@@ -87,6 +97,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive.unless_usual("slices", x.slices);
   archive.unless_usual("slice_bytes", x.slice_bytes);
   archive.unless_usual("data_moves", x.data_moves);
+  archive.unless_usual("host_moves", x.host_moves);
 }
 
 template <class Archive>
@@ -175,6 +186,7 @@ void require_amounts_of_cost(const JsonValue& cost) {
       accumulated.fail("must be a part of gradient_bytes");
     }
   }
+  if (const auto moves = cost.find("host_moves")) require_amounts(*moves, {"kept_bytes", "down_bytes", "up_bytes"});
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",

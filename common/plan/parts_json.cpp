@@ -50,6 +50,14 @@ static void fields(Archive& archive, Link& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, HostProfile& x) {
+  archive("link", x.link);
+  archive("devices_per_link", x.devices_per_link);
+  archive("memory_bytes", x.memory);
+  archive("memory_bandwidth_bytes_per_s", x.memory_bandwidth);
+}
+
+template <class Archive>
 static void fields(Archive& archive, Machine& x) {
   archive("name", x.name);
   archive("device", x.device);
@@ -64,6 +72,7 @@ static void fields(Archive& archive, Machine& x) {
   archive("collective_latency_s", x.collective_latency);
   archive("collective_latency_per_rank_s", x.collective_latency_per_rank);
   archive("switch_bandwidth_bytes_per_s", x.switch_bandwidth);
+  archive.unless_usual("host", x.host);
 }
 
 template <class Archive>
@@ -83,6 +92,11 @@ static void fields(Archive& archive, Recompute& x) {
   archive("layers", x.layers);
 }
 
+template <class Archive>
+static void fields(Archive& archive, Offload& x) {
+  archive("optimizer", x.optimizer);
+}
+
 static std::vector<std::string> enum_names(LoraTarget) { return lora_target_names(); }
 
 template <class Archive>
@@ -99,6 +113,7 @@ static void fields(Archive& archive, Training& x) {
   archive("microbatch", x.microbatch);
   archive("precision", x.precision);
   archive("recompute", x.recompute);
+  archive.unless_usual("offload", x.offload);
   archive("optimizer", x.optimizer);
   archive("learning_rate", x.learning_rate);
   archive.unless_usual("gradient_clipping", x.gradient_clipping);

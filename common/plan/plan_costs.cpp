@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/offloaded.hpp"
 #include "common/cost/pipeline_links.hpp"
 #include "common/cost/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
@@ -187,8 +188,14 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
       reduction_of(plan, gradients_of(blocks, weight_last), sum.data_moves.replicated, stage, groups);
   const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(sum, weight_last) : Seconds{};
   sum.gradient_reduction = exposed(reduction.shards, beside) + time_of(reduction.copies);
-  if (sum.gathered_bytes > Bytes{})
+  if (sum.gathered_bytes > Bytes{}) {
     sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data.all));
+  }
+  if (plan.training.offload.optimizer) {
+    std::vector<HostMoves> pieces;
+    for (const ComputeCost& block : blocks) pieces.push_back(block.host_moves);
+    sum.optimizer += offloaded_step_time(pieces, copies_beside_update(plan.cluster.machine));
+  }
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
                                      static_cast<double>(sum.tensor_gradient_bytes.value), groups.tensor);

@@ -12,6 +12,7 @@
 #include "common/model/files/model_json.hpp"
 #include "common/plan/counted_stages.hpp"
 #include "common/plan/gradient_clipping.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -180,6 +181,9 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
     const DataMoves& moves = cost.data_moves;
     return std::array{cost.gathered_bytes, moves.gathered, moves.unsharded, moves.replicated, moves.second_copy};
   };
+  const auto on_host = [](const ComputeCost& cost) {
+    return std::array{cost.host_moves.kept, cost.host_moves.down, cost.host_moves.up};
+  };
   const auto reduces = [](const ComputeCost& cost) { return cost.data_moves.reduced > Bytes{}; };
   for (std::size_t stage = 0; stage < expected.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
@@ -192,6 +196,10 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
     }
     if (of_weights(cost) != of_weights(expected[stage])) {
       stages[stage].fail("gathers other weights than the layout's sharding, " + name_of(plan.layout.data.sharding),
+                         edit_hint);
+    }
+    if (on_host(cost) != on_host(expected[stage])) {
+      stages[stage].fail("keeps other states on its host than training.offload, " + describe(plan.training.offload),
                          edit_hint);
     }
   }
@@ -243,6 +251,11 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     require_clipping_possible(plan);
   } catch (const InputError& error) {
     file.at("training").at("gradient_clipping").fail(error.problem(), error.hint());
+  }
+  try {
+    require_offload_possible(plan);
+  } catch (const InputError& error) {
+    file.at("training").at("offload").fail(error.problem(), error.hint());
   }
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));

@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/base/near_ties.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/split/chain.hpp"
 #include "common/split/weighed_chain.hpp"
 
@@ -197,7 +198,8 @@ WeighSplit weigh_by_path(const Plan& plan, const CostsOf& costs_of) {
     with_split.costs = costs_of(with_split);
     const ScheduleGraph graph = build_graph(lowered, with_split.costs);
     const Evaluation evaluation = evaluate(graph);
-    WeighedSplit weighed{.nodes = graph.nodes.size()};
+    WeighedSplit weighed{.over = std::max(too_much_on_host(with_split, with_split.costs), Bytes{}),
+                         .nodes = graph.nodes.size()};
     if (evaluation.makespan >= below) return weighed;
     for (const RankMemory& rank : memory_over_time(graph, evaluation, with_split.costs, lowered)) {
       weighed.over = std::max(weighed.over, rank.peak_bytes - limit);

@@ -118,10 +118,11 @@ Plan of_better_slices(const Scenario& scenario, const PlanChoice& choice, const 
 }  // namespace
 
 Plan make_plan(const Scenario& scenario, const PlanChoice& choice, const PlanEffort& effort) {
-  if (choice.layout || choice.recompute) {
+  if (choice.layout || choice.recompute || choice.offload) {
     Scenario settled = scenario;
     settled.layout = choice.layout.value_or(scenario.layout);
     settled.training.recompute = choice.recompute.value_or(scenario.training.recompute);
+    settled.training.offload = choice.offload.value_or(scenario.training.offload);
     return make_plan(settled, {choice.microbatch, choice.schedule, choice.split}, effort);
   }
   if (choice.schedule.slices_by == SlicesBy::work) return of_better_slices(scenario, choice, effort);

@@ -13,6 +13,7 @@
 #include "common/model/files/model_json.hpp"
 #include "common/plan/cut_problem.hpp"
 #include "common/plan/gradient_clipping.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -217,6 +218,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
   require_stage_data_possible(plan, asked);
   require_sharding_possible(plan);
   require_clipping_possible(plan);
+  require_offload_possible(plan);
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
   if (splits_backward(plan.schedule)) scenario.software.exchange = PipelineExchange::asynchronous;
@@ -233,6 +235,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
                       {.effort = effort, .costs_of = costs_of, .for_times = placement != nullptr});
   });
   plan.costs = costs_of(plan);
+  require_host_memory(plan, plan.costs);
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
     AutoProblem problem = auto_problem(plan, choice.schedule.in_flight, room);

@@ -6,6 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/graph/memory.hpp"
 #include "common/layout/divisible.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/shortfall.hpp"
@@ -50,7 +51,8 @@ class IdleTime {
   std::size_t next_ = 0;  // the first that starts after the last time asked for
 };
 
-StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const Evaluation& evaluation) {
+StepTimeline step_of(const Schedule& lowered, const PipelineCosts& costs, const ScheduleGraph& graph,
+                     const Evaluation& evaluation) {
   std::vector<IdleTime> idle;
   for (std::size_t rank = 0; rank < graph.rank_order.size(); ++rank) idle.emplace_back(graph, evaluation, rank);
   std::vector<Event> events;
@@ -64,6 +66,11 @@ StepTimeline step_of(const Schedule& lowered, const ScheduleGraph& graph, const 
                 .end = evaluation.end[id],
                 .waited = {},
                 .bytes = node.bytes};
+    if (node.kind == NodeKind::optimizer) {
+      const HostMoves& moves = costs.stages[static_cast<std::size_t>(node.action.stage)].host_moves;
+      event.bytes = moves.down + moves.up;
+      event.waited = moves.copying_down + moves.copying_up;
+    }
     const bool message = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
     const auto add = [&] {
       IdleTime& rank = idle[static_cast<std::size_t>(event.rank)];
@@ -114,8 +121,12 @@ std::vector<PlanChoice> all_choices(const Scenario& scenario) {
   for (const Layout& layout : layouts_of(scenario)) {
     for (const std::int64_t microbatch : scenario.microbatches) {
       for (const Recompute& recompute : recomputes_of(scenario)) {
-        for (const ScheduleChoice& schedule : scenario.schedules) {
-          for (const SplitChoice& split : splits) choices.push_back({microbatch, schedule, split, layout, recompute});
+        for (const Offload& offload : offloads_of(scenario)) {
+          for (const ScheduleChoice& schedule : scenario.schedules) {
+            for (const SplitChoice& split : splits) {
+              choices.push_back({microbatch, schedule, split, layout, recompute, offload});
+            }
+          }
         }
       }
     }
@@ -206,15 +217,18 @@ Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const Sch
 
 PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs, const ScheduleGraph& graph,
                              const Evaluation& evaluation) {
-  PredictedStep predicted{.ranks = {}, .step = step_of(lowered, graph, evaluation), .memory = {}};
+  PredictedStep predicted{.ranks = {}, .step = step_of(lowered, costs, graph, evaluation), .memory = {}};
   for (RankMemory& memory : memory_over_time(graph, evaluation, costs, lowered)) {
+    const RankOnHost host = on_host(costs.stages, lowered, static_cast<int>(predicted.ranks.size()));
     predicted.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
                                .gradient_bytes = memory.gradient_bytes,
                                .optimizer_bytes = memory.optimizer_bytes,
                                .activation_bytes = sum(memory.peak.held),
                                .peak_bytes = memory.peak_bytes,
                                .received_bytes = {},
-                               .peak = memory.peak});
+                               .peak = memory.peak,
+                               .host_bytes = host.kept,
+                               .host_copied_bytes = host.down + host.up});
     predicted.memory.push_back(std::move(memory.over_time));
   }
   return predicted;

@@ -133,6 +133,12 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   }
   const int layers = static_cast<int>(scenario.model.layers.size());
   for (Proposal& proposal : with_recompute_modes(scenario)) list.push_back(std::move(proposal));
+  const bool can_offload = has_host(scenario.cluster.machine) && !offloads(scenario.training.offload);
+  if (can_offload && std::ranges::none_of(offloads_of(scenario), offloads)) {
+    list.push_back({"offload: optimizer", scenario});
+    list.back().scenario.training.offload = {.optimizer = true};
+    list.back().scenario.offloads = {};
+  }
   const TensorLayout& tensor = scenario.layout.tensor;
   if (tensor.degree > 1 && !tensor.sequence_parallel) {
     list.push_back({"layout: {tensor: {sequence_parallel: true}}", scenario});
@@ -187,7 +193,7 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& shortfall)
   if (!text.empty()) {
     return text + "; steps against the " + to_text(shortfall.iteration) + " that this one would take if it fitted";
   }
-  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, sequence parallelism, a "
+  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sequence parallelism, a "
          "larger tensor degree, more pipeline ranks were tried)";
 }
 

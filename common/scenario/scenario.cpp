@@ -30,13 +30,24 @@ std::vector<Recompute> recomputes_of(const Scenario& scenario) {
   return scenario.recomputes.empty() ? std::vector<Recompute>{scenario.training.recompute} : scenario.recomputes;
 }
 
+std::vector<Offload> offloads_of(const Scenario& scenario) {
+  return scenario.offloads.empty() ? std::vector<Offload>{scenario.training.offload} : scenario.offloads;
+}
+
+std::string describe(const Offload& offload) { return offload.optimizer ? "optimizer" : "none"; }
+
+const std::vector<std::string>& offload_names() {
+  static const std::vector<std::string> names = {"none", "optimizer", "parameters", "activations"};
+  return names;
+}
+
 bool leaves_layout_open(const Scenario& scenario) {
-  return layouts_of(scenario).size() * recomputes_of(scenario).size() > 1;
+  return layouts_of(scenario).size() * recomputes_of(scenario).size() * offloads_of(scenario).size() > 1;
 }
 
 std::int64_t combinations(const Scenario& scenario) {
-  return std::ssize(layouts_of(scenario)) * std::ssize(recomputes_of(scenario)) * std::ssize(scenario.microbatches) *
-         std::ssize(scenario.schedules) * std::ssize(scenario.splits);
+  return std::ssize(layouts_of(scenario)) * std::ssize(recomputes_of(scenario)) * std::ssize(offloads_of(scenario)) *
+         std::ssize(scenario.microbatches) * std::ssize(scenario.schedules) * std::ssize(scenario.splits);
 }
 
 PlanChoice only_choice(const Scenario& scenario) {

@@ -12,6 +12,7 @@
 #include "common/layout/layout.hpp"
 #include "common/model/lora.hpp"
 #include "common/model/model.hpp"
+#include "common/scenario/offload.hpp"
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
@@ -37,6 +38,7 @@ struct Training {
   std::int64_t microbatch = 1;
   ElementType precision = ElementType::fp32;
   Recompute recompute = {};
+  Offload offload = {};
   Optimizer optimizer = Optimizer::adam;
   double learning_rate = 1e-3;
   // The gradient of the whole model is scaled down to this norm where it is longer (arXiv 1211.5063, algorithm 1;
@@ -100,6 +102,7 @@ struct Scenario {
   // candidates for them stand among `layouts`.
   std::optional<std::vector<int>> stage_data_pipelines = {};
   std::vector<Recompute> recomputes = {};       // candidates; the same with training.recompute
+  std::vector<Offload> offloads = {};           // candidates; the same with training.offload
   std::vector<std::int64_t> microbatches = {};  // candidates for training.microbatch, at least one
   std::vector<ScheduleChoice> schedules = {};   // candidates, at least one
   std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform
@@ -108,14 +111,15 @@ struct Scenario {
   bool operator==(const Scenario&) const = default;
 };
 
-// The candidates for layout and recompute: at least one.
+// The candidates for layout, recompute and offload: at least one.
 [[nodiscard]] std::vector<Layout> layouts_of(const Scenario& scenario);
 [[nodiscard]] std::vector<Recompute> recomputes_of(const Scenario& scenario);
+[[nodiscard]] std::vector<Offload> offloads_of(const Scenario& scenario);
 
 // Of a step, on each data-parallel rank of the scenario's layout.
 [[nodiscard]] std::int64_t microbatches_of(const Scenario& scenario, std::int64_t microbatch);
 
-// True if layouts or recompute modes are open: too many combinations to list them all.
+// True if layouts, recompute modes or what is offloaded are open: too many combinations to list them all.
 [[nodiscard]] bool leaves_layout_open(const Scenario& scenario);
 
 // How many combinations it leaves open: 1 where it settles everything.
@@ -126,8 +130,9 @@ struct PlanChoice {
   std::int64_t microbatch = 1;
   ScheduleChoice schedule = {};
   SplitChoice split = {};
-  std::optional<Layout> layout = {};  // this and the next: none is the scenario's own
+  std::optional<Layout> layout = {};  // this and the next two: none is the scenario's own
   std::optional<Recompute> recompute = {};
+  std::optional<Offload> offload = {};
   bool operator==(const PlanChoice&) const = default;
 };
 // Of a scenario that leaves nothing open.

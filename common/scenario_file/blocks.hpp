@@ -28,6 +28,7 @@ namespace plumb {
 struct TrainingBlock {
   Training training = {};
   std::vector<Recompute> recomputes = {};
+  std::vector<Offload> offloads = {};
   std::optional<ElementType> precision = {};
   std::optional<YamlValue> sequence = {};
   std::optional<YamlValue> global_batch = {};

@@ -357,6 +357,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
   scenario.recomputes = training.recomputes;
+  scenario.offloads = training.offloads;
   scenario.training.precision = cluster.precision;
   scenario.training.lora = read_lora(training.lora, scenario.model);
   if (!overrides.profile.empty()) {

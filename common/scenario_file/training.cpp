@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "common/base/document/synonyms.hpp"
+#include "common/base/error.hpp"
 #include "common/base/input_errors.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
@@ -40,19 +42,62 @@ Recompute read_one_recompute(const YamlValue& value) {
   }
 }
 
+template <class Choice, class ReadOne>
+std::vector<Choice> each_once(const std::vector<YamlValue>& given, const ReadOne& read_one) {
+  std::vector<Choice> choices;
+  for (const YamlValue& item : given) {
+    const Choice choice = read_one(item);
+    if (std::ranges::find(choices, choice) != choices.end()) item.fail("'" + item.text() + "' stands twice");
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
 // `auto`: every mode, the one that costs least time first.
 std::vector<Recompute> read_recomputes(const YamlValue& value) {
   const auto given = auto_or_values(value);
   if (!given) {
     return {{.mode = RecomputeMode::none}, {.mode = RecomputeMode::selective}, {.mode = RecomputeMode::full}};
   }
-  std::vector<Recompute> choices;
-  for (const YamlValue& item : *given) {
-    const Recompute choice = read_one_recompute(item);
-    if (std::ranges::find(choices, choice) != choices.end()) item.fail("'" + item.text() + "' stands twice");
-    choices.push_back(choice);
+  return each_once<Recompute>(*given, read_one_recompute);
+}
+
+std::string without_spaces(std::string text) {
+  std::erase(text, ' ');
+  return text;
+}
+
+// "optimizer+parameters": words with a "+" between them.
+Offload read_one_offload(const YamlValue& value) {
+  Offload offload;
+  std::string left = value.text();
+  bool none = false;
+  int count = 0;
+  for (bool more = true; more; ++count) {
+    const std::size_t plus = left.find('+');
+    more = plus != std::string::npos;
+    const std::string word = without_spaces(left.substr(0, plus));
+    left = more ? left.substr(plus + 1) : "";
+    const auto found = find_name(word, offload_names());
+    if (!found) {
+      value.fail(value.path() + ": nothing is offloaded as '" + word + "'", did_you_mean(word, offload_names()));
+    }
+    const std::string& name = offload_names()[*found];
+    if (name == "parameters" || name == "activations") {
+      value.fail(value.path() + ": offload of " + name + " is not planned yet", "offload: optimizer");
+    }
+    none = none || name == "none";
+    offload.optimizer = offload.optimizer || name == "optimizer";
   }
-  return choices;
+  if (none && count > 1) value.fail(value.path() + ": 'none' beside something else", "none, or optimizer");
+  return offload;
+}
+
+// `auto`: what costs least time first.
+std::vector<Offload> read_offloads(const YamlValue& value) {
+  const auto given = auto_or_values(value);
+  if (!given) return {{}, {.optimizer = true}};
+  return each_once<Offload>(*given, read_one_offload);
 }
 
 }  // namespace
@@ -98,13 +143,13 @@ void require_layers(const TrainingBlock& training, std::size_t layers) {
 }
 
 TrainingBlock read_training(const std::optional<YamlValue>& given) {
-  TrainingBlock result{.recomputes = {Recompute{}}};
+  TrainingBlock result{.recomputes = {Recompute{}}, .offloads = {Offload{}}};
   if (!given) return result;
   const YamlValue block = block_or_file(*given, "training");
   InputErrors errors;
   errors.attempt([&] {
-    block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "optimizer", "learning_rate",
-                      "gradient_clipping", "seed", "lora"});
+    block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "offload", "optimizer",
+                      "learning_rate", "gradient_clipping", "seed", "lora"});
   });
   if (!block.is_map()) errors.throw_if_any();
   result.sequence = block.find("sequence");
@@ -120,6 +165,8 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   result.recompute = block.find("recompute");
   read("recompute", [&](const YamlValue& value) { result.recomputes = read_recomputes(value); });
   result.training.recompute = result.recomputes.front();
+  read("offload", [&](const YamlValue& value) { result.offloads = read_offloads(value); });
+  result.training.offload = result.offloads.front();
   read("optimizer", [&](const YamlValue& value) {
     result.training.optimizer = static_cast<Optimizer>(value.choice(optimizer_names()));
   });

@@ -67,7 +67,8 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
           slices_of(plan),
           static_cast<int>(stages(plan.schedule) > 1),
           layout.tensor.asynchronous,
-          core_slowdown(layout, scenario.cluster.machine)};
+          core_slowdown(layout, scenario.cluster.machine),
+          scenario.training.offload};
 }
 
 BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {

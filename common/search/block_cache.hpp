@@ -44,7 +44,7 @@ class BlockCache {
   // each group stand.
   using DataKey = std::tuple<Sharding, int, bool, bool, bool, int, int, std::vector<double>>;
   using Key = std::tuple<DataKey, int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode,
-                         int, PipelineExchange, bool, std::vector<Slice>, int, bool, double>;
+                         int, PipelineExchange, bool, std::vector<Slice>, int, bool, double, Offload>;
   [[nodiscard]] static DataKey data_key_of(const Scenario& scenario);
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 

@@ -39,7 +39,7 @@ Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& 
   for (const ComputeCost& block : blocks) {
     const Seconds time = microbatch_time(block, family.redone);
     work += time;
-    optimizer += block.optimizer;
+    optimizer += block.optimizer + block.host_moves.updating;
     heaviest = std::max(heaviest, time);
     const ActionTimes ends = times_of(block, 0);  // the first F and the last B are of a first slice
     const Seconds before_next = family.splits_backward ? ends.forward : ends.forward + backward_time(ends);

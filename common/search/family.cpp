@@ -7,8 +7,10 @@ Scenario settled(const Scenario& scenario, const Family& family) {
   result.layout = family.layout;
   result.training.microbatch = family.microbatch;
   result.training.recompute = family.recompute;
+  result.training.offload = family.offload;
   result.layouts = {family.layout};
   result.recomputes = {family.recompute};
+  result.offloads = {family.offload};
   result.microbatches = {family.microbatch};
   result.schedules = {family.schedule};
   return result;

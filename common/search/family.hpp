@@ -11,11 +11,12 @@ struct Family {
   Layout layout = {};
   std::int64_t microbatch = 1;
   Recompute recompute = {};
+  Offload offload = {};
   ScheduleChoice schedule = {};
   bool operator==(const Family&) const = default;
 };
 
-// The scenario with only this family's layout, microbatch, recompute and schedule.
+// The scenario with only this family's layout, microbatch, recompute, offload and schedule.
 [[nodiscard]] Scenario settled(const Scenario& scenario, const Family& family);
 
 }  // namespace plumb

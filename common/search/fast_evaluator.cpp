@@ -10,6 +10,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/cut_problem.hpp"
 #include "common/plan/gradient_clipping.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/slice_tokens.hpp"
@@ -90,6 +91,7 @@ void FastEvaluator::Impl::set_family(const Family& family) {
   scenario_.layout = family.layout;
   scenario_.training.microbatch = family.microbatch;
   scenario_.training.recompute = family.recompute;
+  scenario_.training.offload = family.offload;
   scenario_.software.exchange = exchange_;
   scenario_.cluster.ranks = ranks(family.layout);
   plan_.cluster.ranks = scenario_.cluster.ranks;
@@ -107,6 +109,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   plan_.schedule = structure_->placement;
   require_sharding_possible(plan_);
   require_clipping_possible(plan_);
+  require_offload_possible(plan_);
   plan_.boundary = plan_boundary(plan_);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   plan_.software.exchange = scenario_.software.exchange;
@@ -184,7 +187,9 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
   const auto weigh_one = [&](const Split& split, Seconds below) -> WeighedSplit {
     const Estimate* const estimate = weigh_split(split, below);
     if (estimate == nullptr) return {.nodes = nodes};
-    if (!estimate->fits) return {.over = estimate->peak_bytes - limit, .nodes = nodes};
+    if (!estimate->fits) {
+      return {.over = std::max(estimate->peak_bytes - limit, too_much_on_host(plan_, costs_)), .nodes = nodes};
+    }
     return {.step = estimate->iteration, .nodes = nodes};
   };
   SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
@@ -226,7 +231,11 @@ Split FastEvaluator::Impl::refined(const Family& family) {
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
   if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .at_most = at_most});
   const Split chosen = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
-  return *weigh_split(chosen, std::nullopt);
+  const Estimate& estimate = *weigh_split(chosen, std::nullopt);
+  if (estimate.fits) return estimate;
+  set_costs(chosen);
+  require_host_memory(plan_, costs_);
+  return estimate;
 }
 
 // None where its step is not below `below`, which its times tell before its memory is looked at. Until the next call.
@@ -242,7 +251,8 @@ const Estimate* FastEvaluator::Impl::weigh_split(const Split& split, std::option
                                          .peak_bytes = fullest.peak_bytes,
                                          .fullest_rank = fullest.rank,
                                          .split = split,
-                                         .fits = fullest.peak_bytes <= plan_.cluster.machine.device.memory.value,
+                                         .fits = fullest.peak_bytes <= plan_.cluster.machine.device.memory.value &&
+                                                 too_much_on_host(plan_, costs_) <= Bytes{},
                                          .exact = fullest.exact});
 }
 

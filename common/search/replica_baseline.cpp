@@ -116,6 +116,7 @@ Candidate replica_baseline(const Scenario& scenario, const Candidate& best, cons
   const Layout base = layout_with(best.choice.layout.value_or(scenario.layout), {1});
   Scenario asked = scenario;
   if (best.choice.recompute) asked.recomputes = {*best.choice.recompute};
+  if (best.choice.offload) asked.training.offload = *best.choice.offload;
   std::optional<Candidate> found;
   for (const Proposal& proposal : proposals_of(asked, base, best.choice.microbatch, baseline)) {
     Candidate candidate = weigh(scenario, best.choice, base, proposal, evaluator);

@@ -17,7 +17,10 @@ bool is_written(const SplitChoice& split) {
 }  // namespace
 
 SearchSpace::SearchSpace(const Scenario& scenario)
-    : scenario_(scenario), layouts_(plumb::layouts_of(scenario)), recomputes_(recomputes_of(scenario)) {
+    : scenario_(scenario),
+      layouts_(plumb::layouts_of(scenario)),
+      recomputes_(recomputes_of(scenario)),
+      offloads_(offloads_of(scenario)) {
   for (const Layout& layout : layouts_) {
     std::string refusal;
     try {
@@ -27,8 +30,8 @@ SearchSpace::SearchSpace(const Scenario& scenario)
     }
     layout_refusals_.push_back(std::move(refusal));
   }
-  families_ = std::ssize(layouts_) * std::ssize(recomputes_) * std::ssize(scenario.microbatches) *
-              std::ssize(scenario.schedules);
+  families_ = std::ssize(layouts_) * std::ssize(recomputes_) * std::ssize(offloads_) *
+              std::ssize(scenario.microbatches) * std::ssize(scenario.schedules);
   most_stages_ =
       static_cast<int>(scenario.model.layers.size()) + (std::ranges::any_of(scenario.splits, is_written) ? 2 : 0);
 }
@@ -45,11 +48,13 @@ Family SearchSpace::family(std::int64_t family) const {
     return index;
   };
   const std::size_t schedule = next(scenario_.schedules.size());
+  const std::size_t offload = next(offloads_.size());
   const std::size_t recompute = next(recomputes_.size());
   const std::size_t microbatch = next(scenario_.microbatches.size());
   return {.layout = layout_of(family),
           .microbatch = scenario_.microbatches[microbatch],
           .recompute = recomputes_[recompute],
+          .offload = offloads_[offload],
           .schedule = scenario_.schedules[schedule]};
 }
 
@@ -59,7 +64,8 @@ PlanChoice SearchSpace::choice(std::int64_t candidate) const {
           .schedule = of.schedule,
           .split = scenario_.splits[static_cast<std::size_t>(candidate % splits())],
           .layout = of.layout,
-          .recompute = of.recompute};
+          .recompute = of.recompute,
+          .offload = of.offload};
 }
 
 std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {

@@ -11,7 +11,7 @@
 
 namespace plumb {
 
-// Families are numbered by layout, then microbatch, recompute and schedule, each in the scenario's order; the
+// Families are numbered by layout, then microbatch, recompute, offload and schedule, each in the scenario's order; the
 // candidates of a family by split. Keeps a reference to the scenario.
 class SearchSpace {
  public:
@@ -34,6 +34,7 @@ class SearchSpace {
   std::vector<Layout> layouts_;
   std::vector<std::string> layout_refusals_;  // by layout; empty: none
   std::vector<Recompute> recomputes_;
+  std::vector<Offload> offloads_;
   std::int64_t families_ = 0;
   int most_stages_ = 0;
 };

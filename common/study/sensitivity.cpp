@@ -90,7 +90,8 @@ class Movements {
         graph_(build_graph(lowered_schedule(plan), plan.costs)),
         nominal_(engine(graph_, plan.costs, {}).evaluation),
         classes_(graph_, nominal_, plan.costs),
-        of_machine_(has_predicted_costs(plan) ? numbers_of(plan.cluster.machine) : std::vector<MachineNumber>{}),
+        of_machine_(has_predicted_costs(plan) ? numbers_of(plan.cluster.machine, offloads(plan.training.offload))
+                                              : std::vector<MachineNumber>{}),
         of_network_(has_predicted_costs(plan) ? numbers_of(plan.cluster) : std::vector<ClusterNumber>{}),
         total_(static_cast<int>(classes_.all().size() + of_machine_.size() + of_network_.size())) {}
 

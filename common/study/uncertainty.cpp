@@ -22,7 +22,7 @@ double normal_of(const Machine& machine, const MachineNumber& number, const Draw
 
 Machine drawn(const Machine& machine, const DrawOptions& options, int draw) {
   Machine result = machine;
-  for (const MachineNumber& number : numbers_of(machine)) {
+  for (const MachineNumber& number : numbers_of(machine, /*offloads=*/true)) {
     const double spread = number.uncertainty(machine);
     if (spread == 0) continue;
     result =
@@ -39,7 +39,7 @@ void sort_by_step(std::vector<Contribution>& contributions) {
 void add_contributions(StepUncertainty& result, const Plan& plan, const StepModel& model, Seconds nominal) {
   constexpr double worth_naming = 0.05;
   double variance = 0;
-  for (const MachineNumber& number : numbers_of(plan.cluster.machine)) {
+  for (const MachineNumber& number : numbers_of(plan.cluster.machine, offloads(plan.training.offload))) {
     Contribution contribution{.number = number.name,
                               .uncertainty = number.uncertainty(plan.cluster.machine),
                               .slope = model.elasticities(number, nominal).both};
@@ -92,7 +92,7 @@ std::map<std::string, std::vector<double>> draws_of_numbers(const Plan& first, c
   const bool same = first.cluster.machine.name == second.cluster.machine.name;
   for (const Plan* plan : {&first, &second}) {
     const Machine& machine = plan->cluster.machine;
-    for (const MachineNumber& number : numbers_of(machine)) {
+    for (const MachineNumber& number : numbers_of(machine, offloads(plan->training.offload))) {
       if (number.uncertainty(machine) == 0) continue;
       const std::string name = same ? number.name : number.name + " of " + machine.name;
       std::vector<double>& values = draws[name];

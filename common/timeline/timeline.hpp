@@ -19,7 +19,8 @@ enum class TimelineSource : std::uint8_t { predicted, measured };
 // One action on one rank. Of a receive: `start` is when the sender handed the message over, `end` when it was there;
 // `waited` is the part of that in which the receiving rank had nothing else to do. Of a measured sum of gradients in
 // buckets beside the backward: `start` is when the ranks had nothing else to do, `beside` how long before that the
-// first bucket could start.
+// first bucket could start. Of a STEP whose states stand on the host: `bytes` go there and back, and copies take
+// `waited`, each way by itself, of its time or beside its update.
 struct Event {
   Action action;
   int rank = 0;
@@ -53,6 +54,8 @@ struct RankSummary {
   Bytes received_bytes;                     // payload per step
   std::optional<PeakMoment> peak;           // of a prediction: what the activations are, and when
   std::optional<AxisTraffic> by_axis = {};  // of what is received
+  Bytes host_bytes = {};                    // that it keeps on its host, beside the device's
+  Bytes host_copied_bytes = {};             // there and back, per step
   bool operator==(const RankSummary&) const = default;
 };
 

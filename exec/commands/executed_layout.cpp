@@ -128,6 +128,10 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its gradients are clipped by their norm: so far on hosts alone",
                      "--device cpu, or plan with training: {gradient_clipping: 0}");
   }
+  if (offloads(plan.training.offload)) {
+    throw InputError(plan.name, "it offloads its " + describe(plan.training.offload) + ", which is not executed yet",
+                     "plan with training: {offload: none}");
+  }
   const Layout& layout = plan.layout;
   for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;

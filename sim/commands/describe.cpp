@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "common/base/text.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb::sim {
@@ -79,6 +80,36 @@ std::string tokens_text(double tokens) { return tokens < 1e6 ? fmt::format("{:.0
 double flops_utilisation(const Plan& plan, Flops model_flops, Seconds iteration) {
   const double possible = plan.cluster.machine.device.peak.value.value * plan.cluster.ranks * iteration.value;
   return possible > 0 ? model_flops.value / possible : 0;
+}
+
+std::string link_text(const Link& link) {
+  return fmt::format("{} ({}) + bytes / {:.4g} GB/s ({})", to_text(link.latency.value), link.latency.source,
+                     link.bandwidth.value.value / 1e9, link.bandwidth.source);
+}
+
+std::string host_text(const HostProfile& host) {
+  return fmt::format("{} ({}) for each device, updated at {:.4g} GB/s ({}), over {}{}", to_text(host.memory.value),
+                     host.memory.source, host.memory_bandwidth.value.value / 1e9, host.memory_bandwidth.source,
+                     link_text(host.link),
+                     host.devices_per_link > 1 ? fmt::format(", which {} devices share", host.devices_per_link) : "");
+}
+
+std::string host_text(const Plan& plan, int rank) {
+  const Machine& machine = plan.cluster.machine;
+  if (!has_host(machine)) return {};
+  const Bytes there = machine.host.memory.value;
+  if (offloads(plan.training.offload)) {
+    const RankOnHost most = fullest_on_host(plan.costs.stages, plan.schedule);
+    return fmt::format("{} of {} on the host of rank {}, the fullest; a step {} go down and {} up", to_text(most.kept),
+                       to_text(there), most.rank, to_text(most.down), to_text(most.up));
+  }
+  std::string text;
+  for (const OffloadChoice& choice : offload_choices(plan, rank)) {
+    text +=
+        fmt::format("{}offload: {} would free {} of rank {} and keep {} of {} on its host", text.empty() ? "" : "; ",
+                    describe(choice.offload), to_text(choice.freed), rank, to_text(choice.on_host), to_text(there));
+  }
+  return text;
 }
 
 int chart_width() {

@@ -27,6 +27,14 @@ namespace plumb::sim {
 // Model FLOPs over what all ranks' devices could do in that time; 0 if the peak is unknown.
 [[nodiscard]] double flops_utilisation(const Plan& plan, Flops model_flops, Seconds iteration);
 
+// A link's or a host's numbers, each with its source.
+[[nodiscard]] std::string link_text(const Link& link);
+[[nodiscard]] std::string host_text(const HostProfile& host);
+
+// Of the rank whose host is the fullest, or, where nothing is offloaded, what offloading would free of `rank` and need
+// there; empty where the machine says nothing of its host. Without a full stop.
+[[nodiscard]] std::string host_text(const Plan& plan, int rank);
+
 // The columns for a chart: the terminal's, or 100.
 [[nodiscard]] int chart_width();
 

@@ -73,7 +73,7 @@ void print_faster_uniform(const PlanningResult& result, const Candidate& chosen)
       change_text(change_from(chosen, first)));
 }
 
-// Layout and recompute have columns where they are open.
+// Layout and recompute have columns where they are open, and what is offloaded where that is.
 Table candidate_table(const Planned& planned, const Candidate& chosen, const Scenario& scenario, std::size_t rows) {
   const PlanningResult& result = planned.planning;
   Table table{
@@ -81,9 +81,14 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
       .rows = {},
       .left_columns = 4,
       .left_last = true};
+  const bool offload_open = offloads_of(scenario).size() > 1;
   if (planned.searched) {
     table.header.insert(table.header.begin() + 1, {"layout", "recompute"});
     table.left_columns += 2;
+    if (offload_open) {
+      table.header.insert(table.header.begin() + 3, "offload");
+      ++table.left_columns;
+    }
   }
   for (const Candidate& candidate : result.candidates) {
     if (table.rows.size() == rows) break;
@@ -97,6 +102,9 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
     if (planned.searched) {
       table.rows.back().insert(table.rows.back().begin() + 1, {layout_text(layout_of(candidate.choice, scenario)),
                                                                describe(recompute_of(candidate.choice, scenario))});
+      if (offload_open) {
+        table.rows.back().insert(table.rows.back().begin() + 3, describe(offload_of(candidate.choice, scenario)));
+      }
     }
   }
   return table;
@@ -244,6 +252,8 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
     std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';
   }
   print_slices(chosen);
+  const std::string host = host_text(chosen.plan, fullest_rank(chosen.ranks).rank);
+  if (!host.empty()) std::cout << "  host: " << host << '\n';
   print_counts(planned);
   if (options.explain) print_explanation(planned, scenario, chosen);
   if (options.planning.pareto) print_pareto(planned, scenario);

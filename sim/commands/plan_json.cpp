@@ -39,6 +39,7 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
             {"own", candidate.own},
             {"microbatch", candidate.choice.microbatch},
             {"recompute", describe(recompute_of(candidate.choice, scenario))},
+            {"offload", describe(offload_of(candidate.choice, scenario))},
             {"iteration_s", built ? Json(candidate.iteration.value) : Json(nullptr)},
             {"tokens_per_s", built ? Json(tokens_per_s(candidate)) : Json(nullptr)},
             {"mfu", built ? Json(utilisation(candidate)) : Json(nullptr)},
@@ -60,6 +61,7 @@ Json to_json(const ParetoRow& row, const Scenario& scenario) {
           {"split", describe(row.choice.split)},
           {"microbatch", row.choice.microbatch},
           {"recompute", describe(recompute_of(row.choice, scenario))},
+          {"offload", describe(offload_of(row.choice, scenario))},
           {"iteration_s", row.iteration.value},
           {"peak_bytes", row.peak_bytes.value}};
 }

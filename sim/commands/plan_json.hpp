@@ -37,6 +37,10 @@ inline Recompute recompute_of(const PlanChoice& choice, const Scenario& scenario
   return choice.recompute.value_or(scenario.training.recompute);
 }
 
+inline Offload offload_of(const PlanChoice& choice, const Scenario& scenario) {
+  return choice.offload.value_or(scenario.training.offload);
+}
+
 // Of a candidate that was built: tokens of the global batch by its step, and MFU.
 [[nodiscard]] double tokens_per_s(const Candidate& candidate);
 [[nodiscard]] double utilisation(const Candidate& candidate);

@@ -25,7 +25,7 @@ const Candidate* uniform_of(const Candidate& candidate, const PlanningResult& re
   const auto same = std::ranges::find_if(result.candidates, [&](const Candidate& other) {
     return is_uniform(other) && other.choice.schedule == candidate.choice.schedule &&
            other.choice.microbatch == candidate.choice.microbatch && other.choice.layout == candidate.choice.layout &&
-           other.choice.recompute == candidate.choice.recompute;
+           other.choice.recompute == candidate.choice.recompute && other.choice.offload == candidate.choice.offload;
   });
   return same == result.candidates.end() ? nullptr : &*same;
 }

@@ -134,7 +134,8 @@ Json chosen_json(const Plan& plan) {
           {"split_layers", plan.split.layers},
           {"microbatch", plan.training.microbatch},
           {"microbatches", whole_microbatches(plan.schedule)},
-          {"recompute", describe(plan.training.recompute)}};
+          {"recompute", describe(plan.training.recompute)},
+          {"offload", describe(plan.training.offload)}};
 }
 
 // What a run on devices allocates for messages; none for a plan that plumb-exec does not run.
@@ -167,7 +168,9 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                      {"peak_workspace_bytes", peak.held.workspace.value},
                      {"peak_time_s", peak.time.value},
                      {"peak_action", to_string(peak.action)},
-                     {"received_bytes", summary.received_bytes.value}});
+                     {"received_bytes", summary.received_bytes.value},
+                     {"host_bytes", summary.host_bytes.value},
+                     {"host_copied_bytes", summary.host_copied_bytes.value}});
     if (summary.by_axis) ranks.back()["traffic"] = to_json(*summary.by_axis);
     if (rank < arenas.size()) ranks.back()["receive_arena_bytes"] = arena_bytes(arenas[rank]).value;
   }
@@ -179,6 +182,7 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                {"bubble_span_fraction", statistics.bubble_span_fraction},
                {"fits", prediction.fits},
                {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
+               {"host_memory_bytes", prediction.plan.cluster.machine.host.memory.value.value},
                {"engine", options.engine},
                {"provenance", prediction.plan.costs.provenance},
                {"chosen", chosen_json(prediction.plan)},
@@ -249,9 +253,10 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
                            layers_text(plan.split));
   const std::string sharing = gathers_in_words(plan.layout);
   if (!sharing.empty()) std::cout << fmt::format("  sharing     {}\n", sharing);
-  std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}\n",
+  std::cout << fmt::format("  schedule    {}, {} microbatches of {}, recompute {}{}\n",
                            describe(choice_of(plan.schedule)), whole_microbatches(plan.schedule),
-                           plan.training.microbatch, describe(plan.training.recompute));
+                           plan.training.microbatch, describe(plan.training.recompute),
+                           offloads(plan.training.offload) ? ", offload " + describe(plan.training.offload) : "");
   if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
   std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance,
                            engine_text(options.engine));
@@ -269,7 +274,10 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   const std::string for_data = waits_line(prediction, &AxisTraffic::data_time,
                                           "weights that are gathered and gradients that are reduced, not hidden");
   if (!for_data.empty()) std::cout << fmt::format("  data        {}\n", for_data);
-  std::cout << fmt::format("  memory      {}\n\n", memory_line(prediction));
+  std::cout << fmt::format("  memory      {}\n", memory_line(prediction));
+  const std::string host = host_text(plan, fullest_rank(timeline.ranks).rank);
+  if (!options.unfold && !host.empty()) std::cout << fmt::format("  host        {}\n", host);
+  std::cout << '\n';
   std::cout << to_text(rank_table(prediction), colour);
   std::cout
       << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"

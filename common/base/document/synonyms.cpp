@@ -46,6 +46,9 @@ constexpr Synonym value_synonyms[] = {
     {"fully-shard", "fsdp"},
     {"fsdp2", "fsdp"},
     {"hybrid-shard", "hsdp"},
+    // Offload: DeepSpeed's offload_param.
+    {"param", "parameters"},
+    {"params", "parameters"},
     // Axes of a mesh: Megatron-LM's order, DeviceMesh's names.
     {"tp", "tensor"},
     {"cp", "context"},
@@ -143,6 +146,14 @@ constexpr Synonym key_synonyms[] = {
     {"gradient-checkpointing", "recompute"},
     {"activation-checkpointing", "recompute"},
     {"recompute-granularity", "recompute"},
+    // Offload: torchtitan and FSDP, DeepSpeed, Megatron-LM.
+    {"cpu-offload", "offload"},
+    {"enable-cpu-offload", "offload"},
+    {"offload-policy", "offload"},
+    {"offload-optimizer", "offload"},
+    {"offload-param", "offload"},
+    {"optimizer-cpu-offload", "offload"},
+    {"cpu-offloading", "offload"},
     {"num-layers", "layers"},
     {"num-hidden-layers", "layers"},
     {"n-layer", "layers"},

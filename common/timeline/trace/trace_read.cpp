@@ -52,6 +52,8 @@ std::optional<AxisTraffic> axes_from_json(const std::optional<JsonValue>& value)
   return traffic;
 }
 
+Bytes bytes_if_there(const std::optional<JsonValue>& value) { return value ? value->bytes() : Bytes{}; }
+
 RankSummary summary_from_json(const JsonValue& value) {
   return {.parameter_bytes = value.at("parameter_bytes").bytes(),
           .gradient_bytes = value.at("gradient_bytes").bytes(),
@@ -60,7 +62,9 @@ RankSummary summary_from_json(const JsonValue& value) {
           .peak_bytes = value.at("peak_bytes").bytes(),
           .received_bytes = value.at("received_bytes").bytes(),
           .peak = peak_from_json(value.find("peak")),
-          .by_axis = axes_from_json(value.find("by_axis"))};
+          .by_axis = axes_from_json(value.find("by_axis")),
+          .host_bytes = bytes_if_there(value.find("host_bytes")),
+          .host_copied_bytes = bytes_if_there(value.find("host_copied_bytes"))};
 }
 
 TimelineSource source_from_json(const JsonValue& value) {

@@ -155,6 +155,10 @@ Json TraceWriter::plumb_object() const {
                          {"peak_bytes", rank.peak_bytes.value},
                          {"received_bytes", rank.received_bytes.value}});
     if (rank.peak) summaries.back()["peak"] = to_json(*rank.peak);
+    if (rank.host_bytes > Bytes{}) {
+      summaries.back()["host_bytes"] = rank.host_bytes.value;
+      summaries.back()["host_copied_bytes"] = rank.host_copied_bytes.value;
+    }
     if (rank.by_axis) summaries.back()["by_axis"] = to_json(*rank.by_axis);
   }
   Json steps = Json::array();

@@ -198,11 +198,6 @@ std::string number(const Sourced<FlopsPerSecond>& peak) {
   return fmt::format("{:.4g} TFLOP/s ({})", peak.value.value / 1e12, peak.source);
 }
 
-std::string number(const Link& link) {
-  return fmt::format("{} ({}) + bytes / {:.4g} GB/s ({})", to_text(link.latency.value), link.latency.source,
-                     link.bandwidth.value.value / 1e9, link.bandwidth.source);
-}
-
 void print_cluster(const Cluster& cluster) {
   const Machine& machine = cluster.machine;
   std::cout << fmt::format("\ncluster: {} ranks on {} × {}\n", cluster.ranks, cluster.nodes, machine.name);
@@ -213,13 +208,15 @@ void print_cluster(const Cluster& cluster) {
                            machine.device.matmul_efficiency.source);
   if (machine.cores > 0)
     std::cout << fmt::format("  cores       {}, shared by the ranks of a machine\n", machine.cores);
-  std::cout << "  inside      " << number(machine.inside) << '\n';
-  if (cluster.nodes > 1) std::cout << "  outside     " << number(machine.outside) << '\n';
+  std::cout << "  inside      " << link_text(machine.inside) << '\n';
+  if (cluster.nodes > 1) std::cout << "  outside     " << link_text(machine.outside) << '\n';
+  if (has_host(machine)) std::cout << "  host        " << host_text(machine.host) << '\n';
 }
 
 void print_training(const Training& training, const Layout& layout) {
-  std::cout << fmt::format("\ntraining: {} sequences of {} tokens a step, {}, recompute {}\n", training.global_batch,
-                           training.sequence, name_of(training.precision), describe(training.recompute));
+  std::cout << fmt::format("\ntraining: {} sequences of {} tokens a step, {}, recompute {}{}\n", training.global_batch,
+                           training.sequence, name_of(training.precision), describe(training.recompute),
+                           offloads(training.offload) ? ", offload " + describe(training.offload) : "");
   const std::string sharing = gathers_in_words(layout);
   std::cout << "layout:   " << describe(layout) << (sharing.empty() ? "" : "; ") << sharing << '\n';
 }
@@ -240,6 +237,7 @@ void print_open(const Scenario& scenario) {
     std::cout << fmt::format("open:     {} layouts of {} ranks\n", scenario.layouts.size(), scenario.cluster.ranks);
   }
   if (recomputes_of(scenario).size() > 1) std::cout << "open:     recompute " << join(scenario.recomputes) << '\n';
+  if (offloads_of(scenario).size() > 1) std::cout << "open:     offload " << join(scenario.offloads) << '\n';
   std::cout << fmt::format("open:     schedule {}; split {}; microbatch {}\n          plumb plan weighs them\n",
                            join(scenario.schedules), join(scenario.splits), microbatches);
 }
@@ -263,6 +261,7 @@ void print_plan(const Plan& plan) {
                           to_text(cost.kept_bytes)});
   }
   std::cout << to_text(table, colour_allowed(Stream::out));
+  if (const std::string host = host_text(plan, 0); !host.empty()) std::cout << "  host: " << host << '\n';
   std::cout << fmt::format("  Times and kept bytes of one {}; costs from {}.\n",
                            plan.schedule.slices > 1 ? "slice, the mean of all" : "microbatch", plan.costs.provenance);
 }

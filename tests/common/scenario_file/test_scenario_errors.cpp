@@ -38,6 +38,30 @@ TEST_CASE("keys and values that are not known name the nearest one that is") {
          {"layout: {order: [data, data]}\n", {"scenario.yaml:11:24: ", "stands twice"}}});
 }
 
+TEST_CASE("what cannot be offloaded, and in others' words") {
+  check({{"training: {offload: optimiser}\n", {"scenario.yaml:11:21: ", "'optimiser'", "did you mean 'optimizer'?"}},
+         {"training: {offload: none+optimizer}\n", {"scenario.yaml:11:21: ", "'none' beside something else"}},
+         {"training: {offload: [none, none]}\n", {"scenario.yaml:11:28: ", "stands twice"}},
+         {"training: {offload: optimizer+parameters}\n",
+          {"scenario.yaml:11:21: ", "offload of parameters is not planned yet", "offload: optimizer"}},
+         {"training: {offload: activations}\n", {"offload of activations is not planned yet"}},
+         {"training: {offload_optimizer: cpu}\n", {"the key is 'offload' here"}},
+         {"training: {cpu_offload: true}\n", {"the key is 'offload' here"}},
+         {"training: {offload_param: cpu}\n", {"the key is 'offload' here"}}});
+  const std::string mine =
+      "cluster: {machine: {name: mine, devices: 1, device: {name: d, type: cpu, peak: {fp32: 1 TFLOP/s}, "
+      "matmul_efficiency: 0.5, memory_bandwidth: 10 GB/s, memory_efficiency: 0.5, memory: 4 GiB}, "
+      "inside: {latency: 1 us, bandwidth: 1 GB/s}, outside: {latency: 1 us, bandwidth: 1 GB/s}";
+  check({{mine + "}}\ntraining: {offload: optimizer}\n",
+          {"scenario.yaml:11:", "machine mine has no 'host', which is needed to offload to", "host: {link: {latency"}},
+         {mine + "}}\ntraining: {offload: [none, optimizer]}\n", {"machine mine has no 'host'"}},
+         {mine + ", host: {link: {latency: 1 us}, memory: 1 GiB}}}\n",
+          {"key 'memory_bandwidth' is missing in", "key 'bandwidth' is missing in"}},
+         {mine + ", host: {link: {latency: 1 us, bandwidth: 1 GB/s}, memory: 1 GiB, memory_bandwith: 1 GB/s}}}\n",
+          {"did you mean 'memory_bandwidth'?"}}});
+  CHECK(message_for(scenario_text(mine + "}}\ntraining: {offload: none}\n")) == "no error");
+}
+
 TEST_CASE("what is wrong in several blocks is told at once") {
   check({{"trainig: {}\ntraining: {sequenc: 32, precision: bf17, optimizer: adamv, seed: -1}\n"
           "cluster: {machine: dgx-h101, nods: 2}\nsplit: dinamic\nsoftware: megatron-2023\n",

@@ -55,6 +55,20 @@ TEST_CASE("a recompute is named as scenarios write it") {
   }
 }
 
+TEST_CASE("what is offloaded is named as scenarios write it, one or a list that is weighed") {
+  for (const std::string name : {"none", "optimizer"}) {
+    const Scenario one = read_text(scenario_text("training: {offload: " + name + "}\n"));
+    CHECK(describe(one.training.offload) == name);
+    CHECK(combinations(one) == 1);
+  }
+  const Scenario open = read_text(scenario_text("training: {offload: [optimizer, none]}\n"));
+  CHECK(open.offloads == std::vector<Offload>{{.optimizer = true}, {}});
+  CHECK(open.training.offload == open.offloads.front());
+  CHECK(combinations(open) == 2);
+  CHECK(leaves_layout_open(open));
+  CHECK(read_text(scenario_text("training: {offload: auto}\n")).offloads.size() == 2);
+}
+
 TEST_CASE("some degrees are settled, some lists, some follow") {
   const Scenario data = read_text(scenario_text(eight + "layout: {pipeline: 2, tensor: {degree: 2}, data: auto}\n"));
   CHECK(names(data) == std::vector<std::string>{"pp2·tp2·dp2"});

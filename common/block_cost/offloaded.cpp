@@ -1,0 +1,38 @@
+#include "common/block_cost/offloaded.hpp"
+
+#include <algorithm>
+
+#include "common/layout/shared_ports.hpp"
+
+namespace plumb {
+
+HostProfile host_in_training(const Scenario& scenario) {
+  const Machine& machine = scenario.cluster.machine;
+  HostProfile host = machine.host;
+  const int sharing = std::min(host.devices_per_link, ranks(scenario.layout));
+  const double slower = core_slowdown(scenario.layout, machine);
+  host.link.bandwidth.value = host.link.bandwidth.value / (sharing * slower);
+  host.memory_bandwidth.value = host.memory_bandwidth.value / slower;
+  return host;
+}
+
+bool copies_beside_update(const Machine& machine) { return machine.device.type != DeviceType::cpu; }
+
+void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario) {
+  constexpr std::int64_t wide = element_bytes(ElementType::fp32);
+  const std::int64_t weight = element_bytes(scenario.training.precision);
+  const std::int64_t moments = scenario.training.optimizer == Optimizer::adam ? 2 : 0;
+  const Bytes states{parameters.updated * wide * (moments + 1)};
+  const HostProfile host = host_in_training(scenario);
+  HostMoves& moves = cost.host_moves;
+  moves.down = {parameters.updated * element_bytes(scenario.software.gradients)};
+  moves.up = {parameters.updated * weight};
+  moves.kept = states + moves.down;
+  moves.copying_down = host_copy_time(host, moves.down);
+  moves.copying_up = host_copy_time(host, moves.up);
+  const Bytes narrow = weight < wide ? moves.up : Bytes{};
+  moves.updating = (moves.down + std::int64_t{2} * states + narrow) / host.memory_bandwidth.value;
+  cost.optimizer_bytes = {};
+}
+
+}  // namespace plumb

@@ -1,0 +1,22 @@
+// What of a block's states stands on the host, and how long their update takes there. Internal.
+#pragma once
+
+#include "common/block_cost/block_costs.hpp"
+
+namespace plumb {
+
+// Moves the optimizer's states of a block with these parameters to the host: fp32 master weights and moments, and a
+// buffer of the gradients that this rank updates by. Once a step those go down, in the software's type, the host reads
+// them, reads and writes all states and, where weights are narrower than fp32, writes these, at the bandwidth of its
+// memory; and weights in the training precision go up (ZeRO-Offload, arXiv 2101.06840, sections 3.2 to 4.1: its 4M of
+// the step's communication are 2M of fp16 gradients and 2M of fp16 weights).
+void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);
+
+// The host as one rank of the layout has it while all others use theirs: those that share a port have an even part of
+// it each, and those that share cores of a CPU machine an even part of these.
+[[nodiscard]] HostProfile host_in_training(const Scenario& scenario);
+
+// Whether copies to the host and what it computes go beside each other; not where a core does both.
+[[nodiscard]] bool copies_beside_update(const Machine& machine);
+
+}  // namespace plumb
