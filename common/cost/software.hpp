@@ -44,6 +44,9 @@ struct Software {
   bool flash_attention = true;        // else all scores are made: arXiv 2205.05198, section 4.1
   bool composed = true;               // recurrences and expert routing are made of a framework's operations, each of
                                       // which keeps what its gradient needs; else of kernels that keep little
+  bool eager = false;                 // activation functions, rotary embeddings and what repeats key-value heads are a
+                                      // framework's operations, each a kernel of its own; else fused kernels
+  bool eager_norms = false;           // RMSNorm too
   bool dropout = false;               // on embedding, attention and branches
   bool fused_projections = false;     // matmuls that read the same input are one: queries, keys and values; gate and up
   bool fused_weight_gradient = true;  // W adds to the main gradient within the matmul

@@ -46,9 +46,26 @@ Software read_software(const YamlValue& block) {
 
 Software read_software(const YamlValue& block, Software base) {
   Software software = std::move(base);
-  block.check_keys({"like", "name", "source", "attention", "composed", "dropout", "fused_projections",
-                    "fused_weight_gradient", "tensor_overlap", "scattered_messages", "data_overlap", "data_bucket",
-                    "optimizer_bytes", "gradients", "exchange", "recompute_unit", "hidden_in_pairs", "post_validation",
+  block.check_keys({"like",
+                    "name",
+                    "source",
+                    "attention",
+                    "composed",
+                    "eager",
+                    "eager_norms",
+                    "dropout",
+                    "fused_projections",
+                    "fused_weight_gradient",
+                    "tensor_overlap",
+                    "scattered_messages",
+                    "data_overlap",
+                    "data_bucket",
+                    "optimizer_bytes",
+                    "gradients",
+                    "exchange",
+                    "recompute_unit",
+                    "hidden_in_pairs",
+                    "post_validation",
                     "step_overhead"});
   if (const auto name = block.find("name")) software.name = name->text();
   if (const auto source = block.find("source")) software.source = source->text();
@@ -56,6 +73,8 @@ Software read_software(const YamlValue& block, Software base) {
     if (const auto given = block.find(key)) value = given->boolean();
   };
   flag("composed", software.composed);
+  flag("eager", software.eager);
+  flag("eager_norms", software.eager_norms);
   flag("dropout", software.dropout);
   flag("fused_projections", software.fused_projections);
   flag("fused_weight_gradient", software.fused_weight_gradient);

@@ -9,6 +9,25 @@ namespace {
 // fp32 reciprocal deviation; LayerNorm also the mean.
 double statistics_bytes(NormKind kind) { return kind == NormKind::layernorm ? 2 * fp32_bytes : fp32_bytes; }
 
+bool is_composed(const OperationContext& context, NormKind kind) {
+  return context.eager_norms && kind == NormKind::rmsnorm;
+}
+
+// Elements read and written for each that is normalised. A kernel reads and writes; I reads input and output's gradient
+// three times in all, and writes two. Composed, as Llama's reference RMSNorm, with fp32 and 16-bit bytes f and e:
+//   F  copy to fp32 e+f, square 2f, mean f, product 2f, copy back f+e, weight 2e
+//   I  weight 2e, its own gradient 4e, copy e+f, product 2f, reciprocal deviation 4f, square 7f, their sum 3f, copy f+e
+OperationList::Elements norm_elements(const OperationContext& context, NormKind kind, double element) {
+  if (!is_composed(context, kind)) return {2, 5};
+  const double f = fp32_bytes;
+  const double copies = element < f ? 2 * (element + f) : 0;
+  return {(copies + 5 * f + 2 * element) / element, (copies + 16 * f + 6 * element) / element};
+}
+
+// What a composed one keeps beside a kernel's input and output: the input in fp32 in the input's place, and what is
+// multiplied by the weight. In fp32 the input itself.
+double composed_bytes(double element) { return (element < fp32_bytes ? fp32_bytes - element : 0) + element; }
+
 }  // namespace
 
 OperationList::OperationList(const Model& model, const OperationContext& context, std::string prefix,
@@ -65,17 +84,22 @@ Operation& OperationList::matmul_of_latest(const std::string& name, std::int64_t
 }
 
 Operation& OperationList::norm(const std::string& name, NormKind kind) {
-  Operation& operation = pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
-                              {.until_input_gradient = 2 * element_ * hidden_ + statistics_bytes(kind),
-                               .until_weight_gradient = element_ * hidden_,
-                               .as_input = element_ * hidden_});
+  Operation& operation = norm_pass(name, kind,
+                                   {.until_input_gradient = 2 * element_ * hidden_ + statistics_bytes(kind),
+                                    .until_weight_gradient = element_ * hidden_,
+                                    .as_input = element_ * hidden_});
   normed_ = name;
   return operation;
 }
 
 Operation& OperationList::post_norm(const std::string& name, NormKind kind) {
-  return pass(name, OperationKind::norm, {2 * hidden_, 5 * hidden_},
-              {.until_input_gradient = element_ * hidden_ + statistics_bytes(kind)});
+  return norm_pass(name, kind, {.until_input_gradient = element_ * hidden_ + statistics_bytes(kind)});
+}
+
+Operation& OperationList::norm_pass(const std::string& name, NormKind kind, KeptBytes kept) {
+  const Elements each = norm_elements(context_, kind, element_);
+  if (is_composed(context_, kind)) kept.until_input_gradient += composed_bytes(element_) * hidden_;
+  return pass(name, OperationKind::norm, {each.forward * hidden_, each.backward * hidden_}, kept);
 }
 
 Operation& OperationList::core(const std::string& name, OperationKind kind, CoreFlops flops, KeptBytes kept) {

@@ -71,6 +71,7 @@ class OperationList {
 
  private:
   [[nodiscard]] bool has_bias(const std::string& name) const;
+  Operation& norm_pass(const std::string& name, NormKind kind, KeptBytes kept);
 
   OperationContext context_;
   bool rotary_;

@@ -92,6 +92,8 @@ struct OperationContext {
   ElementType activations = ElementType::bf16;
   bool flash_attention = true;  // else all scores are made, kept, and masked afterwards
   bool composed = false;        // recurrences and expert routing of a framework's operations, not of kernels
+  bool eager = false;           // activations, rotary embeddings, repeated heads: a kernel for each operation
+  bool eager_norms = false;     // RMSNorm too
   bool masks_windows = false;   // attention in a window adds a mask of all queries and keys to its scores
   bool dropout = false;         // on the embedding, the attention's probabilities and each branch; masks are kept
 };

@@ -62,6 +62,26 @@ double mask_bytes(const OperationList& list, const SoftmaxAttention& attention) 
   return list.element() * real(tokens) * real(tokens > window ? tokens : std::min(window - 1, list.context().before));
 }
 
+// Elements read and written for each that is rotated, as many in I. Eager, Llama's apply_rotary_emb: a copy in fp32,
+// its product with complex numbers, a copy back.
+OperationList::Elements rotary_elements(const OperationList& list, double rotated) {
+  if (!list.context().eager) return {2 * rotated, 2 * rotated};
+  const double copies = list.element() < fp32_bytes ? 2 * (list.element() + fp32_bytes) : 0;
+  const double each = (copies + 2 * fp32_bytes) / list.element();
+  return {each * rotated, each * rotated};
+}
+
+// Eager, a framework's attention gets keys and values of each query's head: copies of those that heads share, which it
+// keeps; I adds up their gradients.
+void add_repeat(OperationList& list, const SoftmaxAttention& attention) {
+  if (!list.context().eager || attention.kv_heads == attention.heads) return;
+  const double size = real(attention.head_dim + attention.value_dim);
+  const double all = real(attention.heads + attention.kv_heads) * size;
+  list.pass("attention.repeat", OperationKind::elementwise, {all, all},
+            {.until_input_gradient = list.element() * real(attention.heads - attention.kv_heads) * size})
+      .site = core_name;
+}
+
 void add(OperationList&, const std::monostate&) {}
 
 void add(OperationList& list, const SoftmaxAttention& attention) {
@@ -82,8 +102,9 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
               {.until_input_gradient = (heads + kv_heads) * (list.element() * head_dim + fp32_bytes)});
   }
   if (list.has_rotary()) {
-    list.pass("attention.rotary", OperationKind::elementwise, {2 * queries_and_keys, 2 * queries_and_keys}, {});
+    list.pass("attention.rotary", OperationKind::elementwise, rotary_elements(list, queries_and_keys), {});
   }
+  add_repeat(list, attention);
   if (list.context().flash_attention) {
     // q, k, v, the output, and the logarithm of each row's sum.
     list.core("attention.core", OperationKind::attention,
@@ -97,8 +118,10 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
   }
   if (attention.output_gate) {
     list.matmul("attention.gate");
-    list.pass("attention.gate.product", OperationKind::elementwise, {3 * out, 5 * out},
-              {.until_input_gradient = 2 * list.element() * out,
+    const bool eager = list.context().eager;  // sigmoid and product apart, as a gated MLP's activation
+    list.pass("attention.gate.product", OperationKind::elementwise,
+              {eager ? 5 * out : 3 * out, eager ? 9 * out : 5 * out},
+              {.until_input_gradient = (eager ? 3 : 2) * list.element() * out,
                .until_weight_gradient = list.element() * out,
                .as_input = list.element() * out});
   }
@@ -130,7 +153,7 @@ void add(OperationList& list, const LatentAttention& attention) {
              .until_weight_gradient = element * rank,
              .as_input = element * rank});
   list.matmul("attention.kv_up").input = "attention.kv_norm";
-  list.pass("attention.rotary", OperationKind::elementwise, {2 * (heads + 1) * rope, 2 * (heads + 1) * rope}, {});
+  list.pass("attention.rotary", OperationKind::elementwise, rotary_elements(list, (heads + 1) * rope), {});
   const double keys = mean_keys(SoftmaxAttention{}, list.tokens(), list.context().before);
   list.core("attention.core", OperationKind::attention, flash_flops(heads, head_dim, value_dim, keys),
             {.until_input_gradient = element * heads * 2 * (head_dim + value_dim) + fp32_bytes * heads,

@@ -4,21 +4,24 @@ namespace plumb {
 namespace {
 
 // What the activation function keeps: gate, up and their product, or input and output; the last one is the input of the
-// down projection.
+// down projection. Eager, the activated gate stands beside them.
 KeptBytes activation_bytes(const OperationList& list, Activation activation, double width) {
-  return {.until_input_gradient = (is_gated(activation) ? 3 : 2) * list.element() * width,
+  const int gated = list.context().eager ? 4 : 3;
+  return {.until_input_gradient = (is_gated(activation) ? gated : 2) * list.element() * width,
           .until_weight_gradient = list.element() * width,
           .as_input = list.element() * width};
 }
 
 // Reads gate and up, or the input, and writes the output; I reads them and the output's gradient and writes theirs.
-OperationList::Elements activation_elements(Activation activation, double width) {
-  return is_gated(activation) ? OperationList::Elements{3 * width, 5 * width}
-                              : OperationList::Elements{2 * width, 3 * width};
+// Eager, the activation of the gate (2 elements, its gradient 3) and the product (3, its gradients 3 each) are apart.
+OperationList::Elements activation_elements(const OperationList& list, Activation activation, double width) {
+  if (!is_gated(activation)) return {2 * width, 3 * width};
+  return list.context().eager ? OperationList::Elements{5 * width, 9 * width}
+                              : OperationList::Elements{3 * width, 5 * width};
 }
 
 void add_activation(OperationList& list, const std::string& name, Activation activation, double width) {
-  list.pass(name, OperationKind::elementwise, activation_elements(activation, width),
+  list.pass(name, OperationKind::elementwise, activation_elements(list, activation, width),
             activation_bytes(list, activation, width));
 }
 

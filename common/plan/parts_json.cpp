@@ -138,6 +138,8 @@ static void fields(Archive& archive, Software& x) {
   archive("source", x.source);
   archive("flash_attention", x.flash_attention);
   archive("composed", x.composed);
+  archive.unless_usual("eager", x.eager);
+  archive.unless_usual("eager_norms", x.eager_norms);
   archive("dropout", x.dropout);
   archive("fused_projections", x.fused_projections);
   archive("fused_weight_gradient", x.fused_weight_gradient);

@@ -273,6 +273,8 @@ OperationContext operation_context(const KernelContext& context) {
           .activations = context.precision,
           .flash_attention = context.software.flash_attention,
           .composed = context.software.composed,
+          .eager = context.software.eager,
+          .eager_norms = context.software.eager_norms,
           .masks_windows = context.masks_windows,
           .dropout = context.software.dropout};
 }

@@ -173,6 +173,60 @@ TEST_CASE("qk-norm, output gate and Gemma's two more norms keep their own tensor
   CHECK(totals_of(layer).kept_bytes - two == 2 * (2 * h + 4));
 }
 
+// Kernel by kernel, bytes of an element that each reads and writes, as Llama's reference code runs uncompiled.
+TEST_CASE("eager operations each go over memory: rotary embeddings in fp32, activations, copies of key-value heads") {
+  const std::int64_t f = 96;
+  const std::int64_t d = 16;
+  const auto operations = [&](std::int64_t kv_heads, bool eager, ElementType activations) {
+    const Layer layer{.mixer = SoftmaxAttention{.heads = 4, .kv_heads = kv_heads, .head_dim = d, .value_dim = d},
+                      .mlp = DenseMlp{.width = f, .activation = Activation::swiglu}};
+    return layer_operations(with_layer(layer), 0, {.sequence = length, .activations = activations, .eager = eager});
+  };
+  const std::vector<Operation> all = operations(2, true, ElementType::bf16);
+  const std::vector<Operation> fused = operations(2, false, ElementType::bf16);
+  const StreamedBytes& rotary = named(all, "attention.rotary").streamed;
+  const double rotated = (4 + 2) * d;
+  CHECK(rotary.forward == ((2 + 4) + (4 + 4) + (4 + 2)) * rotated);  // to fp32, times complex numbers, back
+  CHECK(rotary.input_gradient == rotary.forward);
+  CHECK(named(fused, "attention.rotary").streamed.forward == (2 + 2) * rotated);
+  CHECK(named(operations(2, true, ElementType::fp32), "attention.rotary").streamed.forward == (4 + 4) * rotated);
+  const StreamedBytes& repeat = named(all, "attention.repeat").streamed;  // two heads read, four written
+  CHECK(repeat.forward == 2 * (2 + 4) * (d + d));
+  CHECK(repeat.input_gradient == repeat.forward);
+  const StreamedBytes& activation = named(all, "mlp.activation").streamed;
+  CHECK(activation.forward == ((2 + 2) + (4 + 2)) * f);                   // SiLU, product
+  CHECK(activation.input_gradient == ((4 + 2) + (4 + 2) + (4 + 2)) * f);  // the product's two gradients, SiLU's
+  CHECK(totals(all).kept_bytes - totals(fused).kept_bytes == 2 * f + 2 * (4 - 2) * (d + d));
+  CHECK(totals(operations(4, true, ElementType::bf16)).kept_bytes - 2 * f ==
+        totals(operations(4, false, ElementType::bf16)).kept_bytes);
+}
+
+// x.float(), its square, the mean of that, x times the reciprocal deviation, back to 16 bits, times the weight; and
+// what autograd makes of it: kernel by kernel, bytes of an element that each reads and writes.
+TEST_CASE("an RMSNorm of a framework's operations goes over memory 36 and 88 bytes an element, and keeps 8") {
+  const auto norm = [](NormKind kind, bool eager, ElementType activations) {
+    const Layer layer{.mixer = SoftmaxAttention{.heads = 4, .kv_heads = 4, .head_dim = 16, .value_dim = 16},
+                      .mlp = DenseMlp{.width = 96},
+                      .norm = kind};
+    const OperationContext at{.sequence = length, .activations = activations, .eager_norms = eager};
+    return named(layer_operations(with_layer(layer), 0, at), "norm_1");
+  };
+  const Operation composed = norm(NormKind::rmsnorm, true, ElementType::bf16);
+  CHECK(composed.streamed.forward == ((2 + 4) + (4 + 4) + 4 + (4 + 4) + (4 + 2) + (2 + 2)) * h);
+  const double of_weight = (2 + 2) + (2 + 2 + 2 + 2);    // x's part, the weight's own: a product and its sum
+  const double of_product = (4 + 4) + (4 + 4 + 4 + 4);   // x's part, the reciprocal deviation's
+  const double of_square = (4 + 4) + (4 + 4) + (8 + 4);  // x to the first, twice it, times the gradient
+  const double others = (2 + 4) + (8 + 4) + (4 + 2);     // to fp32, the sum of x's two parts, back
+  CHECK(composed.streamed.input_gradient == (of_weight + of_product + of_square + others) * h);
+  const Operation kernel = norm(NormKind::rmsnorm, false, ElementType::bf16);
+  CHECK(kernel.streamed.forward == (2 + 2) * h);
+  CHECK(composed.kept_bytes - kernel.kept_bytes == (4 + 2 + 2 - (2 + 2)) * h);
+  CHECK(norm(NormKind::layernorm, true, ElementType::bf16) == norm(NormKind::layernorm, false, ElementType::bf16));
+  const Operation whole = norm(NormKind::rmsnorm, true, ElementType::fp32);
+  CHECK(whole.streamed.forward == (8 + 4 + 8 + 8) * h);
+  CHECK(whole.kept_bytes - norm(NormKind::rmsnorm, false, ElementType::fp32).kept_bytes == 4 * h);
+}
+
 TEST_CASE("a mixture of experts costs its router, the chosen and the shared experts, and keeps what it sends") {
   const double E = 16;
   const double k = 3;

@@ -48,17 +48,19 @@ layout: {pipeline: 2, data: {degree: 2}}
 
 }  // namespace
 
-TEST_CASE("a plan keeps the buckets of its software, and what its tensor groups add up once a step") {
+TEST_CASE("a plan keeps its software's buckets and eager operations, and what its tensor groups add up once a step") {
   const Scenario scenario = read_text(
-      "model: {vocabulary: 96, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*2\"}\n"
+      "model: {vocabulary: 96, hidden: 64, heads: 4, kv_heads: 2, ffn: 128, layers: \"full/dense*2\"}\n"
       "cluster: {machine: dgx-a100, ranks: 4}\ntraining: {sequence: 64, global_batch: 8, microbatch: 1}\n"
       "layout: {pipeline: 2, tensor: {degree: 2, sequence_parallel: true}}\nschedule: 1f1b\nsplit: uniform\n"
-      "software: {like: plumb, data_bucket: {bytes: 1 MiB}}\n");
+      "software: {like: plumb, data_bucket: {bytes: 1 MiB}, eager: true, eager_norms: true}\n");
   const Plan plan = make_plan(scenario, only_choice(scenario));
+  CHECK((plan.software.eager && plan.software.eager_norms));
   // Of a layer two norms of 64 channels, in fp32.
   CHECK(plan.costs.stages.front().tensor_gradient_bytes == Bytes{2 * 64 * 4});
   CHECK(read_back(plan) == plan);
   CHECK(to_json(small_plan()).find("data_bucket") == std::string::npos);
+  CHECK(to_json(small_plan()).find("eager_norms") == std::string::npos);
   CHECK(to_json(small_plan()).find("tensor_gradient_bytes") == std::string::npos);
 }
 
