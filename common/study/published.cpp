@@ -60,6 +60,7 @@ double at_one_second(PublishedMetric metric, const Scenario& scenario, const Bas
       return 100 * base.iteration.value * flops_of_iteration(scenario, 96) / gpus /
              flops_of_iteration(*base.scenario, 96) * base.scenario->cluster.ranks;
     case PublishedMetric::iteration_s:
+    case PublishedMetric::states_gb:
       break;
   }
   return 1;
@@ -127,6 +128,14 @@ PublishedRow read_row(const YamlValue& row, const YamlValue& common, const Publi
 
 Plan plan_of(const Scenario& scenario) { return make_plan(scenario, only_choice(scenario)); }
 
+double states_gb(const Plan& plan) {
+  std::vector<Bytes> held(static_cast<std::size_t>(plan.schedule.ranks));
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    held[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])] += states_held(plan.costs.stages[stage]);
+  }
+  return static_cast<double>(std::ranges::max(held).value) / 1e9;
+}
+
 Seconds iteration_time(const Scenario& scenario, const StepTimeline& step, int ranks) {
   return scenario.software.post_validation ? longest_span(step, ranks) : step.duration;
 }
@@ -142,9 +151,9 @@ Base predicted_base(const PublishedTable& table, const PublishedRow& row, const 
 }  // namespace
 
 const std::vector<std::string>& published_metric_names() {
-  static const std::vector<std::string> names = {"iteration_s",    "tflops_per_gpu", "samples_per_gpu_per_s",
-                                                 "mfu_percent",    "speedup",        "gain_percent",
-                                                 "scaling_percent"};
+  static const std::vector<std::string> names = {"iteration_s",  "tflops_per_gpu", "samples_per_gpu_per_s",
+                                                 "states_gb",    "mfu_percent",    "speedup",
+                                                 "gain_percent", "scaling_percent"};
   return names;
 }
 
@@ -152,6 +161,8 @@ bool compares(PublishedMetric metric) {
   return metric == PublishedMetric::speedup || metric == PublishedMetric::gain_percent ||
          metric == PublishedMetric::scaling_percent;
 }
+
+bool is_time(PublishedMetric metric) { return metric != PublishedMetric::states_gb; }
 
 PublishedTable read_published(const std::filesystem::path& path) {
   const YamlValue file = YamlValue::load(path);
@@ -197,6 +208,11 @@ PublishedPrediction predict_published(const PublishedTable& table, const Publish
   }
   prediction.compute = *std::ranges::max_element(busy);
   prediction.after = step.duration - last;
+  if (table.metric == PublishedMetric::states_gb) {
+    prediction.value = states_gb(prediction.plan);
+    prediction.error = prediction.value / *row.measured - 1;
+    return prediction;
+  }
   if (compares(table.metric) && !row.base) return prediction;
   const double at_one = at_one_second(table.metric, scenario, predicted_base(table, row, evaluator));
   prediction.value = value_of(table.metric, at_one, prediction.iteration);

@@ -17,6 +17,8 @@ enum class PublishedMetric : std::uint8_t {
   // By F = 96·B·s·l·h²·(1 + s/6h + V/16lh) FLOPs per iteration, recompute included (arXiv 2104.04473, equation 3).
   tflops_per_gpu,
   samples_per_gpu_per_s,
+  // Weights, gradients and optimizer's states of the fullest rank, in 1e9 bytes: no time.
+  states_gb,
   // Of the peak, by 72·B·s·l·h²·(1 + s/6h + V/12lh) FLOPs per iteration, whatever is recomputed.
   mfu_percent,
   // Against the row's base, as predicted: samples per second over the base's; the same as a gain; FLOPs by F per second
@@ -59,6 +61,7 @@ struct PublishedTable {
 // As in the file.
 [[nodiscard]] const std::vector<std::string>& published_metric_names();
 [[nodiscard]] bool compares(PublishedMetric metric);  // whether its rows have a base
+[[nodiscard]] bool is_time(PublishedMetric metric);   // it follows from the iteration's time
 
 // Of a row's one plan.
 struct PublishedPrediction {
@@ -68,7 +71,7 @@ struct PublishedPrediction {
   Seconds after;      // from the last backward of any rank to the end of the step
   double value = 0;   // the iteration in the table's metric
   Seconds measured;   // what the measurement says of the iteration: with a base, beside the base's predicted one
-  double error = 0;   // iteration / measured − 1; 0 where nothing was published
+  double error = 0;  // iteration / measured − 1, or of a metric that is no time its own; 0 where nothing was published
 };
 [[nodiscard]] PublishedPrediction predict_published(const PublishedTable& table, const PublishedRow& row,
                                                     const Evaluator& evaluator);

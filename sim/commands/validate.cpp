@@ -127,7 +127,7 @@ Json to_json(const Validated& validated) {
     const PublishedRow& row = validated.table.rows[i];
     Json entry = {{"name", row.name}, {"predicted_s", prediction.iteration.value}};
     if (row.measured) {
-      entry["measured_s"] = prediction.measured.value;
+      if (is_time(validated.table.metric)) entry["measured_s"] = prediction.measured.value;
       entry["measured"] = *row.measured;
       entry["predicted"] = prediction.value;
       entry["error_fraction"] = prediction.error;
@@ -156,6 +156,8 @@ std::string measurement_text(const PublishedTable& table, double value, Seconds 
       return fmt::format("{:+.1f}%", value);
     case PublishedMetric::scaling_percent:
       return fmt::format("{:.1f}%", value);
+    case PublishedMetric::states_gb:
+      return fmt::format("{:.4g} GB", value);
     default:
       return to_text(iteration);
   }

@@ -260,6 +260,33 @@ TEST_CASE("each metric says what its definition says") {
   CHECK(predictions("scaling_percent", "", ", base: a, measured: 90")[1].value == Approx(100 * faster / 2));
 }
 
+// Of mixed precision with Adam and 16-bit gradients 16 bytes a parameter; ZeRO-2 shares out 14 of them (arXiv
+// 1910.02054, section 5), a pipeline the parameters.
+TEST_CASE("states are those of the fullest rank, and no time") {
+  const TemporaryFolder folder;
+  const PublishedTable table = read_published(folder.write("t.yaml", R"(table: t
+measured: states_gb
+common:
+  model: {vocabulary: 5000, hidden: 256, heads: 4, ffn: 1024, layers: "full/dense*8"}
+  cluster: {machine: dgx-a100, ranks: 4}
+  training: {sequence: 1024, global_batch: 8, precision: bf16}
+  software: {like: plumb, gradients: bf16}
+  split: uniform
+rows:
+  - {name: whole, layout: {pipeline: 1, data: {degree: 4}}, measured: 2}
+  - {name: shared, layout: {pipeline: 1, data: {degree: 4, sharding: zero2}}, measured: 1}
+  - {name: stages, layout: {pipeline: 4}, measured: 1}
+)"));
+  CHECK_FALSE(is_time(table.metric));
+  const auto predicted = [&](std::size_t row) { return predict_published(table, table.rows[row], predict_by_path); };
+  const double parameters = static_cast<double>(count_parameters(table.rows.front().scenario.model).total);
+  CHECK(predicted(0).value == Approx(16 * parameters / 1e9));
+  CHECK(predicted(0).error == Approx(predicted(0).value / 2 - 1));
+  CHECK(predicted(1).value == Approx((2 + 14.0 / 4) * parameters / 1e9).epsilon(1e-4));
+  CHECK(predicted(2).value < predicted(0).value / 2);
+  CHECK(predicted(2).value > predicted(0).value / 4);
+}
+
 TEST_CASE("a comparison without its base, and a base without a comparison, are refused") {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& metric, const std::string& rows) -> std::string {
