@@ -201,7 +201,8 @@ TEST_CASE("what stands where a checkpoint is to be is said by name before the tr
   }
 }
 
-TEST_CASE("--keep leaves the checkpoints of another training, and says so; a resumed one's own count") {
+TEST_CASE(
+    "what --keep counts are the checkpoints of one training, resumed or not: those of another stay, which is said") {
   const TemporaryFolder folder;
   const auto plan_of_seed = [&](int seed) {
     const std::string more = ", seed: " + std::to_string(seed);
