@@ -1,0 +1,77 @@
+// What the commands say of states that stand on the host, and of those that could.
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
+using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::require_keys;
+using plumb::tests::run_plumb;
+using plumb::tests::small;
+
+namespace {
+
+// `small` with this in its training.
+std::string with(const std::string& offload) {
+  return replaced(small, "microbatch: 1}", "microbatch: 1, offload: " + offload + "}");
+}
+
+}  // namespace
+
+TEST_CASE("plan weighs what a scenario may offload, and says it of each candidate") {
+  const Folder folder;
+  const std::string file = folder.file("open.yaml", with("[none, optimizer]"));
+  const Json planned = json_of(run_plumb(folder, "plan " + file + " --json"));
+  int on_host = 0;
+  for (const Json& candidate : planned["candidates"]) {
+    require_keys(candidate, {"offload"});
+    on_host += candidate["offload"] == "optimizer" ? 1 : 0;
+  }
+  CHECK(on_host > 0);
+  CHECK(planned["candidates"].front()["offload"] == "none");  // there is room for all, and copies take time
+  const Outcome table = run_plumb(folder, "plan " + file);
+  CHECK_THAT(table.out, ContainsSubstring("offload  ") && ContainsSubstring("host: offload: optimizer would free "));
+}
+
+TEST_CASE("simulate and show say what stands on the host and what a step copies, or what could stand there") {
+  const Folder folder;
+  const std::string there = folder.file("there.yaml", with("optimizer"));
+  const std::string here = folder.file("here.yaml", small);
+  const Json predicted = json_of(run_plumb(folder, "simulate " + there + " --json"));
+  const Json without = json_of(run_plumb(folder, "simulate " + here + " --json"));
+  CHECK(predicted["chosen"]["offload"] == "optimizer");
+  CHECK(predicted["host_memory_bytes"].get<std::int64_t>() == std::int64_t{4} << 30);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const Json& own = predicted["ranks"][rank];
+    const Json& of = without["ranks"][rank];
+    // fp32: moments alone are the device's states, to which the host has a master copy and a buffer of gradients.
+    const auto states = of["optimizer_bytes"].get<std::int64_t>();
+    CHECK(own["optimizer_bytes"] == 0);
+    CHECK(own["host_bytes"].get<std::int64_t>() == 2 * states);
+    CHECK(own["host_copied_bytes"].get<std::int64_t>() == states);
+    CHECK(own["peak_bytes"].get<std::int64_t>() == of["peak_bytes"].get<std::int64_t>() - states);
+    CHECK(of["host_bytes"] == 0);
+  }
+  CHECK(predicted["iteration_s"].get<double>() > without["iteration_s"].get<double>());
+  const std::string said = run_plumb(folder, "simulate " + there).out;
+  CHECK_THAT(said, ContainsSubstring("recompute none, offload optimizer") &&
+                       ContainsSubstring("of 4.000 GiB on the host of rank ") && ContainsSubstring(" go down and "));
+  CHECK_THAT(run_plumb(folder, "simulate " + here).out, ContainsSubstring("offload: optimizer would free "));
+  CHECK_THAT(run_plumb(folder, "show " + there).out,
+             ContainsSubstring("for each device, updated at ") && ContainsSubstring("on the host of rank "));
+}
+
+TEST_CASE("offload without a host is refused with the key that says what it is") {
+  const Folder folder;
+  const std::string machine =
+      "{name: mine, devices: 2, device: {name: d, type: cpu, peak: {fp32: 1 TFLOP/s}, matmul_efficiency: 0.5, "
+      "memory_bandwidth: 10 GB/s, memory_efficiency: 0.5, memory: 4 GiB}, inside: {latency: 1 us, bandwidth: 1 GB/s}, "
+      "outside: {latency: 1 us, bandwidth: 1 GB/s}}";
+  const std::string file =
+      folder.file("bare.yaml", replaced(replaced(with("optimizer"), "local-cpu", machine), ", cores: 2", ""));
+  refuses(run_plumb(folder, "plan " + file), {"machine mine has no 'host'", "host: {link: {latency"});
+}
