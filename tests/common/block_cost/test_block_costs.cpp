@@ -195,6 +195,27 @@ TEST_CASE("a profile's medians are used, with states from the shapes") {
   CHECK_THAT(provenance(scenario), ContainsSubstring("profile of this host, 7 rounds"));
 }
 
+TEST_CASE("what a profile measured of a CPU's optimizer is what its host takes to update, beside the copies") {
+  Scenario scenario = small();
+  scenario.profile = profile_of(scenario);
+  for (MeasuredBlock& block : scenario.profile->blocks) block.cost.optimizer = {0.25};
+  scenario.training.offload.optimizer = true;
+  const HostProfile& host = scenario.cluster.machine.host;
+  for (const ComputeCost& block : block_costs(scenario, 2)) {
+    CHECK(block.optimizer == Seconds{});
+    CHECK(block.host_moves.updating == Seconds{0.25});
+    CHECK(block.host_moves.down == Bytes{4 * block.parameters});
+    CHECK(block.host_moves.copying_down.value ==
+          Approx(host.link.latency.value.value +
+                 4 * static_cast<double>(block.parameters) / host.link.bandwidth.value.value));
+  }
+  scenario.cluster.machine.device.type = DeviceType::cuda;  // whose host nobody measured
+  for (const ComputeCost& block : block_costs(scenario, 2)) {
+    CHECK(block.host_moves.updating.value ==
+          Approx((4 + 2 * 12) * static_cast<double>(block.parameters) / host.memory_bandwidth.value.value));
+  }
+}
+
 // Calibrated as the last stage of several, where the head holds a copy of the table and steps it.
 TEST_CASE("a tied head that was measured with its copy of the table steps only what is its own") {
   Scenario scenario = small();
